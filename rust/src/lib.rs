@@ -1,0 +1,12 @@
+//! Exact keyed noise and hot loops of Pianissimo.
+
+pub mod alias;
+pub mod counters;
+pub mod error;
+pub mod fixed_point;
+pub mod labels;
+pub mod prf;
+pub mod samplers;
+
+#[cfg(feature = "python")]
+mod python;

@@ -1,0 +1,47 @@
+"""Statistics of live event streams, released again and again, under one differential-privacy promise.
+
+>>> import pianissimo as pp
+>>> stream = pp.Stream("pharmacy", budget=pp.Budget(epsilon=1.0, delta=1e-9), horizon=1440,
+...                    queries=[pp.Count("purchases"), pp.Histogram("drugs", key="drug")])
+>>> release = stream.start().tick([{"drug": "aspirin"}] * 500)
+>>> release["purchases"].columns
+['estimate', 'low', 'high']
+"""
+
+from importlib.metadata import version
+
+from pianissimo.accounting import Budget
+from pianissimo.errors import (
+    HorizonError,
+    InputError,
+    MergeError,
+    ParameterError,
+    PianissimoError,
+    SpecError,
+    StateError,
+)
+from pianissimo.labels import Domain
+from pianissimo.privacy import Unit
+from pianissimo.queries import Count, Histogram
+from pianissimo.stream import Live, Stream, StreamRelease
+
+__all__ = [
+    "Budget",
+    "Count",
+    "Domain",
+    "Histogram",
+    "HorizonError",
+    "InputError",
+    "Live",
+    "MergeError",
+    "ParameterError",
+    "PianissimoError",
+    "SpecError",
+    "StateError",
+    "Stream",
+    "StreamRelease",
+    "Unit",
+    "__version__",
+]
+
+__version__ = version("pianissimo")

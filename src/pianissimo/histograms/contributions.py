@@ -1,0 +1,34 @@
+"""What one event adds to a histogram: at most `max_keys_per_event` distinct labels, one each.
+
+The cut looks at that event only (card, section 0): the first so many distinct labels in the event's own order. The order in
+which events come, and what other events hold, make no difference.
+"""
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.errors import InputError
+from pianissimo.labels import LONGEST_LABEL, any_too_long
+
+
+def count_labels(events: pl.Series, max_keys_per_event: int) -> tuple[pl.Series, NDArray[np.int64]]:
+    """The labels of a batch and how many events hold each; one event is a text or a list of texts.
+
+    >>> labels, counts = count_labels(pl.Series([["a", "b", "a"], ["c", "b", "a"]]), 2)
+    >>> sorted(zip(labels, counts.tolist()))
+    [('a', 1), ('b', 2), ('c', 1)]
+    """
+    if events.dtype == pl.List(pl.String):
+        bounded = events.list.unique(maintain_order=True).list.head(max_keys_per_event)
+        labels = bounded.list.explode(empty_as_null=False, keep_nulls=False) if len(bounded) else pl.Series([], dtype=pl.String)
+    elif events.dtype == pl.String:
+        labels = events
+    else:
+        raise InputError(f"labels must be texts or lists of texts, got {events.dtype}")
+    if labels.null_count():
+        raise InputError("labels must not be null, got nulls; drop or fill them")
+    counted = labels.alias("key").to_frame().group_by("key").len("count")
+    if any_too_long(counted["key"]):
+        raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")
+    return counted["key"], counted["count"].to_numpy().astype(np.int64)

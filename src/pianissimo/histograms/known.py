@@ -1,0 +1,98 @@
+"""A histogram of labels known beforehand: one independent running count for each.
+
+Cardoso and Rogers 2022, Algorithm 2 (KnownBase), card 2.2, over any noise plan.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.checks import check_at_least
+from pianissimo.histograms.contributions import count_labels
+from pianissimo.histograms.value import LabelCounts, add_counts
+from pianissimo.labels import Domain, LabelIndex
+from pianissimo.mechanism import TRANSIENT
+from pianissimo.noise import Noise
+from pianissimo.noise_plan import NoisePlan, PlanNoise, half_width, noise_distance, rounded
+from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
+
+
+@dataclass(slots=True)
+class KnownHistogramState:
+    """The exact count of each label of the domain: secret."""
+
+    counts: NDArray[np.int64]
+    index: LabelIndex = field(metadata=TRANSIENT)
+    noise: PlanNoise = field(metadata=TRANSIENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownHistogram:
+    """How many events hold each label of a domain, released at every tick; labels outside it are passed over.
+
+    Guarantee: max_keys_per_event * cost / 2 zCDP per event at integer orders over the whole run, cost the plan's.
+    Error: the normal quantile of the plan's variance at the tick, the same for every label.
+    Cost: one integer a label, and as a cache the plan's nodes in use; one draw a label and tick.
+
+    >>> from pianissimo.counting import HaarPlan
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> run = Run(KnownHistogram(plan=HaarPlan.calibrated(horizon=8, rho=0.5), domain=Domain(["n", "s"])), NoNoise())
+    >>> run.update(pl.Series(["s", "s", "elsewhere"]))
+    >>> run.release().value.to_dict()
+    {'n': 0, 's': 2}
+    """
+
+    plan: NoisePlan
+    """Which noises enter which release."""
+
+    domain: Domain
+    """The labels that are counted, all of which are released."""
+
+    max_keys_per_event: int = 1
+    """How many distinct labels of one event count: Delta_0."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        # Card 2.2: at most Delta_0 counts move, each by one; their losses add. Labels of count 0 get noise too.
+        moved = min(self.max_keys_per_event, len(self.domain))
+        return Guarantee(
+            loss=Ledger(rho=moved * self.plan.cost / 2, distance=noise_distance(self.plan, series=moved)),
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.plan.horizon,
+            source="Cardoso and Rogers 2022, Theorem 1 (card 2.2); card 'Continual counting' section 8",
+        )
+
+    def error(self, tick: int, coverage: float) -> float:
+        return half_width(self.plan, tick, coverage)
+
+    def start(self, noise: Noise) -> KnownHistogramState:
+        index = LabelIndex(noise)
+        index.slots_or_new(self.domain.labels)
+        return KnownHistogramState(
+            counts=np.zeros(len(self.domain), dtype=np.int64), index=index, noise=PlanNoise(self.plan)
+        )
+
+    def update(self, state: KnownHistogramState, batch: pl.Series) -> None:
+        labels, counts = count_labels(batch, self.max_keys_per_event)
+        slots = state.index.slots(labels)
+        known = slots >= 0
+        add_counts(state.counts, slots[known], counts[known])
+
+    def release(self, state: KnownHistogramState, tick: int, noise: Noise) -> LabelCounts:
+        numerators = state.noise.at(noise, tick, len(state.counts), state.index.keys_from)
+        return LabelCounts(self.domain.labels, rounded(state.counts, numerators, self.plan.shift))
+
+    def merge(self, left: KnownHistogramState, right: KnownHistogramState) -> KnownHistogramState:
+        counts = left.counts.copy()
+        add_counts(counts, np.arange(len(counts)), right.counts)
+        return KnownHistogramState(counts=counts, index=left.index, noise=left.noise)

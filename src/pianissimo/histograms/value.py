@@ -1,0 +1,41 @@
+"""Labels with their counts: what a histogram releases, and how one is added to another."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.errors import InputError
+
+_LARGEST_COUNT = 2**61
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelCounts:
+    """Labels in the order of their bytes, and an estimate for each.
+
+    >>> LabelCounts(pl.Series(["a", "b"]), np.array([3, -1])).to_dict()
+    {'a': 3, 'b': -1}
+    """
+
+    labels: pl.Series
+    estimates: NDArray[np.int64]
+
+    def to_dict(self) -> dict[str, int]:
+        """The same as a dict."""
+        return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))
+
+
+def add_counts(counts: NDArray[np.int64], slots: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+    """Add `more` at distinct `slots`, or change nothing if a count would leave its bounds.
+
+    >>> counts = np.array([1, 2])
+    >>> add_counts(counts, np.array([1]), np.array([5]))
+    >>> counts
+    array([1, 7])
+    """
+    sums = counts[slots] + more
+    if len(sums) and not int(sums.max()) < _LARGEST_COUNT:
+        raise InputError("a count must stay below 2^61, got more; start a new run")
+    counts[slots] = sums

@@ -1,0 +1,129 @@
+"""Labels of counted things: checked, hashed with a key, and given slots in the order of their first appearance."""
+
+import hashlib
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo import _core, codec
+from pianissimo.errors import ParameterError
+from pianissimo.noise import Keys, Noise
+
+LONGEST_LABEL = 256
+"""A label has at most this many bytes."""
+
+
+class Domain:
+    """The labels that a query knows beforehand: public, without repetition, in the order of their bytes.
+
+    >>> Domain(["south", "north", "south"])
+    Domain(2 labels, digest c148ba...)
+    >>> Domain(["south", "north"]).labels.to_list()
+    ['north', 'south']
+    """
+
+    def __init__(self, labels: Iterable[str] | pl.Series) -> None:
+        try:
+            column = labels if isinstance(labels, pl.Series) else pl.Series(list(labels), dtype=pl.String)
+        except TypeError:
+            raise ParameterError("domain must be texts, got something else") from None
+        if column.dtype in (pl.Categorical, pl.Enum):
+            column = column.cast(pl.String)
+        if column.dtype != pl.String or column.null_count():
+            raise ParameterError(f"domain must be texts without nulls, got {column.dtype}")
+        if len(column) == 0:
+            raise ParameterError("domain must have at least one label, got none; leave it out for an unknown domain")
+        if any_too_long(column):
+            raise ParameterError(f"labels of a domain must have at most {LONGEST_LABEL} bytes, got a longer one")
+        self.labels: pl.Series = column.unique().sort().alias("key")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def digest(self) -> str:
+        """A short name for exactly these labels.
+
+        >>> Domain(["a", "b"]).digest == Domain(["b", "a"]).digest
+        True
+        """
+        text, lengths = codec.join_texts(self.labels)
+        return hashlib.blake2b(lengths.astype("<u4").tobytes() + text, digest_size=16).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Domain) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Domain({len(self)} labels, digest {self.digest})"
+
+
+class LabelIndex:
+    """Slots for labels. The n-th label ever seen has slot n - 1, and its item key comes from the noise's secret.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> index = LabelIndex(NoNoise())
+    >>> index.slots_or_new(pl.Series(["b", "a", "b"]))
+    array([0, 1, 0])
+    >>> index.slots(pl.Series(["a", "c"]))
+    array([ 1, -1])
+    """
+
+    def __init__(self, noise: Noise) -> None:
+        self._noise = noise.at("labels")
+        self._table = _core.SlotTable()
+        self._labels = pl.Series("key", [], dtype=pl.String)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def labels(self) -> pl.Series:
+        """All labels in slot order."""
+        return self._labels
+
+    def keys_from(self, start: int) -> Keys:
+        """The item keys of the labels from slot `start` on."""
+        return self._table.names(start)
+
+    def slots(self, labels: pl.Series) -> NDArray[np.int64]:
+        """The slot of each label, -1 where it has none."""
+        return self._table.find(self._keys(labels))
+
+    def slots_or_new(self, labels: pl.Series) -> NDArray[np.int64]:
+        """The slot of each label; new labels get the next ones."""
+        known = len(self)
+        slots = self._table.find_or_add(self._keys(labels))
+        if len(self) > known:
+            places = np.flatnonzero(slots >= known)
+            first = places[np.unique(slots[places], return_index=True)[1]]
+            self._labels = self._labels.append(labels.gather(first).alias("key"))
+            if self._labels.n_chunks() > 64:
+                self._labels = self._labels.rechunk()
+        return slots
+
+    def dump(self) -> pl.Series:
+        """The labels in slot order."""
+        return self._labels
+
+    def restore(self, content: pl.Series) -> None:
+        """Give the labels of a dump their slots again."""
+        self.slots_or_new(content)
+
+    def _keys(self, labels: pl.Series) -> Keys:
+        return self._noise.label_keys(*codec.join_texts(labels))
+
+
+def any_too_long(labels: pl.Series) -> bool:
+    """Whether a label has more than 256 bytes.
+
+    >>> any_too_long(pl.Series(["a" * 257]))
+    True
+    """
+    longest = labels.str.len_bytes().max()
+    return isinstance(longest, int) and longest > LONGEST_LABEL

@@ -1,0 +1,183 @@
+"""The one shape of every mechanism, and the rules of its use.
+
+What can be known without data (parameters, guarantee, error) is a frozen `Mechanism`. What has seen data is one small
+state. The life cycle (ticks, horizon, merging, saving) is in `Run` and nowhere else.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, fields
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, runtime_checkable
+
+from pianissimo import codec
+from pianissimo.checks import check_probability
+from pianissimo.errors import HorizonError, MergeError, StateError
+from pianissimo.noise import Noise
+from pianissimo.privacy import Guarantee
+
+Batch = TypeVar("Batch")
+State = TypeVar("State")
+Value = TypeVar("Value")
+Batch_contra = TypeVar("Batch_contra", contravariant=True)
+Value_co = TypeVar("Value_co", covariant=True)
+
+TRANSIENT = {"transient": True}
+"""Metadata of a state's field that is not stored: a cache that the state's other fields and the noise make anew."""
+
+
+class Mechanism(Protocol[Batch_contra, State, Value_co]):
+    """Frozen parameters that answer one query at every tick."""
+
+    state_version: ClassVar[int]
+    """Counts the layouts of the stored state."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The promise of one whole run."""
+
+    def error(self, tick: int, coverage: float) -> float:
+        """The half-width around the estimate that covers the truth with this chance, known before any data."""
+
+    def start(self, noise: Noise) -> State:
+        """The state before the first event."""
+
+    def update(self, state: State, batch: Batch_contra) -> None:
+        """Count a batch. Draws no noise, returns nothing, and changes nothing if it raises."""
+
+    def release(self, state: State, tick: int, noise: Noise) -> Value_co:
+        """What is published at `tick`: where data meet noise."""
+
+
+@runtime_checkable
+class Mergeable(Protocol[State]):
+    """A mechanism whose states can be added, as those of workers that saw different events."""
+
+    def merge(self, left: State, right: State) -> State:
+        """The state of both streams' events together."""
+
+
+class Storable(Protocol):
+    """A part of a state that is more than plain data in memory but plain data when stored."""
+
+    def dump(self) -> codec.Plain:
+        """Its content as plain data."""
+
+    def restore(self, content: codec.Plain) -> None:
+        """Take over a dumped content; called on a fresh part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Generic[Value_co]):
+    """What is published for one tick, with the half-width of its error bars.
+
+    >>> Release(tick=1, value=2, error=27.2)
+    Release(tick=1, value=2, error=27.2)
+    """
+
+    tick: int
+    value: Value_co
+    error: float
+
+
+class Run(Generic[Batch, State, Value]):
+    """One run of a mechanism: counts ticks, stops at the horizon, merges only before a release, saves and resumes.
+
+    >>> from pianissimo.counting import Counter, HaarPlan
+    >>> from pianissimo.testing import NoNoise
+    >>> run = Run(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5)), NoNoise())
+    >>> run.update(["a", "b"])
+    >>> run.release()
+    Release(tick=1, value=2, error=...)
+    """
+
+    def __init__(self, mechanism: Mechanism[Batch, State, Value], noise: Noise, *, coverage: float = 0.95) -> None:
+        check_probability(coverage=coverage)
+        self.mechanism = mechanism
+        self.coverage = coverage
+        self._noise = noise
+        self._state = mechanism.start(noise)
+        self._tick = 0
+
+    @property
+    def tick(self) -> int:
+        """How many releases have been made.
+
+        >>> from pianissimo.counting import Counter, HaarPlan
+        >>> from pianissimo.testing import NoNoise
+        >>> Run(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5)), NoNoise()).tick
+        0
+        """
+        return self._tick
+
+    def update(self, batch: Batch) -> None:
+        """Count a batch of the open tick."""
+        self._check_open()
+        self.mechanism.update(self._state, batch)
+
+    def release(self) -> Release[Value]:
+        """Close the open tick and publish."""
+        self._check_open()
+        tick = self._tick + 1
+        value = self.mechanism.release(self._state, tick, self._noise)
+        self._tick = tick
+        return Release(tick=tick, value=value, error=self.mechanism.error(tick, self.coverage))
+
+    def merge(self, other: "Run[Batch, State, Value]") -> None:
+        """Take over the events of another run of the same mechanism; neither has released anything yet."""
+        if not isinstance(self.mechanism, Mergeable):
+            raise MergeError(f"{type(self.mechanism).__name__} has no merge; count all events in one run")
+        if self._identity() != other._identity():
+            raise MergeError("merging runs must have equal mechanisms, got different parameters")
+        if self._tick or other._tick:
+            raise MergeError("runs must merge before their first release, got runs that have released")
+        self._state = cast(State, self.mechanism.merge(self._state, other._state))
+
+    def snapshot(self) -> bytes:
+        """The state between two ticks, as bytes. It holds exact counts: keep it as secret as the events."""
+        content = {"tick": self._tick, "mechanism": self._identity(), "state": dict(_dump(self._state))}
+        return codec.encode(type(self.mechanism).__name__, self.mechanism.state_version, content)
+
+    @classmethod
+    def resume(
+        cls, mechanism: Mechanism[Batch, State, Value], noise: Noise, stored: bytes, *, coverage: float = 0.95
+    ) -> Self:
+        """The run that `snapshot` stored, with the same mechanism and the same noise."""
+        content = codec.decode(type(mechanism).__name__, mechanism.state_version, stored)
+        run = cls(mechanism, noise, coverage=coverage)
+        if content["mechanism"] != run._identity():
+            raise StateError("a stored state must belong to this mechanism, got one of other parameters")
+        _restore(run._state, content["state"])
+        run._tick = content["tick"]
+        return run
+
+    def _identity(self) -> bytes:
+        return hashlib.blake2b(repr(self.mechanism).encode(), digest_size=16).digest()
+
+    def _check_open(self) -> None:
+        horizon = self.mechanism.guarantee.horizon
+        if self._tick >= horizon:
+            raise HorizonError(f"all {horizon} releases are made; start a new run")
+
+    def __repr__(self) -> str:
+        return f"Run({self.mechanism!r}, tick={self._tick})"
+
+
+def _stored_fields(state: object) -> Iterator[Field[Any]]:
+    return (each for each in fields(cast(Any, state)) if not each.metadata.get("transient"))
+
+
+def _dump(state: object) -> Iterator[tuple[str, codec.Plain]]:
+    for each in _stored_fields(state):
+        value = getattr(state, each.name)
+        yield each.name, value.dump() if hasattr(value, "dump") else value
+
+
+def _restore(state: object, content: dict[str, codec.Plain]) -> None:
+    if set(content) != {each.name for each in _stored_fields(state)}:
+        raise StateError("a stored state must have the fields of this version, got other fields")
+    for name, plain in content.items():
+        part = getattr(state, name)
+        if hasattr(part, "restore"):
+            cast(Storable, part).restore(plain)
+        else:
+            setattr(state, name, plain)

@@ -1,0 +1,249 @@
+"""Noise is a function, not a state: every draw follows from (secret, path, distribution, key).
+
+Asked again, it answers the same, so a restart or a retry gives nothing to average away. The danger is the same noise over
+different data, whose difference is the truth: whoever descends to a path puts into it all that the data depend on.
+
+The bits come from AES-256 under a key that BLAKE3 derives from the secret and the path. They become discrete Gaussian
+or discrete Laplace draws (Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020)
+through exact integer tables, a fixed number of bits a draw and nothing that loops on the result. `DRAW_DISTANCE` bounds
+how far a draw is from its distribution; the argument is in `rust/src/samplers.rs`.
+"""
+
+import hmac
+import secrets
+from fractions import Fraction
+from typing import NoReturn, Protocol, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo import _core
+from pianissimo.errors import ParameterError
+
+Keys = NDArray[np.uint64]
+"""Item keys: shape (n,), or (n, 2) for 128-bit keys as rows of (low, high)."""
+
+Integers = NDArray[np.int64] | NDArray[np.int32] | NDArray[np.int16]
+
+PathPart = str | int | bytes
+
+DRAW_DISTANCE = Fraction(1, 2**100)
+"""The total variation between one draw and its ideal distribution is at most this; it is booked in delta."""
+
+_ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
+
+
+class Secret:
+    """32 secret bytes from which all noise of a stream derives; shown and pickled by nobody by accident.
+
+    >>> Secret(bytes(32))
+    Secret(hidden)
+    >>> len(bytes(Secret(bytes(32))))
+    32
+    """
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self, value: bytes) -> None:
+        if not isinstance(value, bytes) or len(value) != 32:
+            raise ParameterError("secret must be 32 bytes, got something else; fresh_secret() makes one")
+        self._bytes = value
+
+    def __bytes__(self) -> bytes:
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._bytes, other._bytes)
+
+    def __hash__(self) -> int:
+        return hash(Secret)
+
+    def __repr__(self) -> str:
+        return "Secret(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret is not pickled; bytes(secret) gives its bytes to those who mean it")
+
+
+def fresh_secret() -> Secret:
+    """A new secret from the operating system's generator.
+
+    >>> fresh_secret() == fresh_secret()
+    False
+    """
+    return Secret(secrets.token_bytes(32))
+
+
+class Noise(Protocol):
+    """Where draws come from. Paths descend; draws are vectors over item keys."""
+
+    def at(self, *path: PathPart) -> Self:
+        """The noise further down: `at("a", 1)` is `at("a").at(1)`."""
+
+    def gaussian(
+        self,
+        sigma: float | None = None,
+        keys: Keys | None = None,
+        *,
+        variance: Fraction | None = None,
+        out: Integers | None = None,
+    ) -> Integers | int:
+        """Discrete Gaussian draws, P(x) ~ exp(-x^2 / (2 variance)), one for each key."""
+
+    def laplace(
+        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
+    ) -> Integers | int:
+        """Discrete Laplace draws, P(x) ~ exp(-|x| / scale), one for each key."""
+
+    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
+        """A keyed 128-bit item key for each label; `lengths` cut `text` into labels."""
+
+
+class KeyedNoise:
+    """Noise from a secret.
+
+    >>> noise = KeyedNoise(bytes(32)).at("pharmacy", 1)
+    >>> keys = np.arange(5, dtype=np.uint64)
+    >>> noise.gaussian(sigma=20.0, keys=keys)
+    array([...])
+    >>> bool((noise.gaussian(20.0, keys) == noise.gaussian(20.0, keys)).all())
+    True
+    >>> KeyedNoise(fresh_secret())
+    KeyedNoise(hidden)
+    """
+
+    __slots__ = ("_path", "_root")
+
+    def __init__(self, secret: Secret | bytes) -> None:
+        self._root = _core.Root(bytes(secret if isinstance(secret, Secret) else Secret(secret)))
+        self._path = b""
+
+    def at(self, *path: PathPart) -> Self:
+        """The noise further down the path.
+
+        >>> root = KeyedNoise(bytes(32))
+        >>> root.at("a").at(1).gaussian(9.0) == root.at("a", 1).gaussian(9.0)
+        True
+        """
+        below = object.__new__(type(self))
+        below._root = self._root
+        below._path = self._path + encode_path(*path)
+        return below
+
+    @overload
+    def gaussian(self, sigma: float | None = None, keys: None = None, *, variance: Fraction | None = None) -> int: ...
+    @overload
+    def gaussian(
+        self, sigma: float | None = None, *, keys: Keys, variance: Fraction | None = None, out: None = None
+    ) -> NDArray[np.int64]: ...
+    @overload
+    def gaussian(
+        self, sigma: float | None, keys: Keys, *, variance: Fraction | None = None, out: None = None
+    ) -> NDArray[np.int64]: ...
+    @overload
+    def gaussian(
+        self,
+        sigma: float | None = None,
+        keys: Keys | None = None,
+        *,
+        variance: Fraction | None = None,
+        out: Integers | None = None,
+    ) -> Integers | int: ...
+    def gaussian(
+        self,
+        sigma: float | None = None,
+        keys: Keys | None = None,
+        *,
+        variance: Fraction | None = None,
+        out: Integers | None = None,
+    ) -> Integers | int:
+        """Discrete Gaussian draws of parameter `sigma`, or of an exact `variance`; one for each key, or a single one.
+
+        >>> KeyedNoise(bytes(32)).at("node").gaussian(variance=Fraction(459, 64), keys=np.zeros(2, np.uint64)).shape
+        (2,)
+        """
+        if (sigma is None) == (variance is None):
+            raise ParameterError("either sigma or variance must be given, got both or neither")
+        exact = variance if variance is not None else exact_scale(sigma=sigma) ** 2
+        return self._draw("gaussian", exact, keys, out)
+
+    @overload
+    def laplace(self, scale: float | Fraction, keys: None = None) -> int: ...
+    @overload
+    def laplace(self, scale: float | Fraction, keys: Keys, *, out: None = None) -> NDArray[np.int64]: ...
+    @overload
+    def laplace(
+        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
+    ) -> Integers | int: ...
+    def laplace(
+        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
+    ) -> Integers | int:
+        """Discrete Laplace draws of parameter `scale`; one for each key, or a single one.
+
+        >>> KeyedNoise(bytes(32)).at("node").laplace(3.0, keys=np.zeros(2, np.uint64)).shape
+        (2,)
+        """
+        return self._draw("laplace", exact_scale(scale=scale), keys, out)
+
+    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
+        """A keyed 128-bit item key for each label; `lengths` cut `text` into labels.
+
+        >>> KeyedNoise(bytes(32)).label_keys(b"aspirinibuprofen", np.array([7, 9], np.uint32)).shape
+        (2, 2)
+        """
+        return self._root.label_keys(self._path, text, lengths)
+
+    def _draw(self, name: str, parameter: Fraction, keys: Keys | None, out: Integers | None) -> Integers | int:
+        try:
+            if keys is None:
+                single = np.empty(1, dtype=np.int64)
+                self._root.draw(name, self._path, parameter.numerator, parameter.denominator, _ONE_KEY, single)
+                return int(single[0])
+            target = np.empty(len(keys), dtype=np.int64) if out is None else out
+            contiguous = np.ascontiguousarray(keys)
+            self._root.draw(name, self._path, parameter.numerator, parameter.denominator, contiguous, target)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ParameterError(f"{error}, got {name} parameter {float(parameter):g}") from None
+        return target
+
+    def __repr__(self) -> str:
+        return "KeyedNoise(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("noise is not pickled: it carries the secret; make it anew from the secret where it is needed")
+
+
+def encode_path(*path: PathPart) -> bytes:
+    """The injective encoding of a path: for each part a tag, its length in eight bytes, and its bytes.
+
+    >>> encode_path("a", 1).hex()
+    '73010000000000000061691000000000000000010000...'
+    """
+    return b"".join(map(_encode_part, path))
+
+
+def exact_scale(**parameter: float | Fraction | None) -> Fraction:
+    """The exact rational of one finite, positive parameter.
+
+    >>> exact_scale(sigma=0.5)
+    Fraction(1, 2)
+    """
+    ((name, value),) = parameter.items()
+    if isinstance(value, bool) or not isinstance(value, int | float | Fraction | np.number):
+        raise ParameterError(f"{name} must be a number, got {value!r}")
+    if not (value > 0 and value < float("inf")):
+        raise ParameterError(f"{name} must be finite and positive, got {value}")
+    return value if isinstance(value, Fraction) else Fraction(float(value))
+
+
+def _encode_part(part: PathPart) -> bytes:
+    if isinstance(part, str):
+        return _core.encode_text(part)
+    if isinstance(part, bytes):
+        return _core.encode_bytes(part)
+    if isinstance(part, int) and not isinstance(part, bool) and -(2**127) <= part < 2**127:
+        return _core.encode_integer(part)
+    raise ParameterError(f"a path part must be a text, bytes or a whole number of 128 bits, got {type(part).__name__}")

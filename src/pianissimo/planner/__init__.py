@@ -1,0 +1,19 @@
+"""Which mechanism, which parameters, why: from a budget to a plan, before any data."""
+
+from pianissimo.planner.candidates import Candidate, ExpectedError, QueryMechanism, Share, candidates, predict_error
+from pianissimo.planner.plan import QueryPlan, StreamPlan, make_plan
+from pianissimo.planner.table import plan_tables, render_plan
+
+__all__ = [
+    "Candidate",
+    "ExpectedError",
+    "QueryMechanism",
+    "QueryPlan",
+    "Share",
+    "StreamPlan",
+    "candidates",
+    "make_plan",
+    "plan_tables",
+    "predict_error",
+    "render_plan",
+]

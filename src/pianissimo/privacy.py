@@ -1,0 +1,151 @@
+"""What a promise is made of: whose presence is hidden, which streams are neighbors, and how much is lost.
+
+Losses are exact rationals. They are worked out exactly and become floating-point numbers only where they are shown,
+rounded against us.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+from pianissimo.checks import check_at_least
+from pianissimo.errors import ParameterError
+
+
+class Unit(Enum):
+    """Whose presence is hidden.
+
+    >>> Unit.EVENT.value
+    'event'
+    """
+
+    EVENT = "event"
+    """One record of the stream. A person with many records is hidden only by group privacy: see docs/limits.md."""
+
+
+class Neighbors(Enum):
+    """Which two streams may not be told apart.
+
+    >>> Neighbors.ADD_OR_REMOVE.value
+    'add_or_remove'
+    """
+
+    ADD_OR_REMOVE = "add_or_remove"
+    """One event is emptied, or an empty one filled, at its tick; nothing else moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pure:
+    """Pure differential privacy: no output is more than e^epsilon times likelier on one neighbor than on the other.
+
+    >>> Pure(Fraction(1, 2)).as_ledger()
+    Ledger(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    """
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        _check_loss(epsilon=self.epsilon)
+
+    def as_ledger(self) -> "Ledger":
+        """epsilon-DP is (epsilon^2 / 2)-zCDP: Bun and Steinke 2016, Proposition 1.4."""
+        return Ledger(rho=self.epsilon**2 / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Zcdp:
+    """Concentrated differential privacy at integer orders: the Renyi divergence of order a is at most a * rho.
+
+    Integer orders are what the plans of `counting` keep against inputs that adapt to the releases; see
+    docs/decisions/0003-integer-orders.md.
+
+    >>> Zcdp(Fraction(1, 2)).as_ledger()
+    Ledger(rho=Fraction(1, 2), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    """
+
+    rho: Fraction
+
+    def __post_init__(self) -> None:
+        _check_loss(rho=self.rho)
+
+    def as_ledger(self) -> "Ledger":
+        """The same loss as a ledger entry without bad mass."""
+        return Ledger(rho=self.rho)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The entry (rho, bad) that every loss can be booked as, with the distance of the drawn noise from the ideal one.
+
+    `rho` is the zCDP of a comparison mechanism and `bad` the probability mass where it does not describe us: Lemma 1
+    of the continual-release card turns it into (epsilon, delta + bad). `distance` bounds the total variation between
+    the noise that is drawn and the noise of the proof; whoever converts adds (1 + e^epsilon) * distance to delta.
+
+    >>> Ledger(rho=Fraction(1, 2), bad=Fraction(1, 10**9)).as_ledger().rho
+    Fraction(1, 2)
+    """
+
+    rho: Fraction
+    bad: Fraction = Fraction(0)
+    distance: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        _check_loss(rho=self.rho, bad=self.bad, distance=self.distance)
+        if not self.bad < 1:
+            raise ParameterError(f"bad must be below 1, got {float(self.bad)}")
+
+    def as_ledger(self) -> "Ledger":
+        """Itself."""
+        return self
+
+
+Loss = Pure | Zcdp | Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """The promise of one whole run: what is lost, by whom, against which neighbors, over how many releases.
+
+    >>> promise = Guarantee(loss=Zcdp(Fraction(1, 2)), unit=Unit.EVENT, neighbors=Neighbors.ADD_OR_REMOVE,
+    ...                     horizon=1440, source="Canonne, Kamath and Steinke 2020, Theorem 14")
+    >>> promise.horizon
+    1440
+    """
+
+    loss: Loss
+    unit: Unit
+    neighbors: Neighbors
+    horizon: int
+    source: str
+    """The theorem behind it."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon)
+
+
+def float_up(value: Fraction) -> float:
+    """The smallest floating-point number that is not below `value`.
+
+    >>> float_up(Fraction(1, 10)) >= Fraction(1, 10) > Fraction(math.nextafter(float_up(Fraction(1, 10)), 0))
+    True
+    """
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def float_down(value: Fraction) -> float:
+    """The largest floating-point number that is not above `value`.
+
+    >>> float_down(Fraction(1, 3)) <= Fraction(1, 3)
+    True
+    """
+    return -float_up(-value)
+
+
+def _check_loss(**losses: Fraction) -> None:
+    for name, loss in losses.items():
+        if not isinstance(loss, Fraction):
+            raise ParameterError(f"{name} must be an exact Fraction, got {type(loss).__name__}")
+        if not loss >= 0:
+            raise ParameterError(f"{name} must not be negative, got {float(loss)}")

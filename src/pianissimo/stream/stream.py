@@ -1,0 +1,102 @@
+"""What a user writes: a stream with its unit, its budget, its horizon and its queries."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+
+from pianissimo.accounting import Budget
+from pianissimo.checks import check_at_least, check_name, check_probability
+from pianissimo.errors import ParameterError
+from pianissimo.noise import KeyedNoise, fresh_secret
+from pianissimo.planner import StreamPlan, make_plan
+from pianissimo.privacy import Unit
+from pianissimo.queries import Count, Histogram, Query
+from pianissimo.stream.batches import needed_columns
+from pianissimo.stream.live import Live
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Statistics of a stream of events, released at every tick under one promise.
+
+    >>> stream = Stream("pharmacy", budget=Budget(epsilon=1.0, delta=1e-9), horizon=1440, queries=[
+    ...     Count("purchases"),
+    ...     Histogram("drugs", key="drug"),
+    ... ])
+    >>> live = stream.start()
+    >>> release = live.tick([{"drug": "aspirin"}] * 1000)
+    >>> release["drugs"].columns
+    ['key', 'estimate', 'low', 'high']
+    """
+
+    name: str
+    """What the stream is called."""
+
+    _: KW_ONLY
+
+    budget: Budget
+    """The (epsilon, delta) of the whole run, all queries and ticks together."""
+
+    horizon: int
+    """How many ticks the promise covers."""
+
+    queries: Sequence[Query]
+    """What is released at every tick."""
+
+    unit: Unit = Unit.EVENT
+    """Whose presence is hidden."""
+
+    coverage: float = 0.95
+    """The chance with which error bars hold the truth."""
+
+    def __post_init__(self) -> None:
+        check_name(name=self.name)
+        if not isinstance(self.budget, Budget):
+            raise ParameterError(f"budget must be a Budget(epsilon, delta), got {type(self.budget).__name__}")
+        if not isinstance(self.unit, Unit):
+            raise ParameterError(f"unit must be Unit.EVENT, got {self.unit!r}; user-level streams are not offered yet")
+        if self.horizon is None:
+            raise ParameterError("horizon must be a number of ticks, got None; open horizons are not offered yet")
+        check_at_least(1, horizon=self.horizon)
+        check_probability(coverage=self.coverage)
+        if isinstance(self.queries, str) or not all(isinstance(query, Count | Histogram) for query in self.queries):
+            raise ParameterError("queries must be Count(...) or Histogram(...), got something else")
+        object.__setattr__(self, "queries", tuple(self.queries))
+        names = [query.name for query in self.queries]
+        if not names:
+            raise ParameterError("queries must be at least one, got none")
+        if len(set(names)) < len(names):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise ParameterError(f"queries must have different names, got {repeated!r} twice")
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the queries read.
+
+        >>> Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Histogram("drugs", key="drug")]).columns
+        ['drug']
+        """
+        return needed_columns(self.queries)
+
+    def plan(self) -> StreamPlan:
+        """What the stream will do and promise, before any data.
+
+        >>> plan = Stream("s", budget=Budget(1, 1e-9), horizon=1440, queries=[Count("purchases")]).plan()
+        >>> plan.queries[0].chosen.name
+        'Counter over haar'
+        """
+        return make_plan(
+            name=self.name,
+            unit=self.unit,
+            budget=self.budget,
+            horizon=self.horizon,
+            coverage=self.coverage,
+            queries=self.queries,
+        )
+
+    def start(self) -> Live:
+        """Run it in memory, with a fresh secret. Two runs over the same events cost the budget twice.
+
+        >>> Stream("s", budget=Budget(1, 1e-9), horizon=1440, queries=[Count("purchases")]).start()
+        Live('s', tick=0 of 1440)
+        """
+        return Live(self.plan(), KeyedNoise(fresh_secret()))
