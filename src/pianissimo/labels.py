@@ -107,12 +107,12 @@ class LabelIndex:
                 self._labels = self._labels.rechunk()
         return slots
 
-    def dump(self) -> pl.Series:
+    def to_plain(self) -> pl.Series:
         """The labels in slot order."""
         return self._labels
 
-    def restore(self, content: pl.Series) -> None:
-        """Give the labels of a dump their slots again."""
+    def take_plain(self, content: pl.Series) -> None:
+        """Give the stored labels their slots again."""
         self.slots_or_new(content)
 
     def _keys(self, labels: pl.Series) -> Keys:

@@ -56,14 +56,15 @@ class Mergeable(Protocol[State]):
         """The state of both streams' events together."""
 
 
+@runtime_checkable
 class Storable(Protocol):
     """A part of a state that is more than plain data in memory but plain data when stored."""
 
-    def dump(self) -> codec.Plain:
+    def to_plain(self) -> codec.Plain:
         """Its content as plain data."""
 
-    def restore(self, content: codec.Plain) -> None:
-        """Take over a dumped content; called on a fresh part."""
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content; called on a fresh part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def _stored_fields(state: object) -> Iterator[Field[Any]]:
 def _dump(state: object) -> Iterator[tuple[str, codec.Plain]]:
     for each in _stored_fields(state):
         value = getattr(state, each.name)
-        yield each.name, value.dump() if hasattr(value, "dump") else value
+        yield each.name, value.to_plain() if isinstance(value, Storable) else value
 
 
 def _restore(state: object, content: dict[str, codec.Plain]) -> None:
@@ -177,7 +178,7 @@ def _restore(state: object, content: dict[str, codec.Plain]) -> None:
         raise StateError("a stored state must have the fields of this version, got other fields")
     for name, plain in content.items():
         part = getattr(state, name)
-        if hasattr(part, "restore"):
-            cast(Storable, part).restore(plain)
+        if isinstance(part, Storable):
+            part.take_plain(plain)
         else:
             setattr(state, name, plain)

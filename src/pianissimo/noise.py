@@ -225,6 +225,19 @@ def encode_path(*path: PathPart) -> bytes:
     return b"".join(map(_encode_part, path))
 
 
+def sampler_tables(name: str, parameter: Fraction) -> tuple[list[tuple[int, list[tuple[int, int]]]], int | None]:
+    """What a draw is made of, for auditors: parts as (multiplier, [(value, mass in units of 2^-128)]).
+
+    The draw is the sum of each part's value times its multiplier. Where a second number comes, it is the chance of zero
+    in units of 2^-127, and any other draw is one more than that sum, with a random sign.
+
+    >>> parts, zero = sampler_tables("gaussian", Fraction(4))
+    >>> sum(mass for _, mass in parts[0][1]) == 2**128, zero
+    (True, None)
+    """
+    return _core.sampler_tables(name, parameter.numerator, parameter.denominator)
+
+
 def exact_scale(**parameter: float | Fraction | None) -> Fraction:
     """The exact rational of one finite, positive parameter.
 

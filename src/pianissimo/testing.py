@@ -1,15 +1,21 @@
-"""For tests alone: noise that is absent, seeded, recorded or given. Nothing else may import this module."""
+"""For tests alone: noise that is absent, seeded or given, and the checks that every mechanism passes.
+
+Nothing else may import this module, so that `NoNoise` cannot reach a deployment.
+"""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self, cast
+from itertools import pairwise
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.noise import Integers, KeyedNoise, Keys, Noise, PathPart, exact_scale
+from pianissimo.errors import HorizonError
+from pianissimo.mechanism import Mechanism, Run
+from pianissimo.noise import Integers, KeyedNoise, Keys, PathPart
 
 
 class NoNoise:
@@ -85,63 +91,6 @@ class GivenNoise(NoNoise):
         return _fill(self.draws.get(self.path, 0), keys, out)
 
 
-@dataclass(frozen=True, slots=True)
-class NoiseCall:
-    """One call for noise: where, of which distribution and scale, for which keys."""
-
-    path: tuple[PathPart, ...]
-    distribution: str
-    parameter: Fraction
-    keys: bytes
-
-
-@dataclass
-class RecordingNoise:
-    """Passes calls on and writes them down, so that two runs can be compared call by call.
-
-    >>> noise = RecordingNoise(NoNoise())
-    >>> noise.at("node").laplace(2.0)
-    0
-    >>> noise.calls[0].path, noise.calls[0].parameter
-    (('node',), Fraction(2, 1))
-    """
-
-    inner: Noise
-    path: tuple[PathPart, ...] = ()
-    calls: list[NoiseCall] = field(default_factory=list)
-
-    def at(self, *path: PathPart) -> Self:
-        """The recorded noise further down the path."""
-        return type(self)(self.inner.at(*path), self.path + path, self.calls)
-
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        """The inner noise's draws."""
-        exact = variance if variance is not None else exact_scale(sigma=sigma) ** 2
-        self._record("gaussian", exact, keys)
-        return self.inner.gaussian(sigma, keys, variance=variance, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        """The inner noise's draws."""
-        self._record("laplace", exact_scale(scale=scale), keys)
-        return self.inner.laplace(scale, keys, out=out)
-
-    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        """The inner noise's item keys."""
-        return self.inner.label_keys(text, lengths)
-
-    def _record(self, distribution: str, parameter: Fraction, keys: Keys | None) -> None:
-        self.calls.append(NoiseCall(self.path, distribution, parameter, b"" if keys is None else keys.tobytes()))
-
-
 def _fill(value: int, keys: Keys | None, out: Integers | None) -> Integers | int:
     if keys is None:
         return value
@@ -149,3 +98,80 @@ def _fill(value: int, keys: Keys | None, out: Integers | None) -> Integers | int
         return np.full(len(keys), value, dtype=np.int64)
     out[:] = cast(np.int64, value)
     return out
+
+
+def split_anyhow(batch: Sequence[Any], cuts: Sequence[int]) -> list[Sequence[Any]]:
+    """The batch in consecutive pieces, cut at the given places.
+
+    >>> split_anyhow([1, 2, 3], [1, 1])
+    [[1], [], [2, 3]]
+    """
+    places = [0, *sorted(min(cut, len(batch)) for cut in cuts), len(batch)]
+    return [batch[start:end] for start, end in pairwise(places)]
+
+
+def releases_of(run: Run[Any, Any, Any], ticks: Sequence[Any]) -> list[Any]:
+    """The value of each release, one batch a tick, as plain data."""
+    values = []
+    for batch in ticks:
+        run.update(batch)
+        values.append(plain_value(run.release().value))
+    return values
+
+
+def plain_value(value: Any) -> Any:
+    """A released value as plain data that compares with ==."""
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def check_splitting(mechanism: Mechanism[Any, Any, Any], batch: Sequence[Any], cuts: Sequence[int]) -> None:
+    """A batch counts the same whole or in pieces."""
+    whole, pieces = Run(mechanism, SeededNoise(1)), Run(mechanism, SeededNoise(1))
+    whole.update(batch)
+    for piece in split_anyhow(batch, cuts):
+        pieces.update(piece)
+    assert plain_value(whole.release().value) == plain_value(pieces.release().value)
+
+
+def check_resuming(mechanism: Mechanism[Any, Any, Any], ticks: Sequence[Any], stop: int) -> None:
+    """Saving and resuming between two ticks changes nothing, and what is stored is the same again."""
+    straight = releases_of(Run(mechanism, SeededNoise(2)), ticks)
+    first = Run(mechanism, SeededNoise(2))
+    before = releases_of(first, ticks[:stop])
+    stored = first.snapshot()
+    second = Run.resume(mechanism, SeededNoise(2), stored)
+    assert second.tick == first.tick
+    assert before + releases_of(second, ticks[stop:]) == straight
+    assert Run.resume(mechanism, SeededNoise(2), stored).snapshot() == stored
+
+
+def check_merging(mechanism: Mechanism[Any, Any, Any], left: Sequence[Any], right: Sequence[Any]) -> None:
+    """Merging has no order and equals counting all events in one run."""
+    together = Run(mechanism, SeededNoise(3))
+    together.update(left)
+    together.update(right)
+    expected = plain_value(together.release().value)
+    for one, other in ((left, right), (right, left)):
+        run, second = Run(mechanism, SeededNoise(3)), Run(mechanism, SeededNoise(3))
+        run.update(one)
+        second.update(other)
+        run.merge(second)
+        assert plain_value(run.release().value) == expected
+
+
+def check_life_cycle(mechanism: Mechanism[Any, Any, Any], batch: Sequence[Any]) -> None:
+    """The run stops at its horizon, shows no data, and its promise and error are there before any data."""
+    run = Run(mechanism, SeededNoise(4))
+    horizon = mechanism.guarantee.horizon
+    for tick in range(1, horizon + 1):
+        run.update(batch)
+        release = run.release()
+        assert release.tick == tick
+        assert release.error == mechanism.error(tick, 0.95) > 0
+    for late in (run.release, lambda: run.update(batch)):
+        try:
+            late()
+        except HorizonError:
+            continue
+        raise AssertionError("a run must stop at its horizon")
+    assert repr(run) == f"Run({mechanism!r}, tick={horizon})"

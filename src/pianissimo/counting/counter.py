@@ -56,7 +56,7 @@ class Counter:
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,
-            source="card 'Continual counting' section 8; Canonne, Kamath and Steinke 2020, Theorem 14",
+            source="Canonne, Kamath and Steinke 2020, Theorem 14; docs/privacy.md, 'Plans'",
         )
 
     def error(self, tick: int, coverage: float) -> float:

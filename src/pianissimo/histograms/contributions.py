@@ -20,13 +20,15 @@ def count_labels(events: pl.Series, max_keys_per_event: int) -> tuple[pl.Series,
     [('a', 1), ('b', 2), ('c', 1)]
     """
     if events.dtype == pl.List(pl.String):
-        bounded = events.list.unique(maintain_order=True).list.head(max_keys_per_event)
-        labels = bounded.list.explode(empty_as_null=False, keep_nulls=False) if len(bounded) else pl.Series([], dtype=pl.String)
+        whole = events.list.drop_nulls()
+        has_nulls = bool((whole.list.len() != events.list.len()).any())
+        bounded = whole.list.unique(maintain_order=True).list.head(max_keys_per_event)
+        labels = bounded.list.explode(empty_as_null=False, keep_nulls=False)
     elif events.dtype == pl.String:
-        labels = events
+        has_nulls, labels = False, events
     else:
         raise InputError(f"labels must be texts or lists of texts, got {events.dtype}")
-    if labels.null_count():
+    if has_nulls or events.null_count():
         raise InputError("labels must not be null, got nulls; drop or fill them")
     counted = labels.alias("key").to_frame().group_by("key").len("count")
     if any_too_long(counted["key"]):

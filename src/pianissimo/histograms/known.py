@@ -69,7 +69,7 @@ class KnownHistogram:
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,
-            source="Cardoso and Rogers 2022, Theorem 1 (card 2.2); card 'Continual counting' section 8",
+            source="Cardoso and Rogers 2022, Lemma 3.1; docs/privacy.md, 'Plans'",
         )
 
     def error(self, tick: int, coverage: float) -> float:

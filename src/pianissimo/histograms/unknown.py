@@ -84,7 +84,7 @@ class UnknownHistogram:
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,
-            source="Cardoso and Rogers 2022, Theorem 7 (card 2.8); card 'Continual counting' sections 8 and 8b.2",
+            source="Cardoso and Rogers 2022, Theorem 7, corrected; docs/privacy.md, 'Unknown labels'",
         )
 
     def threshold(self, tick: int) -> int:

@@ -1,0 +1,245 @@
+"""`pianissimo` in a terminal: a demo, what a stream file promises, running it, looking at what was released.
+
+With `--json` standard output holds JSON and nothing else. Exit codes: 0 done, 2 a file or an argument that
+must be mended, 1 anything else.
+"""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import polars as pl
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+import pianissimo
+from pianissimo.demo import (
+    DemoFolder,
+    Record,
+    Screen,
+    is_demo,
+    pharmacy_batches,
+    pharmacy_stream,
+    read_demo,
+    summary,
+)
+from pianissimo.engine import read_releases, run_file
+from pianissimo.errors import InputError, ParameterError, PianissimoError, SpecError
+from pianissimo.planner import StreamPlan, plan_tables
+from pianissimo.stream.spec import FileFormat, StreamSpec, load_spec
+
+_WIDTH_WITHOUT_TERMINAL = 120
+_PATH = click.Path(path_type=Path)
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="JSON alone on standard output.")
+
+
+class _BadFile(click.ClickException):
+    """A file that must be mended first."""
+
+    exit_code = 2
+
+
+class _Commands(click.Group):
+    """Commands whose errors end as a message on standard error, not as a traceback."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except (SpecError, InputError) as error:
+            raise _BadFile(str(error)) from error
+        except PianissimoError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(pianissimo.__version__, prog_name="pianissimo")
+def cli() -> None:
+    """Statistics of event streams, released again and again, under one privacy promise."""
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an old terminal shows "?" for a sign it does not have
+    cli()
+
+
+@cli.command()
+@click.option(
+    "--ticks", type=click.IntRange(min=1), default=30, show_default=True, help="How many ticks to release."
+)
+@click.option(
+    "--out", type=_PATH, default=Path("demo-output"), show_default=True, help="The folder to write to."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the data; noise has none."
+)
+@_json_option
+def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
+    """Watch a generated stream being released.
+
+    The events are made up, so their truth is shown beside the releases: as text and as a picture.
+    """
+    console = _console(stderr=as_json)
+    live = pharmacy_stream(ticks).start()
+    console.print(plan_tables(live.plan.to_dict()))
+    record = Record()
+    with DemoFolder(out, live.plan) as folder, Screen(console, ticks=ticks) as screen:
+        for batch in pharmacy_batches(ticks, seed):
+            release = live.tick(batch)
+            record.observe(batch, release)
+            folder.write(release)
+            if as_json:
+                _echo_json(release.to_json())
+            else:
+                screen.show(record)
+    has_picture = folder.draw(record)
+    click.echo(f"\n{summary(record)}\n", err=as_json)
+    for path in folder.written:
+        click.echo(f"  {path}", err=as_json)
+    if not has_picture:
+        click.echo("For a picture of it: pip install pianissimo[plot]", err=as_json)
+
+
+@cli.command()
+@click.argument("file", type=_PATH)
+@_json_option
+def plan(*, file: Path, as_json: bool) -> None:
+    """Show what FILE promises, before any data.
+
+    For each query: the mechanism, the noise, the share of the budget and the error to expect.
+    """
+    content = _plan_of(load_spec(file), file).to_dict()
+    if as_json:
+        _echo_json(json.dumps(content, indent=2, ensure_ascii=False))
+    else:
+        _console().print(plan_tables(content))
+
+
+@cli.command()
+@click.argument("file", type=_PATH)
+@click.option("--out", type=_PATH, required=True, help="The folder to write releases to.")
+@click.option("--format", type=click.Choice(get_args(FileFormat)), default="parquet", show_default=True)
+@_json_option
+def run(*, file: Path, out: Path, format: FileFormat, as_json: bool) -> None:  # noqa: A002
+    """Release the stream in FILE, tick after tick.
+
+    The data are those that FILE names. Rows that cannot be read go to a file beside the releases.
+    """
+    spec = load_spec(file)
+    _console(stderr=as_json).print(plan_tables(_plan_of(spec, file).to_dict()))
+    with _progress() as progress:
+        done = run_file(spec, out, format=format, progress=progress)
+    if as_json:
+        refused = None if done.refused is None else str(done.refused)
+        _echo_json(json.dumps({"ticks": done.ticks, "folder": str(done.folder), "refused": refused}))
+        return
+    click.echo(f"\n{done.ticks} ticks are released in {done.folder}")
+    if done.refused is not None:
+        click.echo(f"Rows were refused; see {done.refused}")
+    click.echo(f"Look at the last one: pianissimo releases {done.folder} --last 1")
+
+
+@cli.command()
+@click.argument("folder", metavar="DIR", type=_PATH)
+@click.option("--query", metavar="NAME", help="This query alone.")
+@click.option("--tick", type=click.IntRange(min=1), help="This tick alone.")
+@click.option("--last", type=click.IntRange(min=1), help="The last so many ticks.")
+@_json_option
+def releases(*, folder: Path, query: str | None, tick: int | None, last: int | None, as_json: bool) -> None:
+    """Show what was released into DIR.
+
+    All queries and all ticks, or those asked for.
+    """
+    if tick is not None and last is not None:
+        raise click.UsageError("--tick or --last must be given alone, got both")
+    tables = read_demo(folder) if is_demo(folder) else read_releases(folder)
+    if query is not None and query not in tables:
+        raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
+    console = _console()
+    for number, name, rows in _chosen(tables, query, tick, last):
+        if as_json:
+            found = {"tick": number, "query": name, "release": rows.to_dicts()}
+            _echo_json(json.dumps(found, ensure_ascii=False))
+        else:
+            console.print(_release_table(f"{name}, tick {number}", rows), Text())
+
+
+def _chosen(
+    tables: Mapping[str, pl.DataFrame], query: str | None, tick: int | None, last: int | None
+) -> Iterator[tuple[int, str, pl.DataFrame]]:
+    """The tables of the ticks and queries that were asked for, tick after tick."""
+    # A tick at which no label passed its threshold has no row, and was released all the same.
+    end = max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
+    if tick is not None and tick > end:
+        raise InputError(f"tick must be at most {end}, the last one released, got {tick}")
+    first = tick or (1 if last is None else max(1, end - last + 1))
+    shown = range(first, (tick or end) + 1)
+    # Rows are in the order of their ticks, so those of one are a slice.
+    edges = pl.Series([*shown, shown.stop], dtype=pl.Int64)
+    bounds = {name: table["tick"].search_sorted(edges, side="left") for name, table in tables.items()}
+    for place, number in enumerate(shown):
+        for name, table in tables.items():
+            if query in (None, name):
+                begin, stop = bounds[name][place], bounds[name][place + 1]
+                yield number, name, table.slice(begin, stop - begin).drop("tick")
+
+
+def _release_table(title: str, rows: pl.DataFrame) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    for column, kind in rows.schema.items():
+        table.add_column(column, justify="right" if kind.is_numeric() else "left")
+    ordered = rows.sort("estimate", descending=True, maintain_order=True)
+    for row in ordered.iter_rows():
+        table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else str(value)) for value in row))
+    return table
+
+
+def _plan_of(spec: StreamSpec, file: Path) -> StreamPlan:
+    try:
+        return spec.stream.plan()
+    except ParameterError as error:
+        raise SpecError(f"{file}: {error}") from error
+
+
+def _console(*, stderr: bool = False) -> Console:
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    return console
+
+
+def _echo_json(text: str) -> None:
+    # As bytes: JSON is UTF-8, whatever the terminal's encoding is.
+    click.echo(text.encode())
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, if a person watches."""
+    console = _console(stderr=True)
+    columns = (TextColumn("ticks"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("ticks", total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance

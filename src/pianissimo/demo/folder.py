@@ -1,0 +1,89 @@
+"""What the demo leaves in a folder: the plan, the releases as one line of JSON a tick, and a picture."""
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+
+from pianissimo.demo.record import Record
+from pianissimo.errors import InputError
+from pianissimo.planner import StreamPlan
+from pianissimo.stream import StreamRelease
+
+_PLAN, _RELEASES, _PICTURE = "plan.json", "releases.jsonl", "estimates.png"
+_SCHEMA = {"tick": pl.Int64, "key": pl.String, "estimate": pl.Int64, "low": pl.Int64, "high": pl.Int64}
+
+
+class DemoFolder:
+    """A folder that takes one demo, in the place of an earlier one. Releases of a real stream are left alone.
+
+    >>> import tempfile
+    >>> from pianissimo.demo.pharmacy import pharmacy_stream
+    >>> live = pharmacy_stream(1).start()
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     with DemoFolder(Path(path), live.plan) as folder:
+    ...         folder.write(live.tick([{"drug": "ibuprofen"}] * 900))
+    ...     read_demo(Path(path))["drugs"].columns
+    ['tick', 'key', 'estimate', 'low', 'high']
+    """
+
+    def __init__(self, path: Path, plan: StreamPlan) -> None:
+        if (path / _PLAN).exists() and not is_demo(path):
+            raise InputError(
+                f"{path} must be empty or hold an earlier demo, got other releases; choose another folder"
+            )
+        self.path = path
+        self.plan = plan
+        self.written = [path / _PLAN, path / _RELEASES]
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._releases = (path / _RELEASES).open("w", encoding="utf-8")
+            (path / _PLAN).write_text(plan.to_json() + "\n", encoding="utf-8")
+        except OSError as fault:
+            raise InputError(f"{path} must be a folder that can be written, got: {fault.strerror}") from None
+
+    def write(self, release: StreamRelease) -> None:
+        """Add the release of one tick."""
+        self._releases.write(release.to_json() + "\n")
+
+    def draw(self, record: Record) -> bool:
+        """Draw the record, or return False where matplotlib, which is an extra, is not installed."""
+        try:
+            from pianissimo.demo.plot import plot_record
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] != "matplotlib":
+                raise
+            (self.path / _PICTURE).unlink(missing_ok=True)  # of an earlier demo
+            return False
+        plot_record(record, self.plan, self.path / _PICTURE)
+        self.written.append(self.path / _PICTURE)
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._releases.close()
+
+
+def is_demo(path: Path) -> bool:
+    """Whether the folder holds a demo."""
+    return (path / _RELEASES).is_file()
+
+
+def read_demo(path: Path) -> dict[str, pl.DataFrame]:
+    """The releases of a demo by query: tick, key (where labels are counted), estimate, low and high."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    try:
+        for line in (path / _RELEASES).read_text(encoding="utf-8").splitlines():
+            release = json.loads(line)
+            for name, rows in release["releases"].items():
+                tables.setdefault(name, []).extend({"tick": release["tick"]} | row for row in rows)
+        # Only a histogram can have no rows: a count has one at every tick.
+        return {name: pl.DataFrame(rows, None if rows else _SCHEMA) for name, rows in tables.items()}
+    except (OSError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError):
+        raise InputError(f"{path / _RELEASES} must hold one release a line, got damaged text") from None

@@ -1,0 +1,91 @@
+"""A file of events, released tick by tick into a folder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from pianissimo.engine.sinks import ReleaseFolder, check_free, write_whole
+from pianissimo.engine.sources import read_rows
+from pianissimo.errors import InputError
+from pianissimo.stream.spec import FileFormat, StreamSpec
+
+_REFUSED = "refused.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What a run has done, without a number of events.
+
+    >>> RunSummary(ticks=96, folder=Path("out"), refused=None).ticks
+    96
+    """
+
+    ticks: int
+    """How many ticks were released; known before any data."""
+
+    folder: Path
+    """Where the releases are."""
+
+    refused: Path | None
+    """The file of refused lines, for whoever may see the data; None if every line was counted."""
+
+
+def run_file(
+    spec: StreamSpec,
+    out: Path | str,
+    *,
+    format: FileFormat = "parquet",  # noqa: A002
+    progress: Callable[[int, int], None] | None = None,
+) -> RunSummary:
+    r"""Read the files of a stream file's source, and release every tick up to the last into the folder `out`.
+
+    All files are read and checked first, so nothing is released of input that cannot be counted. Which
+    ticks are released is public: those without events too. Lines that cannot be read go to `refused.jsonl`,
+    with file, line and reason, and nothing of what they hold. `progress` is told the tick and the last tick
+    after each release.
+
+    >>> import tempfile
+    >>> from pianissimo.stream.spec import load_spec
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "s.csv").write_text("time\n2026-01-01T01:30:00Z\n")
+    ...     _ = Path(folder, "s.toml").write_text('''
+    ...     stream = { name = "s", epsilon = 1, delta = 1e-9, tick = "1h", horizon = 24, origin = 2026-01-01 }
+    ...     source = { path = "s.csv", time = "time" }
+    ...     queries.purchases.kind = "count"
+    ...     ''')
+    ...     run_file(load_spec(Path(folder, "s.toml")), Path(folder, "out")).ticks
+    24
+    """
+    out = Path(out)
+    check_free(out)
+    live = spec.stream.start()
+    rows = read_rows(spec)
+    refused = _write_refused(out, rows.refused)
+    last_tick = spec.last_tick
+    with ReleaseFolder(out, plan=live.plan.to_dict(), format=format) as folder:
+        for tick, batch in enumerate(rows.batches(last_tick), 1):
+            folder.write(live.tick(batch))
+            if progress:
+                progress(tick, last_tick)
+    return RunSummary(ticks=last_tick, folder=out, refused=refused)
+
+
+def _write_refused(out: Path, refused: pl.DataFrame) -> Path | None:
+    path = out / _REFUSED
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # of a run that released nothing
+        if not refused.height:
+            return None
+        write_whole(path, lambda file: _write_secretly(file, refused))
+    except OSError as fault:
+        raise InputError(f"{out} must be a folder that can be written, got: {fault.strerror}") from None
+    return path
+
+
+def _write_secretly(path: Path, refused: pl.DataFrame) -> None:
+    """Write for the owner's eyes only: how many lines were refused is a fact about the data."""
+    path.touch(mode=0o600)
+    refused.write_ndjson(path)

@@ -1,0 +1,72 @@
+"""Rows of a Parquet file.
+
+Labels are texts or whole numbers, or lists of these; times are date-times, dates or ISO 8601 texts.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from pianissimo.engine.sources.piece import REFUSED, Piece, Wanted
+from pianissimo.errors import InputError
+
+
+def read_parquet_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
+    """The rows of a Parquet file."""
+    try:
+        if path.stat().st_size == 0:
+            raise InputError(
+                f"{path} must hold rows, got an empty file; leave it out if there were no events"
+            )
+        schema = pl.Schema(pl.read_parquet_schema(path))
+        _check(path, schema, wanted)
+        table = pl.read_parquet(path, columns=wanted.names, glob=False, hive_partitioning=False)
+    except OSError as fault:
+        raise InputError(f"{path} must be a file that can be read, got: {fault.strerror}") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise InputError(f"{path} must be a Parquet file, got other or damaged content") from None
+    yield Piece(
+        lines=pl.int_range(1, table.height + 1, dtype=pl.Int64, eager=True),
+        labels=table.select(
+            _labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()
+        ),
+        times=table[wanted.time],
+        refused=pl.DataFrame(schema=REFUSED),
+    )
+
+
+def _check(path: Path, schema: pl.Schema, wanted: Wanted) -> None:
+    wanted.check_present(str(path), schema.names())
+    kind = schema[wanted.time]
+    if not (kind in (pl.String, pl.Date, pl.Null) or isinstance(kind, pl.Datetime)):
+        raise InputError(f"{path}: column {wanted.time!r} must hold date-times or ISO 8601 texts, got {kind}")
+    for name, lists in wanted.labels.items():
+        kind = schema[name]
+        if _is_list(kind) and not lists:
+            raise InputError(
+                f"{path}: column {name!r} must hold one label a row, got {kind}; "
+                "set max_keys_per_event above 1 if an event may hold several"
+            )
+        inner = _inner(kind)
+        if not (inner in (pl.String, pl.Categorical, pl.Enum, pl.Null) or inner.is_integer()):
+            more = ", or lists of these" if lists else ""
+            raise InputError(f"{path}: column {name!r} must hold texts or whole numbers{more}, got {kind}")
+
+
+def _is_list(kind: pl.DataType) -> bool:
+    return isinstance(kind, pl.List | pl.Array)
+
+
+def _inner(kind: pl.DataType) -> pl.DataType:
+    return kind.inner if isinstance(kind, pl.List | pl.Array) else kind  # type: ignore[return-value]
+
+
+def _labels(name: str, kind: pl.DataType, *, lists: bool) -> pl.Expr:
+    column = pl.col(name)
+    if not lists:
+        return column.cast(pl.String)
+    if _is_list(kind):
+        return column.cast(pl.List(_inner(kind))).cast(pl.List(pl.String))
+    text = column.cast(pl.String)
+    return pl.when(text.is_not_null()).then(pl.concat_list(text)).alias(name)

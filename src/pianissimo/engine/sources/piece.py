@@ -1,0 +1,46 @@
+"""What every reader of files is asked for, and what it hands back."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from pianissimo.errors import InputError
+
+REFUSED = {"line": pl.Int64, "reason": pl.String}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The columns that are read: those of labels, and whether each holds lists; and the one of times.
+
+    A column holds lists where a query lets an event hold more than one label.
+    """
+
+    labels: Mapping[str, bool]
+    time: str
+
+    @property
+    def names(self) -> list[str]:
+        """All columns, each once."""
+        return list(dict.fromkeys([*self.labels, self.time]))
+
+    def check_present(self, place: str, columns: Sequence[str]) -> None:
+        """Refuse a file that lacks a column."""
+        missing = [name for name in self.names if name not in columns]
+        if missing:
+            came = ", ".join(map(repr, columns)) or "no column"
+            raise InputError(
+                f"{place}: columns {', '.join(map(repr, missing))} must be in the file, got {came}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Piece:
+    """Some rows of a file: secret. Labels are texts, or lists of texts where lists are wanted."""
+
+    lines: pl.Series
+    labels: pl.DataFrame
+    times: pl.Series
+    refused: pl.DataFrame
+    """The lines that are no rows, and why."""

@@ -1,0 +1,150 @@
+"""Files of events, read into the rows that can be counted, with their ticks, and those that are refused.
+
+Whether a row is refused, and which tick it belongs to, depends on that row and the public clock only.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.engine.clock import Clock, microseconds
+from pianissimo.engine.sources.csv_file import read_csv_file
+from pianissimo.engine.sources.jsonl_file import read_jsonl_file
+from pianissimo.engine.sources.parquet_file import read_parquet_file
+from pianissimo.engine.sources.piece import REFUSED, Piece, Wanted
+from pianissimo.errors import InputError, SpecError
+from pianissimo.queries import Histogram, Query
+from pianissimo.stream.batches import row_faults
+from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
+
+_READERS: dict[FileFormat, Callable[[Path, Wanted], Iterator[Piece]]] = {
+    "csv": read_csv_file,
+    "jsonl": read_jsonl_file,
+    "parquet": read_parquet_file,
+}
+_ENDINGS: dict[str, FileFormat] = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class CheckedRows:
+    """Rows of files that can be counted, by tick: secret. And the lines that cannot.
+
+    `read_rows` makes one. Its `repr` shows no data.
+    """
+
+    table: pl.DataFrame
+    """The columns of labels, sorted by tick; without any, a column of the ticks."""
+
+    ticks: NDArray[np.int64]
+    """The tick of each row, in order."""
+
+    refused: pl.DataFrame
+    """The columns file, line (of a Parquet file: row) and reason. Nothing of what a line holds."""
+
+    def batches(self, last_tick: int) -> Iterator[pl.DataFrame]:
+        """The rows of tick 1, of tick 2, and so on; ticks without rows too."""
+        edges = np.searchsorted(self.ticks, np.arange(1, last_tick + 2)).tolist()
+        for start, end in pairwise(edges):
+            yield self.table[start:end]
+
+    def __repr__(self) -> str:
+        return f"CheckedRows(columns={self.table.columns})"
+
+
+def read_rows(spec: StreamSpec) -> CheckedRows:
+    r"""Read the files of a spec's source.
+
+    A missing file, an empty one, and one without the columns that are needed or with columns of a wrong
+    type is an `InputError`, before anything is counted. A row that cannot be read is put into `refused`.
+
+    >>> import tempfile
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from pianissimo.accounting import Budget
+    >>> from pianissimo.stream import Stream
+    >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=24, queries=[Histogram("drugs", key="drug")])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "purchases.csv")
+    ...     _ = file.write_text("time,drug\n2026-01-01T01:30:00Z,aspirin\nyesterday,aspirin\n")
+    ...     rows = read_rows(StreamSpec(
+    ...         stream=stream,
+    ...         tick=timedelta(hours=1),
+    ...         origin=datetime(2026, 1, 1, tzinfo=UTC),
+    ...         source=FileSource(path=file, time="time"),
+    ...     ))
+    >>> rows.ticks
+    array([2])
+    >>> rows.refused["line"].to_list()
+    [3]
+    """
+    source = spec.source
+    if source is None or spec.origin is None:
+        raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
+    clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
+    queries = spec.stream.queries
+    wanted = Wanted(labels=_label_columns(queries), time=source.time)
+    tables, ticks, refused = [], [], []
+    for path, form in find_files(source):
+        for piece in _READERS[form](path, wanted):
+            times = microseconds(piece.times)
+            faults = clock.faults(source.time, times)
+            if wanted.labels:
+                faults = pl.select(pl.coalesce(faults, row_faults(queries, piece.labels))).to_series()
+            good = faults.is_null()
+            tables.append(piece.labels.filter(good) if wanted.labels else piece.labels)
+            ticks.append(clock.ticks(times.filter(good)).to_numpy())
+            bad = pl.DataFrame({"line": piece.lines, "reason": faults}).filter(~good)
+            lines = pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line")  # type: ignore[arg-type]
+            refused.append(lines.select(pl.lit(path.name).alias("file"), "line", "reason"))
+    return _sorted(pl.concat(tables), np.concatenate(ticks), pl.concat(refused), source.time)
+
+
+def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
+    """The files of a source with their formats, a folder's in the order of their names."""
+    path = source.path
+    if path.is_dir():
+        files = [
+            (each, _ENDINGS[each.suffix.lower()])
+            for each in sorted(path.iterdir())
+            if each.suffix.lower() in _ENDINGS and not each.name.startswith((".", "_")) and each.is_file()
+        ]
+        files = [(each, form) for each, form in files if source.format in (None, form)]
+        if not files:
+            endings = [ending for ending, form in _ENDINGS.items() if source.format in (None, form)]
+            raise InputError(f"{path} must hold files that end in {', '.join(endings)}, got none")
+        return files
+    if not path.is_file():
+        raise InputError(
+            f"{path} must be a file or a folder, got none; source.path is found from the stream file"
+        )
+    form = source.format or _ENDINGS.get(path.suffix.lower())
+    if form is None:
+        raise InputError(
+            f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}; "
+            "or give source.format"
+        )
+    return [(path, form)]
+
+
+def _label_columns(queries: Sequence[Query]) -> dict[str, bool]:
+    columns: dict[str, bool] = {}
+    for query in queries:
+        if isinstance(query, Histogram):
+            columns[query.key] = columns.get(query.key, False) or query.max_keys_per_event > 1
+    return columns
+
+
+def _sorted(table: pl.DataFrame, ticks: NDArray[np.int64], refused: pl.DataFrame, time: str) -> CheckedRows:
+    order = np.argsort(ticks, kind="stable")
+    ticks = ticks[order].astype(np.int64, copy=False)
+    table = table[order] if table.width else pl.DataFrame({time: ticks})
+    return CheckedRows(table=table, ticks=ticks, refused=refused)

@@ -1,0 +1,510 @@
+"""A stream written down as a TOML file: read, checked field by field, and turned into a `Stream`.
+
+Everything that decides which ticks are released, and which tick an event belongs to, is in the file and not
+in the data: the length of a tick, the origin where tick 1 begins, the horizon and the last tick.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import ErrorDetails
+
+from pianissimo.accounting import Budget
+from pianissimo.checks import check_at_least, check_name, check_positive, check_probability
+from pianissimo.errors import ParameterError, SpecError
+from pianissimo.labels import Domain
+from pianissimo.privacy import Unit
+from pianissimo.queries import Count, Histogram, Query
+from pianissimo.stream.stream import Stream
+
+FileFormat = Literal["csv", "jsonl", "parquet"]
+"""How rows are stored in a file."""
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """Where the events of a stream are read from, and the column that says when each happened.
+
+    >>> FileSource(path=Path("purchases.csv"), time="time").until is None
+    True
+    """
+
+    path: Path
+    """A file, or a folder of files that are read in the order of their names."""
+
+    time: str
+    """The column of times; it decides the tick of a row."""
+
+    format: FileFormat | None = None
+    """How the rows are stored; without it, the ending of a file's name says so."""
+
+    until: int | None = None
+    """The last tick that is released, if it is not the horizon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """What a stream file says: the stream, its public clock, and where its events come from.
+
+    `load_spec` makes one.
+    """
+
+    stream: Stream
+    """What is released, under which promise."""
+
+    tick: timedelta
+    """How long a tick lasts."""
+
+    origin: datetime | None
+    """When tick 1 begins, in UTC; public. A file with a source always has one."""
+
+    source: FileSource | None
+    """Where events come from; None if the file names no source."""
+
+    @property
+    def last_tick(self) -> int:
+        """The last tick that is released: the source's `until`, or else the horizon."""
+        until = self.source.until if self.source else None
+        return self.stream.horizon if until is None else until
+
+
+def load_spec(path: Path | str) -> StreamSpec:
+    """Read a stream file, or say everything that is wrong with it, one fault a line.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = Path(folder.name, "pharmacy.toml")
+    >>> text = '''
+    ... [stream]
+    ... name = "pharmacy"
+    ... epsilon = 1.0
+    ... delta = 1e-9
+    ... tick = "1m"
+    ... horizon = "24h"
+    ... [queries.drugs]
+    ... kind = "histogram"
+    ... key = "drug"
+    ... '''
+    >>> _ = file.write_text(text)
+    >>> load_spec(file).stream.horizon
+    1440
+    >>> _ = file.write_text(text.replace("1.0", "-1"))
+    >>> load_spec(file)
+    Traceback (most recent call last):
+    pianissimo.errors.SpecError: ...pharmacy.toml: stream.epsilon must be finite and positive, got -1
+    >>> folder.cleanup()
+    """
+    path = Path(path)
+    content = _read_toml(path)
+    try:
+        tables = _File.model_validate(content, context=path.parent)
+    except ValidationError as refusal:
+        raise _spec_error(path, [_message(fault) for fault in refusal.errors(include_url=False)]) from None
+    try:
+        return _spec(tables)
+    except _Faults as refusal:
+        raise _spec_error(path, refusal.args) from None
+
+
+def as_utc(value: object) -> datetime:
+    """A date, a date-time or an ISO 8601 text as a date-time in UTC; without an offset it is taken for UTC.
+
+    >>> as_utc("2026-01-31T12:00:00+01:00")
+    datetime.datetime(2026, 1, 31, 11, 0, tzinfo=datetime.timezone.utc)
+    """
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if isinstance(moment, date) and not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day)
+    if not isinstance(moment, datetime):
+        raise TypeError("neither a date nor a text")
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ParameterError(f"must be a text, got {_shown(value)}")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ParameterError(f"must be true or false, got {_shown(value)}")
+    return value
+
+
+def _checked(check: Callable[[Any], object]) -> PlainValidator:
+    """Keep what passes a check of parameters."""
+
+    def keep(value: Any) -> Any:
+        check(value)
+        return value
+
+    return PlainValidator(keep)
+
+
+def _unit(value: object) -> Unit:
+    if isinstance(value, dict):
+        raise ParameterError(
+            f"must be 'event', got {_shown(value)}; user-level streams are not offered yet, "
+            "so a person with many events is hidden by group privacy only"
+        )
+    if value != Unit.EVENT.value:
+        raise ParameterError(f"must be 'event', got {_shown(value)}")
+    return Unit.EVENT
+
+
+def _duration(value: object) -> timedelta:
+    parts = re.fullmatch(r"([0-9]{1,12})([a-z])", value) if isinstance(value, str) else None
+    if parts and parts[2] in _UNITS and int(parts[1]) > 0:
+        try:
+            return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
+        except OverflowError:
+            pass
+    raise ParameterError(f"must be a duration such as '30s', '1m', '1h' or '1d', got {_shown(value)}")
+
+
+def _horizon(value: object, info: ValidationInfo) -> int:
+    if value == "none":
+        raise ParameterError(
+            "must be a duration or a number of ticks, got 'none'; streams without end are not offered yet, "
+            "choose a horizon such as '365d'"
+        )
+    if isinstance(value, int):
+        check_at_least(1, horizon=value)
+        return value
+    if not isinstance(value, str):
+        raise ParameterError(
+            f"must be a duration such as '365d' or a whole number of ticks, got {_shown(value)}"
+        )
+    length = _duration(value)
+    tick: timedelta | None = info.data.get("tick")
+    if tick is None:
+        return 1  # the tick itself is at fault and named
+    if length % tick:
+        raise ParameterError(f"must be a whole number of ticks, got {_shown(value)} with ticks of {tick}")
+    return length // tick
+
+
+def _moment(value: object) -> datetime:
+    try:
+        return as_utc(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(
+            f"must be a date-time such as 2026-01-31T12:00:00Z, got {_shown(value)}"
+        ) from None
+
+
+def _until(value: object) -> int | datetime:
+    if isinstance(value, int):
+        check_at_least(1, until=value)
+        return value
+    try:
+        return as_utc(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(
+            f"must be a number of ticks or a date-time such as 2026-01-31T12:00:00Z, got {_shown(value)}"
+        ) from None
+
+
+def _source_path(value: object, info: ValidationInfo) -> Path:
+    if value == "-":
+        raise ParameterError("must be a file or a folder, got '-'; standard input is not offered yet")
+    return cast(Path, info.context) / _text(value)
+
+
+def _format(value: object) -> FileFormat:
+    if value not in get_args(FileFormat):
+        raise ParameterError(f"must be 'csv', 'jsonl' or 'parquet', got {_shown(value)}")
+    return cast(FileFormat, value)
+
+
+def _domain(value: object, info: ValidationInfo) -> Domain:
+    if isinstance(value, list):
+        wrong = [label for label in value if not isinstance(label, str)]
+        if wrong:
+            raise ParameterError(f"must be a list of texts, got {_shown(wrong[0])} in it")
+        return Domain(value)
+    if not isinstance(value, str) or not value:
+        raise ParameterError(f"must be a list of labels or a file with one label a line, got {_shown(value)}")
+    try:
+        text = (cast(Path, info.context) / value).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
+        raise ParameterError(
+            f"must be a list of labels or a file with one label a line, got {value!r}: {reason}"
+        ) from None
+    return Domain([line for line in text.split("\n") if line])
+
+
+class _Table(BaseModel):
+    """A TOML table that forbids unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class _StreamTable(_Table):
+    """`[stream]`."""
+
+    name: Annotated[
+        str, _checked(lambda value: check_name(name=value)), Field(description="what the stream is called")
+    ]
+    unit: Annotated[Unit, PlainValidator(_unit)] = Unit.EVENT
+    epsilon: Annotated[
+        float,
+        _checked(lambda value: check_positive(epsilon=value)),
+        Field(description="the privacy budget of the whole run, such as 1.0"),
+    ]
+    delta: Annotated[
+        float,
+        _checked(lambda value: Budget(epsilon=1, delta=value)),
+        Field(description="the small probability that may escape epsilon, such as 1e-9"),
+    ]
+    tick: Annotated[
+        timedelta, PlainValidator(_duration), Field(description="how long a tick lasts, such as '1m'")
+    ]
+    horizon: Annotated[
+        int,
+        PlainValidator(_horizon),
+        Field(description="how long the promise holds, such as '365d' or a number of ticks"),
+    ]
+    origin: Annotated[datetime | None, PlainValidator(_moment)] = None
+    coverage: Annotated[float, _checked(lambda value: check_probability(coverage=value))] = 0.95
+
+
+class _SourceTable(_Table):
+    """`[source]`."""
+
+    path: Annotated[
+        Path,
+        PlainValidator(_source_path),
+        Field(description="a file or a folder, found from where the stream file is"),
+    ]
+    time: Annotated[
+        str, PlainValidator(_text), Field(description="the column that says when an event happened")
+    ]
+    format: Annotated[FileFormat | None, PlainValidator(_format)] = None
+    until: Annotated[int | datetime | None, PlainValidator(_until)] = None
+
+
+_Weight = Annotated[float, _checked(lambda value: check_positive(weight=value))]
+
+
+class _CountTable(_Table):
+    """`[queries.NAME]` of kind count."""
+
+    kind: Literal["count"]
+    weight: _Weight = 1.0
+
+    def query(self, name: str) -> Query:
+        """The query that the table describes."""
+        return Count(name, weight=self.weight)
+
+
+class _HistogramTable(_Table):
+    """`[queries.NAME]` of kind histogram."""
+
+    kind: Literal["histogram"]
+    key: Annotated[str, PlainValidator(_text), Field(description="the column of labels")]
+    domain: Annotated[Domain | None, PlainValidator(_domain)] = None
+    max_keys_per_event: Annotated[
+        int, _checked(lambda value: check_at_least(1, max_keys_per_event=value))
+    ] = 1
+    remember: Annotated[bool, PlainValidator(_flag)] = True
+    weight: _Weight = 1.0
+
+    def query(self, name: str) -> Query:
+        """The query that the table describes."""
+        return Histogram(
+            name,
+            key=self.key,
+            domain=self.domain,
+            max_keys_per_event=self.max_keys_per_event,
+            remember=self.remember,
+            weight=self.weight,
+        )
+
+
+_KINDS: dict[str, type[_Table]] = {"count": _CountTable, "histogram": _HistogramTable}
+
+
+_QueryTable = Annotated[_CountTable | _HistogramTable, Field(discriminator="kind")]
+
+
+def _some(queries: object) -> object:
+    if not isinstance(queries, dict) or not queries:
+        raise ParameterError(
+            f"must hold at least one table such as [queries.purchases], got {_shown(queries)}"
+        )
+    return queries
+
+
+def _query_name(name: str) -> str:
+    try:
+        check_name(name=name)
+    except ParameterError as refusal:
+        raise ParameterError(f"must have names, each {str(refusal).removeprefix('name must be ')}") from None
+    return name
+
+
+class _File(_Table):
+    """The whole file."""
+
+    stream: Annotated[_StreamTable, Field(description="the table [stream]")]
+    source: _SourceTable | None = None
+    queries: Annotated[
+        dict[Annotated[str, AfterValidator(_query_name)], _QueryTable],
+        BeforeValidator(_some),
+        Field(description="at least one table such as [queries.purchases]"),
+    ]
+
+
+class _Faults(Exception):  # noqa: N818
+    """Messages about fields that do not fit together."""
+
+
+def _spec(tables: _File) -> StreamSpec:
+    """The spec of tables that are sound one by one, if they fit together."""
+    faults = list(_misfits(tables))
+    if faults:
+        raise _Faults(*faults)
+    table = tables.stream
+    try:
+        stream = Stream(
+            table.name,
+            unit=table.unit,
+            budget=Budget(epsilon=table.epsilon, delta=table.delta),
+            horizon=table.horizon,
+            queries=[query.query(name) for name, query in tables.queries.items()],
+            coverage=table.coverage,
+        )
+    except ParameterError as refusal:
+        raise _Faults(f"stream: {refusal}") from None
+    return StreamSpec(stream=stream, tick=table.tick, origin=table.origin, source=_source(tables))
+
+
+def _misfits(tables: _File) -> Iterator[str]:
+    stream, source = tables.stream, tables.source
+    if source is None:
+        return
+    if stream.origin is None:
+        yield (
+            "stream.origin must be given when source.time cuts the ticks, got nothing; it is when tick 1 "
+            "begins, it is public and must never be derived from the data, for example "
+            "origin = 2026-01-01T00:00:00Z"
+        )
+    elif isinstance(source.until, datetime) and not _is_whole(source.until - stream.origin, stream.tick):
+        yield (
+            "source.until must be a whole number of ticks after stream.origin, "
+            f"got {_shown(source.until)} with ticks of {stream.tick} from {_shown(stream.origin)}"
+        )
+    else:
+        last = _last_tick(tables)
+        if last is not None and last > stream.horizon:
+            yield f"source.until must be at most the horizon of {stream.horizon} ticks, got {last} ticks"
+
+
+def _is_whole(length: timedelta, tick: timedelta) -> bool:
+    return length > timedelta(0) and not length % tick
+
+
+def _last_tick(tables: _File) -> int | None:
+    until = tables.source.until if tables.source else None
+    if isinstance(until, datetime) and tables.stream.origin is not None:
+        return (until - tables.stream.origin) // tables.stream.tick
+    return cast(int | None, until)
+
+
+def _source(tables: _File) -> FileSource | None:
+    table = tables.source
+    if table is None:
+        return None
+    return FileSource(path=table.path, time=table.time, format=table.format, until=_last_tick(tables))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as fault:
+        raise _spec_error(path, [f"must be a file that can be read, got: {fault.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise _spec_error(path, ["must be UTF-8 text, got other bytes"]) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as fault:
+        # The parser's message ends in "(at line 3, column 9)".
+        what, _, where = str(fault).partition(" (at ")
+        place = where.removesuffix(")") or "an unknown place"
+        raise _spec_error(path, [f"must be TOML, got a fault at {place}: {what}"]) from None
+
+
+def _spec_error(path: Path, messages: Any) -> SpecError:
+    return SpecError("\n".join(f"{path}: {message}" for message in messages))
+
+
+def _message(fault: ErrorDetails) -> str:
+    """Pydantic's finding in our words."""
+    path, table = _place(fault["loc"])
+    name = path[-1] if path else ""
+    field = ".".join(part if re.fullmatch(r"[\w-]+", part) else repr(part) for part in path)
+    if fault["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, table.model_fields, n=1, cutoff=0.5)
+        way_out = f"; did you mean {near[0]!r}?" if near else ""
+        return f"{field} must be one of the fields {_listed(table.model_fields)}, got {name!r}{way_out}"
+    if fault["type"] == "missing":
+        return f"{field} must be given, got nothing; it is {table.model_fields[name].description}"
+    if fault["type"].startswith("union_tag"):
+        came = _shown(fault["input"]["kind"]) if "kind" in fault["input"] else "nothing"
+        return f"{field}.kind must be one of {_listed(_KINDS)}, got {came}"
+    if fault["type"] == "value_error":
+        # A message begins with "must", or with a parameter's name; if it is this field's, the path has it already.
+        reason = str(fault["ctx"]["error"]).removeprefix(f"{name} ")
+        return f"{field} {reason}" if reason.startswith("must") else f"{field}: {reason}"
+    return f"{field} must be a table, got {_shown(fault['input'])}"
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[list[str], type[_Table]]:
+    """The path of a field as the user wrote it, and the table that it is in."""
+    path = [str(part) for part in loc]
+    if path[-1] == "[key]":
+        return ["queries"], _File
+    if path[0] == "queries" and len(path) > 2:
+        return path[:2] + path[3:], _KINDS.get(path[2], _Table)
+    if len(path) == 1:
+        return path, _File
+    return path, _StreamTable if path[0] == "stream" else _SourceTable
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _shown(value: object) -> str:
+    """A value as it stands in TOML, cut to a readable length."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        text = (
+            "{ " + ", ".join(f"{name} = {_shown(each)}" for name, each in value.items()) + " }"
+            if value
+            else "{}"
+        )
+    else:
+        text = value.isoformat() if isinstance(value, date | time) else repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."

@@ -1,0 +1,415 @@
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pianissimo.accounting import Budget
+from pianissimo.errors import SpecError
+from pianissimo.labels import Domain
+from pianissimo.privacy import Unit
+from pianissimo.queries import Count, Histogram
+from pianissimo.stream.spec import FileSource, StreamSpec, as_utc, load_spec
+
+PHARMACY = """
+[stream]
+name = "pharmacy"
+epsilon = 1
+delta = 1e-9
+tick = "15m"
+horizon = "24h"
+origin = 2026-01-05T00:00:00Z
+
+[source]
+path = "purchases.csv"
+time = "time"
+
+[queries.purchases]
+kind = "count"
+
+[queries.drugs]
+kind = "histogram"
+key = "drug"
+"""
+
+
+def load(folder: Path, text: str) -> StreamSpec:
+    file = folder / "pharmacy.toml"
+    file.write_text(text, encoding="utf-8")
+    return load_spec(file)
+
+
+def messages(folder: Path, text: str) -> list[str]:
+    with pytest.raises(SpecError) as refusal:
+        load(folder, text)
+    prefix = f"{folder / 'pharmacy.toml'}: "
+    lines = str(refusal.value).split("\n")
+    assert all(line.startswith(prefix) for line in lines)
+    return [line.removeprefix(prefix) for line in lines]
+
+
+def test_a_file_is_the_stream_it_describes(tmp_path: Path) -> None:
+    spec = load(tmp_path, PHARMACY)
+    assert spec.stream.name == "pharmacy"
+    assert spec.stream.unit is Unit.EVENT
+    assert spec.stream.budget == Budget(1.0, 1e-9)
+    assert spec.stream.horizon == spec.last_tick == 96
+    assert spec.stream.coverage == 0.95
+    assert list(spec.stream.queries) == [Count("purchases"), Histogram("drugs", key="drug")]
+    assert spec.tick == timedelta(minutes=15)
+    assert spec.origin == datetime(2026, 1, 5, tzinfo=UTC)
+    assert spec.source == FileSource(path=tmp_path / "purchases.csv", time="time")
+
+
+def test_every_field_is_used(tmp_path: Path) -> None:
+    (tmp_path / "regions.txt").write_bytes("\ufeffnorth\r\nsouth\r\n\r\n".encode())
+    spec = load(
+        tmp_path,
+        """
+        [stream]
+        name = "all"
+        unit = "event"
+        epsilon = 0.5
+        delta = 1e-6
+        tick = "30s"
+        horizon = 1000
+        origin = "2026-01-05T01:00:00+01:00"
+        coverage = 0.9
+        [source]
+        path = "/data"
+        format = "jsonl"
+        time = "at"
+        until = 2026-01-05T00:01:00Z
+        [queries.n]
+        kind = "count"
+        weight = 2
+        [queries.regions]
+        kind = "histogram"
+        key = "region"
+        domain = "regions.txt"
+        [queries.drugs]
+        kind = "histogram"
+        key = "drug"
+        max_keys_per_event = 5
+        remember = false
+        weight = 0.5
+        [queries.shops]
+        kind = "histogram"
+        key = "shop"
+        domain = ["b", "a"]
+        """,
+    )
+    assert spec.source == FileSource(path=Path("/data"), format="jsonl", time="at", until=2)
+    assert (spec.last_tick, spec.stream.horizon, spec.stream.coverage) == (2, 1000, 0.9)
+    assert spec.origin == datetime(2026, 1, 5, tzinfo=UTC)
+    assert list(spec.stream.queries) == [
+        Count("n", weight=2),
+        Histogram("regions", key="region", domain=Domain(["north", "south"])),
+        Histogram("drugs", key="drug", max_keys_per_event=5, remember=False, weight=0.5),
+        Histogram("shops", key="shop", domain=["a", "b"]),
+    ]
+
+
+def test_without_a_source_no_origin_is_needed(tmp_path: Path) -> None:
+    text = PHARMACY.replace("origin = 2026-01-05T00:00:00Z", "")
+    text = text.replace('[source]\npath = "purchases.csv"\ntime = "time"', "")
+    spec = load(tmp_path, text)
+    assert spec.source is None
+    assert spec.origin is None
+    assert spec.last_tick == 96
+
+
+@pytest.mark.parametrize(
+    ("tick", "horizon", "ticks"),
+    [("1m", "365d", 525_600), ("30s", "90m", 180), ("1h", "1w", 168), ("1d", "365d", 365), ("7m", 12, 12)],
+)
+def test_a_horizon_is_a_number_of_ticks(tmp_path: Path, tick: str, horizon: str | int, ticks: int) -> None:
+    text = PHARMACY.replace('"15m"', f'"{tick}"').replace('"24h"', repr(horizon))
+    assert load(tmp_path, text).stream.horizon == ticks
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "2026-01-05",
+        "2026-01-05T00:00:00",
+        "2026-01-05T00:00:00Z",
+        "2026-01-05T02:00:00+02:00",
+        '"2026-01-05"',
+        '"2026-01-05T00:00Z"',
+    ],
+)
+def test_an_origin_without_offset_is_utc(tmp_path: Path, origin: str) -> None:
+    spec = load(tmp_path, PHARMACY.replace("2026-01-05T00:00:00Z", origin))
+    assert spec.origin == datetime(2026, 1, 5, tzinfo=UTC)
+
+
+@given(st.datetimes(timezones=st.timezones()))
+def test_a_moment_stays_the_same_moment_in_utc(moment: datetime) -> None:
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        return
+    assert as_utc(moment) == moment.astimezone(UTC)
+    assert as_utc(moment.astimezone(UTC).isoformat()) == moment.astimezone(UTC)
+
+
+DURATION = "must be a duration such as '30s', '1m', '1h' or '1d'"
+STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'coverage'"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epsilon = 1", "epsilon = -1", "stream.epsilon must be finite and positive, got -1"),
+        ("epsilon = 1", "epsilon = nan", "stream.epsilon must be finite and positive, got nan"),
+        ("epsilon = 1", 'epsilon = "1"', "stream.epsilon must be a number, got '1'"),
+        (
+            "epsilon = 1",
+            "",
+            "stream.epsilon must be given, got nothing; it is the privacy budget of the whole run, such as 1.0",
+        ),
+        (
+            "delta = 1e-9",
+            "delta = 0",
+            "stream.delta must be above 0 and below 1, got 0; "
+            "pure epsilon streams are not offered yet, allow a small delta such as 1e-9",
+        ),
+        ("delta = 1e-9", "delta = -1e-9", "stream.delta must be above 0 and below 1, got -1e-09"),
+        (
+            'name = "pharmacy"',
+            'name = "the pharmacy"',
+            "stream.name must be 1 to 64 letters, digits, '_' or '-', got 'the pharmacy'",
+        ),
+        (
+            'name = "pharmacy"',
+            "name = 3",
+            "stream.name must be 1 to 64 letters, digits, '_' or '-', got 3",
+        ),
+        (
+            "[stream]",
+            '[stream]\nunit = { user = "customer" }',
+            "stream.unit must be 'event', got { user = 'customer' }; user-level streams are not offered yet, "
+            "so a person with many events is hidden by group privacy only",
+        ),
+        ("[stream]", '[stream]\nunit = "user"', "stream.unit must be 'event', got 'user'"),
+        ("[stream]", "[stream]\ncoverage = 1", "stream.coverage must be above 0 and below 1, got 1"),
+        ('"15m"', '"0m"', f"stream.tick {DURATION}, got '0m'"),
+        ('"15m"', '"-1m"', f"stream.tick {DURATION}, got '-1m'"),
+        ('"15m"', '"1.5h"', f"stream.tick {DURATION}, got '1.5h'"),
+        ('"15m"', '"999999999999w"', f"stream.tick {DURATION}, got '999999999999w'"),
+        ('"15m"', "15", f"stream.tick {DURATION}, got 15"),
+        (
+            '"15m"',
+            '"7m"',
+            "stream.horizon must be a whole number of ticks, got '24h' with ticks of 0:07:00",
+        ),
+        (
+            '"24h"',
+            '"none"',
+            "stream.horizon must be a duration or a number of ticks, got 'none'; "
+            "streams without end are not offered yet, choose a horizon such as '365d'",
+        ),
+        ('"24h"', "0", "stream.horizon must be a whole number of at least 1, got 0"),
+        ('"24h"', "true", "stream.horizon must be a whole number of at least 1, got True"),
+        (
+            '"24h"',
+            "1.5",
+            "stream.horizon must be a duration such as '365d' or a whole number of ticks, got 1.5",
+        ),
+        (
+            "origin = 2026-01-05T00:00:00Z",
+            "",
+            "stream.origin must be given when source.time cuts the ticks, got nothing; it is when tick 1 begins, "
+            "it is public and must never be derived from the data, for example origin = 2026-01-01T00:00:00Z",
+        ),
+        (
+            "2026-01-05T00:00:00Z",
+            "12:00:00",
+            "stream.origin must be a date-time such as 2026-01-31T12:00:00Z, got 12:00:00",
+        ),
+        (
+            "2026-01-05T00:00:00Z",
+            '"monday"',
+            "stream.origin must be a date-time such as 2026-01-31T12:00:00Z, got 'monday'",
+        ),
+        (
+            "epsilon = 1",
+            "epsilon = 1\nepsilom = 2",
+            f"stream.epsilom must be one of the fields {STREAM_FIELDS}, got 'epsilom'; did you mean 'epsilon'?",
+        ),
+        (
+            "epsilon = 1",
+            "epsilon = 1\nzzz = 2",
+            f"stream.zzz must be one of the fields {STREAM_FIELDS}, got 'zzz'",
+        ),
+        (
+            '"purchases.csv"',
+            '"-"',
+            "source.path must be a file or a folder, got '-'; standard input is not offered yet",
+        ),
+        ('"purchases.csv"', '""', "source.path must be a text, got ''"),
+        (
+            'time = "time"',
+            "",
+            "source.time must be given, got nothing; it is the column that says when an event happened",
+        ),
+        (
+            "[source]",
+            '[source]\nformat = "xls"',
+            "source.format must be 'csv', 'jsonl' or 'parquet', got 'xls'",
+        ),
+        ("[source]", "[source]\nuntil = 0", "source.until must be a whole number of at least 1, got 0"),
+        (
+            "[source]",
+            '[source]\nuntil = "end"',
+            "source.until must be a number of ticks or a date-time such as 2026-01-31T12:00:00Z, got 'end'",
+        ),
+        (
+            "[source]",
+            "[source]\nuntil = 97",
+            "source.until must be at most the horizon of 96 ticks, got 97 ticks",
+        ),
+        (
+            "[source]",
+            "[source]\nuntil = 2026-01-07",
+            "source.until must be at most the horizon of 96 ticks, got 192 ticks",
+        ),
+        (
+            "[source]",
+            "[source]\nuntil = 2026-01-05T00:20:00Z",
+            "source.until must be a whole number of ticks after stream.origin, got 2026-01-05T00:20:00+00:00 "
+            "with ticks of 0:15:00 from 2026-01-05T00:00:00+00:00",
+        ),
+        (
+            "[source]",
+            "[source]\nuntil = 2026-01-04",
+            "source.until must be a whole number of ticks after stream.origin, got 2026-01-04T00:00:00+00:00 "
+            "with ticks of 0:15:00 from 2026-01-05T00:00:00+00:00",
+        ),
+        (
+            'kind = "count"',
+            'kind = "top_k"',
+            "queries.purchases.kind must be one of 'count', 'histogram', got 'top_k'",
+        ),
+        ('kind = "count"', "", "queries.purchases.kind must be one of 'count', 'histogram', got nothing"),
+        (
+            'kind = "count"',
+            "kind = [1]",
+            "queries.purchases.kind must be one of 'count', 'histogram', got [1]",
+        ),
+        (
+            'kind = "count"',
+            'kind = "count"\nkey = "drug"',
+            "queries.purchases.key must be one of the fields 'kind', 'weight', got 'key'",
+        ),
+        ('key = "drug"', "", "queries.drugs.key must be given, got nothing; it is the column of labels"),
+        ('key = "drug"', "key = 1", "queries.drugs.key must be a text, got 1"),
+        (
+            'key = "drug"',
+            'key = "drug"\nmax_keys_per_event = 0',
+            "queries.drugs.max_keys_per_event must be a whole number of at least 1, got 0",
+        ),
+        (
+            'key = "drug"',
+            'key = "drug"\nremember = "yes"',
+            "queries.drugs.remember must be true or false, got 'yes'",
+        ),
+        (
+            'key = "drug"',
+            'key = "drug"\nweight = 0.0',
+            "queries.drugs.weight must be finite and positive, got 0.0",
+        ),
+        (
+            'key = "drug"',
+            'key = "drug"\ndomain = ["a", 1]',
+            "queries.drugs.domain must be a list of texts, got 1 in it",
+        ),
+        (
+            'key = "drug"',
+            'key = "drug"\ndomain = []',
+            "queries.drugs.domain must have at least one label, got none; leave it out for an unknown domain",
+        ),
+        (
+            'key = "drug"',
+            'key = "drug"\ndomain = 7',
+            "queries.drugs.domain must be a list of labels or a file with one label a line, got 7",
+        ),
+        (
+            'key = "drug"',
+            'key = "drug"\ndomain = "drugs.txt"',
+            "queries.drugs.domain must be a list of labels or a file with one label a line, "
+            "got 'drugs.txt': No such file or directory",
+        ),
+        (
+            "[queries.drugs]",
+            '[queries."the drugs"]',
+            "queries must have names, each 1 to 64 letters, digits, '_' or '-', got 'the drugs'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_field_and_way_out(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in PHARMACY
+    assert messages(tmp_path, PHARMACY.replace(old, new)) == [message]
+
+
+def test_all_faults_are_told_together(tmp_path: Path) -> None:
+    text = PHARMACY.replace("epsilon = 1", "epsilon = -1").replace('tick = "15m"', "tick = 1")
+    text = text.replace('"histogram"', '"histogramm"').replace('time = "time"', "")
+    assert [message.split(" ")[0] for message in messages(tmp_path, text)] == [
+        "stream.epsilon",
+        "stream.tick",
+        "source.time",
+        "queries.drugs.kind",
+    ]
+
+
+def test_a_file_of_other_tables_is_refused(tmp_path: Path) -> None:
+    assert messages(tmp_path, "") == [
+        "stream must be given, got nothing; it is the table [stream]",
+        "queries must be given, got nothing; it is at least one table such as [queries.purchases]",
+    ]
+    assert messages(tmp_path, "stream = 1\nsource = 2\nqueries = {}\nstreams = 3") == [
+        "stream must be a table, got 1",
+        "source must be a table, got 2",
+        "queries must hold at least one table such as [queries.purchases], got {}",
+        "streams must be one of the fields 'stream', 'source', 'queries', got 'streams'; did you mean 'stream'?",
+    ]
+    assert messages(tmp_path, PHARMACY.split("[queries")[0] + "[queries]\nn = 3") == [
+        "queries.n must be a table, got 3"
+    ]
+
+
+def test_long_values_are_cut(tmp_path: Path) -> None:
+    (message,) = messages(tmp_path, PHARMACY.replace('"15m"', f'"{"x" * 1000}"'))
+    assert len(message) < 200
+
+
+def test_bad_toml_is_refused_with_its_line(tmp_path: Path) -> None:
+    (message,) = messages(tmp_path, PHARMACY.replace("delta = 1e-9", "delta = "))
+    assert message.startswith("must be TOML, got a fault at line 5, column 9: ")
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    with pytest.raises(SpecError, match="missing.toml: must be a file that can be read, got: No such file"):
+        load_spec(missing)
+    missing.write_bytes(b"\xff\xfe")
+    with pytest.raises(SpecError, match=r"missing.toml: must be UTF-8 text, got other bytes"):
+        load_spec(missing)
+
+
+def test_a_domain_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "drugs.txt").write_bytes(b"\xff")
+    (message,) = messages(tmp_path, PHARMACY.replace('key = "drug"', 'key = "drug"\ndomain = "drugs.txt"'))
+    assert message.endswith("got 'drugs.txt': it is not UTF-8 text")
+
+
+def test_a_domain_with_a_label_too_long_is_refused_without_the_label(tmp_path: Path) -> None:
+    (message,) = messages(
+        tmp_path, PHARMACY.replace('key = "drug"', f'key = "drug"\ndomain = ["{"x" * 257}"]')
+    )
+    assert message == "queries.drugs.domain: labels of a domain must have at most 256 bytes, got a longer one"
