@@ -40,8 +40,14 @@ def as_labels(events: list[list[str]]) -> pl.Series:
 CASES = {
     "counter over haar": Case(Counter(plan=HAAR), as_events, always_shown=True),
     "counter over tree": Case(Counter(plan=TREE), as_events, always_shown=True),
-    "known histogram over haar": Case(KnownHistogram(plan=HAAR, domain=DOMAIN, max_keys_per_event=2), as_labels, always_shown=True),
+    "known histogram over haar": Case(
+        KnownHistogram(plan=HAAR, domain=DOMAIN, max_keys_per_event=2), as_labels, always_shown=True
+    ),
     "known histogram over tree": Case(KnownHistogram(plan=TREE, domain=DOMAIN), as_labels, always_shown=True),
-    "unknown histogram over haar": Case(UnknownHistogram(plan=HAAR, delta=FEW, max_keys_per_event=2), as_labels, always_shown=False),
-    "unknown histogram over tree": Case(UnknownHistogram(plan=TREE, delta=FEW, remember=False), as_labels, always_shown=False),
+    "unknown histogram over haar": Case(
+        UnknownHistogram(plan=HAAR, delta=FEW, max_keys_per_event=2), as_labels, always_shown=False
+    ),
+    "unknown histogram over tree": Case(
+        UnknownHistogram(plan=TREE, delta=FEW, remember=False), as_labels, always_shown=False
+    ),
 }

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.mechanisms import CASES, Case
 
 from pianissimo.errors import MergeError, StateError
 from pianissimo.mechanism import Run
 from pianissimo.privacy import float_up
 from pianissimo.testing import SeededNoise, check_life_cycle, check_merging, check_resuming, check_splitting
-from tests.mechanisms import CASES, Case
 
 events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), max_size=4), max_size=12)
 ticks = st.lists(events, min_size=6, max_size=6)

@@ -25,17 +25,13 @@ impl Table {
     pub fn new(masses: &[(i32, u128)]) -> Result<Self, Error> {
         let sum = masses.iter().fold(0u128, |sum, (_, mass)| sum.wrapping_add(*mass));
         if masses.len() < 2 || sum != 0 {
-            return Err(Error::Parameter(
-                "masses must be at least two and sum to 2^128".into(),
-            ));
+            return Err(Error::Parameter("masses must be at least two and sum to 2^128".into()));
         }
         let bits = masses.len().next_power_of_two().trailing_zeros();
         let shift = 128 - bits;
         let capacity = 1u128 << shift;
-        let mut columns: Vec<Column> = masses
-            .iter()
-            .map(|&(value, mass)| Column { border: mass, own: value, other: value })
-            .collect();
+        let mut columns: Vec<Column> =
+            masses.iter().map(|&(value, mass)| Column { border: mass, own: value, other: value }).collect();
         columns.resize(1 << bits, Column { border: 0, own: 0, other: 0 });
         let (mut small, mut large): (Vec<usize>, Vec<usize>) =
             (0..columns.len()).partition(|&index| columns[index].border < capacity);
@@ -84,11 +80,7 @@ impl Table {
 
     /// The largest value in size.
     pub fn bound(&self) -> i64 {
-        self.columns
-            .iter()
-            .map(|column| i64::from(column.own).abs())
-            .max()
-            .unwrap_or(0)
+        self.columns.iter().map(|column| i64::from(column.own).abs()).max().unwrap_or(0)
     }
 }
 

@@ -26,10 +26,7 @@ pub struct Ratio {
 impl Ratio {
     /// The rational `numerator / denominator`.
     pub fn new(numerator: impl Into<BigUint>, denominator: impl Into<BigUint>) -> Self {
-        Ratio {
-            numerator: numerator.into(),
-            denominator: denominator.into(),
-        }
+        Ratio { numerator: numerator.into(), denominator: denominator.into() }
     }
 
     /// The largest whole number that is not above it.
@@ -90,10 +87,7 @@ pub fn gaussian_weights(variance: &Ratio) -> Vec<BigUint> {
 
 /// exp(-x step / scale) for x = 0, 1, 2, .., at most `limit` of them.
 pub fn geometric_weights(scale: &Ratio, step: u64, limit: usize) -> Vec<BigUint> {
-    let ratio = exp_of_minus(&Ratio::new(
-        &scale.denominator * step,
-        scale.numerator.clone(),
-    ));
+    let ratio = exp_of_minus(&Ratio::new(&scale.denominator * step, scale.numerator.clone()));
     let floor = BigUint::one() << (BITS - TAIL_BITS);
     let mut weights = Vec::new();
     let mut weight = BigUint::one() << BITS;
@@ -108,10 +102,7 @@ pub fn geometric_weights(scale: &Ratio, step: u64, limit: usize) -> Vec<BigUint>
 /// The chance of zero under the discrete Laplace distribution, (1 - q) / (1 + q) with q = exp(-1 / scale), in 127 bits.
 pub fn laplace_zero(scale: &Ratio) -> Result<u128, Error> {
     let one = BigUint::one() << BITS;
-    let ratio = exp_of_minus(&Ratio::new(
-        scale.denominator.clone(),
-        scale.numerator.clone(),
-    ));
+    let ratio = exp_of_minus(&Ratio::new(scale.denominator.clone(), scale.numerator.clone()));
     to_u128(&(((&one - &ratio) << 127u32) / (&one + &ratio)))
 }
 
@@ -141,9 +132,7 @@ pub fn masses(weights: &[BigUint], two_sided: bool) -> Result<Vec<(i32, u128)>, 
 }
 
 fn to_u128(number: &BigUint) -> Result<u128, Error> {
-    number
-        .to_u128()
-        .ok_or_else(|| Error::Parameter("a mass must be below one".into()))
+    number.to_u128().ok_or_else(|| Error::Parameter("a mass must be below one".into()))
 }
 
 #[cfg(test)]

@@ -170,8 +170,7 @@ mod tests {
 
     fn bits(root: &Root, path: &[u8], purpose: &[u8], key: u64) -> u128 {
         let mut seen = 0;
-        root.blocks(path, purpose)
-            .for_each(&Keys::Narrow(&[key]), |_, block| seen = block);
+        root.blocks(path, purpose).for_each(&Keys::Narrow(&[key]), |_, block| seen = block);
         seen
     }
 

@@ -1,5 +1,8 @@
 //! The only file that knows Python: convert, call without the interpreter lock, map the one error.
 
+// Arguments come from Python by value; tables go to it as nested tuples.
+#![allow(clippy::needless_pass_by_value, clippy::type_complexity)]
+
 use numpy::ndarray::Array2;
 use numpy::{
     AllowTypeChange, IntoPyArray, PyArray1, PyArray2, PyArrayLike1, PyReadonlyArray1, PyReadonlyArray2,
@@ -29,7 +32,7 @@ fn distribution(name: &str, numerator: u128, denominator: u128) -> PyResult<Dist
     }
 }
 
-fn contiguous<'a>(slice: Result<&'a [u64], impl std::fmt::Display>) -> PyResult<&'a [u64]> {
+fn contiguous(slice: Result<&[u64], impl std::fmt::Display>) -> PyResult<&[u64]> {
     slice.map_err(|_| PyTypeError::new_err("an array must be contiguous"))
 }
 
@@ -67,9 +70,8 @@ struct Root(prf::Root);
 impl Root {
     #[new]
     fn new(secret: &[u8]) -> PyResult<Self> {
-        let secret: &[u8; 32] = secret
-            .try_into()
-            .map_err(|_| PyValueError::new_err("a secret must have 32 bytes"))?;
+        let secret: &[u8; 32] =
+            secret.try_into().map_err(|_| PyValueError::new_err("a secret must have 32 bytes"))?;
         Ok(Root(prf::Root::new(secret)))
     }
 
@@ -97,9 +99,7 @@ impl Root {
         if let Ok(out) = out.extract::<PyReadwriteArray1<'_, i16>>() {
             return self.fill(py, &sampler, path, &keys, i16::MAX.into(), out);
         }
-        Err(PyTypeError::new_err(
-            "out must be a writable array of int16, int32 or int64",
-        ))
+        Err(PyTypeError::new_err("out must be a writable array of int16, int32 or int64"))
     }
 
     /// A keyed 128-bit name for each label, as (low, high) rows; `lengths` cut `text` into labels.
@@ -110,9 +110,7 @@ impl Root {
         text: &[u8],
         lengths: PyArrayLike1<'py, u32, AllowTypeChange>,
     ) -> PyResult<Bound<'py, PyArray2<u64>>> {
-        let lengths = lengths
-            .as_slice()
-            .map_err(|_| PyTypeError::new_err("an array must be contiguous"))?;
+        let lengths = lengths.as_slice().map_err(|_| PyTypeError::new_err("an array must be contiguous"))?;
         if lengths.iter().map(|&length| length as usize).sum::<usize>() != text.len() {
             return Err(PyValueError::new_err("lengths must cut the whole text"));
         }
@@ -131,9 +129,7 @@ impl Root {
         largest: i64,
         mut out: PyReadwriteArray1<'_, Value>,
     ) -> PyResult<()> {
-        let out = out
-            .as_slice_mut()
-            .map_err(|_| PyTypeError::new_err("an array must be contiguous"))?;
+        let out = out.as_slice_mut().map_err(|_| PyTypeError::new_err("an array must be contiguous"))?;
         if out.len() != keys.len() {
             return Err(PyValueError::new_err("out must have one place for each key"));
         }
@@ -148,13 +144,8 @@ impl Root {
 }
 
 fn name_array<'py>(py: Python<'py>, names: &[u128]) -> Bound<'py, PyArray2<u64>> {
-    let halves: Vec<u64> = names
-        .iter()
-        .flat_map(|name| [*name as u64, (*name >> 64) as u64])
-        .collect();
-    Array2::from_shape_vec((names.len(), 2), halves)
-        .expect("two halves for each name")
-        .into_pyarray(py)
+    let halves: Vec<u64> = names.iter().flat_map(|name| [*name as u64, (*name >> 64) as u64]).collect();
+    Array2::from_shape_vec((names.len(), 2), halves).expect("two halves for each name").into_pyarray(py)
 }
 
 fn names_of(array: &PyReadonlyArray2<'_, u64>) -> PyResult<Vec<u128>> {
@@ -162,10 +153,7 @@ fn names_of(array: &PyReadonlyArray2<'_, u64>) -> PyResult<Vec<u128>> {
         return Err(PyTypeError::new_err("names must be rows of (low, high)"));
     }
     let halves = contiguous(array.as_slice())?;
-    Ok(halves
-        .chunks_exact(2)
-        .map(|pair| u128::from(pair[0]) | (u128::from(pair[1]) << 64))
-        .collect())
+    Ok(halves.chunks_exact(2).map(|pair| u128::from(pair[0]) | (u128::from(pair[1]) << 64)).collect())
 }
 
 /// From keyed names to slots.
@@ -185,7 +173,11 @@ impl PySlotTable {
     }
 
     /// The slot of each name, -1 where it has none.
-    fn find<'py>(&self, py: Python<'py>, names: PyReadonlyArray2<'py, u64>) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    fn find<'py>(
+        &self,
+        py: Python<'py>,
+        names: PyReadonlyArray2<'py, u64>,
+    ) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let names = names_of(&names)?;
         Ok(py.detach(|| self.0.find(&names)).into_pyarray(py))
     }
@@ -286,13 +278,13 @@ type Masses = Vec<(i32, u128)>;
 
 /// The tables a draw is made of, as (multiplier, [(value, mass in 2^-128)]), and the chance of zero in 2^-127.
 #[pyfunction]
-fn sampler_tables(name: &str, numerator: u128, denominator: u128) -> PyResult<(Vec<(i64, Masses)>, Option<u128>)> {
+fn sampler_tables(
+    name: &str,
+    numerator: u128,
+    denominator: u128,
+) -> PyResult<(Vec<(i64, Masses)>, Option<u128>)> {
     let sampler = Sampler::of(distribution(name, numerator, denominator)?)?;
-    let parts = sampler
-        .parts()
-        .iter()
-        .map(|part| (part.multiplier, part.table.masses()))
-        .collect();
+    let parts = sampler.parts().iter().map(|part| (part.multiplier, part.table.masses())).collect();
     Ok((parts, sampler.zero()))
 }
 

@@ -74,9 +74,8 @@ impl Distribution {
 
     fn parameter(self) -> (u128, u128) {
         match self {
-            Distribution::Gaussian { numerator, denominator } | Distribution::Laplace { numerator, denominator } => {
-                (numerator, denominator)
-            }
+            Distribution::Gaussian { numerator, denominator }
+            | Distribution::Laplace { numerator, denominator } => (numerator, denominator),
         }
     }
 
@@ -145,7 +144,9 @@ impl Sampler {
                 (gaussian_parts(&parameter)?, None)
             }
             Distribution::Laplace { .. } => {
-                if parameter.numerator.clone() * 10u32 < parameter.denominator || !parameter.at_most(10_000_000) {
+                if parameter.numerator.clone() * 10u32 < parameter.denominator
+                    || !parameter.at_most(10_000_000)
+                {
                     return Err(Error::Parameter(
                         "scale must be between 0.1 and 1e7: rescale the grid of the counts".into(),
                     ));
@@ -310,7 +311,9 @@ mod tests {
 
     #[test]
     fn large_variances_are_split_exactly_and_smoothly() {
-        for (numerator, denominator) in [(65_537u128, 1u128), (40_000_001, 64), (10u128.pow(10), 1), (10u128.pow(14), 1)] {
+        for (numerator, denominator) in
+            [(65_537u128, 1u128), (40_000_001, 64), (10u128.pow(10), 1), (10u128.pow(14), 1)]
+        {
             let mut rest = Ratio::new(numerator, denominator);
             while !rest.at_most(DIRECT_VARIANCE) {
                 let (factor, low, high) = split_variance(&rest);

@@ -1,15 +1,33 @@
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Integers = NDArray[np.int16] | NDArray[np.int32] | NDArray[np.int64]
+__all__ = [
+    "Root",
+    "SlotTable",
+    "add_scaled",
+    "encode_bytes",
+    "encode_integer",
+    "encode_text",
+    "release",
+    "sampler_bound",
+    "sampler_tables",
+]
+
+_Integers = NDArray[np.signedinteger[Any]]
 
 @final
 class Root:
     def __new__(cls, secret: bytes) -> Root: ...
     def draw(
-        self, name: str, path: bytes, numerator: int, denominator: int, keys: NDArray[np.uint64], out: Integers
+        self,
+        name: str,
+        path: bytes,
+        numerator: int,
+        denominator: int,
+        keys: NDArray[np.uint64],
+        out: _Integers,
     ) -> None: ...
     def label_keys(self, path: bytes, text: bytes, lengths: NDArray[np.uint32]) -> NDArray[np.uint64]: ...
 
@@ -21,7 +39,7 @@ class SlotTable:
     def find_or_add(self, names: NDArray[np.uint64]) -> NDArray[np.int64]: ...
     def names(self, start: int) -> NDArray[np.uint64]: ...
 
-def add_scaled(sums: NDArray[np.int64], weight: int, values: Integers) -> None: ...
+def add_scaled(sums: NDArray[np.int64], weight: int, values: _Integers) -> None: ...
 def encode_bytes(bytes: bytes) -> bytes: ...  # noqa: A002
 def encode_integer(number: int) -> bytes: ...
 def encode_text(text: str) -> bytes: ...

@@ -21,6 +21,7 @@ from rich.text import Text
 
 import pianissimo
 from pianissimo.demo import (
+    TRUTH_NOTE,
     DemoFolder,
     Record,
     Screen,
@@ -74,15 +75,9 @@ def main() -> None:
 
 
 @cli.command()
-@click.option(
-    "--ticks", type=click.IntRange(min=1), default=30, show_default=True, help="How many ticks to release."
-)
-@click.option(
-    "--out", type=_PATH, default=Path("demo-output"), show_default=True, help="The folder to write to."
-)
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the data; noise has none."
-)
+@click.option("--ticks", type=click.IntRange(min=1), default=30, show_default=True, help="How many ticks to release.")
+@click.option("--out", type=_PATH, default=Path("demo-output"), show_default=True, help="The folder to write to.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the data; noise has none.")
 @_json_option
 def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
     """Watch a generated stream being released.
@@ -92,6 +87,7 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
     console = _console(stderr=as_json)
     live = pharmacy_stream(ticks).start()
     console.print(plan_tables(live.plan.to_dict()))
+    click.echo(f"\n{TRUTH_NOTE}\n", err=as_json)
     record = Record()
     with DemoFolder(out, live.plan) as folder, Screen(console, ticks=ticks) as screen:
         for batch in pharmacy_batches(ticks, seed):

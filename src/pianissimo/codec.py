@@ -1,7 +1,7 @@
 """One codec for every mechanism's state: versioned, checksummed, and strict about what it does not know.
 
-State is plain data: numbers, texts, bytes, numpy arrays, polars text columns, lists and dicts of these. The envelope is a
-magic word, the format's version, a MessagePack body and a BLAKE2b checksum. Nothing executable is ever stored.
+State is plain data: numbers, texts, bytes, numpy arrays, polars text columns, lists and dicts of these. The envelope
+is a magic word, the format's version, a MessagePack body and a BLAKE2b checksum. Nothing executable is ever stored.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def encode(kind: str, version: int, content: Plain) -> bytes:
     {'total': 7}
     """
     packer = msgpack.Packer(default=_pack, strict_types=True, use_bin_type=True)
-    body = packer.pack({"kind": kind, "version": version, "content": content})
+    body: bytes = packer.pack({"kind": kind, "version": version, "content": content})
     head = _MAGIC + bytes([_FORMAT])
     return head + body + _checksum(head + body)
 
@@ -52,7 +52,9 @@ def decode(kind: str, version: int, stored: bytes) -> Plain:
     if head[:-1] != _MAGIC or len(stored) < len(_MAGIC) + 1 + _CHECKSUM_BYTES:
         raise StateError("a stored state must begin with its magic word, got other bytes")
     if head[-1] != _FORMAT:
-        raise StateError(f"a stored state must be of format {_FORMAT}, got format {head[-1]}; use the version that wrote it")
+        raise StateError(
+            f"a stored state must be of format {_FORMAT}, got format {head[-1]}; use the version that wrote it"
+        )
     if _checksum(head + body) != checksum:
         raise StateError("a stored state must match its checksum, got damaged bytes")
     try:

@@ -1,7 +1,8 @@
 """Noise is a function, not a state: every draw follows from (secret, path, distribution, key).
 
-Asked again, it answers the same, so a restart or a retry gives nothing to average away. The danger is the same noise over
-different data, whose difference is the truth: whoever descends to a path puts into it all that the data depend on.
+Asked again, it answers the same, so a restart or a retry gives nothing to average away. The danger is the same noise
+over different data, whose difference is the truth: whoever descends to a path puts into it all that the data depend
+on.
 
 The bits come from AES-256 under a key that BLAKE3 derives from the secret and the path. They become discrete Gaussian
 or discrete Laplace draws (Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020)
@@ -12,7 +13,7 @@ how far a draw is from its distribution; the argument is in `rust/src/samplers.r
 import hmac
 import secrets
 from fractions import Fraction
-from typing import NoReturn, Protocol, Self, overload
+from typing import Any, NoReturn, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ from pianissimo.errors import ParameterError
 Keys = NDArray[np.uint64]
 """Item keys: shape (n,), or (n, 2) for 128-bit keys as rows of (low, high)."""
 
-Integers = NDArray[np.int64] | NDArray[np.int32] | NDArray[np.int16]
+Integers = NDArray[np.signedinteger[Any]]
+"""Draws: int64, or int16 and int32 where they fit."""
 
 PathPart = str | int | bytes
 

@@ -6,17 +6,17 @@ A linear mechanism is a pair of matrices with B C = M, where M holds ones on and
 floor(x + 1/2), the one rounding that commutes with adding whole numbers: it is a function of B (C x + z), so what an
 event can change is the shift of z by its column. All published counters and ours are plans and differ by a table.
 
-Privacy (the card "Continual counting", section 8): with one variance per level and discrete Gaussian node noise, the Renyi
-divergence at every integer order a >= 2 is at most a * rho, rho = cost / 2, cost = max over j of the sum of
-C[v, j]^2 / variance(v); also if the events are chosen after seeing earlier releases. For node noise that is whole, the
-nodes' sums must be whole too: C has integer entries in every plan here.
+Privacy (the card "Continual counting", section 8): with one variance per level and discrete Gaussian node noise, the
+Renyi divergence at every integer order a >= 2 is at most a * rho, rho = cost / 2, cost = max over j of the sum of
+C[v, j]^2 / variance(v); also if the events are chosen after seeing earlier releases. For node noise that is whole,
+the nodes' sums must be whole too: C has integer entries in every plan here.
 """
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class NoisePlan(Protocol):
 
     @property
     def smoothness(self) -> int:
-        """The k for which the k-th differences of the weights over time are sparse: 1 for steps, 2 for straight pieces."""
+        """The k for which the k-th differences of weights over time are sparse: 1 for steps, 2 for straight pieces."""
 
     @property
     def peak_weights(self) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class NoisePlan(Protocol):
 
     @property
     def cost(self) -> Fraction:
-        """max over ticks j of the sum of C[v, j]^2 / variance(v), exactly: rho = cost / 2 for one unit of one series."""
+        """The largest column sum of C[v, j]^2 / variance(v), exactly: rho = cost / 2 for one unit of one series."""
 
     def terms(self, tick: int) -> Sequence[Term]:
         """Row `tick` of B: the nodes that enter this release."""
@@ -95,7 +95,7 @@ def variance_at(plan: NoisePlan, tick: int) -> Fraction:
     Fraction(5, 4)
     """
     total = sum((term.weight**2 * plan.variances[term.level] for term in plan.terms(tick)), start=Fraction(0))
-    return total / 4**plan.shift
+    return total * Fraction(1, 1 << (2 * plan.shift))
 
 
 def covariance_at(plan: NoisePlan, tick: int, other: int) -> Fraction:
@@ -113,7 +113,7 @@ def covariance_at(plan: NoisePlan, tick: int, other: int) -> Fraction:
         ),
         start=Fraction(0),
     )
-    return total / 4**plan.shift
+    return total * Fraction(1, 1 << (2 * plan.shift))
 
 
 def half_width(plan: NoisePlan, tick: int, coverage: float) -> int:
@@ -198,8 +198,9 @@ class PlanNoise:
     """The noise of a growing list of series, release after release, with what the next tick needs kept at hand.
 
     Over time the weights of a node are pieces of low degree, so the k-th difference of the noise over ticks is a sum
-    over the few nodes that begin, bend or end. Kept per series: the noise, its first k - 1 differences and the values of the
-    nodes in use. It is a cache: dropped at any time, it is made anew by `evaluate`'s arithmetic, with equal results.
+    over the few nodes that begin, bend or end. Kept per series: the noise, its first k - 1 differences and the values
+    of the nodes in use. It is a cache: dropped at any time, it is made anew by `evaluate`'s arithmetic, with equal
+    results.
     """
 
     def __init__(self, plan: NoisePlan) -> None:
@@ -213,7 +214,7 @@ class PlanNoise:
         self._types = [_narrowest_type(variance) for variance in plan.variances]
 
     def at(self, noise: Noise, tick: int, count: int, keys_from: Callable[[int], Keys]) -> NDArray[np.int64]:
-        """Numerators of the noise at `tick` for the first `count` series; `keys_from(n)` gives keys from the n-th on."""
+        """Numerators of the noise at `tick` for the first `count` series; `keys_from(n)` gives keys from the n-th."""
         if noise is not self._noise or tick not in (self._tick, self._tick + 1):
             self._count = 0
             self._nodes.clear()
@@ -274,9 +275,7 @@ class PlanNoise:
         return self._plan.terms(tick) if 1 <= tick <= self._plan.horizon else ()
 
     def _drop_ended_nodes(self, tick: int) -> None:
-        used = {
-            (term.level, term.node) for step in range(len(self._rows)) for term in self._terms(tick + step)
-        }
+        used = {(term.level, term.node) for step in range(len(self._rows)) for term in self._terms(tick + step)}
         for node in self._nodes.keys() - used:
             del self._nodes[node]
 
@@ -298,6 +297,6 @@ def _grown(array: Array, filled: int, count: int) -> Array:
     if len(array) >= count:
         return array
     room = count if filled == 0 else max(count, filled + filled // 2)
-    larger = np.empty((room, *array.shape[1:]), dtype=array.dtype)
+    larger = cast(Array, np.empty((room, *array.shape[1:]), dtype=array.dtype))
     larger[:filled] = array[:filled]
     return larger

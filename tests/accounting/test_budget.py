@@ -57,9 +57,7 @@ def test_what_it_allows_is_priced_within_it_and_hardly_below(
 
 
 @given(EPSILONS, DELTAS, SHARES, SHARES)
-def test_more_bad_mass_leaves_less_rho(
-    epsilon: float, delta: float, first: Fraction, second: Fraction
-) -> None:
+def test_more_bad_mass_leaves_less_rho(epsilon: float, delta: float, first: Fraction, second: Fraction) -> None:
     less, more = sorted((first * Fraction(delta), second * Fraction(delta)))
     budget = Budget(epsilon, delta)
     assert budget.rho(bad=more) <= budget.rho(bad=less) * (1 + Fraction(1, 10**12))

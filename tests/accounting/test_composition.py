@@ -94,9 +94,7 @@ def test_the_order_does_not_matter(losses: tuple[list[Loss], list[Loss]]) -> Non
 
 
 @given(st.one_of(st.lists(PURE, max_size=6), st.lists(NOT_PURE, min_size=1, max_size=6)), st.data())
-def test_grouping_does_not_matter_without_pure_losses_or_among_them(
-    losses: list[Loss], data: st.DataObject
-) -> None:
+def test_grouping_does_not_matter_without_pure_losses_or_among_them(losses: list[Loss], data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, max(1, len(losses) - 1)))
     groups = [group for group in (losses[:cut], losses[cut:]) if group]
     assert compose([compose(group) for group in groups]) == compose(losses)

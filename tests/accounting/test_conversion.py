@@ -111,9 +111,7 @@ def test_it_gives_the_table_of_the_card(rho: str, delta: float, epsilon: float, 
 
 
 @pytest.mark.parametrize("delta", [0.5, 1e-2, 1e-6, 1e-12])
-@pytest.mark.parametrize(
-    "rho", ["0.0001", "0.003", "0.02", "0.1", "0.37", "0.5", "1", "2.5", "7", "40", "1000"]
-)
+@pytest.mark.parametrize("rho", ["0.0001", "0.003", "0.02", "0.1", "0.37", "0.5", "1", "2.5", "7", "40", "1000"])
 def test_no_order_is_better_than_the_one_found(rho: str, delta: float) -> None:
     best = max(0.0, min(plain_epsilon(order, float(rho), delta) for order in range(2, 3000)))
     assert best <= epsilon_from_rho(Fraction(rho), delta) <= best + 1e-8 * (1 + best)
@@ -231,9 +229,7 @@ def test_rho_comes_back_from_its_epsilon(rho: Fraction, delta: float) -> None:
         assert float(rho_from_budget(epsilon, delta) / rho) == pytest.approx(1, rel=1e-9)
 
 
-@given(
-    st.floats(-4, 1).map(lambda power: Fraction(10**power)), st.floats(-15, -2).map(lambda p: float(10**p))
-)
+@given(st.floats(-4, 1).map(lambda power: Fraction(10**power)), st.floats(-15, -2).map(lambda p: float(10**p)))
 def test_delta_comes_back_from_its_epsilon(rho: Fraction, delta: float) -> None:
     epsilon = epsilon_from_rho(rho, delta)
     if epsilon > 0:

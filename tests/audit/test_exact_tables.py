@@ -69,7 +69,7 @@ def test_the_ideal_chances_agree_with_another_library() -> None:
     mpmath.mp.prec = 400
     total = mpmath.jtheta(3, 0, mpmath.exp(mpmath.mpf(-1) / 14))
     for value in (0, 1, 5, 30):
-        expected = mpmath.exp(-mpmath.mpf(value) ** 2 / 14) / total
+        expected = mpmath.exp(-(mpmath.mpf(value) ** 2) / 14) / total
         ours = ideal_probability("gaussian", Fraction(7), value)
         assert abs(mpmath.mpf(ours.numerator) / ours.denominator / expected - 1) < mpmath.mpf(2) ** -300
 

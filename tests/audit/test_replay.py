@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.mechanisms import CASES, DOMAIN, HAAR, Case, as_events, as_labels
 
 from pianissimo.audit import replay
 from pianissimo.counting import Counter, TreePlan
@@ -18,7 +19,6 @@ from pianissimo.mechanism import Mechanism
 from pianissimo.noise import Noise
 from pianissimo.noise_plan import evaluate
 from pianissimo.testing import SeededNoise
-from tests.mechanisms import CASES, DOMAIN, HAAR, Case, as_events, as_labels
 
 PAIRS = 2000
 LABELS = ["a", "b", "c", "d", "e", "new"]
@@ -130,7 +130,9 @@ MUTANTS: list[tuple[str, Mechanism[Any, Any, Any], Case]] = [
 ]
 
 
-@pytest.mark.parametrize(("mechanism", "case"), [mutant[1:] for mutant in MUTANTS], ids=[mutant[0] for mutant in MUTANTS])
+@pytest.mark.parametrize(
+    ("mechanism", "case"), [mutant[1:] for mutant in MUTANTS], ids=[mutant[0] for mutant in MUTANTS]
+)
 def test_broken_mechanisms_are_caught(mechanism: Mechanism[Any, Any, Any], case: Case) -> None:
     assert problems_of(mechanism, case, 100, seed=32) != []
 

@@ -34,10 +34,17 @@ def completed_cells(horizon: int, base: int) -> list[tuple[PathPart, ...]]:
     ("base", "sums", "draws", "expected"),
     [
         (2, [1, 1, 2, 3, 3, 4], [0.5, 0.1, -0.25, 2, 1, -0.4], [1.5, 1.1, 1.85, 5, 6, 5.6]),
-        (3, [1, 2, 3, 4, 5, 6, 7, 8], [0.5, 0.25, 1, -1, 0.75, -2, 0.1, 0.2], [1.5, 2.75, 4, 4, 5.75, 5, 6.1, 7.3]),
+        (
+            3,
+            [1, 2, 3, 4, 5, 6, 7, 8],
+            [0.5, 0.25, 1, -1, 0.75, -2, 0.1, 0.2],
+            [1.5, 2.75, 4, 4, 5.75, 5, 6.1, 7.3],
+        ),
     ],
 )
-def test_it_gives_the_vectors_of_the_card(base: int, sums: list[int], draws: list[float], expected: list[float]) -> None:
+def test_it_gives_the_vectors_of_the_card(
+    base: int, sums: list[int], draws: list[float], expected: list[float]
+) -> None:
     horizon = len(sums)
     tape = {cell: round(draw * SCALE) for cell, draw in zip(completed_cells(horizon, base), draws, strict=True)}
     run = Run(Counter(plan=TreePlan(base=base, variance=Fraction(1), horizon=horizon)), GivenNoise(tape))

@@ -33,7 +33,10 @@ def factorisation_problems(plan: NoisePlan) -> list[str]:
     worst = Fraction(0)
     for event in range(1, plan.horizon + 1):
         column = {(term.level, term.node): term.weight for term in plan.influence(event)}
-        worst = max(worst, sum((weight**2 / plan.variances[level] for (level, _), weight in column.items()), Fraction(0)))
+        worst = max(
+            worst,
+            sum((weight**2 / plan.variances[level] for (level, _), weight in column.items()), Fraction(0)),
+        )
         for tick in range(1, plan.horizon + 1):
             product = sum(term.weight * column.get((term.level, term.node), 0) for term in plan.terms(tick))
             if Fraction(product, 2**plan.shift) != (tick >= event):
@@ -59,7 +62,7 @@ class FloatingPointTree(TreePlan):
     """The mutant: the number of levels from a floating-point logarithm, one too few for 243 = 3^5."""
 
     @property
-    def levels(self) -> int:  # type: ignore[override]
+    def levels(self) -> int:
         return int(math.log(self.horizon, self.base)) + 1
 
 
@@ -101,7 +104,9 @@ def test_the_variance_profile_is_the_exact_variance(plan: NoisePlan) -> None:
 
 @pytest.mark.parametrize("rho", [0.5, 0.0244, 3.0, Fraction(1, 7)])
 @pytest.mark.parametrize("make", [HaarPlan.calibrated, TreePlan.calibrated])
-def test_calibration_stays_within_its_loss_and_close_to_it(make: Callable[..., NoisePlan], rho: Fraction | float) -> None:
+def test_calibration_stays_within_its_loss_and_close_to_it(
+    make: Callable[..., NoisePlan], rho: Fraction | float
+) -> None:
     for horizon in (1, 24, 365, 4096, 525_600):
         cost = make(horizon=horizon, rho=rho).cost
         assert 0.96 * 2 * Fraction(rho) < cost <= 2 * Fraction(rho)
@@ -109,7 +114,11 @@ def test_calibration_stays_within_its_loss_and_close_to_it(make: Callable[..., N
 
 def test_trees_have_the_errors_of_the_table() -> None:
     """Card 'Continual counting', table 2a, rho = 0.5: binary tree and BaseMech with its best base."""
-    rows = {2**8: (8.49, 6.00, 6.93, 4.91, 7), 2**12: (12.5, 8.83, 10.5, 7.41, 6), 2**16: (16.5, 11.7, 13.7, 9.73, 5)}
+    rows = {
+        2**8: (8.49, 6.00, 6.93, 4.91, 7),
+        2**12: (12.5, 8.83, 10.5, 7.41, 6),
+        2**16: (16.5, 11.7, 13.7, 9.73, 5),
+    }
     for horizon, (binary_max, binary_rms, best_max, best_rms, base) in rows.items():
         binary = TreePlan.calibrated(horizon=horizon, rho=0.5, base=2).variance_profile()
         best = TreePlan.calibrated(horizon=horizon, rho=0.5).variance_profile()
@@ -156,7 +165,13 @@ def test_the_best_base_is_the_best_by_brute_force() -> None:
 
 def test_scales_of_the_first_figure() -> None:
     """Card section 4: exact scale of base 2 and of the best base, in units of tau."""
-    rows = {100: (6.48, 5, 5.74), 365: (8.49, 5, 7.21), 1000: (9.49, 4, 8.37), 10_000: (13.49, 5, 11.49), 10**6: (19.49, 4, 17.03)}
+    rows = {
+        100: (6.48, 5, 5.74),
+        365: (8.49, 5, 7.21),
+        1000: (9.49, 4, 8.37),
+        10_000: (13.49, 5, 11.49),
+        10**6: (19.49, 4, 17.03),
+    }
     for horizon, (binary, base, best) in rows.items():
         scales = [math.sqrt(len(digits_of(horizon, r)) * largest_digit_sum(horizon, r)) for r in (2, base)]
         assert best_base(horizon) == base
@@ -170,9 +185,15 @@ def test_scales_of_the_first_figure() -> None:
     arrivals=st.lists(st.integers(0, 3), min_size=1, max_size=40),
     start=st.integers(1, 40),
 )
-def test_step_by_step_and_from_nothing_are_equal(horizon: int, base: int | None, arrivals: list[int], start: int) -> None:
+def test_step_by_step_and_from_nothing_are_equal(
+    horizon: int, base: int | None, arrivals: list[int], start: int
+) -> None:
     """Whatever the first tick, and whenever series appear, the cache gives what the stateless path gives."""
-    plan = HaarPlan.calibrated(horizon=horizon, rho=0.01) if base is None else TreePlan.calibrated(horizon=horizon, rho=0.01, base=base)
+    plan = (
+        HaarPlan.calibrated(horizon=horizon, rho=0.01)
+        if base is None
+        else TreePlan.calibrated(horizon=horizon, rho=0.01, base=base)
+    )
     noise = SeededNoise(5)
     keys = np.arange(2 * 200, dtype=np.uint64).reshape(-1, 2)
     cached, count = PlanNoise(plan), 0
@@ -213,14 +234,32 @@ def test_without_noise_nothing_is_added() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TreePlan.calibrated(horizon=0, rho=0.5), "horizon must be a whole number of at least 1, got 0"),
-        (lambda: HaarPlan.calibrated(horizon=0, rho=0.5), "horizon must be a whole number of at least 1, got 0"),
-        (lambda: HaarPlan.calibrated(horizon=8, rho=float("nan")), "rho must be finite and positive, got nan"),
+        (
+            lambda: TreePlan.calibrated(horizon=0, rho=0.5),
+            "horizon must be a whole number of at least 1, got 0",
+        ),
+        (
+            lambda: HaarPlan.calibrated(horizon=0, rho=0.5),
+            "horizon must be a whole number of at least 1, got 0",
+        ),
+        (
+            lambda: HaarPlan.calibrated(horizon=8, rho=float("nan")),
+            "rho must be finite and positive, got nan",
+        ),
         (lambda: HaarPlan.calibrated(horizon=2**60, rho=0.5), "must fit in 62 bits"),
         (lambda: HaarPlan.calibrated(horizon=8, rho=1e-15), "sigma must be between 0.1 and 1e7"),
-        (lambda: HaarPlan(levels=2, variances=(Fraction(1),) * 2, horizon=4), "variances must be one for the total"),
-        (lambda: HaarPlan(levels=2, variances=(Fraction(1),) * 3, horizon=5), r"horizon must be at most 2\^levels = 4"),
-        (lambda: TreePlan(base=1, variance=Fraction(1), horizon=4), "base must be a whole number of at least 2"),
+        (
+            lambda: HaarPlan(levels=2, variances=(Fraction(1),) * 2, horizon=4),
+            "variances must be one for the total",
+        ),
+        (
+            lambda: HaarPlan(levels=2, variances=(Fraction(1),) * 3, horizon=5),
+            r"horizon must be at most 2\^levels = 4",
+        ),
+        (
+            lambda: TreePlan(base=1, variance=Fraction(1), horizon=4),
+            "base must be a whole number of at least 2",
+        ),
     ],
 )
 def test_impossible_plans_are_refused(make: Callable[[], NoisePlan], message: str) -> None:

@@ -52,7 +52,9 @@ def test_it_gives_the_vector_of_the_card() -> None:
 
 @given(
     st.lists(
-        st.lists(st.lists(st.sampled_from(["a", "b", "c", "x"]), max_size=5), max_size=6), min_size=1, max_size=8
+        st.lists(st.lists(st.sampled_from(["a", "b", "c", "x"]), max_size=5), max_size=6),
+        min_size=1,
+        max_size=8,
     ),
     st.integers(1, 4),
 )
@@ -60,7 +62,7 @@ def test_without_noise_it_counts_the_first_distinct_labels_of_each_event(
     stream: list[list[list[str]]], bound: int
 ) -> None:
     run = Run(KnownHistogram(plan=PLAN, domain=DOMAIN, max_keys_per_event=bound), NoNoise())
-    expected = Tally({label: 0 for label in DOMAIN.labels})
+    expected = Tally(dict.fromkeys(DOMAIN.labels, 0))
     for batch in stream:
         run.update(pl.Series(batch, dtype=pl.List(pl.String)))
         for event in batch:

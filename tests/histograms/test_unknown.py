@@ -61,7 +61,9 @@ def test_thresholds_of_the_haar_plan_are_those_of_the_card() -> None:
 
 
 @pytest.mark.parametrize(
-    "plan", [HaarPlan.calibrated(horizon=4, rho=0.7), TreePlan.calibrated(horizon=4, rho=0.7, base=2)], ids=["haar", "tree"]
+    "plan",
+    [HaarPlan.calibrated(horizon=4, rho=0.7), TreePlan.calibrated(horizon=4, rho=0.7, base=2)],
+    ids=["haar", "tree"],
 )
 @pytest.mark.parametrize("delta", [Fraction(1, 5), Fraction(1, 1000)])
 def test_a_label_of_one_event_is_shown_with_at_most_its_chance(plan: NoisePlan, delta: Fraction) -> None:
@@ -73,6 +75,7 @@ def test_a_label_of_one_event_is_shown_with_at_most_its_chance(plan: NoisePlan, 
 def test_a_threshold_lower_by_one_half_would_be_caught() -> None:
     """The twin that must fail: the rounding of the release forgotten, at a delta where it matters."""
     plan, delta = HaarPlan.calibrated(horizon=4, rho=200.0), Fraction(1, 3)
+
     def total(cut: int) -> float:
         return sum(chance_of_passing(plan, tick, threshold_at(plan, tick, delta, 4) - cut) for tick in range(1, 5))
 
@@ -132,8 +135,8 @@ def test_a_late_label_has_the_noise_it_would_always_have_had() -> None:
 def test_a_label_of_one_event_is_rarely_ever_shown() -> None:
     """Card 2.8: constant count 1, T = R = 100, r = 3, delta = 0.2, here over 20,000 labels.
 
-    The card simulates 0.1015 for normal tails; sub-Gaussian ones are stricter. false_alarm_rate: below 1e-100, as 0.2 is
-    more than 30 deviations away.
+    The card simulates 0.1015 for normal tails; sub-Gaussian ones are stricter. false_alarm_rate: below 1e-100, as 0.2
+    is more than 30 deviations away.
     """
     plan = TreePlan.calibrated(horizon=100, rho=0.5, base=3)
     run = Run(UnknownHistogram(plan=plan, delta=Fraction(1, 5)), SeededNoise(11))

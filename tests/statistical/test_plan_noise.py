@@ -56,8 +56,8 @@ def covariance_problems(plan: NoisePlan, noise: Noise, *, anew: bool = False, li
 def test_tree_noise_has_the_covariance_of_the_card() -> None:
     """Card 2.1: r = 3, T = 26, 20,000 runs, tolerance 0.25 cell variances.
 
-    A sampled covariance deviates by at most sqrt(2) * 6 / sqrt(20,000) = 0.06 cell variances; false_alarm_rate for all 351
-    pairs: below 1e-2 per mille, and the seed is fixed.
+    A sampled covariance deviates by at most sqrt(2) * 6 / sqrt(20,000) = 0.06 cell variances; false_alarm_rate for
+    all 351 pairs: below 1e-2 per mille, and the seed is fixed.
     """
     assert covariance_problems(TreePlan(base=3, variance=Fraction(9), horizon=26), SeededNoise(21)) == []
 

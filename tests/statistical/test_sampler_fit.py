@@ -33,7 +33,7 @@ def draws(name: str, scale: float, count: int = DRAWS) -> NDArray[np.int64]:
 
 
 def chi_square_p(values: NDArray[np.int64], name: str, scale: float) -> float:
-    """Of draws against the exact chances, in cells of expected size 20 or more, symmetric around zero, and two tails."""
+    """Of draws against the exact chances, in symmetric cells of expected size 20 or more, and two tails."""
     parameter = Fraction(scale) ** (2 if name == "gaussian" else 1)
     reach = int(scale * (4 if name == "gaussian" else 8)) + 1
     width = (reach // 200) | 1
@@ -71,7 +71,15 @@ LIMIT = float(stats.norm.isf(FALSE_ALARM_RATE / 2))
 
 
 @pytest.mark.parametrize(
-    ("name", "scale"), [("gaussian", 0.3), ("gaussian", 2.0), ("gaussian", 20.0), ("gaussian", 300.0), ("laplace", 2.0), ("laplace", 150.0)]
+    ("name", "scale"),
+    [
+        ("gaussian", 0.3),
+        ("gaussian", 2.0),
+        ("gaussian", 20.0),
+        ("gaussian", 300.0),
+        ("laplace", 2.0),
+        ("laplace", 150.0),
+    ],
 )
 def test_draws_follow_their_distribution(name: str, scale: float) -> None:
     """false_alarm_rate: 2e-9 a case."""
@@ -86,7 +94,9 @@ def test_wide_draws_have_their_scale(scale: float) -> None:
     assert abs(scale_deviations(draws("gaussian", scale), "gaussian", scale)) < LIMIT
 
 
-@pytest.mark.parametrize(("name", "scale"), [("gaussian", 2.0), ("gaussian", 20.0), ("gaussian", 300.0), ("laplace", 2.0)])
+@pytest.mark.parametrize(
+    ("name", "scale"), [("gaussian", 2.0), ("gaussian", 20.0), ("gaussian", 300.0), ("laplace", 2.0)]
+)
 @pytest.mark.parametrize("error", [0.99, 1.01])
 def test_a_scale_off_by_one_percent_is_caught(name: str, scale: float, error: float) -> None:
     """The twin that must fail."""

@@ -221,8 +221,8 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         (
             "origin = 2026-01-05T00:00:00Z",
             "",
-            "stream.origin must be given when source.time cuts the ticks, got nothing; it is when tick 1 begins, "
-            "it is public and must never be derived from the data, for example origin = 2026-01-01T00:00:00Z",
+            "stream.origin must be given when source.time cuts the ticks, got nothing; it is when tick 1 "
+            "begins, it is public and must never be derived from the data, for example origin = 2026-01-01T00:00:00Z",
         ),
         (
             "2026-01-05T00:00:00Z",
@@ -349,9 +349,7 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_field_and_way_out(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
+def test_what_cannot_be_is_refused_with_field_and_way_out(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in PHARMACY
     assert messages(tmp_path, PHARMACY.replace(old, new)) == [message]
 
@@ -395,7 +393,7 @@ def test_bad_toml_is_refused_with_its_line(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
-    with pytest.raises(SpecError, match="missing.toml: must be a file that can be read, got: No such file"):
+    with pytest.raises(SpecError, match=r"missing.toml: must be a file that can be read, got: No such file"):
         load_spec(missing)
     missing.write_bytes(b"\xff\xfe")
     with pytest.raises(SpecError, match=r"missing.toml: must be UTF-8 text, got other bytes"):
@@ -409,7 +407,5 @@ def test_a_domain_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_domain_with_a_label_too_long_is_refused_without_the_label(tmp_path: Path) -> None:
-    (message,) = messages(
-        tmp_path, PHARMACY.replace('key = "drug"', f'key = "drug"\ndomain = ["{"x" * 257}"]')
-    )
+    (message,) = messages(tmp_path, PHARMACY.replace('key = "drug"', f'key = "drug"\ndomain = ["{"x" * 257}"]'))
     assert message == "queries.drugs.domain: labels of a domain must have at most 256 bytes, got a longer one"

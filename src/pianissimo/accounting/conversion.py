@@ -139,8 +139,7 @@ def nothing_left(delta: Fraction, *, bad: Fraction, distance: Fraction) -> Param
     if bad < delta:
         taken += f" plus (1 + e^epsilon) times their noise distance {float(distance):.3g}"
     return ParameterError(
-        f"delta must be above {taken}, got {float(delta):.3g}; "
-        "allow a larger delta, or make the losses take less"
+        f"delta must be above {taken}, got {float(delta):.3g}; allow a larger delta, or make the losses take less"
     )
 
 

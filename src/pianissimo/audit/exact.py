@@ -1,7 +1,7 @@
 """Audit level A0: what the sampler's tables really draw, against the exact distribution.
 
-The probabilities of the tables are exact rationals; the distribution is computed to 100 digits by other means than the core's
-(decimal exponentials of the closed form, not a recurrence in fixed point).
+The probabilities of the tables are exact rationals; the distribution is computed to 100 digits by other means than
+the core's (decimal exponentials of the closed form, not a recurrence in fixed point).
 """
 
 import decimal

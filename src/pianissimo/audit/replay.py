@@ -1,8 +1,8 @@
 """Audit level A2: two neighboring streams through one mechanism with one tape of noise.
 
-With the same secret on both sides, the releases may differ by what the event itself counts and by nothing else: rounding
-commutes with adding whole numbers, every series has its own noise, and no call for noise may depend on the data other than
-by the series there are. What differs beyond that is a problem, named without its content.
+With the same secret on both sides, the releases may differ by what the event itself counts and by nothing else:
+rounding commutes with adding whole numbers, every series has its own noise, and no call for noise may depend on the
+data other than by the series there are. What differs beyond that is a problem, named without its content.
 """
 
 from collections.abc import Sequence
@@ -88,8 +88,9 @@ def replay(
 ) -> list[str]:
     """What differs between two runs beyond the event itself; empty for a sound mechanism.
 
-    `larger` and `smaller` are the batches of each tick, equal but for one event of `event_tick` that only `larger` has and
-    that holds `event_labels`. With `always_shown`, labels are released whatever their counts (counters, known domains).
+    `larger` and `smaller` are the batches of each tick, equal but for one event of `event_tick` that only `larger`
+    has and that holds `event_labels`. With `always_shown`, labels are released whatever their counts (counters, known
+    domains).
     """
     first, second = RecordingNoise(noise), RecordingNoise(noise)
     runs = Run(mechanism, first), Run(mechanism, second)

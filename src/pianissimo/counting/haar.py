@@ -1,10 +1,10 @@
 """The Haar plan: log2(T) + 1 node noises with tent-shaped weights, all arithmetic exact in 64 bits.
 
-The card "Continual counting", section 4. Horizon T = 2^L; node (0, 0) is the total, node (h, i) the interval
-[i 2^h, (i + 1) 2^h) of leaves. Event of tick j is leaf j - 1: it moves the total by +1 and one node of each level by +1
-in its left half, -1 in its right half, so cost = sum over levels of 1 / variance, exactly. Release t takes t / T of the
-total's noise and dist(t / 2^h, nearest integer) of node (h, t >> h). The strategy matrix is that of Xiao, Wang and Gehrke
-(Privelet, 2011); random access in exact integers is the card's.
+The card "Continual counting", section 4. Horizon T = 2^L; node (0, 0) is the total, node (h, i) the interval [i 2^h,
+(i + 1) 2^h) of leaves. Event of tick j is leaf j - 1: it moves the total by +1 and one node of each level by +1 in
+its left half, -1 in its right half, so cost = sum over levels of 1 / variance, exactly. Release t takes t / T of the
+total's noise and dist(t / 2^h, nearest integer) of node (h, t >> h). The strategy matrix is that of Xiao, Wang and
+Gehrke (Privelet, 2011); random access in exact integers is the card's.
 """
 
 import math
@@ -59,8 +59,8 @@ class HaarPlan:
     def calibrated(cls, *, horizon: int, rho: Fraction | float) -> Self:
         """The plan with tuned level weights whose loss per unit is at most `rho`.
 
-        Variances are proportional to a_h^(-1/2), a_h the mean squared weight of level h, which minimises the mean squared
-        error for a given loss; each is rounded up.
+        Variances are proportional to a_h^(-1/2), a_h the mean squared weight of level h, which minimises the mean
+        squared error for a given loss; each is rounded up.
 
         >>> HaarPlan.calibrated(horizon=4096, rho=0.5).cost <= 1
         True
@@ -93,7 +93,7 @@ class HaarPlan:
 
     @property
     def node_count(self) -> int:
-        return 2**self.levels
+        return 1 << self.levels
 
     @property
     def cost(self) -> Fraction:
@@ -111,14 +111,12 @@ class HaarPlan:
     def influence(self, tick: int) -> list[Term]:
         leaf = tick - 1
         column = [Term(0, 0, 1)]
-        column += [
-            Term(level, leaf >> level, 1 - 2 * (leaf >> (level - 1) & 1)) for level in range(1, self.levels + 1)
-        ]
+        column += [Term(level, leaf >> level, 1 - 2 * (leaf >> (level - 1) & 1)) for level in range(1, self.levels + 1)]
         return column
 
     def variance_profile(self) -> NDArray[np.float64]:
         ticks = np.arange(1, self.horizon + 1)
-        profile = (ticks / 2**self.levels) ** 2 * float(self.variances[0])
+        profile: NDArray[np.float64] = (ticks / 2**self.levels) ** 2 * float(self.variances[0])
         for level in range(1, self.levels + 1):
             inside = ticks & (2**level - 1)
             distance = np.minimum(inside, 2**level - inside) / 2**level

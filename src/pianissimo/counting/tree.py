@@ -1,9 +1,9 @@
 """Base-r trees of noisy partial sums.
 
 Cardoso and Rogers, "Differentially private histograms under continual observation", 2022, Algorithm 1 (BaseMech), as
-corrected in card 2.1: digits and levels both from 0, the number of levels by integer division, l2-sensitivity sqrt(L).
-Cell (i, l) covers ticks (l - 1) r^i + 1 .. l r^i; release t sums the cells that its base-r digits name. An event lies in
-one cell of each level, so cost = L / variance.
+corrected in card 2.1: digits and levels both from 0, the number of levels by integer division, l2-sensitivity
+sqrt(L). Cell (i, l) covers ticks (l - 1) r^i + 1 .. l r^i; release t sums the cells that its base-r digits name. An
+event lies in one cell of each level, so cost = L / variance.
 """
 
 from dataclasses import dataclass

@@ -3,9 +3,10 @@
 from pianissimo.demo.folder import DemoFolder, is_demo, read_demo
 from pianissimo.demo.pharmacy import pharmacy_batches, pharmacy_stream
 from pianissimo.demo.record import Record
-from pianissimo.demo.show import Screen, summary
+from pianissimo.demo.show import TRUTH_NOTE, Screen, summary
 
 __all__ = [
+    "TRUTH_NOTE",
     "DemoFolder",
     "Record",
     "Screen",

@@ -31,9 +31,7 @@ class DemoFolder:
 
     def __init__(self, path: Path, plan: StreamPlan) -> None:
         if (path / _PLAN).exists() and not is_demo(path):
-            raise InputError(
-                f"{path} must be empty or hold an earlier demo, got other releases; choose another folder"
-            )
+            raise InputError(f"{path} must be empty or hold an earlier demo, got other releases; choose another folder")
         self.path = path
         self.plan = plan
         self.written = [path / _PLAN, path / _RELEASES]

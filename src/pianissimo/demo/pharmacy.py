@@ -107,9 +107,7 @@ def _purchases(tick: int, ticks: int, generator: np.random.Generator) -> pl.Data
     common = names.gather(generator.choice(len(names), size=number, p=_popularity(tick, ticks)))
     # Labels of another tick never come back, so that a long run cannot lift a rare one over the threshold.
     numbers = generator.integers(0, max(1, int(_RARE_SHARE * number / _PATIENTS_PER_MIXTURE)), size=number)
-    rare = pl.select(
-        pl.format(RARE_PREFIX + "{}-{}", pl.lit(tick), pl.lit(pl.Series(numbers)) + 20_000)
-    ).to_series()
+    rare = pl.select(pl.format(RARE_PREFIX + "{}-{}", pl.lit(tick), pl.lit(pl.Series(numbers)) + 20_000)).to_series()
     is_common = pl.Series(generator.random(number) >= _RARE_SHARE)
     seconds = np.sort(generator.integers(0, int(TICK.total_seconds()), size=number))
     start = ORIGIN + (tick - 1) * TICK

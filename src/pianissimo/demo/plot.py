@@ -40,9 +40,7 @@ def plot_record(record: Record, plan: StreamPlan, path: Path) -> None:
     with rc_context(_STYLE):
         figure = Figure(figsize=_INCHES, dpi=_DOTS_PER_INCH)
         FigureCanvasAgg(figure)
-        grid = figure.add_gridspec(
-            2, 2, height_ratios=(2, 1), width_ratios=(1, 1.3), hspace=0.32, wspace=0.17
-        )
+        grid = figure.add_gridspec(2, 2, height_ratios=(2, 1), width_ratios=(1, 1.3), hspace=0.32, wspace=0.17)
         figure.subplots_adjust(left=0.065, right=0.885, top=0.8, bottom=0.09)
         running = figure.add_subplot(grid[0, 0])
         _draw_running_count(running, record)
@@ -99,9 +97,7 @@ def _draw_drugs(axes: Any, record: Record, plan: StreamPlan) -> None:
         ends.append(float(table["estimate"][-1]))
     _draw_threshold(axes, record, plan)
     axes.set_ylim(bottom=0)
-    _finish(
-        axes, f"Purchases of each drug so far: the first {len(names)} of {record.last_drugs.height} shown"
-    )
+    _finish(axes, f"Purchases of each drug so far: the first {len(names)} of {record.last_drugs.height} shown")
     axes.set_xlabel("tick (one hour each)")
     for name, color, height in zip(names, _COLORS, _spread(ends, 0.045 * axes.get_ylim()[1]), strict=False):
         axes.annotate(

@@ -13,11 +13,11 @@ from rich.text import Text
 
 from pianissimo.demo.record import Record
 
-TRUTH_NOTE = "The truth is shown because these data are generated; a real stream never shows it."
+TRUTH_NOTE = "The data are generated, so their truth may be shown too; a real stream never shows it."
 
 _SECONDS_TO_WATCH = 6.0
 _LONGEST_PAUSE = 0.2
-_LINES_AROUND_DRUGS = 9
+_LINES_AROUND_DRUGS = 8
 _TICKS_NEW = 3
 
 
@@ -92,7 +92,7 @@ def tick_table(record: Record, ticks: int, most_drugs: int) -> RenderableType:
         )
     left = drugs.height - most_drugs
     foot = f"and {left} more; " if left > 0 else ""
-    foot += f"* first shown within the last {_TICKS_NEW} ticks\n{TRUTH_NOTE}"
+    foot += f"* first shown within the last {_TICKS_NEW} ticks"
     return Group(head, Text(), table, Text(), Text(foot, style="dim"))
 
 
@@ -101,8 +101,7 @@ def summary(record: Record) -> str:
     intervals, held = record.intervals, record.intervals_that_held
     return (
         f"{held} of the {intervals} released intervals held the truth ({held / intervals:.0%}). "
-        f"Labels shown: {record.last_drugs.height}; hidden: {record.hidden_labels:,}.\n"
-        f"{TRUTH_NOTE}"
+        f"Labels shown: {record.last_drugs.height}; hidden: {record.hidden_labels:,}."
     )
 
 

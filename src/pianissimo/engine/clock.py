@@ -84,9 +84,7 @@ def _parsed(texts: pl.Series) -> pl.Series:
         "day", pl.lit("T"), pl.col("minute").fill_null("00:00"), pl.lit(":"), pl.col("second").fill_null("00")
     )
     fraction = pl.col("fraction").fill_null("").str.pad_end(6, "0").str.slice(0, 6).cast(pl.Int64)
-    offset = pl.col("hours").fill_null("0").cast(pl.Int64) * 60 + pl.col("minutes").fill_null("0").cast(
-        pl.Int64
-    )
+    offset = pl.col("hours").fill_null("0").cast(pl.Int64) * 60 + pl.col("minutes").fill_null("0").cast(pl.Int64)
     east = pl.when(pl.col("sign") == "-").then(-offset).otherwise(offset)
     whole = second.str.to_datetime("%Y-%m-%dT%H:%M:%S", time_unit="us", strict=False).to_physical()
     return parts.select((whole + fraction - east * 60_000_000).alias("time")).to_series()

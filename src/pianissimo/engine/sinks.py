@@ -158,9 +158,7 @@ def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.Dat
         came = ", ".join(map(repr, found)) or "no releases"
         raise InputError(f"{path} must hold releases of {name!r}, got {came}")
     return {
-        query: pl.concat([_read(file) for file in files])
-        for query, files in found.items()
-        if name in (None, query)
+        query: pl.concat([_read(file) for file in files]) for query, files in found.items() if name in (None, query)
     }
 
 

@@ -1,10 +1,10 @@
 """From which estimate on a label of an unknown domain is shown.
 
-The cut of the card "Continual counting", section 8b.2: show a label at a publishing tick iff its count is positive and
-its rounded estimate v >= m_t, m_t = ceil(1 + 1/2 + x_t) where the release is rounded and ceil(1 + x_t) where it is exact
-(trees). A label of true count 1 is then shown with a chance of at most P[N_t >= x_t] <= exp(-x_t^2 / (2 V_t)): node
-noises are sub-Gaussian with their variances. With x_t = sqrt(2 V_t ln(R / delta)) over R publishing ticks the sum is at most
-delta for each label of an event.
+The cut of the card "Continual counting", section 8b.2: show a label at a publishing tick iff its count is positive
+and its rounded estimate v >= m_t, m_t = ceil(1 + 1/2 + x_t) where the release is rounded and ceil(1 + x_t) where it
+is exact (trees). A label of true count 1 is then shown with a chance of at most P[N_t >= x_t] <= exp(-x_t^2 / (2
+V_t)): node noises are sub-Gaussian with their variances. With x_t = sqrt(2 V_t ln(R / delta)) over R publishing ticks
+the sum is at most delta for each label of an event.
 """
 
 import math

@@ -1,7 +1,7 @@
 """A histogram of labels nobody knew beforehand: a label is shown once its noisy count is clearly not one event's.
 
-Cardoso and Rogers 2022, Algorithm 7 (UnkBase), card 2.8, with its correction C18 (noise is never redrawn) and the threshold
-and conversion of the card "Continual counting", section 8b.
+Cardoso and Rogers 2022, Algorithm 7 (UnkBase), card 2.8, with its correction C18 (noise is never redrawn) and the
+threshold and conversion of the card "Continual counting", section 8b.
 """
 
 from dataclasses import dataclass, field

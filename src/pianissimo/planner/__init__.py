@@ -1,6 +1,13 @@
 """Which mechanism, which parameters, why: from a budget to a plan, before any data."""
 
-from pianissimo.planner.candidates import Candidate, ExpectedError, QueryMechanism, Share, candidates, predict_error
+from pianissimo.planner.candidates import (
+    Candidate,
+    ExpectedError,
+    QueryMechanism,
+    Share,
+    candidates,
+    predict_error,
+)
 from pianissimo.planner.plan import QueryPlan, StreamPlan, make_plan
 from pianissimo.planner.table import plan_tables, render_plan
 

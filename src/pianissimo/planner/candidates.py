@@ -73,7 +73,9 @@ def candidates(query: Query, share: Share, horizon: int, coverage: float) -> lis
             continue
         found.append(Candidate(mechanism=mechanism, expected_error=predict_error(mechanism.plan, coverage)))
     if not found:
-        raise ParameterError(f"query {query.name!r} must have a mechanism that fits its budget, got none: {problems[0]}")
+        raise ParameterError(
+            f"query {query.name!r} must have a mechanism that fits its budget, got none: {problems[0]}"
+        )
     return sorted(found, key=lambda candidate: candidate.expected_error.typical)
 
 

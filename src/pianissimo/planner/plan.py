@@ -1,9 +1,9 @@
 """From a stream's queries, budget and horizon to mechanisms, with the promise and the error, before any data.
 
 The budget is split so: half of delta is set aside for labels that only one event holds, if any query has an unknown
-domain; what is left is turned into rho by integer orders; rho, and the half of delta, are shared by the queries' weights. The
-losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a plan that breaks
-its budget is never returned.
+domain; what is left is turned into rho by integer orders; rho, and the half of delta, are shared by the queries'
+weights. The losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a
+plan that breaks its budget is never returned.
 """
 
 import hashlib
@@ -105,7 +105,9 @@ class QueryPlan:
             },
             "share_of_budget": float(self.share),
             "noise": self.noise,
-            "threshold": None if self.thresholds is None else {"least": self.thresholds[0], "largest": self.thresholds[1]},
+            "threshold": None
+            if self.thresholds is None
+            else {"least": self.thresholds[0], "largest": self.thresholds[1]},
             "expected_error": _error_dict(self.expected_error),
             "reason": self.reason,
             "alternatives": [
@@ -152,7 +154,11 @@ class StreamPlan:
             "horizon": self.horizon,
             "coverage": self.coverage,
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
-            "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
+            "promise": {
+                "epsilon": self.price.epsilon,
+                "delta": self.price.delta,
+                "method": self.price.method,
+            },
             "digest": self.digest.hex(),
             "queries": [plan.to_dict() for plan in self.queries],
         }
@@ -183,9 +189,7 @@ def make_plan(
     plans = []
     for query, share in zip(queries, shares, strict=True):
         chosen, *others = candidates(query, share, horizon, coverage)
-        plans.append(
-            QueryPlan(query=query, share=share.rho / total_rho, chosen=chosen, alternatives=tuple(others))
-        )
+        plans.append(QueryPlan(query=query, share=share.rho / total_rho, chosen=chosen, alternatives=tuple(others)))
     cost = price([plan.guarantee.loss for plan in plans], Fraction(budget.delta))
     if not (cost.epsilon <= budget.epsilon and cost.delta <= budget.delta):
         raise ParameterError("a plan must stay within its budget, got one that does not: please report this")

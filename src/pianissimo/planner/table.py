@@ -14,7 +14,7 @@ def plan_tables(plan: dict[str, Any]) -> RenderableType:
     head = Text()
     head.append(f"Stream {plan['stream']}: {plan['horizon']} ticks, ", style="bold")
     head.append(
-        f"({promise['epsilon']:.4g}, {promise['delta']:.2g})-differential privacy per {plan['unit']} over the whole run",
+        f"({promise['epsilon']:.4g}, {promise['delta']:.2g})-differential privacy per {plan['unit']}, whole run",
         style="bold",
     )
     head.append(
@@ -22,7 +22,14 @@ def plan_tables(plan: dict[str, Any]) -> RenderableType:
         f"{promise['method']}"
     )
     queries = Table(title=None, show_edge=False, pad_edge=False)
-    for column in ("query", "mechanism", "share", "noise", "shown from", f"error ({plan['coverage']:.0%}), worst"):
+    for column in (
+        "query",
+        "mechanism",
+        "share",
+        "noise",
+        "shown from",
+        f"error ({plan['coverage']:.0%}), worst",
+    ):
         queries.add_column(column, overflow="fold")
     for query in plan["queries"]:
         threshold = query["threshold"]

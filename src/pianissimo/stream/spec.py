@@ -192,9 +192,7 @@ def _horizon(value: object, info: ValidationInfo) -> int:
         check_at_least(1, horizon=value)
         return value
     if not isinstance(value, str):
-        raise ParameterError(
-            f"must be a duration such as '365d' or a whole number of ticks, got {_shown(value)}"
-        )
+        raise ParameterError(f"must be a duration such as '365d' or a whole number of ticks, got {_shown(value)}")
     length = _duration(value)
     tick: timedelta | None = info.data.get("tick")
     if tick is None:
@@ -208,9 +206,7 @@ def _moment(value: object) -> datetime:
     try:
         return as_utc(value)
     except (TypeError, ValueError, OverflowError):
-        raise ParameterError(
-            f"must be a date-time such as 2026-01-31T12:00:00Z, got {_shown(value)}"
-        ) from None
+        raise ParameterError(f"must be a date-time such as 2026-01-31T12:00:00Z, got {_shown(value)}") from None
 
 
 def _until(value: object) -> int | datetime:
@@ -264,9 +260,7 @@ class _Table(BaseModel):
 class _StreamTable(_Table):
     """`[stream]`."""
 
-    name: Annotated[
-        str, _checked(lambda value: check_name(name=value)), Field(description="what the stream is called")
-    ]
+    name: Annotated[str, _checked(lambda value: check_name(name=value)), Field(description="what the stream is called")]
     unit: Annotated[Unit, PlainValidator(_unit)] = Unit.EVENT
     epsilon: Annotated[
         float,
@@ -278,9 +272,7 @@ class _StreamTable(_Table):
         _checked(lambda value: Budget(epsilon=1, delta=value)),
         Field(description="the small probability that may escape epsilon, such as 1e-9"),
     ]
-    tick: Annotated[
-        timedelta, PlainValidator(_duration), Field(description="how long a tick lasts, such as '1m'")
-    ]
+    tick: Annotated[timedelta, PlainValidator(_duration), Field(description="how long a tick lasts, such as '1m'")]
     horizon: Annotated[
         int,
         PlainValidator(_horizon),
@@ -298,9 +290,7 @@ class _SourceTable(_Table):
         PlainValidator(_source_path),
         Field(description="a file or a folder, found from where the stream file is"),
     ]
-    time: Annotated[
-        str, PlainValidator(_text), Field(description="the column that says when an event happened")
-    ]
+    time: Annotated[str, PlainValidator(_text), Field(description="the column that says when an event happened")]
     format: Annotated[FileFormat | None, PlainValidator(_format)] = None
     until: Annotated[int | datetime | None, PlainValidator(_until)] = None
 
@@ -325,9 +315,7 @@ class _HistogramTable(_Table):
     kind: Literal["histogram"]
     key: Annotated[str, PlainValidator(_text), Field(description="the column of labels")]
     domain: Annotated[Domain | None, PlainValidator(_domain)] = None
-    max_keys_per_event: Annotated[
-        int, _checked(lambda value: check_at_least(1, max_keys_per_event=value))
-    ] = 1
+    max_keys_per_event: Annotated[int, _checked(lambda value: check_at_least(1, max_keys_per_event=value))] = 1
     remember: Annotated[bool, PlainValidator(_flag)] = True
     weight: _Weight = 1.0
 
@@ -351,9 +339,7 @@ _QueryTable = Annotated[_CountTable | _HistogramTable, Field(discriminator="kind
 
 def _some(queries: object) -> object:
     if not isinstance(queries, dict) or not queries:
-        raise ParameterError(
-            f"must hold at least one table such as [queries.purchases], got {_shown(queries)}"
-        )
+        raise ParameterError(f"must hold at least one table such as [queries.purchases], got {_shown(queries)}")
     return queries
 
 
@@ -473,7 +459,7 @@ def _message(fault: ErrorDetails) -> str:
         came = _shown(fault["input"]["kind"]) if "kind" in fault["input"] else "nothing"
         return f"{field}.kind must be one of {_listed(_KINDS)}, got {came}"
     if fault["type"] == "value_error":
-        # A message begins with "must", or with a parameter's name; if it is this field's, the path has it already.
+        # Messages begin with "must" or with a parameter's name; this field's own is in the path already.
         reason = str(fault["ctx"]["error"]).removeprefix(f"{name} ")
         return f"{field} {reason}" if reason.startswith("must") else f"{field}: {reason}"
     return f"{field} must be a table, got {_shown(fault['input'])}"
@@ -500,11 +486,7 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        text = (
-            "{ " + ", ".join(f"{name} = {_shown(each)}" for name, each in value.items()) + " }"
-            if value
-            else "{}"
-        )
+        text = "{ " + ", ".join(f"{name} = {_shown(each)}" for name, each in value.items()) + " }" if value else "{}"
     else:
         text = value.isoformat() if isinstance(value, date | time) else repr(value)
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."

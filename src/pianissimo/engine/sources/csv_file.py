@@ -44,15 +44,11 @@ def _header(path: Path, text: str | None, wanted: Wanted) -> list[str]:
     try:
         names = next(csv.reader([text], strict=True))
     except csv.Error:
-        raise InputError(
-            f"{path} must begin with a header of column names, got quotes that do not match"
-        ) from None
+        raise InputError(f"{path} must begin with a header of column names, got quotes that do not match") from None
     wanted.check_present(str(path), names)
     for name in wanted.names:
         if names.count(name) > 1:
-            raise InputError(
-                f"{path}: column {name!r} must be in the header once, got it {names.count(name)} times"
-            )
+            raise InputError(f"{path}: column {name!r} must be in the header once, got it {names.count(name)} times")
     return names
 
 
@@ -61,14 +57,10 @@ def _piece(lines: pl.DataFrame, header: list[str], wanted: Wanted) -> Piece:
     well_formed = pl.col("text").str.contains(form).fill_null(value=False)
     good, bad = lines.filter(well_formed), lines.filter(~well_formed)
     fields = _fields(good["text"], header, wanted.names)
-    reason = (
-        f"a line must be UTF-8 text of {len(header)} fields, in quotes where they hold a comma or a quote"
-    )
+    reason = f"a line must be UTF-8 text of {len(header)} fields, in quotes where they hold a comma or a quote"
     return Piece(
         lines=good["line"].cast(pl.Int64),
-        labels=fields.select(
-            _split(pl.col(name)) if lists else pl.col(name) for name, lists in wanted.labels.items()
-        ),
+        labels=fields.select(_split(pl.col(name)) if lists else pl.col(name) for name, lists in wanted.labels.items()),
         times=fields[wanted.time],
         refused=bad.select("line", reason=pl.lit(reason)).cast(REFUSED),  # type: ignore[arg-type]
     )
@@ -86,18 +78,11 @@ def _fields(texts: pl.Series, header: list[str], names: list[str]) -> pl.DataFra
         columns=[place for place, _ in places],
     )
     if fields.height != len(texts):
-        raise InputError(
-            "lines of a CSV file must be read one by one, got another number of rows; please report this"
-        )
+        raise InputError("lines of a CSV file must be read one by one, got another number of rows; please report this")
     return fields.rename({str(place): name for place, name in places})
 
 
 def _split(field: pl.Expr) -> pl.Expr:
     text = field.fill_null("")
     none = pl.lit([], dtype=pl.List(pl.String))
-    return (
-        pl.when(text == "")
-        .then(none)
-        .otherwise(text.str.split(LABEL_SEPARATOR))
-        .alias(field.meta.output_name())
-    )
+    return pl.when(text == "").then(none).otherwise(text.str.split(LABEL_SEPARATOR)).alias(field.meta.output_name())

@@ -31,9 +31,7 @@ def read_jsonl_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
 
 
 def _validator(wanted: Wanted) -> SchemaValidator:
-    columns = {name: _LABELS if lists else _LABEL for name, lists in wanted.labels.items()} | {
-        wanted.time: _TIME
-    }
+    columns = {name: _LABELS if lists else _LABEL for name, lists in wanted.labels.items()} | {wanted.time: _TIME}
     fields = {name: core_schema.typed_dict_field(schema) for name, schema in columns.items()}
     return SchemaValidator(core_schema.typed_dict_schema(fields, extra_behavior="ignore"))
 
@@ -61,11 +59,7 @@ def _labels(name: str, values: list[object], *, lists: bool) -> pl.Series:
     if not lists:
         return pl.Series(name, [_text(value) for value in values], dtype=pl.String)
     events = [
-        [_text(each) for each in value]
-        if isinstance(value, list)
-        else None
-        if value is None
-        else [_text(value)]
+        [_text(each) for each in value] if isinstance(value, list) else None if value is None else [_text(value)]
         for value in values
     ]
     return pl.Series(name, events, dtype=pl.List(pl.String))

@@ -16,9 +16,7 @@ def read_parquet_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
     """The rows of a Parquet file."""
     try:
         if path.stat().st_size == 0:
-            raise InputError(
-                f"{path} must hold rows, got an empty file; leave it out if there were no events"
-            )
+            raise InputError(f"{path} must hold rows, got an empty file; leave it out if there were no events")
         schema = pl.Schema(pl.read_parquet_schema(path))
         _check(path, schema, wanted)
         table = pl.read_parquet(path, columns=wanted.names, glob=False, hive_partitioning=False)
@@ -28,9 +26,7 @@ def read_parquet_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
         raise InputError(f"{path} must be a Parquet file, got other or damaged content") from None
     yield Piece(
         lines=pl.int_range(1, table.height + 1, dtype=pl.Int64, eager=True),
-        labels=table.select(
-            _labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()
-        ),
+        labels=table.select(_labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()),
         times=table[wanted.time],
         refused=pl.DataFrame(schema=REFUSED),
     )

@@ -30,9 +30,7 @@ class Wanted:
         missing = [name for name in self.names if name not in columns]
         if missing:
             came = ", ".join(map(repr, columns)) or "no column"
-            raise InputError(
-                f"{place}: columns {', '.join(map(repr, missing))} must be in the file, got {came}"
-            )
+            raise InputError(f"{place}: columns {', '.join(map(repr, missing))} must be in the file, got {came}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)

@@ -123,14 +123,11 @@ def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
             raise InputError(f"{path} must hold files that end in {', '.join(endings)}, got none")
         return files
     if not path.is_file():
-        raise InputError(
-            f"{path} must be a file or a folder, got none; source.path is found from the stream file"
-        )
+        raise InputError(f"{path} must be a file or a folder, got none; source.path is found from the stream file")
     form = source.format or _ENDINGS.get(path.suffix.lower())
     if form is None:
         raise InputError(
-            f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}; "
-            "or give source.format"
+            f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}; or give source.format"
         )
     return [(path, form)]
 

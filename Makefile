@@ -1,0 +1,51 @@
+# Two commands do all set-up on a machine with Python 3.11+, cargo and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUST := $(wildcard rust/src/*.rs) Cargo.toml Cargo.lock pyproject.toml
+
+.PHONY: demo test check bench lock clean build
+
+build: $(VENV)/.built
+
+$(VENV)/.installed: requirements/dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(RUST)
+	$(BIN)/maturin develop --release --locked --quiet
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.built requirements/bench.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	touch $@
+
+demo: build  ## watch a private histogram and a running count being released from a generated stream
+	$(BIN)/pianissimo demo
+
+test: build  ## all tests: Rust, Python, docstring examples
+	cargo test --release --locked --quiet
+	$(BIN)/python -m pytest -n auto -q
+
+check: build  ## formatting, lints, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest pianissimo._core --concise
+	$(BIN)/lint-imports
+	cargo fmt --check
+	cargo clippy --release --locked --all-targets -- -D warnings
+	cargo clippy --release --locked --all-targets --features python -- -D warnings
+
+bench: $(VENV)/.bench  ## speed and memory, as ratios against peers in the same run
+	$(BIN)/python -m benchmarks
+
+lock:  ## make the lock files anew
+	$(BIN)/uv pip compile pyproject.toml --group dev --extra plot --extra pandas --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --group bench --universal --python-version 3.11 -c requirements/dev.txt \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements/bench.txt
+
+clean:
+	rm -rf $(VENV) target demo-output src/pianissimo/_core*.so

@@ -1,0 +1,19 @@
+"""Run every benchmark and print the ratios."""
+
+import sys
+
+from benchmarks import histogram, noise, ticks
+from benchmarks.measure import Row, show
+
+
+def main() -> int:
+    rows: list[Row] = []
+    for module in (noise, histogram, ticks):
+        for row in module.rows():
+            print(f"  {row.what}: {row.ratio:.3g} times {row.peer}", file=sys.stderr)
+            rows.append(row)
+    return 0 if show(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

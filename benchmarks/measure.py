@@ -1,0 +1,65 @@
+"""Time things side by side and say how they compare."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One comparison: ours against a peer's, and what must hold of the ratio."""
+
+    what: str
+    peer: str
+    ours: float
+    theirs: float
+    unit: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.theirs
+
+    @property
+    def holds(self) -> bool:
+        return (self.at_most is None or self.ratio <= self.at_most) and (
+            self.at_least is None or self.ratio >= self.at_least
+        )
+
+    @property
+    def bar(self) -> str:
+        return f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
+
+
+def best_seconds(action: Callable[[], object], repeats: int = 7) -> float:
+    """The best of several runs, after one that is not timed."""
+    action()
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        action()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def show(rows: list[Row]) -> bool:
+    """A table of the rows; whether all hold."""
+    table = Table(title="Pianissimo against its peers, in one run on this machine")
+    for column in ("what", "ours", "peer", "theirs", "ratio", "must be", ""):
+        table.add_column(column, justify="left" if column in ("what", "peer") else "right")
+    for row in rows:
+        verdict = "[green]holds[/]" if row.holds else "[red]fails[/]"
+        numbers = (
+            f"{row.ours:.3g} {row.unit}",
+            row.peer,
+            f"{row.theirs:.3g} {row.unit}",
+            f"{row.ratio:.3g}",
+            row.bar,
+        )
+        table.add_row(row.what, *numbers, verdict)
+    Console(width=150).print(table)
+    return all(row.holds for row in rows)

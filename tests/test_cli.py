@@ -1,0 +1,274 @@
+"""The command line: what goes to which stream, exit codes, and messages for bad files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import pianissimo
+from pianissimo.cli import cli
+from pianissimo.engine import read_releases
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "pharmacy.toml"
+
+SPEC = """
+[stream]
+name = "shop"
+epsilon = 1.0
+delta = 1e-9
+tick = "1h"
+horizon = "4h"
+origin = 2026-01-01T00:00:00Z
+
+[source]
+path = "shop.csv"
+time = "time"
+
+[queries.purchases]
+kind = "count"
+
+[queries.drugs]
+kind = "histogram"
+key = "drug"
+"""
+
+ROWS = ["time,drug"] + ["2026-01-01T00:30:00Z,aspirin"] * 400 + ["2026-01-01T02:30:00Z,ibuprofen"] * 400
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(each) for each in arguments])
+
+
+def objects(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def refused(result: Result, code: int = 2) -> str:
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "shop.csv").write_text("\n".join(ROWS) + "\n")
+    (tmp_path / "shop.toml").write_text(SPEC)
+    return tmp_path / "shop.toml"
+
+
+def test_it_tells_its_version() -> None:
+    assert pianissimo.__version__ in call("--version").stdout
+
+
+def test_demo_as_json_prints_one_object_a_tick_and_nothing_else(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from pianissimo.cli import main; main()",
+        "demo",
+        "--ticks",
+        "5",
+        "--json",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, encoding="utf-8")
+    found = objects(done.stdout)
+    assert [each["tick"] for each in found] == [1, 2, 3, 4, 5]
+    for each in found:
+        assert set(each) == {"tick", "coverage", "releases"}
+        assert set(each["releases"]) == {"purchases", "drugs"}
+        assert set(each["releases"]["purchases"][0]) == {"estimate", "low", "high"}
+    assert "differential privacy" in done.stderr
+    assert "\x1b" not in done.stderr
+    written = {path.name for path in (tmp_path / "demo-output").iterdir()}
+    assert written == {"plan.json", "releases.jsonl", "estimates.png"}
+    assert (tmp_path / "demo-output" / "releases.jsonl").read_text() == done.stdout
+
+
+def test_demo_prints_the_promise_before_the_first_tick_and_no_escape_codes(tmp_path: Path) -> None:
+    result = call("demo", "--ticks", 3, "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    text = result.stdout
+    promise, note, first, last = (
+        text.index(part) for part in ("differential privacy", "generated", "tick 1 of 3", "intervals held the truth")
+    )
+    assert promise < note < first < last
+    assert all(str(tmp_path / "out" / name) in text for name in ("plan.json", "releases.jsonl", "estimates.png"))
+    assert "\x1b" not in text
+    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert plan["promise"]["epsilon"] <= 1
+
+
+def test_demo_goes_on_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pianissimo.demo.plot", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = call("demo", "--ticks", 1, "--out", tmp_path)
+    assert result.exit_code == 0
+    assert "pip install pianissimo[plot]" in result.stdout
+
+
+def test_signs_that_a_terminal_does_not_have_are_replaced(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from pianissimo.cli import main; main()", "demo", "--ticks", "1"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
+    assert done.stdout.isascii()
+
+
+def test_a_reader_that_leaves_is_no_traceback(tmp_path: Path) -> None:
+    command = f'"{sys.executable}" -c "from pianissimo.cli import main; main()" demo --ticks 400 --json | head -n 1'
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, check=True, encoding="utf-8")
+    assert len(objects(done.stdout)) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_plan_prints_tables_or_the_plan_as_json(shop: Path) -> None:
+    assert "differential privacy" in call("plan", shop).stdout
+    found = json.loads(call("plan", shop, "--json").stdout)
+    assert found["stream"] == "shop"
+    assert found["horizon"] == 4
+    assert [query["name"] for query in found["queries"]] == ["purchases", "drugs"]
+
+
+def test_the_example_can_be_planned_and_run(tmp_path: Path) -> None:
+    assert json.loads(call("plan", EXAMPLE, "--json").stdout)["stream"] == "pharmacy"
+    assert call("run", EXAMPLE, "--out", tmp_path / "out").exit_code == 0
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
+def test_what_was_run_can_be_shown(shop: Path, form: str) -> None:
+    out = shop.parent / "out"
+    ran = call("run", shop, "--out", out, "--format", form)
+    assert ran.exit_code == 0
+    assert ran.stdout.index("differential privacy") < ran.stdout.index(f"4 ticks are released in {out}")
+    assert "were refused" not in ran.stdout
+    assert list((out / "drugs").glob(f"*.{form}"))
+    tables = read_releases(out)
+    found = objects(call("releases", out, "--json").stdout)
+    assert sorted((each["tick"], each["query"]) for each in found) == [
+        (tick, name) for tick in (1, 2, 3, 4) for name in ("drugs", "purchases")
+    ]
+    for each in found:
+        stored = tables[each["query"]].to_dicts()
+        assert [{"tick": each["tick"]} | row for row in each["release"]] == [
+            row for row in stored if row["tick"] == each["tick"]
+        ]
+    text = call("releases", out, "--query", "drugs", "--last", 1).stdout
+    assert "drugs, tick 4" in text
+    assert "ibuprofen" in text
+    assert "purchases" not in text
+
+
+def test_run_as_json_prints_one_object(shop: Path) -> None:
+    out = shop.parent / "out"
+    result = call("run", shop, "--out", out, "--json")
+    assert json.loads(result.stdout) == {"ticks": 4, "folder": str(out), "refused": None}
+    assert "differential privacy" in result.stderr
+
+
+def test_run_says_where_refused_rows_are_and_not_how_many(shop: Path) -> None:
+    (shop.parent / "shop.csv").write_text("\n".join([*ROWS, "never,aspirin"]) + "\n")
+    out = shop.parent / "out"
+    result = call("run", shop, "--out", out)
+    assert result.exit_code == 0
+    line = next(line for line in result.stdout.splitlines() if "were refused" in line)
+    assert line == f"Rows were refused; see {out / 'refused.jsonl'}"
+    again = call("run", shop, "--out", shop.parent / "again", "--json")
+    assert json.loads(again.stdout)["refused"] == str(shop.parent / "again" / "refused.jsonl")
+
+
+def test_ticks_can_be_chosen(shop: Path) -> None:
+    out = shop.parent / "out"
+    call("run", shop, "--out", out)
+
+    def ticks(*options: object) -> list[int]:
+        return [
+            each["tick"] for each in objects(call("releases", out, "--query", "purchases", "--json", *options).stdout)
+        ]
+
+    assert ticks() == [1, 2, 3, 4]
+    assert ticks("--tick", 2) == [2]
+    assert ticks("--last", 2) == [3, 4]
+    assert ticks("--last", 9) == [1, 2, 3, 4]
+    assert "tick must be at most 4, the last one released, got 5" in refused(call("releases", out, "--tick", 5))
+    assert "got both" in refused(call("releases", out, "--tick", 1, "--last", 1))
+    assert "query must be one of drugs, purchases, got 'nothing'" in refused(
+        call("releases", out, "--query", "nothing")
+    )
+
+
+def test_releases_of_a_demo_can_be_shown(tmp_path: Path) -> None:
+    printed = call("demo", "--ticks", 4, "--out", tmp_path, "--json").stdout
+    shown = objects(call("releases", tmp_path, "--query", "drugs", "--json").stdout)
+    assert [each["release"] for each in shown] == [each["releases"]["drugs"] for each in objects(printed)]
+
+
+def test_a_second_run_into_a_folder_is_refused(shop: Path) -> None:
+    out = shop.parent / "out"
+    call("run", shop, "--out", out)
+    result = call("run", shop, "--out", out)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: {out} must not hold releases yet")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("epsilon = 1.0", "epsilon = -1.0", "stream.epsilon must be finite and positive, got -1.0"),
+        ("epsilon = 1.0", "epsilon = nan", "stream.epsilon must be finite and positive, got nan"),
+        ("delta = 1e-9", "", "stream.delta must be given, got nothing"),
+        ("horizon =", "horizons =", "got 'horizons'; did you mean 'horizon'?"),
+        ('kind = "count"', 'kind = "median"', "queries.purchases.kind must be one of"),
+        ("[stream]", "[stream", "must be TOML"),
+        ("epsilon = 1.0", "epsilon = 1e-300", "must"),
+    ],
+)
+def test_a_bad_stream_file_is_code_2_with_the_field(shop: Path, before: str, after: str, message: str) -> None:
+    shop.write_text(SPEC.replace(before, after))
+    for command in (["plan", shop], ["plan", shop, "--json"], ["run", shop, "--out", shop.parent / "out"]):
+        said = refused(call(*command))
+        assert said.startswith(f"Error: {shop}: ")
+        assert message in said
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("time,medicine\n2026-01-01T00:30:00Z,aspirin\n", "drug"),
+        ("", "must"),
+        ("drug\naspirin\n", "time"),
+    ],
+    ids=["missing column", "empty file", "missing time"],
+)
+def test_a_bad_data_file_is_code_2_and_nothing_is_released(shop: Path, content: str, message: str) -> None:
+    (shop.parent / "shop.csv").write_text(content)
+    out = shop.parent / "out"
+    result = call("run", shop, "--out", out)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "aspirin" not in result.stderr
+    assert not list(out.glob("*/ticks-*"))
+
+
+def test_paths_that_cannot_be_read_are_code_2(tmp_path: Path, shop: Path) -> None:
+    assert refused(call("plan", tmp_path / "none.toml")).startswith("Error: ")
+    assert refused(call("plan", tmp_path)).startswith("Error: ")
+    assert refused(call("releases", tmp_path / "none")).startswith("Error: ")
+    (shop.parent / "shop.csv").unlink()
+    assert call("run", shop, "--out", tmp_path / "out").exit_code == 2
+    assert call("demo", "--ticks", 1, "--out", shop).exit_code == 2
+
+
+def test_other_errors_of_ours_are_code_1(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise pianissimo.HorizonError("all 4 releases are made; start a new stream")
+
+    monkeypatch.setattr("pianissimo.cli.run_file", fail)
+    result = call("run", shop, "--out", shop.parent / "out")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: all 4 releases are made; start a new stream\n"

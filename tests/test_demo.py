@@ -1,0 +1,197 @@
+"""The demo: what it generates, what it shows and hides, and what it leaves in a folder."""
+
+import io
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from pianissimo.demo import DemoFolder, Record, Screen, pharmacy_batches, pharmacy_stream, read_demo, summary
+from pianissimo.demo.pharmacy import FLU_DRUG, NEW_DRUG, ORIGIN, RARE_PREFIX, TICK, USUAL_DRUGS, is_rare
+from pianissimo.demo.show import tick_line
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.noise import Noise
+from pianissimo.stream import Live
+from pianissimo.testing import NoNoise, SeededNoise
+
+TICKS = 30
+
+
+def play(noise: Noise, ticks: int = TICKS, seed: int = 1) -> tuple[Record, Live]:
+    live = Live(pharmacy_stream(ticks).plan(), noise)
+    record = Record()
+    for batch in pharmacy_batches(ticks, seed):
+        record.observe(batch, live.tick(batch))
+    return record, live
+
+
+@pytest.fixture(autouse=True)
+def _one_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it, seeded noise is the same in every run of these tests."""
+    monkeypatch.setattr("pianissimo.stream.live.secrets.token_bytes", bytes)
+
+
+def test_the_same_seed_generates_the_same_purchases() -> None:
+    once, again, other = (list(pharmacy_batches(4, seed)) for seed in (7, 7, 8))
+    assert all(left.equals(right) for left, right in zip(once, again, strict=True))
+    assert not any(left.equals(right) for left, right in zip(once, other, strict=True))
+
+
+def test_purchases_lie_in_their_tick_in_order() -> None:
+    for tick, batch in enumerate(pharmacy_batches(5, seed=1), 1):
+        assert batch.schema == {"time": pl.Datetime("us"), "drug": pl.String, "region": pl.String}
+        assert batch["time"].is_sorted()
+        assert batch.null_count().sum_horizontal().item() == 0
+        start = ORIGIN + (tick - 1) * TICK
+        assert batch["time"].is_between(start, start + TICK, closed="left").all()
+
+
+def test_the_flu_drug_rises_and_the_new_drug_appears_half_way() -> None:
+    share = [
+        {name: batch["drug"].eq(name).sum() / batch.height for name in (FLU_DRUG, NEW_DRUG)}
+        for batch in pharmacy_batches(TICKS, seed=1)
+    ]
+    assert share[18][FLU_DRUG] > 5 * share[2][FLU_DRUG]
+    assert all(each[NEW_DRUG] == 0 for each in share[: TICKS // 2])
+    assert all(each[NEW_DRUG] > 0.02 for each in share[TICKS // 2 :])
+
+
+def test_rare_labels_stay_rare_however_long_the_stream_runs() -> None:
+    drugs = pl.concat(list(pharmacy_batches(200, seed=1)))["drug"]
+    rare = drugs.filter(is_rare(drugs)).value_counts()
+    assert rare.height > 5_000
+    assert (rare["count"] < 20).all()
+    assert set(drugs.filter(~is_rare(drugs)).unique()) == {*USUAL_DRUGS, FLU_DRUG, NEW_DRUG}
+
+
+@pytest.mark.parametrize(("ticks", "seed"), [(0, 1), (1, -1)])
+def test_ticks_and_seed_are_checked(ticks: int, seed: int) -> None:
+    with pytest.raises(ParameterError, match="must be a whole number of at least"):
+        next(pharmacy_batches(ticks, seed))
+
+
+def test_without_noise_the_estimates_are_the_truth() -> None:
+    record, live = play(NoNoise())
+    assert record.purchases["estimate"].equals(record.purchases["truth"], check_names=False)
+    assert record.drugs["estimate"].equals(record.drugs["truth"], check_names=False)
+    assert record.intervals_that_held == record.intervals == record.purchases.height + record.drugs.height
+    truth = pl.concat(list(pharmacy_batches(TICKS, seed=1)))
+    assert record.last_purchases["truth"].item() == truth.height
+    counts = dict(truth["drug"].value_counts().iter_rows())
+    assert {row["key"]: row["truth"] for row in record.last_drugs.iter_rows(named=True)}.items() <= counts.items()
+    assert record.hidden_labels == len(counts) - record.last_drugs.height
+    assert record.tick == live.tick_number == TICKS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rare_labels_are_never_shown_and_the_drugs_are(seed: int) -> None:
+    record, _ = play(SeededNoise(seed))
+    assert not is_rare(record.drugs["key"]).any()
+    assert set(record.last_drugs["key"]) == {*USUAL_DRUGS, FLU_DRUG, NEW_DRUG}
+    assert record.hidden_labels > 500
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_most_intervals_hold_the_truth(seed: int) -> None:
+    record, _ = play(SeededNoise(seed))
+    assert record.intervals_that_held / record.intervals > 0.85
+
+
+def test_in_a_terminal_the_table_holds_estimates_and_no_rare_label() -> None:
+    record, _ = play(SeededNoise(1), ticks=4)
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
+    with Screen(console, ticks=500) as screen:
+        assert screen.is_live
+        screen.show(record)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Tick 4 of 500" in text
+    assert "paracetamol" in text
+    assert RARE_PREFIX not in text
+
+
+def test_a_low_terminal_shows_the_first_drugs_and_how_many_more() -> None:
+    record, _ = play(SeededNoise(1), ticks=8)
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=12)
+    with Screen(console, ticks=500) as screen:
+        screen.show(record)
+    assert f"and {record.last_drugs.height - 4} more" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_without_a_terminal_each_tick_is_one_plain_line() -> None:
+    record, _ = play(SeededNoise(1), ticks=4)
+    console = Console(file=io.StringIO(), width=120)
+    with Screen(console, ticks=4) as screen:
+        screen.show(record)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text == tick_line(record, 4) + "\n"
+    assert "\x1b" not in text
+
+
+def test_the_summary_says_how_many_intervals_held_the_truth() -> None:
+    record, _ = play(NoNoise(), ticks=4)
+    assert f"{record.intervals} of the {record.intervals} released intervals held the truth (100%)" in summary(record)
+
+
+@pytest.mark.parametrize("ticks", [1, 2, 30])
+def test_the_picture_is_a_png_of_readable_size(tmp_path: Path, ticks: int) -> None:
+    record, live = play(SeededNoise(1), ticks)
+    with DemoFolder(tmp_path, live.plan) as folder:
+        assert folder.draw(record)
+    picture = (tmp_path / "estimates.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 20_000
+    assert int.from_bytes(picture[16:20], "big") == 1400
+
+
+def test_without_matplotlib_there_is_no_picture_and_the_rest_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "pianissimo.demo.plot", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    record, live = play(NoNoise(), ticks=1)
+    (tmp_path / "releases.jsonl").touch()
+    (tmp_path / "estimates.png").touch()
+    with DemoFolder(tmp_path, live.plan) as folder:
+        assert not folder.draw(record)
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "releases.jsonl"}
+
+
+def test_what_the_folder_holds_is_what_was_released(tmp_path: Path) -> None:
+    live = Live(pharmacy_stream(6).plan(), SeededNoise(1))
+    with DemoFolder(tmp_path, live.plan) as folder:
+        released = [live.tick(batch) for batch in pharmacy_batches(6, seed=1)]
+        for release in released:
+            folder.write(release)
+    stored = read_demo(tmp_path)
+    for release in released:
+        for name in release.names:
+            rows = stored[name].filter(pl.col("tick") == release.tick).drop("tick")
+            assert rows.to_dicts() == release[name].to_dicts()
+
+
+def test_a_demo_takes_the_place_of_a_demo_and_never_of_real_releases(tmp_path: Path) -> None:
+    _, live = play(NoNoise(), ticks=1)
+    for _ in range(2):
+        with DemoFolder(tmp_path / "demo", live.plan):
+            pass
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "plan.json").write_text("{}")
+    with pytest.raises(InputError, match="must be empty or hold an earlier demo, got other releases"):
+        DemoFolder(tmp_path / "real", live.plan)
+    assert (tmp_path / "real" / "plan.json").read_text() == "{}"
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    _, live = play(NoNoise(), ticks=1)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="must be a folder that can be written, got: "):
+        DemoFolder(tmp_path / "file", live.plan)
+
+
+@pytest.mark.parametrize("text", ["{", "[]\n", '{"tick": 1}\n', '{"tick": 1, "releases": {"drugs": 3}}\n'])
+def test_damaged_lines_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "releases.jsonl").write_text(text)
+    with pytest.raises(InputError, match="must hold one release a line, got damaged text"):
+        read_demo(tmp_path)
