@@ -18,21 +18,21 @@ from pianissimo.stream import Stream
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
 
 ORIGIN = datetime(2026, 1, 5, tzinfo=UTC)
-DRUGS = [Count("purchases"), Histogram("drugs", key="drug")]
-BASKETS = [Histogram("drugs", key="drug"), Histogram("baskets", key="basket", max_keys_per_event=3)]
+DRUGS: list[Query] = [Count("purchases"), Histogram("drugs", key="drug")]
+BASKETS: list[Query] = [Histogram("drugs", key="drug"), Histogram("baskets", key="basket", max_keys_per_event=3)]
 LINE_REASON = "a line must be UTF-8 text of 3 fields, in quotes where they hold a comma or a quote"
 LABEL_REASON = "column 'drug' must not be null and its labels must have at most 256 bytes"
 TIME_REASON = "column 'time' must be a date-time such as 2026-01-31T12:00:00Z"
 
 
 def spec_of(
-    path: Path, queries: Sequence[Query] = DRUGS, format: FileFormat | None = None, until: int | None = None
+    path: Path, queries: Sequence[Query] = DRUGS, form: FileFormat | None = None, until: int | None = None
 ) -> StreamSpec:
     return StreamSpec(
         stream=Stream("s", budget=Budget(1, 1e-9), horizon=24, queries=queries),
         tick=timedelta(hours=1),
         origin=ORIGIN,
-        source=FileSource(path=path, time="time", format=format, until=until),
+        source=FileSource(path=path, time="time", format=form, until=until),
     )
 
 
@@ -130,7 +130,7 @@ BAD_JSONL_LINES = {
     '{"time": "2026-01-05T00:10:00Z", "drug": true}': "column 'drug' must be a text or a whole number",
     '{"time": "2026-01-05T00:10:00Z", "drug": ["a"]}': "column 'drug' must be a text or a whole number",
     '{"time": "2026-01-05T00:10:00Z", "drug": {"a": 1}}': "column 'drug' must be a text or a whole number",
-    '{"time": "2026-01-05T00:10:00Z", "drug": 1' + "0" * 5000 + "}": "column 'drug' must be a text or a whole number",
+    '{"time": "2026-01-05T00:10:00Z", "drug": 1' + "0" * 30 + "}": "column 'drug' must be a text or a whole number",
     '{"time": 1767571200, "drug": "a"}': "column 'time' must be a date-time as an ISO 8601 text",
     '{"time": "2026-01-05T00:10:00Z", "drug": null}': LABEL_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": "' + "x" * 257 + '"}': LABEL_REASON,
@@ -165,7 +165,7 @@ def test_bad_rows_of_parquet_are_refused_alone_with_their_numbers(tmp_path: Path
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_a_line_that_is_not_utf_8_is_refused_alone(tmp_path: Path, ending: str) -> None:
     content = (CSV if ending == "csv" else JSONL).encode().split(b"\n")
-    content.insert(2, content[1].replace(b"a", b"\xff"))
+    content.insert(2, content[1].replace(b"i", b"\xff"))
     rows = read(tmp_path / f"s.{ending}", b"\n".join(content))
     assert rows_of(rows) == [(1, "ibuprofen"), (2, "aspirin")]
     assert list(refused(rows)) == [3]
@@ -256,12 +256,12 @@ def test_a_folder_is_read_in_the_order_of_names_and_formats_mix(tmp_path: Path) 
     rows = read_rows(spec_of(tmp_path))
     assert rows_of(rows) == [(1, "ibuprofen")] * 3 + [(2, "aspirin")] * 3
     assert rows.refused.select("file", "line").rows() == [("a.jsonl", 3), ("b.csv", 4)]
-    assert rows_of(read_rows(spec_of(tmp_path, format="csv"))) == [(1, "ibuprofen"), (2, "aspirin")]
+    assert rows_of(read_rows(spec_of(tmp_path, form="csv"))) == [(1, "ibuprofen"), (2, "aspirin")]
 
 
 def test_a_format_is_believed_before_the_ending(tmp_path: Path) -> None:
     (tmp_path / "purchases.txt").write_text(CSV)
-    assert len(rows_of(read_rows(spec_of(tmp_path / "purchases.txt", format="csv")))) == 2
+    assert len(rows_of(read_rows(spec_of(tmp_path / "purchases.txt", form="csv")))) == 2
 
 
 def test_a_file_without_rows_is_a_stream_without_events(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must hold files that end in .csv, .jsonl, .ndjson, .parquet, got none"):
         read_rows(spec_of(tmp_path))
     with pytest.raises(InputError, match=r"must hold files that end in .parquet, got none"):
-        read_rows(spec_of(tmp_path, format="parquet"))
+        read_rows(spec_of(tmp_path, form="parquet"))
 
 
 def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ EVENTS = st.lists(
 
 
 def write_all(folder: Path, events: list[dict[str, Any]]) -> list[Path]:
-    schema = {"note": pl.String, "time": pl.String, "drug": pl.String, "basket": pl.List(pl.String)}
+    schema: dict[str, Any] = {"note": pl.String, "time": pl.String, "drug": pl.String, "basket": pl.List(pl.String)}
     table = pl.DataFrame(events, schema=schema)
     table.with_columns(pl.col("basket").list.join(";")).write_csv(folder / "s.csv")
     (folder / "s.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
@@ -383,7 +383,7 @@ def write_all(folder: Path, events: list[dict[str, Any]]) -> list[Path]:
     return [folder / name for name in ("s.csv", "s.jsonl", "s.parquet")]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(EVENTS)
 def test_the_same_rows_are_the_same_in_every_format(events: list[dict[str, Any]]) -> None:
     with TemporaryDirectory() as folder:
@@ -393,11 +393,11 @@ def test_the_same_rows_are_the_same_in_every_format(events: list[dict[str, Any]]
     assert jsonl == parquet == {line - 1: reason for line, reason in csv.items()}
 
 
-def outcomes(path: Path, text: str) -> list[object]:
+def outcomes(path: Path, text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """What becomes of each line: its tick and labels, or the reason for which it is refused."""
     path.write_text(text, encoding="utf-8", newline="")
     rows = read_rows(spec_of(path, BASKETS))
-    return [sorted(map(repr, rows_of(rows))), rows.refused.select("line", "reason").rows()]
+    return sorted(map(repr, rows_of(rows))), rows.refused.select("line", "reason").rows()
 
 
 LINES = st.lists(
@@ -418,7 +418,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 @given(LINES)
 def test_what_becomes_of_a_line_depends_on_that_line_only(ending: str, texts: list[str]) -> None:
@@ -427,10 +427,9 @@ def test_what_becomes_of_a_line_depends_on_that_line_only(ending: str, texts: li
         header = "time,drug,basket\n" if ending == "csv" else "\n"
         start = header.count("\n") + 1
         together = outcomes(path, header + "".join(f"{text}\n" for text in texts))
-        counted: list[str] = []
-        bad: list[tuple[int, str]] = []
+        counted, bad = [], []
         for number, text in enumerate(texts, start):
             alone = outcomes(path, f"{header}{text}\n")
-            counted += alone[0]  # type: ignore[operator]
-            bad += [(number, reason) for _, reason in alone[1]]  # type: ignore[attr-defined]
-    assert together == [sorted(counted), bad]
+            counted += alone[0]
+            bad += [(number, reason) for _, reason in alone[1]]
+    assert together == (sorted(counted), bad)

@@ -6,7 +6,6 @@ It needs matplotlib, which `pip install pianissimo[plot]` brings.
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,6 +24,7 @@ _STYLE = {
     "axes.edgecolor": _FAINT,
     "axes.labelcolor": _SOFT,
     "font.size": 9,
+    "lines.markersize": 4.5,
     "text.color": _INK,
     "xtick.color": _FAINT,
     "xtick.labelcolor": _SOFT,
@@ -33,6 +33,8 @@ _STYLE = {
 }
 _INCHES = (10.0, 5.4)
 _DOTS_PER_INCH = 140
+_MOST_BARS = 60
+_TICK_LABEL = "tick (one hour each)"
 
 
 def plot_record(record: Record, plan: StreamPlan, path: Path) -> None:
@@ -59,87 +61,85 @@ def plot_record(record: Record, plan: StreamPlan, path: Path) -> None:
 
 def _draw_running_count(axes: Any, record: Record) -> None:
     table = record.purchases
+    _draw_intervals(axes, table, table["estimate"])
     axes.plot(table["tick"], table["truth"], **_DASHES)
-    axes.errorbar(
-        table["tick"],
-        table["estimate"],
-        _reach(table),
-        fmt="o",
-        markersize=4,
-        elinewidth=1.2,
-        color=_COLORS[0],
-    )
     axes.set_ylim(bottom=0)
-    _finish(axes, "Purchases so far")
+    _finish(axes, record, "Purchases so far")
     axes.tick_params(labelbottom=False)
 
 
 def _draw_count_errors(axes: Any, record: Record) -> None:
     table = record.purchases
-    away = table["estimate"] - table["truth"]
+    _draw_intervals(axes, table, table["estimate"] - table["truth"])
     axes.axhline(0, **_DASHES)
-    axes.errorbar(table["tick"], away, _reach(table), fmt="o", markersize=3, elinewidth=1.2, color=_COLORS[0])
     held = table.filter(pl.col("truth").is_between(pl.col("low"), pl.col("high"))).height
-    _finish(axes, f"Its error: {held} of {table.height} intervals hold the truth")
+    _finish(axes, record, f"Its error: {held} of {table.height} intervals hold the truth")
     axes.set_ylabel("estimate - truth")
-    axes.set_xlabel("tick (one hour each)")
+    axes.set_xlabel(_TICK_LABEL)
+
+
+def _draw_intervals(axes: Any, table: pl.DataFrame, middle: pl.Series) -> None:
+    """Dots with bars while these can be told apart, else a line with a band."""
+    width = table["high"] - table["estimate"]
+    if table.height <= _MOST_BARS:
+        axes.errorbar(table["tick"], middle, width, fmt="o", markersize=3.5, elinewidth=1.2, color=_COLORS[0])
+        return
+    axes.fill_between(table["tick"], middle - width, middle + width, color=_COLORS[0], alpha=0.3, linewidth=0)
+    axes.plot(table["tick"], middle, color=_COLORS[0], linewidth=1.2)
 
 
 def _draw_drugs(axes: Any, record: Record, plan: StreamPlan) -> None:
     names = record.last_drugs["key"].head(len(_COLORS)).to_list()
-    ends = []
     for name, color in zip(names, _COLORS, strict=False):
         table = record.drugs.filter(pl.col("key") == name)
         axes.fill_between(table["tick"], table["low"], table["high"], color=color, alpha=0.3, linewidth=0)
         axes.plot(table["tick"], table["estimate"], color=color, linewidth=1.5)
         axes.plot(table["tick"], table["truth"], **_DASHES)
-        axes.plot(table["tick"][0], table["estimate"][0], color=color, marker="o", markersize=5)
-        ends.append(float(table["estimate"][-1]))
-    _draw_threshold(axes, record, plan)
+        first = table.row(0, named=True)
+        axes.errorbar(first["tick"], first["estimate"], first["high"] - first["estimate"], fmt="o", color=color)
     axes.set_ylim(bottom=0)
-    _finish(axes, f"Purchases of each drug so far: the first {len(names)} of {record.last_drugs.height} shown")
-    axes.set_xlabel("tick (one hour each)")
+    _draw_threshold(axes, record, plan)
+    shown = record.last_drugs.height
+    _finish(axes, record, f"Purchases of each drug so far: the first {len(names)} of {shown} shown")
+    axes.set_xlabel(_TICK_LABEL)
+    ends = record.last_drugs["estimate"].head(len(_COLORS)).to_list()
     for name, color, height in zip(names, _COLORS, _spread(ends, 0.045 * axes.get_ylim()[1]), strict=False):
-        axes.annotate(
-            name,
-            (1.02, height),
-            xycoords=axes.get_yaxis_transform(),
-            color=color,
-            fontweight="bold",
-            verticalalignment="center",
-            annotation_clip=False,
-        )
+        axes.text(1.015, height, name, color=color, fontweight="bold", va="center", transform=_beside(axes))
 
 
 def _draw_threshold(axes: Any, record: Record, plan: StreamPlan) -> None:
     mechanism = next(each.mechanism for each in plan.queries if each.query.name == "drugs")
     if not isinstance(mechanism, UnknownHistogram):
         return
-    ticks = np.arange(1, record.tick + 1)
-    heights = [mechanism.threshold(int(tick)) for tick in ticks]
-    axes.fill_between(ticks, 0, heights, step="mid", color="#dddddd", linewidth=0, zorder=0)
-    axes.annotate(
-        f"too few to be shown: {record.hidden_labels:,} labels stay in here",
-        (0.94, min(heights) / 2),
-        xycoords=axes.get_yaxis_transform(),
+    heights = [mechanism.threshold(tick) for tick in range(1, record.tick + 1)]
+    edges = [tick + 0.5 for tick in range(record.tick + 1)]
+    axes.stairs(heights, edges, fill=True, color="#dddddd", zorder=0)
+    is_thin = min(heights) < 0.025 * axes.get_ylim()[1]
+    axes.text(
+        0.98,
+        max(heights) if is_thin else min(heights) / 2,
+        f"{record.hidden_labels:,} labels stay hidden",
         color=_SOFT,
         fontsize=8,
-        horizontalalignment="right",
-        verticalalignment="center",
+        ha="right",
+        va="bottom" if is_thin else "center",
+        transform=_beside(axes),
     )
 
 
-def _finish(axes: Any, title: str) -> None:
+def _beside(axes: Any) -> Any:
+    """Across in shares of the width, upward in the units of the data."""
+    return axes.get_yaxis_transform()
+
+
+def _finish(axes: Any, record: Record, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#ececec", linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.set_xlim(0.5, record.tick + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-
-
-def _reach(table: pl.DataFrame) -> np.ndarray[Any, Any]:
-    return np.array([table["estimate"] - table["low"], table["high"] - table["estimate"]])
 
 
 def _spread(heights: list[float], gap: float) -> list[float]:

@@ -199,7 +199,9 @@ def _read(path: Path) -> pl.DataFrame:
         else:
             table = _read_jsonl(path.read_bytes())
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        raise InputError(f"{path} must be a part of releases, got damaged content") from None
+        raise _damaged(path) from None
+    if table.columns not in (list(_SCHEMA), [name for name in _SCHEMA if name != "key"]):
+        raise _damaged(path)
     return table
 
 
@@ -208,6 +210,10 @@ def _read_jsonl(content: bytes) -> pl.DataFrame:
     columns = json.loads(content.partition(b"\n")[0]) if content else _SCHEMA
     schema = {name: _SCHEMA[name] for name in columns}
     return pl.read_ndjson(content, schema=schema) if content else pl.DataFrame(schema=schema)
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"{path} must be a part of releases, got damaged content")
 
 
 def _used(path: Path) -> InputError:

@@ -1,6 +1,7 @@
 """A stream that runs in memory: one call a tick, one promise for all of them."""
 
 import secrets
+import threading
 from typing import Any
 
 from pianissimo.errors import HorizonError
@@ -26,6 +27,7 @@ class Live:
             Run(each.mechanism, root.at("query", each.query.name), coverage=plan.coverage) for each in plan.queries
         ]
         self._tick = 0
+        self._lock = threading.Lock()
 
     @property
     def tick_number(self) -> int:
@@ -37,10 +39,14 @@ class Live:
 
         The batch is a polars, pandas, pyarrow or duckdb table, or a list of dicts; None is a tick without events.
         """
-        if self._tick >= self.plan.horizon:
-            raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
         frame = as_frame(batch, needed_columns(self._queries))
         inputs = [query_input(query, frame) for query in self._queries]
+        with self._lock:
+            return self._count_and_release(inputs)
+
+    def _count_and_release(self, inputs: list[Any]) -> StreamRelease:
+        if self._tick >= self.plan.horizon:
+            raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
         for run, content in zip(self._runs, inputs, strict=True):
             run.update(content)
         tables = {
