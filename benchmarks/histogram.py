@@ -14,7 +14,7 @@ from pianissimo.histograms import KnownHistogram
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, fresh_secret
-from pianissimo.noise_plan import evaluate
+from pianissimo.plan_noise import evaluate
 
 SERIES = 1_000_000
 TICKS = 256

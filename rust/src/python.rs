@@ -102,6 +102,22 @@ impl Root {
         Err(PyTypeError::new_err("out must be a writable array of int16, int32 or int64"))
     }
 
+    /// 128 uniform bits for each key, as (low, high) rows.
+    fn bits<'py>(
+        &self,
+        py: Python<'py>,
+        path: &[u8],
+        keys: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyArray2<u64>>> {
+        let array = KeyArray::of(keys)?;
+        let keys = array.keys()?;
+        let mut words = Vec::with_capacity(keys.len());
+        py.detach(|| {
+            self.0.blocks(path, &prf::encode_text("bits")).for_each(&keys, |_, block| words.push(block));
+        });
+        Ok(name_array(py, &words))
+    }
+
     /// A keyed 128-bit name for each label, as (low, high) rows; `lengths` cut `text` into labels.
     fn label_keys<'py>(
         &self,

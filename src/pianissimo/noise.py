@@ -100,6 +100,9 @@ class Noise(Protocol):
     ) -> Integers | int:
         """Discrete Laplace draws, P(x) ~ exp(-|x| / scale), one for each key."""
 
+    def bits(self, keys: Keys) -> NDArray[np.uint64]:
+        """128 uniform bits for each key, as rows of (low, high)."""
+
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
         """A keyed 128-bit item key for each label; `lengths` cut `text` into labels."""
 
@@ -189,6 +192,17 @@ class KeyedNoise:
         (2,)
         """
         return self._draw("laplace", exact_scale(scale=scale), keys, out)
+
+    def bits(self, keys: Keys) -> NDArray[np.uint64]:
+        """128 uniform bits for each key, as rows of (low, high).
+
+        >>> KeyedNoise(bytes(32)).at("race").bits(np.arange(3, dtype=np.uint64)).shape
+        (3, 2)
+        """
+        try:
+            return self._root.bits(self._path, np.ascontiguousarray(keys))
+        except TypeError as error:
+            raise ParameterError(str(error)) from None
 
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
         """A keyed 128-bit item key for each label; `lengths` cut `text` into labels.

@@ -44,13 +44,15 @@ class Pure:
     """
 
     epsilon: Fraction
+    distance: Fraction = Fraction(0)
+    """Of the drawn noise from the ideal one, in total variation: see `Ledger`."""
 
     def __post_init__(self) -> None:
-        _check_loss(epsilon=self.epsilon)
+        _check_loss(epsilon=self.epsilon, distance=self.distance)
 
     def as_ledger(self) -> "Ledger":
         """epsilon-DP is (epsilon^2 / 2)-zCDP: Bun and Steinke 2016, Proposition 1.4."""
-        return Ledger(rho=self.epsilon**2 / 2)
+        return Ledger(rho=self.epsilon**2 / 2, distance=self.distance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,8 @@ class Zcdp:
 class Ledger:
     """The entry (rho, bad) that every loss can be booked as, with the distance of the drawn noise from the ideal one.
 
-    `rho` is the zCDP of a comparison mechanism and `bad` the probability mass where it does not describe us: Lemma 1
-    of the continual-release card turns it into (epsilon, delta + bad). `distance` bounds the total variation between
+    `rho` is the zCDP of a comparison mechanism and `bad` the probability mass where it does not describe us: docs/privacy.md,
+    'Composition and conversion', turns it into (epsilon, delta + bad). `distance` bounds the total variation between
     the noise that is drawn and the noise of the proof; whoever converts adds (1 + e^epsilon) * distance to delta.
 
     >>> Ledger(rho=Fraction(1, 2), bad=Fraction(1, 10**9)).as_ledger().rho

@@ -46,6 +46,10 @@ class NoNoise:
         """Zeros."""
         return _fill(0, keys, out)
 
+    def bits(self, keys: Keys) -> NDArray[np.uint64]:
+        """The same middle bits for every key: 2^127."""
+        return np.tile(np.array([0, 2**63], dtype=np.uint64), (len(keys), 1))
+
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
         """Item keys under a public key."""
         return KeyedNoise(bytes(32)).label_keys(text, lengths)

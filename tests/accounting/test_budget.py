@@ -70,11 +70,6 @@ def test_more_bad_mass_leaves_less_rho(epsilon: float, delta: float, first: Frac
         (lambda: Budget(math.nan, 1e-6), "epsilon must be finite and positive, got nan"),
         (lambda: Budget(math.inf, 1e-6), "epsilon must be finite and positive, got inf"),
         (lambda: Budget("1", 1e-6), "epsilon must be a number, got '1'"),  # type: ignore[arg-type]
-        (
-            lambda: Budget(1.0, 0.0),
-            "delta must be above 0 and below 1, got 0.0; "
-            "pure epsilon streams are not offered yet, allow a small delta such as 1e-9",
-        ),
         (lambda: Budget(1.0, False), "delta must be a number, got False"),
         (lambda: Budget(1.0, 1), "delta must be above 0 and below 1, got 1"),
         (lambda: Budget(1.0, -1e-6), "delta must be above 0 and below 1, got -1e-06"),
@@ -106,3 +101,8 @@ def test_a_huge_epsilon_leaves_no_room_for_any_distance() -> None:
     assert Budget(10**400, 0.5).rho() > 10**99
     with pytest.raises(ParameterError, match="delta must be above"):
         Budget(800, 0.5).rho(distance=Fraction(1, 10**300))
+
+
+def test_a_budget_without_delta_is_pure() -> None:
+    assert Budget(1.0, 0).pure
+    assert not Budget(1.0, 1e-9).pure

@@ -17,7 +17,7 @@ from pianissimo.histograms.known import KnownHistogramState
 from pianissimo.histograms.unknown import UnknownHistogramState
 from pianissimo.mechanism import Mechanism
 from pianissimo.noise import Noise
-from pianissimo.noise_plan import evaluate
+from pianissimo.plan_noise import evaluate
 from pianissimo.testing import SeededNoise
 
 PAIRS = 2000

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pianissimo.counting import Counter, HaarPlan, TreePlan
 from pianissimo.errors import InputError
 from pianissimo.mechanism import Run
+from pianissimo.node_noise import GaussianNode
 from pianissimo.noise import PathPart
-from pianissimo.noise_plan import NoisePlan
+from pianissimo.noise_plan import NoisePlan, terms_of
 from pianissimo.testing import GivenNoise, NoNoise
 
 SCALE = 20
@@ -19,11 +20,11 @@ SCALE = 20
 
 def completed_cells(horizon: int, base: int) -> list[tuple[PathPart, ...]]:
     """The cells that begin to be used at tick 1, 2, .., one a tick, as in the card's odometer."""
-    plan = TreePlan(base=base, variance=Fraction(1), horizon=horizon)
+    plan = TreePlan(base=base, noise=GaussianNode(Fraction(1)), horizon=horizon)
     seen: set[tuple[int, int]] = set()
     order: list[tuple[PathPart, ...]] = []
     for tick in range(1, horizon + 1):
-        fresh = {(term.level, term.node) for term in plan.terms(tick)} - seen
+        fresh = {(term.level, term.node) for term in terms_of(plan, tick)} - seen
         assert len(fresh) == 1
         seen |= fresh
         order.append(fresh.pop())
@@ -47,7 +48,7 @@ def test_it_gives_the_vectors_of_the_card(
 ) -> None:
     horizon = len(sums)
     tape = {cell: round(draw * SCALE) for cell, draw in zip(completed_cells(horizon, base), draws, strict=True)}
-    run = Run(Counter(plan=TreePlan(base=base, variance=Fraction(1), horizon=horizon)), GivenNoise(tape))
+    run = Run(Counter(plan=TreePlan(base=base, noise=GaussianNode(Fraction(1)), horizon=horizon)), GivenNoise(tape))
     released, before = [], 0
     for total in sums:
         run.update(range((total - before) * SCALE))

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from pianissimo.counting import HaarPlan, TreePlan, best_base
 from pianissimo.counting.tree import digits_of, largest_digit_sum
 from pianissimo.errors import ParameterError
-from pianissimo.noise_plan import NoisePlan, PlanNoise, covariance_at, evaluate, variance_at
+from pianissimo.node_noise import GaussianNode
+from pianissimo.noise_plan import NoisePlan, covariance_at, terms_of, variance_at, worst_price
+from pianissimo.plan_noise import PlanNoise, evaluate
 from pianissimo.testing import NoNoise, SeededNoise
 
 
@@ -33,12 +35,9 @@ def factorisation_problems(plan: NoisePlan) -> list[str]:
     worst = Fraction(0)
     for event in range(1, plan.horizon + 1):
         column = {(term.level, term.node): term.weight for term in plan.influence(event)}
-        worst = max(
-            worst,
-            sum((weight**2 / plan.variances[level] for (level, _), weight in column.items()), Fraction(0)),
-        )
+        worst = max(worst, worst_price(plan.noises, plan.influence(event)))
         for tick in range(1, plan.horizon + 1):
-            product = sum(term.weight * column.get((term.level, term.node), 0) for term in plan.terms(tick))
+            product = sum(term.weight * column.get((term.level, term.node), 0) for term in terms_of(plan, tick))
             if Fraction(product, 2**plan.shift) != (tick >= event):
                 problems.append(f"row {tick}, column {event}")
     if plan.cost < worst:
@@ -68,10 +67,10 @@ class FloatingPointTree(TreePlan):
 
 def test_a_floating_point_digit_count_is_caught() -> None:
     assert len(digits_of(243, 3)) == 6
-    broken = FloatingPointTree(base=3, variance=Fraction(3), horizon=243)
+    broken = FloatingPointTree(base=3, noise=GaussianNode(Fraction(3)), horizon=243)
     assert broken.levels == 5
     assert factorisation_problems(broken) != []
-    assert factorisation_problems(TreePlan(base=3, variance=Fraction(3), horizon=243)) == []
+    assert factorisation_problems(TreePlan(base=3, noise=GaussianNode(Fraction(3)), horizon=243)) == []
 
 
 def test_all_powers_have_one_digit_more_than_their_exponent() -> None:
@@ -85,10 +84,10 @@ def test_all_powers_have_one_digit_more_than_their_exponent() -> None:
 @pytest.mark.parametrize("plan", SMALL_PLANS, ids=lambda plan: f"{plan.name}-{plan.horizon}")
 def test_weights_and_nodes_stay_within_what_the_plan_states(plan: NoisePlan) -> None:
     nodes = set()
-    peaks = [0] * len(plan.variances)
+    peaks = [0] * len(plan.noises)
     for tick in range(1, plan.horizon + 1):
-        sums = [0] * len(plan.variances)
-        for term in plan.terms(tick):
+        sums = [0] * len(plan.noises)
+        for term in terms_of(plan, tick):
             nodes.add((term.level, term.node))
             sums[term.level] += abs(term.weight)
         peaks = [max(pair) for pair in zip(peaks, sums, strict=True)]
@@ -136,14 +135,14 @@ def test_the_haar_plan_has_the_errors_of_the_table() -> None:
 
 def test_the_haar_plan_has_the_variances_of_the_card() -> None:
     plan = HaarPlan.calibrated(horizon=4096, rho=0.5)
-    assert [round(float(variance), 2) for variance in plan.variances[:4]] == [7.16, 11.69, 13.5, 14.09]
+    assert [round(float(noise.variance), 2) for noise in plan.noises[:4]] == [7.16, 11.69, 13.5, 14.09]
     assert float(plan.cost / 2) == pytest.approx(0.49973, abs=5e-6)
     expected = {1: 4.060, 100: 10.976, 1365: 20.724, 2048: 5.367, 3413: 23.706, 4096: 7.156}
     assert [float(variance_at(plan, tick)) for tick in expected] == pytest.approx(list(expected.values()), abs=2e-3)
 
 
 def test_the_haar_weights_are_those_of_the_card() -> None:
-    terms = HaarPlan.calibrated(horizon=8, rho=0.5).terms(3)
+    terms = HaarPlan.calibrated(horizon=8, rho=0.5).terms_at(3)
     assert [(term.level, term.node, Fraction(term.weight, 8)) for term in terms] == [
         (0, 0, Fraction(3, 8)),
         (1, 1, Fraction(1, 2)),
@@ -219,10 +218,12 @@ def test_another_noise_starts_anew() -> None:
 
 
 def test_covariances_follow_from_shared_nodes() -> None:
-    plan = TreePlan(base=3, variance=Fraction(1), horizon=26)
+    plan = TreePlan(base=3, noise=GaussianNode(Fraction(1)), horizon=26)
     for tick in range(1, 27):
         for other in range(1, 27):
-            shared = {(t.level, t.node) for t in plan.terms(tick)} & {(t.level, t.node) for t in plan.terms(other)}
+            shared = {(t.level, t.node) for t in terms_of(plan, tick)} & {
+                (t.level, t.node) for t in terms_of(plan, other)
+            }
             assert covariance_at(plan, tick, other) == len(shared)
 
 
@@ -249,15 +250,15 @@ def test_without_noise_nothing_is_added() -> None:
         (lambda: HaarPlan.calibrated(horizon=2**60, rho=0.5), "must fit in 62 bits"),
         (lambda: HaarPlan.calibrated(horizon=8, rho=1e-15), "sigma must be between 0.1 and 1e7"),
         (
-            lambda: HaarPlan(levels=2, variances=(Fraction(1),) * 2, horizon=4),
-            "variances must be one for the total",
+            lambda: HaarPlan(levels=2, noises=(GaussianNode(Fraction(1)),) * 2, horizon=4),
+            "noises must be one for the total",
         ),
         (
-            lambda: HaarPlan(levels=2, variances=(Fraction(1),) * 3, horizon=5),
+            lambda: HaarPlan(levels=2, noises=(GaussianNode(Fraction(1)),) * 3, horizon=5),
             r"horizon must be at most 2\^levels = 4",
         ),
         (
-            lambda: TreePlan(base=1, variance=Fraction(1), horizon=4),
+            lambda: TreePlan(base=1, noise=GaussianNode(Fraction(1)), horizon=4),
             "base must be a whole number of at least 2",
         ),
     ],

@@ -14,6 +14,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.histograms import KnownHistogram
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
+from pianissimo.node_noise import GaussianNode
 from pianissimo.noise import Integers, Keys
 from pianissimo.testing import NoNoise
 
@@ -44,7 +45,9 @@ class NoiseByLabel(NoNoise):
 
 def test_it_gives_the_vector_of_the_card() -> None:
     """{a: 3, b: 0} with noises 0.5 and -1 is {a: 3.5, b: -1}, here in halves: one tick is one cell of one tree."""
-    histogram = KnownHistogram(plan=TreePlan(base=2, variance=Fraction(1), horizon=1), domain=Domain(["a", "b"]))
+    histogram = KnownHistogram(
+        plan=TreePlan(base=2, noise=GaussianNode(Fraction(1)), horizon=1), domain=Domain(["a", "b"])
+    )
     run = Run(histogram, NoiseByLabel([1, -2]))
     run.update(pl.Series(["a"] * 6))
     assert run.release().value.to_dict() == {"a": 7, "b": -2}

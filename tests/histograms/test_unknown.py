@@ -13,7 +13,8 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.histograms import UnknownHistogram
 from pianissimo.histograms.thresholds import threshold_at
 from pianissimo.mechanism import Run
-from pianissimo.noise_plan import NoisePlan, variance_at
+from pianissimo.node_noise import GaussianNode
+from pianissimo.noise_plan import NoisePlan, terms_of, variance_at
 from pianissimo.testing import GivenNoise, NoNoise, SeededNoise
 
 DELTA = Fraction(1, 10**6)
@@ -26,7 +27,7 @@ def normal_threshold(plan: TreePlan, tick: int, delta: float) -> float:
 
 def test_it_gives_the_vector_of_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts 3, 6, 10, 12 and draws 1, 2, -1, 0.5, in halves, cut at the card's m_t: shown at ticks 2, 3 and 4."""
-    plan = TreePlan(base=2, variance=Fraction(3), horizon=4)
+    plan = TreePlan(base=2, noise=GaussianNode(Fraction(3)), horizon=4)
     cuts = [normal_threshold(plan, tick, 0.01) for tick in (1, 2, 3, 4)]
     assert cuts == pytest.approx([5.861925, 5.861925, 7.875800, 5.861925], abs=1e-6)
     monkeypatch.setattr(UnknownHistogram, "threshold", lambda _, tick: 2 * cuts[tick - 1])
@@ -47,7 +48,7 @@ def test_our_thresholds_are_those_of_the_card_made_sound() -> None:
     for base, horizon in ((2, 1000), (4, 1000), (3, 100)):
         plan = TreePlan.calibrated(horizon=horizon, rho=0.5, base=base)
         for tick in (1, 2, 3, horizon // 2, horizon - 1, horizon):
-            ours = threshold_at(plan, tick, DELTA, plan.horizon)
+            ours = threshold_at(plan, tick, DELTA)
             normal = normal_threshold(plan, tick, float(DELTA))
             assert normal <= ours <= 1.34 * normal + 1
 
@@ -55,7 +56,7 @@ def test_our_thresholds_are_those_of_the_card_made_sound() -> None:
 def test_thresholds_of_the_haar_plan_are_those_of_the_card() -> None:
     """T = R = 2^12, rho = 0.5, delta = 1e-6: V_max rule 33.9, mean per tick 28.9 (before rounding up)."""
     plan = HaarPlan.calibrated(horizon=4096, rho=0.5)
-    cuts = [threshold_at(plan, tick, DELTA, 4096) for tick in range(1, 4097)]
+    cuts = [threshold_at(plan, tick, DELTA) for tick in range(1, 4097)]
     assert max(cuts) == 34
     assert sum(cuts) / 4096 == pytest.approx(28.9 + 0.5, abs=0.2)
 
@@ -68,7 +69,7 @@ def test_thresholds_of_the_haar_plan_are_those_of_the_card() -> None:
 @pytest.mark.parametrize("delta", [Fraction(1, 5), Fraction(1, 1000)])
 def test_a_label_of_one_event_is_shown_with_at_most_its_chance(plan: NoisePlan, delta: Fraction) -> None:
     """Exactly, from the noise's distribution: the sum over ticks of P[1 + noise >= threshold] is at most delta."""
-    total = sum(chance_of_passing(plan, tick, threshold_at(plan, tick, delta, 4)) for tick in range(1, 5))
+    total = sum(chance_of_passing(plan, tick, threshold_at(plan, tick, delta)) for tick in range(1, 5))
     assert 0 < total <= delta
 
 
@@ -77,7 +78,7 @@ def test_a_threshold_lower_by_one_half_would_be_caught() -> None:
     plan, delta = HaarPlan.calibrated(horizon=4, rho=200.0), Fraction(1, 3)
 
     def total(cut: int) -> float:
-        return sum(chance_of_passing(plan, tick, threshold_at(plan, tick, delta, 4) - cut) for tick in range(1, 5))
+        return sum(chance_of_passing(plan, tick, threshold_at(plan, tick, delta) - cut) for tick in range(1, 5))
 
     assert total(0) <= delta < total(1)
 
@@ -85,8 +86,8 @@ def test_a_threshold_lower_by_one_half_would_be_caught() -> None:
 def chance_of_passing(plan: NoisePlan, tick: int, threshold: int) -> float:
     """P[1 + floor(N + 1/2) >= threshold], by convolving the exact chances of the nodes."""
     law = {0: 1.0}
-    for term in plan.terms(tick):
-        variance = plan.variances[term.level]
+    for term in terms_of(plan, tick):
+        variance = plan.noises[term.level].variance
         reach = int(9 * float(variance) ** 0.5) + 2
         chances = {x: float(ideal_probability("gaussian", variance, x)) for x in range(-reach, reach + 1)}
         mixed: dict[int, float] = {}
@@ -110,7 +111,7 @@ def test_only_labels_past_the_threshold_are_shown_in_byte_order() -> None:
 
 @pytest.mark.parametrize("remember", [True, False])
 def test_a_shown_label_stays_if_it_is_remembered(remember: bool) -> None:
-    plan = TreePlan(base=2, variance=Fraction(3), horizon=4)
+    plan = TreePlan(base=2, noise=GaussianNode(Fraction(3)), horizon=4)
     histogram = UnknownHistogram(plan=plan, delta=Fraction(1, 100), remember=remember)
     run = Run(histogram, GivenNoise({(0, 1): 100}))
     run.update(pl.Series(["u"]))

@@ -88,7 +88,9 @@ def test_equal_streams_have_equal_plans_and_others_do_not() -> None:
         pharmacy(horizon=525_601).plan(),
         pharmacy(budget=pp.Budget(1.1, 1e-9)).plan(),
         pharmacy(queries=[pp.Count("purchases")]).plan(),
-        pharmacy(queries=[pp.Count("purchases"), pp.Histogram("regions", key="region", domain=["north", "west"])]).plan(),
+        pharmacy(
+            queries=[pp.Count("purchases"), pp.Histogram("regions", key="region", domain=["north", "west"])]
+        ).plan(),
     ]
     assert len({other.digest for other in others} | {plan.digest}) == 5
 

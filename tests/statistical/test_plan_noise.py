@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pianissimo.counting import HaarPlan, TreePlan
+from pianissimo.error_bars import half_width
+from pianissimo.node_noise import GaussianNode
 from pianissimo.noise import Noise, PathPart
-from pianissimo.noise_plan import NoisePlan, PlanNoise, covariance_at, half_width, rounded, variance_at
+from pianissimo.noise_plan import NoisePlan, covariance_at, variance_at
+from pianissimo.plan_noise import PlanNoise, rounded
 from pianissimo.testing import SeededNoise
 
 SERIES = 20_000
@@ -49,7 +52,7 @@ def covariance_problems(plan: NoisePlan, noise: Noise, *, anew: bool = False, li
     horizon = plan.horizon
     sampled = np.cov(simulate(plan, noise, horizon, anew=anew))
     exact = [[float(covariance_at(plan, s, t)) for t in range(1, horizon + 1)] for s in range(1, horizon + 1)]
-    far = np.abs(sampled - np.array(exact)) > limit * float(plan.variances[0])
+    far = np.abs(sampled - np.array(exact)) > limit * float(plan.noises[0].variance)
     return [f"ticks {s + 1} and {t + 1}" for s, t in np.argwhere(far)]
 
 
@@ -59,12 +62,12 @@ def test_tree_noise_has_the_covariance_of_the_card() -> None:
     A sampled covariance deviates by at most sqrt(2) * 6 / sqrt(20,000) = 0.06 cell variances; false_alarm_rate for
     all 351 pairs: below 1e-2 per mille, and the seed is fixed.
     """
-    assert covariance_problems(TreePlan(base=3, variance=Fraction(9), horizon=26), SeededNoise(21)) == []
+    assert covariance_problems(TreePlan(base=3, noise=GaussianNode(Fraction(9)), horizon=26), SeededNoise(21)) == []
 
 
 def test_a_cache_redrawn_each_tick_is_caught() -> None:
     """The twin that must fail."""
-    plan = TreePlan(base=3, variance=Fraction(9), horizon=26)
+    plan = TreePlan(base=3, noise=GaussianNode(Fraction(9)), horizon=26)
     assert covariance_problems(plan, RedrawnNoise(21), anew=True) != []
 
 

@@ -5,7 +5,6 @@ from fractions import Fraction
 
 from pianissimo.accounting.conversion import nothing_left, remaining_delta, rho_from_budget
 from pianissimo.checks import Real, check_positive, check_probability
-from pianissimo.errors import ParameterError
 from pianissimo.privacy import Ledger
 
 
@@ -15,30 +14,36 @@ class Budget:
 
     >>> Budget(1.0, 1e-6)
     Budget(epsilon=1.0, delta=1e-06)
-    >>> Budget(epsilon=1.0, delta=0)
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: delta must be above 0 and below 1, got 0; pure epsilon streams ...
+    >>> Budget(epsilon=1.0, delta=0).pure
+    True
     """
 
     epsilon: Real
     """An output may be at most e^epsilon times likelier on one neighbor than on the other."""
 
     delta: Real
-    """The probability mass that may escape that bound."""
+    """The probability mass that may escape that bound; 0 asks for pure differential privacy."""
 
     def __post_init__(self) -> None:
         check_positive(epsilon=self.epsilon)
-        if self.delta == 0 and not isinstance(self.delta, bool):
-            raise ParameterError(
-                f"delta must be above 0 and below 1, got {self.delta}; "
-                "pure epsilon streams are not offered yet, allow a small delta such as 1e-9"
-            )
-        check_probability(delta=self.delta)
+        if self.delta != 0 or isinstance(self.delta, bool):
+            check_probability(delta=self.delta)
+
+    @property
+    def pure(self) -> bool:
+        """Whether no delta is allowed, so that only pure mechanisms fit.
+
+        Drawn noise is within 2^-100 a draw of its law, and a plan tells the delta that this makes: below 1e-18.
+
+        >>> Budget(1.0, 1e-9).pure
+        False
+        """
+        return self.delta == 0
 
     def rho(self, bad: Fraction = Fraction(0), distance: Fraction = Fraction(0)) -> Fraction:
         """Find the largest total zCDP, rounded down, that fits beside `bad` and `distance`.
 
-        Lemma 1 of the continual-release card: (epsilon, d) for the comparison mechanism is (epsilon, d +
+        docs/privacy.md, 'Composition and conversion': (epsilon, d) for the comparison mechanism is (epsilon, d +
         bad) for ours; noise at total variation `distance` from the ideal noise adds (1 + e^epsilon) *
         distance.
 

@@ -1,6 +1,6 @@
 """What several losses add up to, exactly, and the best (epsilon, delta) statement about them.
 
-The sums are those of the ledger (rho, bad) of the continual-release card, Lemmas 1 and 2. zCDP composes by
+The sums are those of the ledger (rho, bad) in docs/privacy.md, 'Composition and conversion'. zCDP composes by
 Bun and Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC
 2016, Lemmas 1.7 and 2.3, whose proof goes order by order and so holds at the integer orders alone.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pianissimo.accounting.conversion import epsilon_from_rho, nothing_left, remaining_delta
+from pianissimo.accounting.conversion import added_delta, epsilon_from_rho, nothing_left, remaining_delta
 from pianissimo.checks import check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.privacy import Ledger, Loss, Pure, Zcdp, float_up
@@ -42,15 +42,14 @@ def compose(losses: Sequence[Loss]) -> Loss:
     sound and larger.
 
     >>> compose([Pure(Fraction(1, 2)), Pure(Fraction(1, 3))])
-    Pure(epsilon=Fraction(5, 6))
+    Pure(epsilon=Fraction(5, 6), distance=Fraction(0, 1))
     >>> compose([Zcdp(Fraction(1, 2)), Zcdp(Fraction(1, 3))])
     Zcdp(rho=Fraction(5, 6))
     >>> compose([Zcdp(Fraction(1, 2)), Pure(Fraction(1))])
     Ledger(rho=Fraction(1, 1), bad=Fraction(0, 1), distance=Fraction(0, 1))
     """
-    pure = [loss.epsilon for loss in losses if isinstance(loss, Pure)]
-    if len(pure) == len(losses):
-        return Pure(sum(pure, Fraction(0)))
+    if all(isinstance(loss, Pure) for loss in losses):
+        return _pure_part(losses)
     zcdp = [loss.rho for loss in losses if isinstance(loss, Zcdp)]
     if len(zcdp) == len(losses):
         return Zcdp(sum(zcdp, Fraction(0)))
@@ -75,13 +74,18 @@ def price(losses: Sequence[Loss], delta: Fraction | float) -> Price:
     if delta != 0 or isinstance(delta, bool):
         check_probability(delta=delta)
     allowed = Fraction(delta)
-    pure = sum((loss.epsilon for loss in losses if isinstance(loss, Pure)), Fraction(0))
+    pure = _pure_part(losses)
     rest = [loss for loss in losses if not isinstance(loss, Pure)]
     whole = _as_one_ledger(losses)
-    found = [] if rest else [Price(float_up(pure), 0.0, "pure")]
+    found = []
+    slack = added_delta(pure.distance, pure.epsilon)
+    # A pure loss is asked for with delta 0; the distance of its noise is then told, not hidden.
+    if not rest and slack is not None and (allowed == 0 or slack <= allowed):
+        found.append(Price(float_up(pure.epsilon), float_up(slack), "pure"))
     # Pure plus the rest is basic composition, also when the two are interleaved: exchange the stream of the
     # rest first, M0(S) <= e^epsilon M'(S) + delta, then that of the pure part, M'(S) <= e^pure M1(S).
-    ways = ((Fraction(0), whole, "integer orders"), (pure, _as_one_ledger(rest), "pure plus integer orders"))
+    aside = _as_one_ledger([*rest, Ledger(rho=Fraction(0), distance=pure.distance)])
+    ways = ((Fraction(0), whole, "integer orders"), (pure.epsilon, aside, "pure plus integer orders"))
     for plain, ledger, method in ways:
         epsilon = _least_epsilon(plain, ledger, allowed)
         if epsilon is not None:
@@ -93,8 +97,16 @@ def price(losses: Sequence[Loss], delta: Fraction | float) -> Price:
     return min(found, key=lambda statement: (statement.epsilon, statement.delta))
 
 
+def _pure_part(losses: Sequence[Loss]) -> Pure:
+    pure = [loss for loss in losses if isinstance(loss, Pure)]
+    return Pure(
+        epsilon=sum((loss.epsilon for loss in pure), Fraction(0)),
+        distance=sum((loss.distance for loss in pure), Fraction(0)),
+    )
+
+
 def _as_one_ledger(losses: Sequence[Loss]) -> Ledger:
-    # Lemma 2 of the card: rho adds up, and all answers are good with probability at least prod(1 - bad_i).
+    # docs/privacy.md, 'Composition and conversion': rho adds up, and all answers are good with probability at least prod(1 - bad_i).
     # Total variation adds up when the drawn noises are replaced by the ideal ones, one loss at a time.
     ledgers = [loss.as_ledger() for loss in losses]
     good = Fraction(

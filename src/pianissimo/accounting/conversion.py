@@ -120,17 +120,25 @@ def rho_from_budget(epsilon: Real, delta: Fraction | float) -> Fraction:
 def remaining_delta(delta: Fraction, *, bad: Fraction, distance: Fraction, epsilon: Real) -> Fraction | None:
     """Subtract from delta, rounding down, what the conversion cannot use; None if nothing remains.
 
-    Lemma 1 of the continual-release card adds `bad` to delta, with no factor. Noise at total variation
+    Bad mass (docs/privacy.md, 'Composition and conversion') adds `bad` to delta, with no factor. Noise at total variation
     `distance` from the noise of the proof adds (1 + e^epsilon) * distance: for output laws M0, M1 and ideal
     ones I0, I1, M0(S) <= I0(S) + distance <= e^epsilon I1(S) + d + distance <= e^epsilon (M1(S) + distance)
     + d + distance.
     """
-    left = delta - bad
-    if distance > 0:
-        if epsilon > 700:
-            return None
-        left -= distance * (1 + Fraction(math.exp(float_up(Fraction(epsilon))) * (1 + _MARGIN)))
+    added = added_delta(distance, epsilon)
+    if added is None:
+        return None
+    left = delta - bad - added
     return left if left > 0 else None
+
+
+def added_delta(distance: Fraction, epsilon: Real) -> Fraction | None:
+    """Work out (1 + e^epsilon) * distance, rounding up; None beyond what any delta could hold."""
+    if distance == 0:
+        return Fraction(0)
+    if epsilon > 700:
+        return None
+    return distance * (1 + Fraction(math.exp(float_up(Fraction(epsilon))) * (1 + _MARGIN)))
 
 
 def nothing_left(delta: Fraction, *, bad: Fraction, distance: Fraction) -> ParameterError:

@@ -67,6 +67,11 @@ class RecordingNoise:
         self._record("laplace", exact_scale(scale=scale), keys)
         return self.inner.laplace(scale, keys, out=out)
 
+    def bits(self, keys: Keys) -> NDArray[np.uint64]:
+        """The inner noise's bits."""
+        self._record("bits", Fraction(0), keys)
+        return self.inner.bits(keys)
+
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
         """The inner noise's item keys."""
         return self.inner.label_keys(text, lengths)

@@ -1,6 +1,6 @@
 """A running count over any noise plan.
 
-Cardoso and Rogers 2022, Theorem 1 (card 2.1) for trees; the card "Continual counting", section 8, for every plan.
+Cardoso and Rogers 2022, Theorem 1, for trees; docs/privacy.md, 'Plans', for every plan.
 """
 
 from collections.abc import Sized
@@ -9,11 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from pianissimo.error_bars import half_width
 from pianissimo.errors import InputError
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Keys, Noise
-from pianissimo.noise_plan import NoisePlan, PlanNoise, half_width, noise_distance, rounded
-from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.noise_plan import NoisePlan, plan_loss
+from pianissimo.plan_noise import PlanNoise, rounded
+from pianissimo.privacy import Guarantee, Neighbors, Unit
 
 _LARGEST_COUNT = 2**61
 _ONE_SERIES: Keys = np.zeros(1, dtype=np.uint64)
@@ -31,8 +33,8 @@ class CounterState:
 class Counter:
     """The number of events so far, released at every tick.
 
-    Guarantee: cost / 2 zCDP per event at integer orders over the whole run, cost the plan's.
-    Error: the normal quantile of the plan's variance at the tick.
+    Guarantee: per event over the whole run, cost / 2 zCDP at integer orders, or cost-DP over a Laplace plan.
+    Error: the quantile of the plan's noise at the tick.
     Cost: one integer of state; the plan's nodes are drawn as they begin.
 
     >>> from pianissimo.counting import HaarPlan
@@ -52,7 +54,7 @@ class Counter:
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee(
-            loss=Ledger(rho=self.plan.cost / 2, distance=noise_distance(self.plan, series=1)),
+            loss=plan_loss(self.plan),
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,

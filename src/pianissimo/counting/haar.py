@@ -1,30 +1,35 @@
 """The Haar plan: log2(T) + 1 node noises with tent-shaped weights, all arithmetic exact in 64 bits.
 
-The card "Continual counting", section 4. Horizon T = 2^L; node (0, 0) is the total, node (h, i) the interval [i 2^h,
-(i + 1) 2^h) of leaves. Event of tick j is leaf j - 1: it moves the total by +1 and one node of each level by +1 in
-its left half, -1 in its right half, so cost = sum over levels of 1 / variance, exactly. Release t takes t / T of the
-total's noise and dist(t / 2^h, nearest integer) of node (h, t >> h). The strategy matrix is that of Xiao, Wang and
-Gehrke (Privelet, 2011); random access in exact integers is the card's.
+Horizon T = 2^L; node (0, 0) is the total, node (h, i) the interval [i 2^h, (i + 1) 2^h) of leaves. Event of tick j is leaf
+j - 1: it moves the total by +1 and one node of each level by +1 in its left half, -1 in its right half, so the cost is the
+sum of the levels' prices, exactly. Release t takes t / T of the total's noise and dist(t / 2^h, nearest integer) of node
+(h, t >> h). The strategy matrix is that of Xiao, Wang and Gehrke (Privelet, 2011); random access in exact integers is ours.
 """
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_at_least, check_positive
+from pianissimo.checks import check_at_least
+from pianissimo.counting.calibration import Target
 from pianissimo.errors import ParameterError
-from pianissimo.noise_plan import Term, check_plan, round_variance_up
+from pianissimo.node_noise import NodeNoise
+from pianissimo.noise_plan import Term, check_plan, variance_at
+
+OPEN_LEVELS = 32
+"""An open horizon has 2^32 ticks: 8,000 years of minutes, 136 years of seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HaarPlan:
     """Haar wavelet noise: close to the best possible error, one draw per level to reach any tick from nothing.
 
-    Guarantee: cost is the sum of 1 / variance over the levels.
+    Guarantee: the cost is the sum of the levels' prices.
     Error: variance (t/T)^2 v_0 + sum over h of dist(t / 2^h, Z)^2 v_h.
     Cost: L + 1 nodes at a tick; one fresh draw per tick.
 
@@ -36,8 +41,8 @@ class HaarPlan:
     levels: int
     """L: the tree has 2^L leaves."""
 
-    variances: tuple[Fraction, ...]
-    """Of the total's noise, then of levels 1 to L."""
+    noises: tuple[NodeNoise, ...]
+    """Of the total, then of levels 1 to L."""
 
     horizon: int
     """How many releases it has, at most 2^L."""
@@ -47,37 +52,46 @@ class HaarPlan:
         check_at_least(1, horizon=self.horizon)
         if not self.horizon <= 2**self.levels:
             raise ParameterError(f"horizon must be at most 2^levels = {2**self.levels}, got {self.horizon}")
-        if len(self.variances) != self.levels + 1:
+        if len(self.noises) != self.levels + 1:
             raise ParameterError(
-                f"variances must be one for the total and one a level, {self.levels + 1}, got {len(self.variances)}"
+                f"noises must be one for the total and one a level, {self.levels + 1}, got {len(self.noises)}"
             )
-        for variance in self.variances:
-            check_positive(variance=variance)
         check_plan(self)
 
     @classmethod
-    def calibrated(cls, *, horizon: int, rho: Fraction | float) -> Self:
-        """The plan with tuned level weights whose loss per unit is at most `rho`.
-
-        Variances are proportional to a_h^(-1/2), a_h the mean squared weight of level h, which minimises the mean
-        squared error for a given loss; each is rounded up.
+    def calibrated(
+        cls, *, horizon: int, rho: Fraction | float | None = None, epsilon: Fraction | float | None = None
+    ) -> Self:
+        """The plan with tuned level weights whose loss per unit is at most `rho` (Gaussian) or `epsilon` (Laplace).
 
         >>> HaarPlan.calibrated(horizon=4096, rho=0.5).cost <= 1
         True
         """
         check_at_least(1, horizon=horizon)
-        check_positive(rho=rho)
         levels = max(1, (horizon - 1).bit_length())
-        leaves = 2**levels
-        total = math.sqrt((leaves + 1) * (2 * leaves + 1) / (6 * leaves**2))
-        roots = [total] + [math.sqrt(1 / 12 + 1 / (6 * 4**level)) for level in range(1, levels + 1)]
-        shares = [Fraction(root) for root in roots]
-        variances = tuple(round_variance_up(sum(shares) / (2 * Fraction(rho) * share)) for share in shares)
-        return cls(levels=levels, variances=variances, horizon=horizon)
+        target = Target.of(rho=rho, epsilon=epsilon)
+        shares = target.best_shares(mean_squared_weights(levels))
+        return cls(levels=levels, noises=tuple(target.spread(shares)), horizon=horizon)
+
+    @classmethod
+    def open(cls, *, rho: Fraction | float) -> Self:
+        """The plan without an end in sight: 2^32 ticks, with weights that favor the lower levels.
+
+        Its error at tick t is within a factor of 1.8 of the optimum for a horizon of t, at every t; there are no period
+        boundaries.
+
+        >>> plan = HaarPlan.open(rho=0.5)
+        >>> print(round(max(plan.variance_profile(ticks=4096)) ** 0.5, 2))
+        5.8
+        """
+        target = Target.of(rho=rho, epsilon=None)
+        shares = [0.5, 1.2] + [1.0 if level <= 8 else (8 / level) ** 1.2 for level in range(2, OPEN_LEVELS + 1)]
+        noises = tuple(target.spread([Fraction(share) for share in shares]))
+        return cls(levels=OPEN_LEVELS, noises=noises, horizon=2**OPEN_LEVELS)
 
     @property
     def name(self) -> str:
-        return "haar"
+        return "haar" if self.levels < OPEN_LEVELS else "open haar"
 
     @property
     def shift(self) -> int:
@@ -95,17 +109,21 @@ class HaarPlan:
     def node_count(self) -> int:
         return 1 << self.levels
 
-    @property
+    @cached_property
     def cost(self) -> Fraction:
-        # Section 4: an event moves the total and one node of each level, each by one.
-        return sum((1 / variance for variance in self.variances), start=Fraction(0))
+        # An event moves the total and one node of each level, each by one.
+        return sum((noise.price(1) for noise in self.noises), start=Fraction(0))
 
-    def terms(self, tick: int) -> list[Term]:
-        terms = [Term(0, 0, tick)]
+    def position(self, tick: int) -> int:
+        return tick
+
+    def terms_at(self, position: int) -> list[Term]:
+        terms = [Term(0, 0, position)]
         for level in range(1, self.levels + 1):
-            inside = tick & (2**level - 1)
+            inside = position & (2**level - 1)
             if inside:
-                terms.append(Term(level, tick >> level, min(inside, 2**level - inside) << (self.levels - level)))
+                weight = min(inside, 2**level - inside) << (self.levels - level)
+                terms.append(Term(level, position >> level, weight))
         return terms
 
     def influence(self, tick: int) -> list[Term]:
@@ -114,11 +132,30 @@ class HaarPlan:
         column += [Term(level, leaf >> level, 1 - 2 * (leaf >> (level - 1) & 1)) for level in range(1, self.levels + 1)]
         return column
 
-    def variance_profile(self) -> NDArray[np.float64]:
-        ticks = np.arange(1, self.horizon + 1)
-        profile: NDArray[np.float64] = (ticks / 2**self.levels) ** 2 * float(self.variances[0])
-        for level in range(1, self.levels + 1):
-            inside = ticks & (2**level - 1)
-            distance = np.minimum(inside, 2**level - inside) / 2**level
-            profile += distance**2 * float(self.variances[level])
-        return profile
+    def variance_profile(self, ticks: int | None = None) -> NDArray[np.float64]:
+        return haar_profile(np.arange(1, (ticks or self.horizon) + 1), self.noises)
+
+    def std(self, tick: int) -> float:
+        return math.sqrt(variance_at(self, tick))
+
+
+def mean_squared_weights(levels: int) -> list[float]:
+    """The mean over t of each level's squared weight: the total's first, then those of levels 1 to L.
+
+    >>> [round(weight, 3) for weight in mean_squared_weights(2)]
+    [0.469, 0.125, 0.094]
+    """
+    leaves = 2**levels
+    total = (leaves + 1) * (2 * leaves + 1) / (6 * leaves**2)
+    return [total] + [1 / 12 + 1 / (6 * 4**level) for level in range(1, levels + 1)]
+
+
+def haar_profile(positions: NDArray[np.int64], noises: tuple[NodeNoise, ...]) -> NDArray[np.float64]:
+    """The variance at each position of a Haar tree with these noises."""
+    levels = len(noises) - 1
+    profile: NDArray[np.float64] = (positions / 2**levels) ** 2 * float(noises[0].variance)
+    for level in range(1, levels + 1):
+        inside = positions & (2**level - 1)
+        distance = np.minimum(inside, 2**level - inside) / 2**level
+        profile += distance**2 * float(noises[level].variance)
+    return profile

@@ -1,11 +1,12 @@
 """Base-r trees of noisy partial sums.
 
-Cardoso and Rogers, "Differentially private histograms under continual observation", 2022, Algorithm 1 (BaseMech), as
-corrected in card 2.1: digits and levels both from 0, the number of levels by integer division, l2-sensitivity
-sqrt(L). Cell (i, l) covers ticks (l - 1) r^i + 1 .. l r^i; release t sums the cells that its base-r digits name. An
-event lies in one cell of each level, so cost = L / variance.
+Cardoso and Rogers, "Differentially private histograms under continual observation", 2022, Algorithm 1 (BaseMech), with
+its slips corrected: digits and levels both count from 0, the number of levels comes from integer division, the
+l2-sensitivity is sqrt(L). Cell (i, l) covers ticks (l - 1) r^i + 1 .. l r^i; release t sums the cells that its base-r
+digits name. An event lies in one cell of each level.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,8 +15,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_at_least, check_positive
-from pianissimo.noise_plan import Term, check_plan, round_variance_up
+from pianissimo.checks import check_at_least
+from pianissimo.counting.calibration import Target
+from pianissimo.node_noise import GaussianNode, NodeNoise
+from pianissimo.noise_plan import Term, check_plan, variance_at
 
 
 def digits_of(number: int, base: int) -> list[int]:
@@ -38,8 +41,7 @@ def largest_digit_sum(horizon: int, base: int) -> int:
     11
     """
     digits = digits_of(horizon, base)
-    best = above = sum(digits)
-    above = 0
+    best, above = sum(digits), 0
     for place in reversed(range(len(digits))):
         if digits[place] > 0:
             best = max(best, above + digits[place] - 1 + (base - 1) * place)
@@ -47,8 +49,8 @@ def largest_digit_sum(horizon: int, base: int) -> int:
     return best
 
 
-def best_base(horizon: int) -> int:
-    """The base with the least largest error: it minimises levels * largest digit sum, exactly.
+def best_base(horizon: int, *, pure: bool = False) -> int:
+    """The base with the least largest error, exactly: it minimises levels * largest digit sum (levels^2 if pure).
 
     Base horizon + 1, a sum without a tree, is allowed.
 
@@ -56,12 +58,13 @@ def best_base(horizon: int) -> int:
     [5, 5, 4, 5, 4]
     """
     check_at_least(1, horizon=horizon)
+    power = 2 if pure else 1
     best, least = horizon + 1, horizon
     for base in range(2, horizon + 1):
         # t = base - 1 has digit sum base - 1, and there are at least two levels.
-        if 2 * (base - 1) > least:
+        if 2**power * (base - 1) > least:
             break
-        product = len(digits_of(horizon, base)) * largest_digit_sum(horizon, base)
+        product = len(digits_of(horizon, base)) ** power * largest_digit_sum(horizon, base)
         if product < least or (product == least and base < best):
             best, least = base, product
     return best
@@ -71,7 +74,7 @@ def best_base(horizon: int) -> int:
 class TreePlan:
     """A base-r tree: release t sums one node for each unit of each base-r digit of t.
 
-    Guarantee: cost L / variance, L the number of base-r digits of the horizon.
+    Guarantee: cost L / variance (Gaussian) or L / scale (Laplace), L the number of base-r digits of the horizon.
     Error: variance * (digit sum of t).
     Cost: at most (r - 1) L nodes at a tick; one fresh draw per tick.
 
@@ -82,8 +85,8 @@ class TreePlan:
     base: int
     """r, at least 2."""
 
-    variance: Fraction
-    """Of the noise on each node."""
+    noise: NodeNoise
+    """On each node."""
 
     horizon: int
     """How many releases it has."""
@@ -91,20 +94,26 @@ class TreePlan:
     def __post_init__(self) -> None:
         check_at_least(2, base=self.base)
         check_at_least(1, horizon=self.horizon)
-        check_positive(variance=self.variance)
         check_plan(self)
 
     @classmethod
-    def calibrated(cls, *, horizon: int, rho: Fraction | float, base: int | None = None) -> Self:
-        """The tree with the least noise whose loss per unit is at most `rho`.
+    def calibrated(
+        cls,
+        *,
+        horizon: int,
+        rho: Fraction | float | None = None,
+        epsilon: Fraction | float | None = None,
+        base: int | None = None,
+    ) -> Self:
+        """The tree with the least noise whose loss per unit is at most `rho` (Gaussian) or `epsilon` (Laplace).
 
-        >>> TreePlan.calibrated(horizon=1000, rho=0.5).cost <= 2 * Fraction(0.5)
+        >>> TreePlan.calibrated(horizon=1000, rho=0.5).cost <= 1
         True
         """
-        check_positive(rho=rho)
-        base = best_base(horizon) if base is None else base
-        levels = len(digits_of(horizon, base))
-        return cls(base=base, variance=round_variance_up(Fraction(levels) / (2 * Fraction(rho))), horizon=horizon)
+        target = Target.of(rho=rho, epsilon=epsilon)
+        base = best_base(horizon, pure=target.pure) if base is None else base
+        (noise,) = set(target.spread([Fraction(1)] * len(digits_of(horizon, base))))
+        return cls(base=base, noise=noise, horizon=horizon)
 
     @cached_property
     def levels(self) -> int:
@@ -113,11 +122,11 @@ class TreePlan:
 
     @property
     def name(self) -> str:
-        return f"base-{self.base} tree"
+        return "binary tree" if self.base == 2 else f"base-{self.base} tree"
 
     @property
-    def variances(self) -> tuple[Fraction, ...]:
-        return (self.variance,) * self.levels
+    def noises(self) -> tuple[NodeNoise, ...]:
+        return (self.noise,) * self.levels
 
     @property
     def shift(self) -> int:
@@ -137,12 +146,15 @@ class TreePlan:
 
     @property
     def cost(self) -> Fraction:
-        # Card 2.1: an event moves one cell of each level by one.
-        return Fraction(self.levels) / self.variance
+        # An event moves one cell of each level by one.
+        return self.levels * self.noise.price(1)
 
-    def terms(self, tick: int) -> list[Term]:
+    def position(self, tick: int) -> int:
+        return tick
+
+    def terms_at(self, position: int) -> list[Term]:
         terms = []
-        cells = tick
+        cells = position
         for level in range(self.levels):
             terms += [Term(level, cells - back, 1) for back in range(cells % self.base)]
             cells //= self.base
@@ -151,10 +163,22 @@ class TreePlan:
     def influence(self, tick: int) -> list[Term]:
         return [Term(level, (tick - 1) // self.base**level + 1, 1) for level in range(self.levels)]
 
-    def variance_profile(self) -> NDArray[np.float64]:
-        ticks = np.arange(1, self.horizon + 1)
-        sums = np.zeros(self.horizon)
+    def variance_profile(self, ticks: int | None = None) -> NDArray[np.float64]:
+        numbers = np.arange(1, (ticks or self.horizon) + 1)
+        sums = np.zeros(len(numbers))
         for _ in range(self.levels):
-            sums += ticks % self.base
-            ticks //= self.base
-        return sums * float(self.variance)
+            sums += numbers % self.base
+            numbers //= self.base
+        return sums * float(self.noise.variance)
+
+    def std(self, tick: int) -> float:
+        return math.sqrt(variance_at(self, tick))
+
+
+def tree_of(horizon: int, base: int, variance: Fraction) -> TreePlan:
+    """A Gaussian tree with a given variance on its nodes.
+
+    >>> tree_of(7, 2, Fraction(3)).cost
+    Fraction(1, 1)
+    """
+    return TreePlan(base=base, noise=GaussianNode(variance), horizon=horizon)

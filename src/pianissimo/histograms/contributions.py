@@ -1,6 +1,6 @@
 """What one event adds to a histogram: at most `max_keys_per_event` distinct labels, one each.
 
-The cut looks at that event only (card, section 0): the first so many distinct labels in the event's own order. The
+The cut looks at that event only: the first so many distinct labels in the event's own order. The
 order in which events come, and what other events hold, make no difference.
 """
 

@@ -1,6 +1,6 @@
 """A histogram of labels known beforehand: one independent running count for each.
 
-Cardoso and Rogers 2022, Algorithm 2 (KnownBase), card 2.2, over any noise plan.
+Cardoso and Rogers 2022, Algorithm 2 (KnownBase), over any noise plan.
 """
 
 from dataclasses import dataclass, field
@@ -11,13 +11,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
+from pianissimo.error_bars import half_width
 from pianissimo.histograms.contributions import count_labels
 from pianissimo.histograms.value import LabelCounts, add_counts
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise_plan import NoisePlan, PlanNoise, half_width, noise_distance, rounded
-from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.noise_plan import NoisePlan, plan_loss
+from pianissimo.plan_noise import PlanNoise, rounded
+from pianissimo.privacy import Guarantee, Neighbors, Unit
 
 
 @dataclass(slots=True)
@@ -33,8 +35,9 @@ class KnownHistogramState:
 class KnownHistogram:
     """How many events hold each label of a domain, released at every tick; labels outside it are passed over.
 
-    Guarantee: max_keys_per_event * cost / 2 zCDP per event at integer orders over the whole run, cost the plan's.
-    Error: the normal quantile of the plan's variance at the tick, the same for every label.
+    Guarantee: per event over the whole run, D cost / 2 zCDP at integer orders, or (D cost)-DP over a Laplace plan,
+    D = max_keys_per_event.
+    Error: the quantile of the plan's noise at the tick, the same for every label.
     Cost: one integer a label, and as a cache the plan's nodes in use; one draw a label and tick.
 
     >>> from pianissimo.counting import HaarPlan
@@ -62,10 +65,10 @@ class KnownHistogram:
 
     @property
     def guarantee(self) -> Guarantee:
-        # Card 2.2: at most Delta_0 counts move, each by one; their losses add. Labels of count 0 get noise too.
+        # Lemma 3.1: at most Delta_0 counts move, each by one; their losses add. Labels of count 0 get noise too.
         moved = min(self.max_keys_per_event, len(self.domain))
         return Guarantee(
-            loss=Ledger(rho=moved * self.plan.cost / 2, distance=noise_distance(self.plan, series=moved)),
+            loss=plan_loss(self.plan, series=moved),
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,

@@ -1,10 +1,11 @@
 """A histogram of labels nobody knew beforehand: a label is shown once its noisy count is clearly not one event's.
 
-Cardoso and Rogers 2022, Algorithm 7 (UnkBase), card 2.8, with its correction C18 (noise is never redrawn) and the
-threshold and conversion of the card "Continual counting", section 8b.
+Cardoso and Rogers 2022, Algorithm 7 (UnkBase), over any noise plan. As printed the noise cache is emptied at each tick,
+which multiplies the loss; here a label's noise at a node is drawn once and for all. Argument: docs/privacy.md,
+'Unknown labels'.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar
 
@@ -13,14 +14,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_probability
+from pianissimo.error_bars import half_width
 from pianissimo.histograms.contributions import count_labels
-from pianissimo.histograms.thresholds import threshold_at
+from pianissimo.histograms.thresholds import Cut, threshold_at
 from pianissimo.histograms.value import LabelCounts, add_counts
 from pianissimo.labels import LabelIndex
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise_plan import NoisePlan, PlanNoise, half_width, noise_distance, rounded
-from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.noise_plan import NoisePlan, plan_loss
+from pianissimo.plan_noise import PlanNoise, rounded
+from pianissimo.privacy import Guarantee, Neighbors, Unit
 
 
 @dataclass(slots=True)
@@ -38,7 +41,7 @@ class UnknownHistogram:
     """How many events hold each label, for the labels that have passed a threshold, released at every tick.
 
     Guarantee: the ledger (D * cost / 2, 1 - (1 - delta)^D) per event over the whole run, D = max_keys_per_event.
-    Error: the normal quantile of the plan's variance at the tick, the same for every label; a label whose true count is
+    Error: the quantile of the plan's noise at the tick, the same for every label; a label whose true count is
     about the threshold is shown when its noise is high, so its estimate leans upward then.
     Cost: its name and one integer a label, and as a cache the plan's nodes in use; one draw a label and tick.
 
@@ -64,6 +67,9 @@ class UnknownHistogram:
     remember: bool = True
     """Once shown, a label is always shown; the promise is the same."""
 
+    cut: Cut = Cut.PER_TICK
+    """How the chance of showing a label of one event is shared by the ticks."""
+
     state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -72,15 +78,11 @@ class UnknownHistogram:
 
     @property
     def guarantee(self) -> Guarantee:
-        # Card 2.8 with Lemma 1: the comparison mechanism is the plan's noise on both streams, the labels of the event
+        # docs/privacy.md, 'Unknown labels': the comparison mechanism is the plan's noise on both streams, the labels of the event
         # suppressed before it; it describes us unless one of them is shown while only the event holds it.
         keys = self.max_keys_per_event
         return Guarantee(
-            loss=Ledger(
-                rho=keys * self.plan.cost / 2,
-                bad=1 - (1 - self.delta) ** keys,
-                distance=noise_distance(self.plan, series=keys),
-            ),
+            loss=replace(plan_loss(self.plan, series=keys).as_ledger(), bad=1 - (1 - self.delta) ** keys),
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,
@@ -89,7 +91,7 @@ class UnknownHistogram:
 
     def threshold(self, tick: int) -> int:
         """The least estimate that is shown at `tick`."""
-        return threshold_at(self.plan, tick, self.delta, releases=self.plan.horizon)
+        return threshold_at(self.plan, tick, self.delta, self.cut)
 
     def error(self, tick: int, coverage: float) -> float:
         return half_width(self.plan, tick, coverage)

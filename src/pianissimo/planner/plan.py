@@ -59,7 +59,7 @@ class QueryPlan:
     @property
     def noise(self) -> str:
         """The node noise in words."""
-        deviations = [float(variance) ** 0.5 for variance in self.mechanism.plan.variances]
+        deviations = [float(variance) ** 0.5 for variance in (noise.variance for noise in self.mechanism.plan.noises)]
         low, high = min(deviations), max(deviations)
         spread = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
         return f"discrete Gaussian, sigma {spread} on {len(deviations)} levels"
