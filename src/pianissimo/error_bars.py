@@ -31,7 +31,7 @@ def half_width(plan: NoisePlan, tick: int, coverage: float, *, since: int = 0) -
     roundings = (1 if plan.shift else 0) * (2 if since else 1)
     if is_pure(plan):
         weights = difference_weights(plan, since, tick)
-        scales = [abs(weight) * float(plan.noises[level].scale) for (level, _), weight in weights.items()]
+        scales = [abs(weight) * math.sqrt(plan.noises[level].variance / 2) for (level, _), weight in weights.items()]
         spread = laplace_sum_quantile(scales, coverage) / 2.0**plan.shift
     else:
         deviation = math.sqrt(difference_variance(plan, since, tick))

@@ -13,8 +13,8 @@ from pianissimo.checks import check_positive
 from pianissimo.errors import ParameterError
 from pianissimo.noise import Integers, Keys, Noise
 
-GRID = 64
-"""Variances and scales are multiples of 1/64, rounded up: exact, short, and hardly more noise."""
+VARIANCE_GRID, SCALE_GRID = 64, 4096
+"""Variances are multiples of 1/64 and scales of 1/4096, rounded up: exact, short, and hardly more noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,22 @@ class LaplaceNode:
 NodeNoise = GaussianNode | LaplaceNode
 
 
-def round_up(value: Fraction) -> Fraction:
-    """The next multiple of 1/64.
+def gaussian_node(least_variance: Fraction) -> GaussianNode:
+    """Gaussian noise of at least this variance, rounded up to the grid.
 
-    >>> round_up(Fraction(1, 3))
-    Fraction(11, 32)
+    >>> gaussian_node(Fraction(1, 3))
+    GaussianNode(variance=Fraction(11, 32))
     """
-    return Fraction(math.ceil(value * GRID), GRID)
+    return GaussianNode(Fraction(math.ceil(least_variance * VARIANCE_GRID), VARIANCE_GRID))
+
+
+def laplace_node(least_scale: Fraction) -> LaplaceNode:
+    """Laplace noise of at least this scale, rounded up to the grid.
+
+    >>> laplace_node(Fraction(1, 3))
+    LaplaceNode(scale=Fraction(683, 2048))
+    """
+    return LaplaceNode(Fraction(math.ceil(least_scale * SCALE_GRID), SCALE_GRID))
 
 
 def _bound(name: str, parameter: Fraction) -> int:

@@ -1,7 +1,21 @@
 """How many, as it grows: noise plans and the running count over them."""
 
 from pianissimo.counting.counter import Counter, CounterState
+from pianissimo.counting.doubling import DoublingPlan
 from pianissimo.counting.haar import HaarPlan
+from pianissimo.counting.haar_skip import HaarSkipPlan
+from pianissimo.counting.spline import SplinePlan
+from pianissimo.counting.top_down import TopDownPlan
 from pianissimo.counting.tree import TreePlan, best_base
 
-__all__ = ["Counter", "CounterState", "HaarPlan", "TreePlan", "best_base"]
+__all__ = [
+    "Counter",
+    "CounterState",
+    "DoublingPlan",
+    "HaarPlan",
+    "HaarSkipPlan",
+    "SplinePlan",
+    "TopDownPlan",
+    "TreePlan",
+    "best_base",
+]

@@ -8,7 +8,7 @@ from typing import Self
 
 from pianissimo.checks import check_positive
 from pianissimo.errors import ParameterError
-from pianissimo.node_noise import GaussianNode, LaplaceNode, NodeNoise, round_up
+from pianissimo.node_noise import NodeNoise, gaussian_node, laplace_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Target:
         """
         total = sum(shares, start=Fraction(0))
         if self.pure:
-            return [LaplaceNode(round_up(total / (self.loss * share))) for share in shares]
-        return [GaussianNode(round_up(total / (2 * self.loss * share))) for share in shares]
+            return [laplace_node(total / (self.loss * share)) for share in shares]
+        return [gaussian_node(total / (2 * self.loss * share)) for share in shares]
 
     def best_shares(self, squared_weights: Sequence[float]) -> list[Fraction]:
         """The shares with the least mean squared error, from the mean squared weight of each level.

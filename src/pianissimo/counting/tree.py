@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.counting.calibration import Target
-from pianissimo.node_noise import GaussianNode, NodeNoise
+from pianissimo.node_noise import NodeNoise
 from pianissimo.noise_plan import Term, check_plan, variance_at
 
 
@@ -173,12 +173,3 @@ class TreePlan:
 
     def std(self, tick: int) -> float:
         return math.sqrt(variance_at(self, tick))
-
-
-def tree_of(horizon: int, base: int, variance: Fraction) -> TreePlan:
-    """A Gaussian tree with a given variance on its nodes.
-
-    >>> tree_of(7, 2, Fraction(3)).cost
-    Fraction(1, 1)
-    """
-    return TreePlan(base=base, noise=GaussianNode(variance), horizon=horizon)

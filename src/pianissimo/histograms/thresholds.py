@@ -11,9 +11,11 @@ nodes exp(-x^2 / (2 V_t)). Any public x_t will do whose bounds sum to at most de
 """
 
 import math
+from collections.abc import Hashable
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
@@ -43,7 +45,7 @@ def threshold_at(plan: NoisePlan, tick: int, delta: Fraction, cut: Cut = Cut.PER
     >>> threshold_at(HaarPlan.calibrated(horizon=4096, rho=0.5), 3413, Fraction(1, 10**6), Cut.CONSTANT)
     32
     """
-    spread = _spread_at(plan, tick, delta) if cut is Cut.PER_TICK else _constant_spread(plan, delta)
+    spread = _spread_at(plan, tick, delta) if cut is Cut.PER_TICK else _constant_spread(cast(Hashable, plan), delta)
     rounding = 0.5 if plan.shift else 0.0
     return math.ceil(1 + rounding + spread * (1 + _ROUNDING_ERROR))
 
@@ -70,8 +72,9 @@ def _spread_at(plan: NoisePlan, tick: int, delta: Fraction) -> float:
 
 
 @lru_cache(maxsize=256)
-def _constant_spread(plan: NoisePlan, delta: Fraction) -> float:
+def _constant_spread(key: Hashable, delta: Fraction) -> float:
     """x with the sum over ticks of exp(-x^2 / (2 V_t)) at most delta."""
+    plan = cast(NoisePlan, key)
     if is_pure(plan):
         raise ParameterError("a constant threshold must stand over Gaussian noise, got a Laplace plan; cut per tick")
     variances, counts = np.unique(plan.variance_profile(), return_counts=True)
