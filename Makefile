@@ -14,7 +14,8 @@ $(VENV)/.installed: requirements/dev.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.installed $(RUST)
-	$(BIN)/maturin develop --release --locked --quiet
+	PATH="$(CURDIR)/$(BIN):$$PATH" MATURIN_PEP517_ARGS="--locked" \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.built requirements/bench.txt

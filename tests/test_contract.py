@@ -1,16 +1,19 @@
 """What every mechanism keeps: `tests/mechanisms.py` lists them, `pianissimo.testing` holds the checks."""
 
+import copy
 import json
-from pathlib import Path
+import pickle
+import unittest.mock
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.mechanisms import CASES, Case
+from tests.pin_guarantees import PINNED, promise_of
 
 from pianissimo.errors import MergeError, StateError
-from pianissimo.mechanism import Run
-from pianissimo.privacy import float_up
+from pianissimo.mechanism import Mergeable, Run
 from pianissimo.testing import SeededNoise, check_life_cycle, check_merging, check_resuming, check_splitting
 
 events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), max_size=4), max_size=12)
@@ -48,17 +51,8 @@ def test_a_run_ends_at_its_horizon_and_stays_silent(case: Case) -> None:
 @every_mechanism
 def test_the_promise_is_pinned(case: Case, request: pytest.FixtureRequest) -> None:
     """A line that changes in guarantees.json is a privacy change."""
-    pinned = json.loads((Path(__file__).parent / "guarantees.json").read_text())
-    guarantee = case.mechanism.guarantee
-    ledger = guarantee.loss.as_ledger()
-    assert pinned[request.node.callspec.id] == {
-        "rho": str(ledger.rho),
-        "bad": str(ledger.bad),
-        "distance": float_up(ledger.distance),
-        "unit": guarantee.unit.value,
-        "neighbors": guarantee.neighbors.value,
-        "horizon": guarantee.horizon,
-    }
+    pinned = json.loads(PINNED.read_text())
+    assert pinned[request.node.callspec.id] == promise_of(case.mechanism)
 
 
 @every_mechanism
@@ -90,3 +84,88 @@ def test_runs_of_other_parameters_do_not_merge() -> None:
     one, other = CASES["counter over haar"].mechanism, CASES["counter over tree"].mechanism
     with pytest.raises(MergeError, match="equal mechanisms"):
         Run(one, SeededNoise(1)).merge(Run(other, SeededNoise(1)))
+
+
+@every_mechanism
+def test_a_run_is_not_copied(case: Case) -> None:
+    run = Run(case.mechanism, SeededNoise(1))
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="not copied or pickled"):
+            attempt(run)
+
+
+@every_mechanism
+def test_a_fork_does_not_go_on(case: Case) -> None:
+    """Parent and child would release different data under one noise."""
+    run = Run(case.mechanism, SeededNoise(1))
+    assert run.release().tick == 1
+    with (
+        unittest.mock.patch("os.getpid", return_value=-1),
+        pytest.raises(StateError, match="the process that began it"),
+    ):
+        run.release()
+
+
+@every_mechanism
+def test_a_merged_run_does_not_go_on(case: Case) -> None:
+    run, other = Run(case.mechanism, SeededNoise(1)), Run(case.mechanism, SeededNoise(1))
+    if not isinstance(case.mechanism, Mergeable):
+        pytest.skip("this mechanism has no merge")
+    with pytest.raises(MergeError, match="got itself"):
+        run.merge(run)
+    run.merge(other)
+    with pytest.raises(StateError, match="merged into another"):
+        other.release()
+    with pytest.raises(StateError, match="merged into another"):
+        run.merge(other)
+
+
+@every_mechanism
+def test_another_secret_does_not_resume(case: Case) -> None:
+    stored = Run(case.mechanism, SeededNoise(1)).snapshot()
+    with pytest.raises(StateError, match="another secret"):
+        Run.resume(case.mechanism, SeededNoise(2), stored)
+
+
+@every_mechanism
+@pytest.mark.parametrize("tick", [-1, 7, 1.5, None])
+def test_a_snapshot_at_an_impossible_tick_is_refused(case: Case, tick: object) -> None:
+    run = Run(case.mechanism, SeededNoise(1))
+    run._tick = tick  # type: ignore[assignment]
+    with pytest.raises(StateError, match="must stand at a tick"):
+        Run.resume(case.mechanism, SeededNoise(1), run.snapshot())
+
+
+class FailingNoise(SeededNoise):
+    """Noise whose n-th draw is interrupted."""
+
+    __slots__ = ()
+    left = -1
+
+    def _draw(self, name: str, parameter: Any, keys: Any, out: Any) -> Any:
+        FailingNoise.left -= 1
+        if FailingNoise.left == 0:
+            raise KeyboardInterrupt
+        return super()._draw(name, parameter, keys, out)
+
+
+@every_mechanism
+@pytest.mark.parametrize("draw", range(1, 12))
+def test_an_interrupted_release_is_never_repeated(case: Case, draw: int) -> None:
+    """A retry must not meet half-stepped noise: the run refuses to go on."""
+    FailingNoise.left = -1
+    run = Run(case.mechanism, FailingNoise(5))
+    batch = case.as_batch([["a"], ["b"], ["a"]])
+    FailingNoise.left = draw
+    try:
+        for _ in range(6):
+            run.update(batch)
+            run.release()
+    except KeyboardInterrupt:
+        for attempt in (run.release, run.snapshot, lambda: run.update(batch)):
+            with pytest.raises(StateError, match="interrupted half-way"):
+                attempt()
+    else:
+        assert FailingNoise.left > 0, "so many draws were not made"
+    finally:
+        FailingNoise.left = -1

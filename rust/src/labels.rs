@@ -30,6 +30,13 @@ impl SlotTable {
         &self.names
     }
 
+    /// Room for so many more items without moving those that are there.
+    pub fn reserve(&mut self, more: usize) {
+        let SlotTable { names, slots } = self;
+        names.reserve_exact(more.saturating_sub(names.capacity() - names.len()));
+        slots.reserve(more, |&slot| names[slot as usize] as u64);
+    }
+
     /// The slot of each name, `NO_SLOT` where it has none.
     pub fn find(&self, names: &[u128]) -> Vec<i64> {
         names

@@ -208,9 +208,14 @@ impl PySlotTable {
         Ok(py.detach(|| self.0.find_or_add(&names)).into_pyarray(py))
     }
 
-    /// The names in slot order, from slot `start` on, as rows of (low, high).
-    fn names<'py>(&self, py: Python<'py>, start: usize) -> Bound<'py, PyArray2<u64>> {
-        name_array(py, self.0.names().get(start..).unwrap_or_default())
+    /// Room for so many more names.
+    fn reserve(&mut self, more: usize) {
+        self.0.reserve(more);
+    }
+
+    /// The names from slot `start` up to slot `end`, as rows of (low, high).
+    fn names<'py>(&self, py: Python<'py>, start: usize, end: usize) -> Bound<'py, PyArray2<u64>> {
+        name_array(py, self.0.names().get(start..end).unwrap_or_default())
     }
 }
 

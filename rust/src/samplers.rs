@@ -10,7 +10,7 @@
 //!   This split is exact.
 //!
 //! Each table is within (entries + 1) 2^-128 <= 2^-113 of its distribution in total variation, and a draw uses at most
-//! four, so a draw is within 2^-100. Nothing here loops or branches on the result.
+//! three and one sign, so a draw is within 2^-110. Nothing here loops or branches on the result.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

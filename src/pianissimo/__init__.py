@@ -22,7 +22,7 @@ from pianissimo.errors import (
 )
 from pianissimo.labels import Domain
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Histogram
+from pianissimo.queries import Count, Histogram, Sum, Tidy, TopK
 from pianissimo.stream import Live, Stream, StreamRelease
 
 __all__ = [
@@ -40,6 +40,9 @@ __all__ = [
     "StateError",
     "Stream",
     "StreamRelease",
+    "Sum",
+    "Tidy",
+    "TopK",
     "Unit",
     "__version__",
 ]

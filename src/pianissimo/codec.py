@@ -5,6 +5,7 @@ is a magic word, the format's version, a MessagePack body and a BLAKE2b checksum
 """
 
 import hashlib
+import hmac
 from typing import Any
 
 import msgpack
@@ -25,8 +26,8 @@ _BIG_INTEGER = 3
 _ARRAY_TYPES = {"<i8", "<i4", "<i2", "<u8", "<u4", "|b1", "|u1", "|i1"}
 
 
-def encode(kind: str, version: int, content: Plain) -> bytes:
-    """The bytes of some plain data, with what it is and in which version.
+def encode(kind: str, version: int, content: Plain, key: bytes = b"") -> bytes:
+    """The bytes of some plain data, with what it is and in which version; with a key, nobody else can make them.
 
     >>> decode("counter", 1, encode("counter", 1, {"total": 7}))
     {'total': 7}
@@ -34,11 +35,11 @@ def encode(kind: str, version: int, content: Plain) -> bytes:
     packer = msgpack.Packer(default=_pack, strict_types=True, use_bin_type=True)
     body: bytes = packer.pack({"kind": kind, "version": version, "content": content})
     head = _MAGIC + bytes([_FORMAT])
-    return head + body + _checksum(head + body)
+    return head + body + _checksum(head + body, key)
 
 
-def decode(kind: str, version: int, stored: bytes) -> Plain:
-    """The plain data in `stored`, if it is undamaged and of this kind and version.
+def decode(kind: str, version: int, stored: bytes, key: bytes = b"") -> Plain:
+    """The plain data in `stored`, if it is undamaged, stored under this key, and of this kind and version.
 
     >>> decode("counter", 2, encode("counter", 1, 7))
     Traceback (most recent call last):
@@ -55,8 +56,8 @@ def decode(kind: str, version: int, stored: bytes) -> Plain:
         raise StateError(
             f"a stored state must be of format {_FORMAT}, got format {head[-1]}; use the version that wrote it"
         )
-    if _checksum(head + body) != checksum:
-        raise StateError("a stored state must match its checksum, got damaged bytes")
+    if not hmac.compare_digest(_checksum(head + body, key), checksum):
+        raise StateError("a stored state must match its checksum, got damaged bytes or another secret")
     try:
         envelope = msgpack.unpackb(body, ext_hook=_unpack, raw=False, strict_map_key=False)
         found = (envelope["kind"], envelope["version"])
@@ -70,8 +71,8 @@ def decode(kind: str, version: int, stored: bytes) -> Plain:
     return content
 
 
-def _checksum(payload: bytes) -> bytes:
-    return hashlib.blake2b(payload, digest_size=_CHECKSUM_BYTES, person=b"pianissimo-state").digest()
+def _checksum(payload: bytes, key: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=_CHECKSUM_BYTES, key=key, person=b"pianissimo-state").digest()
 
 
 def _pack(value: object) -> object:

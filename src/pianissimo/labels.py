@@ -1,7 +1,7 @@
 """Labels of counted things: checked, hashed with a key, and given slots in the order of their first appearance."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,12 @@ from pianissimo.noise import Keys, Noise
 
 LONGEST_LABEL = 256
 """A label has at most this many bytes."""
+
+
+_PIECE = 65_536
+
+MOST_LABELS = 2**32
+"""No index holds more labels: slots are 32 bits."""
 
 
 class Domain:
@@ -38,7 +44,9 @@ class Domain:
             raise ParameterError("domain must have at least one label, got none; leave it out for an unknown domain")
         if any_too_long(column):
             raise ParameterError(f"labels of a domain must have at most {LONGEST_LABEL} bytes, got a longer one")
-        self.labels: pl.Series = column.unique().sort().alias("key")
+        ordered = column.sort()
+        repeated = ordered == ordered.shift()
+        self.labels: pl.Series = (ordered.filter(~repeated.fill_null(value=False)) if repeated.any() else ordered).alias("key")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -87,25 +95,37 @@ class LabelIndex:
         """All labels in slot order."""
         return self._labels
 
+    def keys(self, start: int, end: int) -> Keys:
+        """The item keys of the labels from slot `start` up to slot `end`."""
+        return self._table.names(start, end)
+
     def keys_from(self, start: int) -> Keys:
         """The item keys of the labels from slot `start` on."""
-        return self._table.names(start)
+        return self._table.names(start, len(self))
 
     def slots(self, labels: pl.Series) -> NDArray[np.int64]:
         """The slot of each label, -1 where it has none."""
-        return self._table.find(self._keys(labels))
+        pieces = [self._table.find(self._keys(piece)) for piece in _pieces(labels)]
+        return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
 
     def slots_or_new(self, labels: pl.Series) -> NDArray[np.int64]:
         """The slot of each label; new labels get the next ones."""
         known = len(self)
-        slots = self._table.find_or_add(self._keys(labels))
-        if len(self) > known:
+        self._table.reserve(len(labels))
+        pieces = [self._table.find_or_add(self._keys(piece)) for piece in _pieces(labels)]
+        slots = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+        if len(self) - known == len(labels):
+            self._remember(labels)
+        elif len(self) > known:
             places = np.flatnonzero(slots >= known)
             first = places[np.unique(slots[places], return_index=True)[1]]
-            self._labels = self._labels.append(labels.gather(first).alias("key"))
-            if self._labels.n_chunks() > 64:
-                self._labels = self._labels.rechunk()
+            self._remember(labels.gather(first))
         return slots
+
+    def _remember(self, labels: pl.Series) -> None:
+        self._labels = self._labels.append(labels.alias("key")) if len(self._labels) else labels.alias("key")
+        if self._labels.n_chunks() > 64:
+            self._labels = self._labels.rechunk()
 
     def to_plain(self) -> pl.Series:
         """The labels in slot order."""
@@ -117,6 +137,11 @@ class LabelIndex:
 
     def _keys(self, labels: pl.Series) -> Keys:
         return self._noise.label_keys(*codec.join_texts(labels))
+
+
+def _pieces(labels: pl.Series) -> Iterator[pl.Series]:
+    """The labels some at a time, so that their texts and names are never held twice for all."""
+    return (labels.slice(start, _PIECE) for start in range(0, len(labels), _PIECE))
 
 
 def any_too_long(labels: pl.Series) -> bool:

@@ -5,13 +5,16 @@ state. The life cycle (ticks, horizon, merging, saving) is in `Run` and nowhere 
 """
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, fields
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar, cast, runtime_checkable
+
+import numpy as np
 
 from pianissimo import codec
 from pianissimo.checks import check_probability
-from pianissimo.errors import HorizonError, MergeError, StateError
+from pianissimo.errors import HorizonError, InputError, MergeError, ParameterError, StateError
 from pianissimo.noise import Noise
 from pianissimo.privacy import Guarantee
 
@@ -19,6 +22,7 @@ Batch = TypeVar("Batch")
 State = TypeVar("State")
 Value = TypeVar("Value")
 Batch_contra = TypeVar("Batch_contra", contravariant=True)
+State_contra = TypeVar("State_contra", contravariant=True)
 Value_co = TypeVar("Value_co", covariant=True)
 
 TRANSIENT = {"transient": True}
@@ -54,6 +58,17 @@ class Mergeable(Protocol[State]):
 
     def merge(self, left: State, right: State) -> State:
         """The state of both streams' events together."""
+
+
+@runtime_checkable
+class Windowed(Protocol[State_contra, Value_co]):
+    """A mechanism that answers intervals of the past from the nodes already public, at no further loss."""
+
+    def between(self, state: State_contra, start: int, end: int, noise: Noise) -> Value_co:
+        """What ticks start + 1 .. end added."""
+
+    def between_error(self, start: int, end: int, coverage: float) -> float:
+        """The half-width of that answer; the two ends share noise, so it is not that of independent ends."""
 
 
 @runtime_checkable
@@ -98,6 +113,7 @@ class Run(Generic[Batch, State, Value]):
         self._noise = noise
         self._state = mechanism.start(noise)
         self._tick = 0
+        self._guard = Guard()
 
     @property
     def tick(self) -> int:
@@ -113,15 +129,41 @@ class Run(Generic[Batch, State, Value]):
     def update(self, batch: Batch) -> None:
         """Count a batch of the open tick."""
         self._check_open()
-        self.mechanism.update(self._state, batch)
+        try:
+            with self._guard:
+                self.mechanism.update(self._state, batch)
+        except InputError:
+            # Raised before anything was counted: the run may go on.
+            self._guard.forgive()
+            raise
 
     def release(self) -> Release[Value]:
         """Close the open tick and publish."""
         self._check_open()
         tick = self._tick + 1
-        value = self.mechanism.release(self._state, tick, self._noise)
-        self._tick = tick
+        with self._guard:
+            value = self.mechanism.release(self._state, tick, self._noise)
+            self._tick = tick
         return Release(tick=tick, value=value, error=self.mechanism.error(tick, self.coverage))
+
+    def between(self, start: int, end: int) -> Release[Value]:
+        """What ticks start + 1 .. end added, from the nodes already public: it costs nothing more.
+
+        >>> from pianissimo.counting import Counter, HaarPlan
+        >>> from pianissimo.testing import NoNoise
+        >>> run = Run(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5), history=8), NoNoise())
+        >>> for batch in ("ab", "c", "de"):
+        ...     run.update(batch)
+        ...     _ = run.release()
+        >>> run.between(1, 3).value
+        3
+        """
+        if not isinstance(self.mechanism, Windowed):
+            raise ParameterError(f"{type(self.mechanism).__name__} must answer intervals to be asked for one")
+        if not 0 <= start < end <= self._tick:
+            raise ParameterError(f"an interval must lie within the {self._tick} released ticks, got {start} to {end}")
+        value = self.mechanism.between(self._state, start, end, self._noise)
+        return Release(tick=end, value=value, error=self.mechanism.between_error(start, end, self.coverage))
 
     def merge(self, other: "Run[Batch, State, Value]") -> None:
         """Take over the events of another run of the same mechanism; neither has released anything yet."""
@@ -131,24 +173,42 @@ class Run(Generic[Batch, State, Value]):
             raise MergeError("merging runs must have equal mechanisms, got different parameters")
         if self._tick or other._tick:
             raise MergeError("runs must merge before their first release, got runs that have released")
-        self._state = cast(State, self.mechanism.merge(self._state, other._state))
+        if other is self:
+            raise MergeError("a run must merge with another one, got itself")
+        with self._guard, other._guard:
+            self._state = cast(State, self.mechanism.merge(self._state, other._state))
+            # Its events are ours now; released there too they would stand under one noise twice.
+            other._guard.close("a run that was merged into another must not go on")
 
     def snapshot(self) -> bytes:
         """The state between two ticks, as bytes. It holds exact counts: keep it as secret as the events."""
         content = {"tick": self._tick, "mechanism": self._identity(), "state": dict(_dump(self._state))}
-        return codec.encode(type(self.mechanism).__name__, self.mechanism.state_version, content)
+        kind, version = type(self.mechanism).__name__, self.mechanism.state_version
+        with self._guard:
+            return codec.encode(kind, version, content, _snapshot_key(self._noise))
 
     @classmethod
     def resume(
         cls, mechanism: Mechanism[Batch, State, Value], noise: Noise, stored: bytes, *, coverage: float = 0.95
     ) -> Self:
-        """The run that `snapshot` stored, with the same mechanism and the same noise."""
-        content = codec.decode(type(mechanism).__name__, mechanism.state_version, stored)
+        """The run that `snapshot` stored, with the same mechanism and the same noise.
+
+        Resume a snapshot once: two runs that go on from it with different events have the same noise over different
+        data, whose difference is the truth.
+        """
+        kind, version = type(mechanism).__name__, mechanism.state_version
+        content = codec.decode(kind, version, stored, _snapshot_key(noise))
         run = cls(mechanism, noise, coverage=coverage)
-        if content["mechanism"] != run._identity():
-            raise StateError("a stored state must belong to this mechanism, got one of other parameters")
-        _restore(run._state, content["state"])
-        run._tick = content["tick"]
+        try:
+            if content["mechanism"] != run._identity():
+                raise StateError("a stored state must belong to this mechanism, got one of other parameters")
+            tick = content["tick"]
+            if not (isinstance(tick, int) and 0 <= tick <= mechanism.guarantee.horizon):
+                raise StateError("a stored state must stand at a tick of its horizon, got another number")
+            _restore(run._state, content["state"])
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
+            raise StateError("a stored state must have the content of this version, got other content") from None
+        run._tick = tick
         return run
 
     def _identity(self) -> bytes:
@@ -161,6 +221,52 @@ class Run(Generic[Batch, State, Value]):
 
     def __repr__(self) -> str:
         return f"Run({self.mechanism!r}, tick={self._tick})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a run is not copied or pickled: two of it would share their noise; use snapshot and resume")
+
+
+class Guard:
+    """Stops what must not go on: after an interruption half-way, in a forked process, or when it was closed.
+
+    >>> guard = Guard()
+    >>> with guard:
+    ...     raise RuntimeError("half-way")
+    Traceback (most recent call last):
+    RuntimeError: half-way
+    >>> with guard:
+    ...     pass
+    Traceback (most recent call last):
+    pianissimo.errors.StateError: what was interrupted half-way must not go on; start anew
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._reason = ""
+
+    def __enter__(self) -> None:
+        if os.getpid() != self._process:
+            raise StateError("a run must stay in the process that began it: a fork would share its noise; start anew")
+        if self._reason:
+            raise StateError(f"{self._reason}; start anew")
+        self._reason = "what was interrupted half-way must not go on"
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._reason == "what was interrupted half-way must not go on":
+            self._reason = ""
+
+    def forgive(self) -> None:
+        """Take back an interruption that is known to have changed nothing."""
+        self._reason = ""
+
+    def close(self, reason: str) -> None:
+        """Let nothing happen any more."""
+        self._reason = reason
+
+
+def _snapshot_key(noise: Noise) -> bytes:
+    """A key that only this noise has, so that nobody else makes or changes a snapshot, and no other secret opens it."""
+    return noise.at("snapshot").label_keys(b"key", np.array([3], dtype=np.uint32)).tobytes()
 
 
 def _stored_fields(state: object) -> Iterator[Field[Any]]:

@@ -92,13 +92,22 @@ class LaplaceNode:
 NodeNoise = GaussianNode | LaplaceNode
 
 
+def round_up(value: Fraction, grid: int = VARIANCE_GRID) -> Fraction:
+    """The next multiple of 1 / grid.
+
+    >>> round_up(Fraction(1, 3))
+    Fraction(11, 32)
+    """
+    return Fraction(math.ceil(value * grid), grid)
+
+
 def gaussian_node(least_variance: Fraction) -> GaussianNode:
     """Gaussian noise of at least this variance, rounded up to the grid.
 
     >>> gaussian_node(Fraction(1, 3))
     GaussianNode(variance=Fraction(11, 32))
     """
-    return GaussianNode(Fraction(math.ceil(least_variance * VARIANCE_GRID), VARIANCE_GRID))
+    return GaussianNode(round_up(least_variance))
 
 
 def laplace_node(least_scale: Fraction) -> LaplaceNode:
@@ -107,7 +116,7 @@ def laplace_node(least_scale: Fraction) -> LaplaceNode:
     >>> laplace_node(Fraction(1, 3))
     LaplaceNode(scale=Fraction(683, 2048))
     """
-    return LaplaceNode(Fraction(math.ceil(least_scale * SCALE_GRID), SCALE_GRID))
+    return LaplaceNode(round_up(least_scale, SCALE_GRID))
 
 
 def _bound(name: str, parameter: Fraction) -> int:

@@ -29,7 +29,7 @@ Integers = NDArray[np.signedinteger[Any]]
 
 PathPart = str | int | bytes
 
-DRAW_DISTANCE = Fraction(1, 2**100)
+DRAW_DISTANCE = Fraction(1, 2**110)
 """The total variation between one draw and its ideal distribution is at most this; it is booked in delta."""
 
 _ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)

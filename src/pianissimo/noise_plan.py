@@ -80,11 +80,24 @@ class NoisePlan(Protocol):
     def influence(self, tick: int) -> Sequence[Term]:
         """Column `tick` of C: how an event of this tick shifts the nodes' sums."""
 
-    def variance_profile(self, ticks: int | None = None) -> NDArray[np.float64]:
-        """The variance of each release, for tick 1 to `ticks` (the horizon), in floating point: for predictions only."""
+    def variance_profile(self, ticks: "Ticks" = None) -> NDArray[np.float64]:
+        """The variance of each release in floating point, for predictions only: of all ticks, the first n, or some."""
 
     def std(self, tick: int) -> float:
         """The standard deviation of the noise of one release, before its rounding."""
+
+
+Ticks = int | NDArray[np.int64] | None
+"""Some ticks: all of a plan, the first so many, or those of an array."""
+
+
+def as_ticks(ticks: Ticks, horizon: int) -> NDArray[np.int64]:
+    """The numbers of some ticks.
+
+    >>> as_ticks(3, horizon=10)
+    array([1, 2, 3])
+    """
+    return ticks if isinstance(ticks, np.ndarray) else np.arange(1, (ticks or horizon) + 1)
 
 
 def terms_of(plan: NoisePlan, tick: int) -> Sequence[Term]:
@@ -102,15 +115,17 @@ def is_pure(plan: NoisePlan) -> bool:
     return isinstance(plan.noises[0], LaplaceNode)
 
 
-def plan_loss(plan: NoisePlan, *, series: int = 1, magnitude: int = 1) -> Loss:
+def plan_loss(plan: NoisePlan, *, series: int = 1, magnitude: int = 1, watched: int = 1) -> Loss:
     """What a whole run loses on an event that moves at most so many series by at most `magnitude` each.
+
+    `watched` is how many series there are: whoever chooses the event after watching all of them may choose by any of
+    their noises, so the distance from the ideal noise is that of all.
 
     >>> from pianissimo.counting import TreePlan
     >>> plan_loss(TreePlan.calibrated(horizon=7, rho=0.5), series=2).as_ledger().rho
     Fraction(1, 1)
     """
-    # Only the series that neighbors differ in enter the distance: the others have one law in both worlds.
-    distance = plan.node_count * series * DRAW_DISTANCE
+    distance = plan.node_count * max(series, watched) * DRAW_DISTANCE
     if is_pure(plan):
         return Pure(epsilon=plan.cost * series * magnitude, distance=distance)
     return Ledger(rho=plan.cost / 2 * series * magnitude**2, distance=distance)

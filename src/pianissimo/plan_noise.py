@@ -17,6 +17,12 @@ Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 _LONGEST_WALK = 24
 """From how many positions on it is cheaper to start anew than to walk."""
 
+_CHUNK = 65_536
+"""Series drawn at once: their keys are made as they are needed and never held for all series."""
+
+KeyRange = Callable[[int, int], Keys]
+"""The item keys of the series from one number up to another."""
+
 
 def evaluate(plan: NoisePlan, noise: Noise, tick: int, keys: Keys, *, since: int = 0) -> NDArray[np.int64]:
     """The noise of one release for each key, from nothing, less that of release `since`: numerators over 2^shift.
@@ -57,26 +63,27 @@ class PlanNoise:
         self._noise: Noise | None = None
         self._position = 0
         self._count = 0
-        self._keys: Keys = np.empty((0, 2), dtype=np.uint64)
         self._rows: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64) for _ in range(plan.smoothness)]
         self._nodes: dict[tuple[int, int], Integers] = {}
         self._types = [_narrowest_type(noise) for noise in plan.noises]
 
-    def at(self, noise: Noise, tick: int, count: int, keys_from: Callable[[int], Keys]) -> NDArray[np.int64]:
-        """Numerators of the noise at `tick` for the first `count` series; `keys_from(n)` gives keys from the n-th."""
+    def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
+        """Numerators of the noise at `tick` for the first `count` series; `keys(a, b)` gives those from a up to b."""
         position = self._plan.position(tick)
         if noise is not self._noise or not 0 <= position - self._position <= _LONGEST_WALK:
             self._count = 0
             self._nodes.clear()
-        self._noise = noise
+        # Until all is done the cache belongs to no noise: an interrupted step is never taken for a finished one.
+        self._noise = None
         while self._count and self._position < position:
-            self._step(noise)
+            self._step(noise, keys)
         self._position = position
         if count > self._count:
-            self._extend(noise, count, keys_from)
+            self._extend(noise, count, keys)
+        self._noise = noise
         return self._rows[0][:count]
 
-    def _step(self, noise: Noise) -> None:
+    def _step(self, noise: Noise, keys: KeyRange) -> None:
         """From one position to the next, for the series there are."""
         count, rows = self._count, self._rows
         for lower, upper in pairwise(rows):
@@ -89,17 +96,14 @@ class PlanNoise:
             if change:
                 if node not in self._nodes:
                     values: Integers = np.empty(len(rows[0]), dtype=self._types[node[0]])
-                    self._plan.noises[node[0]].draw(noise.at(*node), self._keys[:count], values[:count])
+                    self._draw(noise, node, keys, 0, values[:count])
                     self._nodes[node] = values
                 _core.add_scaled(rows[-1][:count], change, self._nodes[node][:count])
         self._drop_ended_nodes()
 
-    def _extend(self, noise: Noise, count: int, keys_from: Callable[[int], Keys]) -> None:
+    def _extend(self, noise: Noise, count: int, keys: KeyRange) -> None:
         """More series, as of the present position."""
         start = self._count
-        keys = keys_from(start)[: count - start]
-        self._keys = _grown(self._keys if start else keys[:0], start, count)
-        self._keys[start:count] = keys
         self._rows = [_grown(row, start, count) for row in self._rows]
         for row in self._rows:
             row[start:count] = 0
@@ -107,10 +111,17 @@ class PlanNoise:
         for node in sorted(set().union(*weights)):
             kept = self._nodes.get(node, np.empty(0, dtype=self._types[node[0]]))
             values = self._nodes[node] = _grown(kept, start, count)
-            self._plan.noises[node[0]].draw(noise.at(*node), keys, values[start:count])
+            self._draw(noise, node, keys, start, values[start:count])
             for row, weight in zip(self._rows, weights, strict=True):
                 _core.add_scaled(row[start:count], weight.get(node, 0), values[start:count])
         self._count = count
+
+    def _draw(self, noise: Noise, node: tuple[int, int], keys: KeyRange, start: int, out: Integers) -> None:
+        """The noise of a node for the series from `start` on."""
+        place, law = noise.at(*node), self._plan.noises[node[0]]
+        for first in range(0, len(out), _CHUNK):
+            last = min(first + _CHUNK, len(out))
+            law.draw(place, keys(start + first, start + last), out[first:last])
 
     def _difference_weights(self, position: int, order: int) -> dict[tuple[int, int], int]:
         """What each node weighs in the `order`-th difference of the noise: N(p), N(p+1) - N(p), and so on."""

@@ -98,8 +98,8 @@ class NoiseByArrival(UnknownHistogram):
             labels = state.index.labels
 
             @staticmethod
-            def keys_from(start: int) -> Any:
-                numbers = np.arange(start, len(state.counts), dtype=np.uint64)
+            def keys(start: int, end: int) -> Any:
+                numbers = np.arange(start, end, dtype=np.uint64)
                 return np.stack([numbers, numbers], axis=1)
 
         real, state.index = state.index, ByArrival()  # type: ignore[assignment]

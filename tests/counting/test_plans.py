@@ -218,7 +218,7 @@ def test_step_by_step_and_from_nothing_are_equal(
     cached, count = PlanNoise(plan), 0
     for tick, more in zip(range(start, horizon + 1), arrivals, strict=False):
         count += more
-        found = cached.at(noise, tick, count, lambda first: keys[first:])
+        found = cached.at(noise, tick, count, lambda first, last: keys[first:last])
         assert (found == evaluate(plan, noise, tick, keys[:count])).all()
 
 
@@ -227,14 +227,16 @@ def test_a_jump_in_time_starts_anew() -> None:
     keys = np.arange(20, dtype=np.uint64).reshape(-1, 2)
     cached = PlanNoise(plan)
     for tick in (3, 4, 4, 9, 2, 3, 64):
-        assert (cached.at(noise, tick, 10, lambda first: keys[first:]) == evaluate(plan, noise, tick, keys)).all()
+        assert (
+            cached.at(noise, tick, 10, lambda first, last: keys[first:last]) == evaluate(plan, noise, tick, keys)
+        ).all()
 
 
 def test_another_noise_starts_anew() -> None:
     plan, keys = HaarPlan.calibrated(horizon=64, rho=0.1), np.zeros((1, 2), dtype=np.uint64)
     cached = PlanNoise(plan)
-    cached.at(SeededNoise(1), 1, 1, lambda _: keys)
-    assert cached.at(SeededNoise(2), 2, 1, lambda _: keys) == evaluate(plan, SeededNoise(2), 2, keys)
+    cached.at(SeededNoise(1), 1, 1, lambda *_: keys)
+    assert cached.at(SeededNoise(2), 2, 1, lambda *_: keys) == evaluate(plan, SeededNoise(2), 2, keys)
 
 
 def test_covariances_follow_from_shared_nodes() -> None:

@@ -30,8 +30,8 @@ def pharmacy(**changes: object) -> pp.Stream:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    epsilon=st.floats(0.05, 20),
-    delta=st.floats(1e-15, 1e-3),
+    epsilon=st.floats(0.05, 8),
+    delta=st.floats(1e-12, 1e-3),
     horizon=st.integers(1, 3000),
     keys=st.integers(1, 30),
     weights=st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)),

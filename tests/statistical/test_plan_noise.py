@@ -62,7 +62,7 @@ def simulate(plan: NoisePlan, noise: Noise, ticks: int, *, anew: bool = False) -
     for tick in range(1, ticks + 1):
         RedrawnNoise.clock = tick
         cached = PlanNoise(plan) if anew else cached
-        rows.append(cached.at(noise, tick, SERIES, lambda first: KEYS[first:]) / 2**plan.shift)
+        rows.append(cached.at(noise, tick, SERIES, lambda first, last: KEYS[first:last]) / 2**plan.shift)
     return np.array(rows)
 
 
@@ -156,7 +156,7 @@ def check_coverage(plan: NoisePlan, coverage: float, *, large_noise: bool) -> No
     counts = np.full(SERIES, 1000, dtype=np.int64)
     noise = SeededNoise(25)
     for tick in (1, 2, 3, 40):
-        numerators = cached.at(noise, tick, SERIES, lambda first: KEYS[first:])
+        numerators = cached.at(noise, tick, SERIES, lambda first, last: KEYS[first:last])
         errors = np.abs(rounded(counts, numerators, plan.shift) - 1000)
         width = half_width(plan, tick, coverage)
         assert stats.binom.cdf(int((errors <= width).sum()), SERIES, coverage) > FALSE_ALARM_RATE

@@ -1,6 +1,6 @@
 """How many, as it grows: noise plans and the running count over them."""
 
-from pianissimo.counting.counter import Counter, CounterState
+from pianissimo.counting.counter import Counter, CounterState, Summer, grid_steps
 from pianissimo.counting.doubling import DoublingPlan
 from pianissimo.counting.haar import HaarPlan
 from pianissimo.counting.haar_skip import HaarSkipPlan
@@ -15,7 +15,9 @@ __all__ = [
     "HaarPlan",
     "HaarSkipPlan",
     "SplinePlan",
+    "Summer",
     "TopDownPlan",
     "TreePlan",
     "best_base",
+    "grid_steps",
 ]

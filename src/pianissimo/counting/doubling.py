@@ -19,7 +19,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.counting.calibration import Target
 from pianissimo.errors import ParameterError
 from pianissimo.node_noise import NodeNoise
-from pianissimo.noise_plan import Term, check_plan, variance_at
+from pianissimo.noise_plan import Term, Ticks, as_ticks, check_plan, variance_at
 
 _ROOT = 1
 
@@ -108,8 +108,8 @@ class DoublingPlan:
         period = tick.bit_length() - 1
         return [Term(period, tick >> height, 1) for height in range(period + 1)]
 
-    def variance_profile(self, ticks: int | None = None) -> NDArray[np.float64]:
-        numbers = np.arange(1, (ticks or self.horizon) + 1)
+    def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
+        numbers = as_ticks(ticks, self.horizon)
         variances = np.array([float(noise.variance) for noise in self.noises])
         periods = np.frexp(numbers.astype(np.float64))[1] - 1
         past = np.concatenate([[0.0], np.cumsum(variances)])[periods]

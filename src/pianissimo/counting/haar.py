@@ -19,7 +19,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.counting.calibration import Target
 from pianissimo.errors import ParameterError
 from pianissimo.node_noise import NodeNoise
-from pianissimo.noise_plan import Term, check_plan, variance_at
+from pianissimo.noise_plan import Term, Ticks, as_ticks, check_plan, variance_at
 
 OPEN_LEVELS = 32
 """An open horizon has 2^32 ticks: 8,000 years of minutes, 136 years of seconds."""
@@ -81,7 +81,7 @@ class HaarPlan:
         boundaries.
 
         >>> plan = HaarPlan.open(rho=0.5)
-        >>> print(round(max(plan.variance_profile(ticks=4096)) ** 0.5, 2))
+        >>> print(round(max(plan.variance_profile(4096)) ** 0.5, 2))
         5.8
         """
         target = Target.of(rho=rho, epsilon=None)
@@ -132,8 +132,8 @@ class HaarPlan:
         column += [Term(level, leaf >> level, 1 - 2 * (leaf >> (level - 1) & 1)) for level in range(1, self.levels + 1)]
         return column
 
-    def variance_profile(self, ticks: int | None = None) -> NDArray[np.float64]:
-        return haar_profile(np.arange(1, (ticks or self.horizon) + 1), self.noises)
+    def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
+        return haar_profile(as_ticks(ticks, self.horizon), self.noises)
 
     def std(self, tick: int) -> float:
         return math.sqrt(variance_at(self, tick))

@@ -20,9 +20,9 @@ from pianissimo.counting.calibration import Target
 from pianissimo.counting.haar import HaarPlan, haar_profile, mean_squared_weights
 from pianissimo.errors import ParameterError
 from pianissimo.node_noise import NodeNoise
-from pianissimo.noise_plan import Term, check_plan, variance_at
+from pianissimo.noise_plan import Term, Ticks, as_ticks, check_plan, variance_at
 
-_LONGEST_HORIZON = 2**24
+_LONGEST_HORIZON = 2**22
 _WEIGHT_BITS = 12
 
 
@@ -126,8 +126,8 @@ class HaarSkipPlan:
     def influence(self, tick: int) -> list[Term]:
         return self.tree.influence(self.position(tick))
 
-    def variance_profile(self, ticks: int | None = None) -> NDArray[np.float64]:
-        return haar_profile(self.positions[: ticks or self.horizon], self.noises)
+    def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
+        return haar_profile(self.positions[as_ticks(ticks, self.horizon) - 1], self.noises)
 
     def std(self, tick: int) -> float:
         return math.sqrt(variance_at(self, tick))

@@ -24,7 +24,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.counting.calibration import Target
 from pianissimo.errors import ParameterError
 from pianissimo.node_noise import GaussianNode, NodeNoise, gaussian_node
-from pianissimo.noise_plan import Term, check_plan, variance_at
+from pianissimo.noise_plan import Term, Ticks, as_ticks, check_plan, variance_at
 
 LEAST_HEIGHT = 2
 SPIKE_LATTICE, MIDDLE_LATTICE, TOP_LATTICE = 1024, 512, 32
@@ -148,8 +148,8 @@ class SplinePlan:
         column += [_whole_term(height, node + 2, TOP_LATTICE, _top_step(height, event, node)) for node in (-2, -1, 0)]
         return [term for term in column if term.weight]
 
-    def variance_profile(self, ticks: int | None = None) -> NDArray[np.float64]:
-        numbers = np.arange(1, (ticks or self.horizon) + 1)
+    def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
+        numbers = as_ticks(ticks, self.horizon)
         lattices = _lattices(self.height)
         profile = np.full(len(numbers), float(self.noises[0].variance) / SPIKE_LATTICE**2)
         for level in range(1, self.height + 1):

@@ -21,7 +21,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.counting.calibration import Target
 from pianissimo.errors import ParameterError
 from pianissimo.node_noise import NodeNoise
-from pianissimo.noise_plan import Term, check_plan, variance_at
+from pianissimo.noise_plan import Term, Ticks, as_ticks, check_plan, variance_at
 
 ARITY_BITS = 4
 ARITY = 2**ARITY_BITS
@@ -85,7 +85,7 @@ class TopDownPlan:
         """The plan without an end in sight: 2^32 ticks, with weights that favor the lower levels.
 
         >>> plan = TopDownPlan.open(epsilon=1.0)
-        >>> print(round(max(plan.variance_profile(ticks=4096)) ** 0.5, 1))
+        >>> print(round(max(plan.variance_profile(4096)) ** 0.5, 1))
         25.4
         """
         target = Target.of(rho=None, epsilon=epsilon)
@@ -143,8 +143,8 @@ class TopDownPlan:
         column += [Term(level, leaf // ARITY ** (level - 1), 1) for level in range(1, self.height + 1)]
         return column
 
-    def variance_profile(self, ticks: int | None = None) -> NDArray[np.float64]:
-        numbers = np.arange(1, (ticks or self.horizon) + 1)
+    def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
+        numbers = as_ticks(ticks, self.horizon)
         profile: NDArray[np.float64] = (numbers / ARITY**self.height) ** 2 * float(self.noises[0].variance)
         for level in range(1, self.height + 1):
             size, child = ARITY**level, ARITY ** (level - 1)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least
 from pianissimo.counting.calibration import Target
 from pianissimo.node_noise import NodeNoise
-from pianissimo.noise_plan import Term, check_plan, variance_at
+from pianissimo.noise_plan import Term, Ticks, as_ticks, check_plan, variance_at
 
 
 def digits_of(number: int, base: int) -> list[int]:
@@ -163,12 +163,12 @@ class TreePlan:
     def influence(self, tick: int) -> list[Term]:
         return [Term(level, (tick - 1) // self.base**level + 1, 1) for level in range(self.levels)]
 
-    def variance_profile(self, ticks: int | None = None) -> NDArray[np.float64]:
-        numbers = np.arange(1, (ticks or self.horizon) + 1)
+    def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
+        numbers = as_ticks(ticks, self.horizon)
         sums = np.zeros(len(numbers))
         for _ in range(self.levels):
             sums += numbers % self.base
-            numbers //= self.base
+            numbers = numbers // self.base
         return sums * float(self.noise.variance)
 
     def std(self, tick: int) -> float:

@@ -1,13 +1,22 @@
 """How many of each: histograms over known and unknown domains."""
 
 from pianissimo.histograms.known import KnownHistogram, KnownHistogramState
+from pianissimo.histograms.meta import MetaHistogram, MetaHistogramState, OneShot
+from pianissimo.histograms.thresholds import Cut
+from pianissimo.histograms.top import TopList
 from pianissimo.histograms.unknown import UnknownHistogram, UnknownHistogramState
-from pianissimo.histograms.value import LabelCounts
+from pianissimo.histograms.value import LabelCounts, Rest
 
 __all__ = [
+    "Cut",
     "KnownHistogram",
     "KnownHistogramState",
     "LabelCounts",
+    "MetaHistogram",
+    "MetaHistogramState",
+    "OneShot",
+    "Rest",
+    "TopList",
     "UnknownHistogram",
     "UnknownHistogramState",
 ]

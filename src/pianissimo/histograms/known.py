@@ -18,15 +18,17 @@ from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise_plan import NoisePlan, plan_loss
-from pianissimo.plan_noise import PlanNoise, rounded
+from pianissimo.plan_noise import PlanNoise, evaluate, rounded
 from pianissimo.privacy import Guarantee, Neighbors, Unit
+from pianissimo.recent import Recent
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class KnownHistogramState:
     """The exact count of each label of the domain: secret."""
 
     counts: NDArray[np.int64]
+    recent: Recent
     index: LabelIndex = field(metadata=TRANSIENT)
     noise: PlanNoise = field(metadata=TRANSIENT)
 
@@ -58,6 +60,9 @@ class KnownHistogram:
     max_keys_per_event: int = 1
     """How many distinct labels of one event count: Delta_0."""
 
+    history: int = 0
+    """How many past ticks are kept, so that intervals can be answered."""
+
     state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -68,7 +73,7 @@ class KnownHistogram:
         # Lemma 3.1: at most Delta_0 counts move, each by one; their losses add. Labels of count 0 get noise too.
         moved = min(self.max_keys_per_event, len(self.domain))
         return Guarantee(
-            loss=plan_loss(self.plan, series=moved),
+            loss=plan_loss(self.plan, series=moved, watched=len(self.domain)),
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,
@@ -82,7 +87,10 @@ class KnownHistogram:
         index = LabelIndex(noise)
         index.slots_or_new(self.domain.labels)
         return KnownHistogramState(
-            counts=np.zeros(len(self.domain), dtype=np.int64), index=index, noise=PlanNoise(self.plan)
+            counts=np.zeros(len(self.domain), dtype=np.int64),
+            recent=Recent(self.history),
+            index=index,
+            noise=PlanNoise(self.plan),
         )
 
     def update(self, state: KnownHistogramState, batch: pl.Series) -> None:
@@ -90,12 +98,23 @@ class KnownHistogram:
         slots = state.index.slots(labels)
         known = slots >= 0
         add_counts(state.counts, slots[known], counts[known])
+        state.recent.add(slots[known], counts[known])
 
     def release(self, state: KnownHistogramState, tick: int, noise: Noise) -> LabelCounts:
-        numerators = state.noise.at(noise, tick, len(state.counts), state.index.keys_from)
-        return LabelCounts(self.domain.labels, rounded(state.counts, numerators, self.plan.shift))
+        state.recent.close()
+        numerators = state.noise.at(noise, tick, len(state.counts), state.index.keys)
+        return LabelCounts(self.domain.labels.clone(), rounded(state.counts, numerators, self.plan.shift))
+
+    def between(self, state: KnownHistogramState, start: int, end: int, noise: Noise) -> LabelCounts:
+        moves = state.recent.between(start, end, size=len(state.counts))
+        numerators = evaluate(self.plan, noise, end, state.index.keys(0, len(state.counts)), since=start)
+        return LabelCounts(self.domain.labels.clone(), rounded(moves, numerators, self.plan.shift))
+
+    def between_error(self, start: int, end: int, coverage: float) -> float:
+        return half_width(self.plan, end, coverage, since=start)
 
     def merge(self, left: KnownHistogramState, right: KnownHistogramState) -> KnownHistogramState:
-        counts = left.counts.copy()
-        add_counts(counts, np.arange(len(counts)), right.counts)
-        return KnownHistogramState(counts=counts, index=left.index, noise=left.noise)
+        every_slot = np.arange(len(left.counts))
+        add_counts(left.counts, every_slot, right.counts)
+        left.recent.add(every_slot, right.counts)
+        return left

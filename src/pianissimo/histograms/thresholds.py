@@ -23,6 +23,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.noise_plan import NoisePlan, is_pure, terms_of, variance_at
 
 _ROUNDING_ERROR = 1e-9
+_LONGEST_SUM = 2**22
 
 
 class Cut(Enum):
@@ -77,6 +78,8 @@ def _constant_spread(key: Hashable, delta: Fraction) -> float:
     plan = cast(NoisePlan, key)
     if is_pure(plan):
         raise ParameterError("a constant threshold must stand over Gaussian noise, got a Laplace plan; cut per tick")
+    if not plan.horizon <= _LONGEST_SUM:
+        raise ParameterError(f"a constant threshold must stand over at most {_LONGEST_SUM} releases; cut per tick")
     variances, counts = np.unique(plan.variance_profile(), return_counts=True)
     low, high = 0.0, math.sqrt(2 * float(variances[-1]) * _log_share(plan, delta))
     for _ in range(100):

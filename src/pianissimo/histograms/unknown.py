@@ -5,8 +5,10 @@ which multiplies the loss; here a label's noise at a node is drawn once and for 
 'Unknown labels'.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -17,23 +19,43 @@ from pianissimo.checks import check_at_least, check_probability
 from pianissimo.error_bars import half_width
 from pianissimo.histograms.contributions import count_labels
 from pianissimo.histograms.thresholds import Cut, threshold_at
-from pianissimo.histograms.value import LabelCounts, add_counts
-from pianissimo.labels import LabelIndex
+from pianissimo.histograms.value import LabelCounts, Rest, add_counts
+from pianissimo.labels import MOST_LABELS, LabelIndex
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.noise import Noise
-from pianissimo.noise_plan import NoisePlan, plan_loss
-from pianissimo.plan_noise import PlanNoise, rounded
-from pianissimo.privacy import Guarantee, Neighbors, Unit
+from pianissimo.noise import Keys, Noise
+from pianissimo.noise_plan import NoisePlan, plan_loss, variance_at
+from pianissimo.plan_noise import PlanNoise, evaluate, rounded
+from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.recent import Recent
+
+_EXACT_POWERS = 256
+
+REST_COVERAGE = 0.95
+"""The chance with which the error of the rest holds the truth."""
+
+_ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
 
 
-@dataclass(slots=True)
+def bad_mass(delta: Fraction, keys: int) -> Fraction:
+    """The chance that one of an event's labels is shown while only that event holds it: 1 - (1 - delta)^keys.
+
+    >>> bad_mass(Fraction(1, 10), 2)
+    Fraction(19, 100)
+    """
+    # Exact powers of long fractions are slow; beyond a size the sum, which is larger, is booked.
+    return 1 - (1 - delta) ** keys if keys <= _EXACT_POWERS else keys * delta
+
+
+@dataclass(slots=True, repr=False)
 class UnknownHistogramState:
-    """Every label seen so far, its exact count, and whether it was ever shown: secret."""
+    """Every label seen so far, its exact count, and whether it is shown: secret."""
 
     index: LabelIndex
     counts: NDArray[np.int64]
     shown: NDArray[np.bool_]
+    recent: Recent
     noise: PlanNoise = field(metadata=TRANSIENT)
+    rest_noise: PlanNoise | None = field(metadata=TRANSIENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +89,14 @@ class UnknownHistogram:
     remember: bool = True
     """Once shown, a label is always shown; the promise is the same."""
 
+    rest_plan: NoisePlan | None = None
+    """If given, the noise of a separate total, from which an estimate of all labels that are not shown is made."""
+
     cut: Cut = Cut.PER_TICK
     """How the chance of showing a label of one event is shared by the ticks."""
+
+    history: int = 0
+    """How many past ticks are kept, so that intervals can be answered."""
 
     state_version: ClassVar[int] = 1
 
@@ -81,8 +109,13 @@ class UnknownHistogram:
         # docs/privacy.md, 'Unknown labels': the comparison mechanism is the plan's noise on both streams, the labels of the event
         # suppressed before it; it describes us unless one of them is shown while only the event holds it.
         keys = self.max_keys_per_event
+        own = plan_loss(self.plan, series=keys, watched=MOST_LABELS).as_ledger()
+        # The total behind the rest is one more series, which an event moves by at most Delta_0.
+        rest = (
+            Ledger(rho=Fraction(0)) if self.rest_plan is None else plan_loss(self.rest_plan, magnitude=keys).as_ledger()
+        )
         return Guarantee(
-            loss=replace(plan_loss(self.plan, series=keys).as_ledger(), bad=1 - (1 - self.delta) ** keys),
+            loss=Ledger(rho=own.rho + rest.rho, bad=bad_mass(self.delta, keys), distance=own.distance + rest.distance),
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,
@@ -101,33 +134,59 @@ class UnknownHistogram:
             index=LabelIndex(noise),
             counts=np.zeros(0, dtype=np.int64),
             shown=np.zeros(0, dtype=np.bool_),
+            recent=Recent(self.history),
             noise=PlanNoise(self.plan),
+            rest_noise=None if self.rest_plan is None else PlanNoise(self.rest_plan),
         )
 
     def update(self, state: UnknownHistogramState, batch: pl.Series) -> None:
-        labels, more = count_labels(batch, self.max_keys_per_event)
+        self._add(state, *count_labels(batch, self.max_keys_per_event))
+
+    def release(self, state: UnknownHistogramState, tick: int, noise: Noise) -> LabelCounts:
+        state.recent.close()
+        numerators = state.noise.at(noise, tick, len(state.counts), state.index.keys)
+        estimates = rounded(state.counts, numerators, self.plan.shift)
+        passing = (state.counts > 0) & (estimates >= self.threshold(tick))
+        state.shown = state.shown | passing if self.remember else passing
+        value = self._visible(state, estimates)
+        return value if state.rest_noise is None else replace(value, rest=self._rest(state, value, tick, noise))
+
+    def _rest(self, state: UnknownHistogramState, value: LabelCounts, tick: int, noise: Noise) -> Rest | None:
+        """A separately noised total less what is shown; a sum over labels that are present but not shown would leak."""
+        if self.rest_plan is None or state.rest_noise is None:
+            return None
+        numerators = state.rest_noise.at(noise.at("rest"), tick, 1, lambda *_: _ONE_SERIES)
+        total = rounded(state.counts.sum(keepdims=True), numerators, self.rest_plan.shift)
+        variance = variance_at(self.rest_plan, tick) + len(value.labels) * variance_at(self.plan, tick)
+        spread = NormalDist().inv_cdf((1 + REST_COVERAGE) / 2) * math.sqrt(variance)
+        return Rest(int(total[0] - value.estimates.sum()), math.ceil(spread + (1 + len(value.labels)) / 2))
+
+    def between(self, state: UnknownHistogramState, start: int, end: int, noise: Noise) -> LabelCounts:
+        # Behind the cut an interval is free, also for ticks before the label was shown: every row of a shown label's
+        # noisy counts is part of the comparison mechanism (docs/privacy.md, 'Unknown labels').
+        moves = state.recent.between(start, end, size=len(state.counts))
+        numerators = evaluate(self.plan, noise, end, state.index.keys(0, len(state.counts)), since=start)
+        return self._visible(state, rounded(moves, numerators, self.plan.shift))
+
+    def between_error(self, start: int, end: int, coverage: float) -> float:
+        return half_width(self.plan, end, coverage, since=start)
+
+    def merge(self, left: UnknownHistogramState, right: UnknownHistogramState) -> UnknownHistogramState:
+        self._add(left, right.index.labels, right.counts)
+        return left
+
+    def _add(self, state: UnknownHistogramState, labels: pl.Series, counts: NDArray[np.int64]) -> None:
         slots = state.index.slots_or_new(labels)
         new = len(state.index) - len(state.counts)
         if new:
             state.counts = np.concatenate([state.counts, np.zeros(new, dtype=np.int64)])
             state.shown = np.concatenate([state.shown, np.zeros(new, dtype=np.bool_)])
-        add_counts(state.counts, slots, more)
+        add_counts(state.counts, slots, counts)
+        state.recent.add(slots, counts)
 
-    def release(self, state: UnknownHistogramState, tick: int, noise: Noise) -> LabelCounts:
-        numerators = state.noise.at(noise, tick, len(state.counts), state.index.keys_from)
-        estimates = rounded(state.counts, numerators, self.plan.shift)
-        passing = (state.counts > 0) & (estimates >= self.threshold(tick))
-        state.shown |= passing
-        visible = np.flatnonzero(state.shown if self.remember else passing)
-        labels = state.index.labels.gather(visible)
+    def _visible(self, state: UnknownHistogramState, estimates: NDArray[np.int64]) -> LabelCounts:
+        """The estimates of the labels that are shown, in the order of their bytes."""
+        places = np.flatnonzero(state.shown)
+        labels = state.index.labels.gather(places)
         order = labels.arg_sort().to_numpy()
-        return LabelCounts(labels.gather(order), estimates[visible[order]])
-
-    def merge(self, left: UnknownHistogramState, right: UnknownHistogramState) -> UnknownHistogramState:
-        slots = left.index.slots_or_new(right.index.labels)
-        new = np.zeros(len(left.index) - len(left.counts), dtype=np.int64)
-        counts = np.concatenate([left.counts, new])
-        add_counts(counts, slots, right.counts)
-        return UnknownHistogramState(
-            index=left.index, counts=counts, shown=np.zeros(len(counts), dtype=np.bool_), noise=left.noise
-        )
+        return LabelCounts(labels.gather(order), estimates[places[order]])

@@ -11,9 +11,17 @@ from pianissimo.errors import InputError
 _LARGEST_COUNT = 2**61
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """All labels that are not shown, together: an estimate with its own half-width."""
+
+    estimate: int
+    error: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelCounts:
-    """Labels in the order of their bytes, and an estimate for each.
+    """Labels and an estimate for each: in the order of their bytes, or by rank in a top list.
 
     >>> LabelCounts(pl.Series(["a", "b"]), np.array([3, -1])).to_dict()
     {'a': 3, 'b': -1}
@@ -21,9 +29,10 @@ class LabelCounts:
 
     labels: pl.Series
     estimates: NDArray[np.int64]
+    rest: Rest | None = None
 
     def to_dict(self) -> dict[str, int]:
-        """The same as a dict."""
+        """The labels and estimates as a dict."""
         return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))
 
 

@@ -3,7 +3,6 @@
 from pianissimo.planner.candidates import (
     Candidate,
     ExpectedError,
-    QueryMechanism,
     Share,
     candidates,
     predict_error,
@@ -14,7 +13,6 @@ from pianissimo.planner.table import plan_tables, render_plan
 __all__ = [
     "Candidate",
     "ExpectedError",
-    "QueryMechanism",
     "QueryPlan",
     "Share",
     "StreamPlan",

@@ -1,33 +1,72 @@
 """For one query, every mechanism that fits, calibrated to its share of the budget."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pianissimo.counting import Counter, HaarPlan, TreePlan
+from pianissimo.counting import Counter, DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, Summer, TopDownPlan, TreePlan
+from pianissimo.error_bars import laplace_sum_quantile
 from pianissimo.errors import ParameterError
-from pianissimo.histograms import KnownHistogram, UnknownHistogram
+from pianissimo.histograms import Cut, KnownHistogram, TopList, UnknownHistogram
 from pianissimo.labels import Domain
-from pianissimo.noise_plan import NoisePlan
-from pianissimo.queries import Count, Histogram, Query
+from pianissimo.noise_plan import NoisePlan, difference_weights, is_pure
+from pianissimo.queries import Count, Histogram, Query, Sum, TopK
 
-QueryMechanism = Counter | KnownHistogram | UnknownHistogram
+PlanMaker = Callable[..., NoisePlan]
 
-_PLANS: tuple[Callable[..., NoisePlan], ...] = (HaarPlan.calibrated, TreePlan.calibrated)
+GAUSSIAN_PLANS: dict[str, PlanMaker] = {
+    "spline": SplinePlan.calibrated,
+    "haar + skipping": HaarSkipPlan.calibrated,
+    "haar": HaarPlan.calibrated,
+    "tree": TreePlan.calibrated,
+    "doubling": DoublingPlan.calibrated,
+}
+LAPLACE_PLANS: dict[str, PlanMaker] = {
+    "top-down": TopDownPlan.calibrated,
+    "haar": HaarPlan.calibrated,
+    "tree": TreePlan.calibrated,
+    "doubling": DoublingPlan.calibrated,
+}
+OPEN_HORIZON = 2**32
+"""What a horizon without end is booked as."""
+
+OPEN_GAUSSIAN_PLANS: dict[str, PlanMaker] = {
+    "open haar": lambda *, horizon, rho: HaarPlan.open(rho=rho),  # noqa: ARG005
+    "doubling": DoublingPlan.calibrated,
+}
+OPEN_LAPLACE_PLANS: dict[str, PlanMaker] = {
+    "open top-down": lambda *, horizon, epsilon: TopDownPlan.open(epsilon=epsilon),  # noqa: ARG005
+    "doubling": DoublingPlan.calibrated,
+}
+
+PREDICTED_TICKS = 2**20
+"""Errors are predicted from at most so many ticks, evenly spaced over the horizon; of an open one, from the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one query may spend."""
+    """What one query may spend: a rho and a bad mass, or, where the whole stream is pure, an epsilon."""
 
-    rho: Fraction
-    """Of the stream's zCDP."""
+    rho: Fraction = Fraction(0)
+    bad: Fraction = Fraction(0)
+    epsilon: Fraction = Fraction(0)
 
-    bad: Fraction
-    """Of the stream's delta, for labels that only one event holds."""
+    @property
+    def pure(self) -> bool:
+        """Whether it is a share of a pure epsilon."""
+        return self.epsilon > 0
+
+    def target(self, *, series: int = 1, magnitude: int = 1) -> dict[str, Fraction]:
+        """The loss per unit of one series, for an event that moves so many series by so much."""
+        if self.pure:
+            return {"epsilon": self.epsilon / (series * magnitude)}
+        return {"rho": self.rho / (series * magnitude**2)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,66 +87,149 @@ class ExpectedError:
 class Candidate:
     """A calibrated mechanism and what it is expected to do."""
 
-    mechanism: QueryMechanism
+    name: str
+    """What it is called in plans."""
+
+    mechanism: Any
     expected_error: ExpectedError
-
-    @property
-    def name(self) -> str:
-        """What it is called in plans."""
-        return f"{type(self.mechanism).__name__} over {self.mechanism.plan.name}"
+    pure: bool
+    note: str = ""
+    """What to know about it, such as a bias."""
 
 
-def candidates(query: Query, share: Share, horizon: int, coverage: float) -> list[Candidate]:
+def candidates(query: Query, share: Share, horizon: int | None, coverage: float) -> list[Candidate]:
     """Every mechanism that answers `query` within `share`, best first: by the typical error over the ticks.
 
-    >>> share = Share(rho=Fraction(1, 2), bad=Fraction(0))
-    >>> [candidate.name for candidate in candidates(Count("purchases"), share, horizon=1440, coverage=0.95)]
-    ['Counter over haar', 'Counter over base-3 tree']
+    >>> share = Share(rho=Fraction(1, 2))
+    >>> [each.name for each in candidates(Count("purchases"), share, horizon=4096, coverage=0.95)][:2]
+    ['Counter over spline', 'Counter over haar + skipping']
     """
+    releases = OPEN_HORIZON if horizon is None else horizon // query.every
+    if releases < 1:
+        raise ParameterError(
+            f"query {query.name!r} must be published within the horizon, got every {query.every} ticks"
+        )
     found, problems = [], []
-    for make_plan in _PLANS:
+    for make in _makers(query, share, open_horizon=horizon is None):
         try:
-            mechanism = _mechanism(query, share, horizon, make_plan)
+            found.append(make(query, share, releases, coverage))
         except ParameterError as error:
             problems.append(str(error))
-            continue
-        found.append(Candidate(mechanism=mechanism, expected_error=predict_error(mechanism.plan, coverage)))
     if not found:
-        raise ParameterError(
-            f"query {query.name!r} must have a mechanism that fits its budget, got none: {problems[0]}"
-        )
+        reason = problems[0] if problems else "unknown labels need a delta, and any number of keys a known domain"
+        raise ParameterError(f"query {query.name!r} must have a mechanism that fits its budget, got none: {reason}")
     return sorted(found, key=lambda candidate: candidate.expected_error.typical)
 
 
-def predict_error(plan: NoisePlan, coverage: float) -> ExpectedError:
+CandidateMaker = Callable[[Any, Share, int, float], Candidate]
+
+
+def _makers(query: Query, share: Share, *, open_horizon: bool) -> Iterator[CandidateMaker]:
+    if share.pure:
+        plans = OPEN_LAPLACE_PLANS if open_horizon else LAPLACE_PLANS
+    else:
+        plans = OPEN_GAUSSIAN_PLANS if open_horizon else GAUSSIAN_PLANS
+    for make_plan in plans.values():
+        yield _over_plan(make_plan)
+
+
+def _over_plan(make_plan: PlanMaker) -> CandidateMaker:
+    def make(query: Query, share: Share, releases: int, coverage: float) -> Candidate:
+        mechanism, plan = _plan_mechanism(query, share, releases, make_plan)
+        scale = float(query.exact_grid) if isinstance(query, Sum) else 1.0
+        return Candidate(
+            name=f"{type(mechanism).__name__} over {plan.name}",
+            mechanism=mechanism,
+            expected_error=predict_error(plan, coverage, scale),
+            pure=is_pure(plan),
+        )
+
+    return make
+
+
+def _plan_mechanism(query: Query, share: Share, releases: int, make_plan: PlanMaker) -> tuple[Any, NoisePlan]:
+    def plan_for(**sizes: int) -> NoisePlan:
+        return make_plan(horizon=releases, **share.target(**sizes))
+
+    history = HISTORY
+    match query:
+        case Count():
+            plan = plan_for()
+            return Counter(plan=plan, history=history), plan
+        case Sum(steps=(low, high)):
+            plan = plan_for(magnitude=max(abs(low), abs(high)))
+            return Summer(plan=plan, low=low, high=high, history=history), plan
+        case Histogram(domain=Domain() as domain, max_keys_per_event=keys):
+            # No more labels of an event can count than the domain has.
+            plan = plan_for(series=min(keys, len(domain)))
+            return KnownHistogram(plan=plan, domain=domain, max_keys_per_event=keys, history=history), plan
+        case TopK(domain=Domain() as domain, max_keys_per_event=int(keys), k=k):
+            plan = plan_for(series=min(keys, len(domain)))
+            histogram = KnownHistogram(plan=plan, domain=domain, max_keys_per_event=keys, history=history)
+            return TopList(histogram=histogram, k=k), plan
+        case Histogram(max_keys_per_event=keys):
+            return _unknown(query, share, releases, make_plan, keys)
+        case TopK(max_keys_per_event=int(keys), k=k, domain=None):
+            unknown, plan = _unknown(query, share, releases, make_plan, keys)
+            return TopList(histogram=unknown, k=k), plan
+    raise ParameterError("any number of labels per event must be asked of a top list with a known domain")
+
+
+def _unknown(
+    query: Histogram | TopK, share: Share, releases: int, make_plan: PlanMaker, keys: int
+) -> tuple[UnknownHistogram, NoisePlan]:
+    if share.pure or share.bad == 0:
+        raise ParameterError("unknown labels must have a delta, got a pure budget")
+    other = isinstance(query, Histogram) and query.other
+    # A total behind the rest is one more series, moved by at most `keys`: it gets a quarter of the share.
+    own = Share(rho=share.rho * Fraction(3, 4), bad=share.bad) if other else share
+    plan = make_plan(horizon=releases, **own.target(series=keys))
+    rest_plan = make_plan(horizon=releases, rho=share.rho / 4 / keys**2) if other else None
+    constant = isinstance(query, Histogram) and query.constant_threshold
+    mechanism = UnknownHistogram(
+        plan=plan,
+        delta=share.bad / keys,
+        max_keys_per_event=keys,
+        remember=query.remember if isinstance(query, Histogram) else False,
+        rest_plan=rest_plan,
+        cut=Cut.CONSTANT if constant else Cut.PER_TICK,
+        history=HISTORY,
+    )
+    return mechanism, plan
+
+
+HISTORY = 1440
+"""How many past releases a stream keeps, so that intervals can be answered: a day of minutes."""
+
+
+def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0) -> ExpectedError:
     """What the plan's variances say about the error of its releases.
 
     >>> round(predict_error(HaarPlan.calibrated(horizon=4096, rho=0.5), coverage=0.95).typical, 1)
     8.1
     """
-    profile = plan.variance_profile() + (1 / 12 if plan.shift else 0)
-    quantile = NormalDist().inv_cdf((1 + coverage) / 2)
+    profile = sampled_profile(plan) + (1 / 12 if plan.shift else 0)
+    worst = float(profile.max())
+    quantile = _quantile(plan, coverage)
     return ExpectedError(
         coverage=coverage,
-        typical=quantile * float(np.sqrt(profile.mean())),
-        largest=quantile * float(np.sqrt(profile.max())),
+        typical=scale * quantile * math.sqrt(float(profile.mean())),
+        largest=scale * quantile * math.sqrt(worst),
     )
 
 
-def _mechanism(query: Query, share: Share, horizon: int, make_plan: Callable[..., NoisePlan]) -> QueryMechanism:
-    match query:
-        case Count():
-            return Counter(plan=make_plan(horizon=horizon, rho=share.rho))
-        case Histogram(domain=Domain() as domain, max_keys_per_event=keys):
-            # No more labels of an event can count than the domain has.
-            moved = min(keys, len(domain))
-            return KnownHistogram(
-                plan=make_plan(horizon=horizon, rho=share.rho / moved), domain=domain, max_keys_per_event=keys
-            )
-        case Histogram(max_keys_per_event=keys, remember=remember):
-            return UnknownHistogram(
-                plan=make_plan(horizon=horizon, rho=share.rho / keys),
-                delta=share.bad / keys,
-                max_keys_per_event=keys,
-                remember=remember,
-            )
+def _quantile(plan: NoisePlan, coverage: float) -> float:
+    """How many standard deviations hold the noise with this chance: of a normal law, or of a middle release's sum."""
+    if not is_pure(plan):
+        return NormalDist().inv_cdf((1 + coverage) / 2)
+    weights = difference_weights(plan, 0, max(1, min(plan.horizon, PREDICTED_TICKS) * 2 // 3))
+    scales = [abs(weight) * math.sqrt(plan.noises[level].variance / 2) for (level, _), weight in weights.items()]
+    return laplace_sum_quantile(scales, coverage) / math.sqrt(2 * sum(scale**2 for scale in scales))
+
+
+def sampled_profile(plan: NoisePlan) -> NDArray[np.float64]:
+    """The variances of the releases, of at most `PREDICTED_TICKS` of them."""
+    if plan.horizon >= OPEN_HORIZON:
+        return plan.variance_profile(np.arange(1, PREDICTED_TICKS + 1))
+    step = -(-plan.horizon // PREDICTED_TICKS)
+    return plan.variance_profile(np.arange(1, plan.horizon + 1, step) if step > 1 else None)

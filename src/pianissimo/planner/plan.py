@@ -1,15 +1,22 @@
 """From a stream's queries, budget and horizon to mechanisms, with the promise and the error, before any data.
 
-The budget is split so: half of delta is set aside for labels that only one event holds, if any query has an unknown
-domain; what is left is turned into rho by integer orders; rho, and the half of delta, are shared by the queries'
-weights. The losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a
-plan that breaks its budget is never returned.
+The budget is split in one of two ways, whichever has the smaller errors:
+
+* *Gaussian noise.* Half of delta is set aside for labels that only one event holds, if any query has an unknown domain;
+  what is left is turned into rho by integer orders; rho, and the half of delta, are shared by the queries' weights.
+* *Laplace noise.* Epsilon is shared by the queries' weights; for streams without unknown labels, and the only way where no
+  delta is allowed.
+
+The losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a plan that breaks
+its budget is never returned.
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -19,14 +26,17 @@ import numpy as np
 from pianissimo.accounting import Budget, Price, price
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.histograms import UnknownHistogram
+from pianissimo.histograms import TopList, UnknownHistogram
+from pianissimo.labels import MOST_LABELS, Domain
 from pianissimo.noise import DRAW_DISTANCE
-from pianissimo.planner.candidates import Candidate, ExpectedError, QueryMechanism, Share, candidates
+from pianissimo.planner.candidates import OPEN_HORIZON, Candidate, ExpectedError, Share, candidates, sampled_profile
 from pianissimo.planner.table import render_plan
-from pianissimo.privacy import Guarantee, Neighbors, Unit, float_up
-from pianissimo.queries import Histogram, Query
+from pianissimo.privacy import Guarantee, Neighbors, Pure, Unit, float_up
+from pianissimo.queries import Histogram, Query, Sum, TopK
 
 _PATH_VERSION = 1
+_PURE_SLACK = 1e-12
+"""A pure plan's delta, from the distance of its noise, is far below this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +45,22 @@ class QueryPlan:
 
     query: Query
     share: Fraction
-    """Of the stream's rho."""
+    """Of the stream's budget."""
 
     chosen: Candidate
     alternatives: tuple[Candidate, ...]
     """What else would have fitted, best first."""
 
     @property
-    def mechanism(self) -> QueryMechanism:
+    def mechanism(self) -> Any:
         """The frozen parameters of the chosen mechanism."""
         return self.chosen.mechanism
 
     @property
     def guarantee(self) -> Guarantee:
         """What answering this query loses."""
-        return self.mechanism.guarantee
+        guarantee: Guarantee = self.mechanism.guarantee
+        return guarantee
 
     @property
     def expected_error(self) -> ExpectedError:
@@ -58,45 +69,58 @@ class QueryPlan:
 
     @property
     def noise(self) -> str:
-        """The node noise in words."""
-        deviations = [float(variance) ** 0.5 for variance in (noise.variance for noise in self.mechanism.plan.noises)]
+        """The noise in words."""
+        plan = getattr(self.mechanism, "plan", None)
+        if plan is None:
+            return self.chosen.note or "see the mechanism"
+        law = "Laplace" if self.chosen.pure else "Gaussian"
+        deviations = [math.sqrt(noise.variance) for noise in plan.noises]
         low, high = min(deviations), max(deviations)
         spread = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
-        return f"discrete Gaussian, sigma {spread} on {len(deviations)} levels"
+        return f"discrete {law}, deviation {spread} on {len(deviations)} levels"
 
     @property
     def thresholds(self) -> tuple[int, int] | None:
         """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
-        if not isinstance(self.mechanism, UnknownHistogram):
+        mechanism = self.mechanism.histogram if isinstance(self.mechanism, TopList) else self.mechanism
+        if not isinstance(mechanism, UnknownHistogram):
             return None
-        profile = self.mechanism.plan.variance_profile()
-        ticks = (int(np.argmin(profile)) + 1, int(np.argmax(profile)) + 1)
-        return self.mechanism.threshold(ticks[0]), self.mechanism.threshold(ticks[1])
+        profile = sampled_profile(mechanism.plan)
+        step = -(-min(mechanism.plan.horizon, OPEN_HORIZON - 1) // len(profile))
+        ticks = (int(np.argmin(profile)) * step + 1, int(np.argmax(profile)) * step + 1)
+        return mechanism.threshold(ticks[0]), mechanism.threshold(ticks[1])
 
     @property
     def reason(self) -> str:
         """Why this mechanism."""
         if not self.alternatives:
             return "the only one that fits"
-        second = self.alternatives[0]
+        second = min(self.alternatives, key=lambda other: other.expected_error.typical)
         ratio = second.expected_error.typical / self.expected_error.typical
+        if ratio < 1:
+            return f"{second.name} has {ratio:.2f} times the error alone, but not together with the other queries"
         return f"least typical error; {second.name} has {ratio:.2f} times as much"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        ledger = self.guarantee.loss.as_ledger()
+        loss = self.guarantee.loss
+        ledger = loss.as_ledger()
         keys: dict[str, Any] = {}
-        if isinstance(self.query, Histogram):
+        if isinstance(self.query, Histogram | TopK):
             domain = self.query.domain
             keys["max_keys_per_event"] = self.query.max_keys_per_event
             keys["domain"] = "unknown" if domain is None else f"{len(domain)} labels"
+        if isinstance(self.query, Sum):
+            keys["range"], keys["grid"] = list(self.query.range), float(self.query.grid)
+        thresholds = self.thresholds
         return {
             "name": self.query.name,
             "kind": type(self.query).__name__.lower(),
+            "every": self.query.every,
             **keys,
             "mechanism": self.chosen.name,
             "guarantee": {
-                "rho": float_up(ledger.rho),
+                **({"epsilon": float_up(loss.epsilon)} if isinstance(loss, Pure) else {"rho": float_up(ledger.rho)}),
                 "bad": float_up(ledger.bad),
                 "unit": self.guarantee.unit.value,
                 "neighbors": self.guarantee.neighbors.value,
@@ -105,13 +129,12 @@ class QueryPlan:
             },
             "share_of_budget": float(self.share),
             "noise": self.noise,
-            "threshold": None
-            if self.thresholds is None
-            else {"least": self.thresholds[0], "largest": self.thresholds[1]},
+            "note": self.chosen.note,
+            "threshold": None if thresholds is None else {"least": thresholds[0], "largest": thresholds[1]},
             "expected_error": _error_dict(self.expected_error),
             "reason": self.reason,
             "alternatives": [
-                {"mechanism": other.name, "expected_error": _error_dict(other.expected_error)}
+                {"mechanism": other.name, "expected_error": _error_dict(other.expected_error), "note": other.note}
                 for other in self.alternatives
             ],
         }
@@ -128,7 +151,10 @@ class StreamPlan:
     unit: Unit
     budget: Budget
     horizon: int
+    """How many ticks the promise covers; 2^32 for an open horizon."""
+
     coverage: float
+    tick: timedelta | None
     queries: tuple[QueryPlan, ...]
     price: Price
     """The (epsilon, delta) that the mechanisms really cost: at most the budget."""
@@ -142,7 +168,7 @@ class StreamPlan:
     def digest(self) -> bytes:
         """A short name for all that changes a release; it is part of the path of all noise."""
         parts = [f"version {_PATH_VERSION}", self.name, repr(self.horizon)]
-        parts += [f"{plan.query.name}: {plan.mechanism!r}" for plan in self.queries]
+        parts += [f"{plan.query.name}, every {plan.query.every}: {plan.mechanism!r}" for plan in self.queries]
         return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,11 +180,7 @@ class StreamPlan:
             "horizon": self.horizon,
             "coverage": self.coverage,
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
-            "promise": {
-                "epsilon": self.price.epsilon,
-                "delta": self.price.delta,
-                "method": self.price.method,
-            },
+            "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
             "digest": self.digest.hex(),
             "queries": [plan.to_dict() for plan in self.queries],
         }
@@ -172,7 +194,14 @@ class StreamPlan:
 
 
 def make_plan(
-    *, name: str, unit: Unit, budget: Budget, horizon: int, coverage: float, queries: Sequence[Query]
+    *,
+    name: str,
+    unit: Unit,
+    budget: Budget,
+    horizon: int | None,
+    coverage: float,
+    queries: Sequence[Query],
+    tick: timedelta | None = None,
 ) -> StreamPlan:
     """The best plan for these queries within the budget.
 
@@ -182,44 +211,91 @@ def make_plan(
     >>> plan.price.epsilon <= 1.0
     True
     """
-    check_at_least(1, horizon=horizon)
+    if horizon is not None:
+        check_at_least(1, horizon=horizon)
     check_probability(coverage=coverage)
-    shares = _shares(queries, budget, horizon)
-    total_rho = sum((share.rho for share in shares), start=Fraction(0))
+    ways = _ways(queries, budget, horizon, coverage)
+    best = min(ways, key=_score)
     plans = []
-    for query, share in zip(queries, shares, strict=True):
-        chosen, *others = candidates(query, share, horizon, coverage)
-        plans.append(QueryPlan(query=query, share=share.rho / total_rho, chosen=chosen, alternatives=tuple(others)))
+    for place, (query, share) in enumerate(zip(queries, _relative_weights(queries), strict=True)):
+        options = [option for way in ways for option in way[place]]
+        chosen = best[place][0]
+        others = sorted((each for each in options if each is not chosen), key=lambda each: each.expected_error.typical)
+        plans.append(QueryPlan(query=query, share=share, chosen=chosen, alternatives=tuple(others)))
     cost = price([plan.guarantee.loss for plan in plans], Fraction(budget.delta))
-    if not (cost.epsilon <= budget.epsilon and cost.delta <= budget.delta):
+    allowed = _PURE_SLACK if budget.pure else float_up(Fraction(budget.delta))
+    if not (cost.epsilon <= float_up(Fraction(budget.epsilon)) and cost.delta <= allowed):
         raise ParameterError("a plan must stay within its budget, got one that does not: please report this")
     return StreamPlan(
         name=name,
         unit=unit,
         budget=budget,
-        horizon=horizon,
+        horizon=OPEN_HORIZON if horizon is None else horizon,
         coverage=coverage,
+        tick=tick,
         queries=tuple(plans),
         price=cost,
     )
 
 
-def _shares(queries: Sequence[Query], budget: Budget, horizon: int) -> list[Share]:
+Way = list[list[Candidate]]
+"""For each query its candidates, best first, under one split of the budget."""
+
+
+def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverage: float) -> list[Way]:
+    shares = [] if budget.pure else [_gaussian_shares(queries, budget, horizon)]
+    if not any(_is_unknown(query) for query in queries):
+        shares.append([Share(epsilon=Fraction(budget.epsilon) * weight) for weight in _relative_weights(queries)])
+    ways, problems = [], []
+    for split in shares:
+        try:
+            pairs = zip(queries, split, strict=True)
+            ways.append([candidates(query, share, horizon, coverage) for query, share in pairs])
+        except ParameterError as error:
+            problems.append(error)
+    if not ways:
+        raise (
+            problems[0]
+            if problems
+            else ParameterError(
+                "unknown labels must have a delta to be shown with, got a budget without; allow a delta such as 1e-9"
+            )
+        )
+    return ways
+
+
+def _score(way: Way) -> float:
+    return sum(math.log(options[0].expected_error.typical) for options in way)
+
+
+def _relative_weights(queries: Sequence[Query]) -> list[Fraction]:
     weights = [Fraction(query.weight) for query in queries]
+    return [weight / sum(weights) for weight in weights]
+
+
+def _gaussian_shares(queries: Sequence[Query], budget: Budget, horizon: int | None) -> list[Share]:
+    weights = _relative_weights(queries)
     unknown = [weight if _is_unknown(query) else Fraction(0) for query, weight in zip(queries, weights, strict=True)]
     set_aside = Fraction(budget.delta) / 2 if any(unknown) else Fraction(0)
-    # No plan has more than four nodes a tick and series; see `noise_plan.noise_distance`.
-    series = sum(query.max_keys_per_event if isinstance(query, Histogram) else 1 for query in queries)
-    distance = 4 * (horizon + 1) * series * DRAW_DISTANCE
+    # No plan has more than four nodes a tick and series; see `noise_plan.plan_loss`.
+    ticks = OPEN_HORIZON if horizon is None else horizon
+    distance = 4 * (ticks + 1) * sum(map(_series, queries)) * DRAW_DISTANCE
     rho = budget.rho(bad=set_aside, distance=distance)
     return [
-        Share(rho=rho * weight / sum(weights), bad=set_aside * hidden / (sum(unknown) or 1))
+        Share(rho=rho * weight, bad=set_aside * hidden / (sum(unknown) or 1))
         for weight, hidden in zip(weights, unknown, strict=True)
     ]
 
 
+def _series(query: Query) -> int:
+    """How many series of noise the query has at most."""
+    if isinstance(query, Histogram | TopK):
+        return len(query.domain) if isinstance(query.domain, Domain) else MOST_LABELS + 1
+    return 1
+
+
 def _is_unknown(query: Query) -> bool:
-    return isinstance(query, Histogram) and query.domain is None
+    return isinstance(query, Histogram | TopK) and query.domain is None
 
 
 def _error_dict(error: ExpectedError) -> dict[str, float]:

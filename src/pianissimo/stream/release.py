@@ -1,8 +1,9 @@
 """What leaves the house at one tick."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ class StreamRelease:
     """The estimates of all queries of a stream at one tick, as tables.
 
     `release["drugs"]` is a polars frame with the columns key (where labels are counted), estimate, low and high;
-    `.to_pandas()` and `.to_dicts()` are polars' own.
+    `.to_pandas()` and `.to_dicts()` are polars' own. Queries that are published at every n-th tick are there then.
     """
 
     tick: int
@@ -25,6 +26,7 @@ class StreamRelease:
     """The chance that low .. high holds the truth."""
 
     tables: Mapping[str, pl.DataFrame]
+    interval: Callable[[int, int], "StreamRelease"] | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -33,8 +35,17 @@ class StreamRelease:
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         if name not in self.tables:
-            raise KeyError(f"{name!r} must be a query of the stream, one of {', '.join(self.tables)}")
+            raise KeyError(f"{name!r} must be a query published at this tick, one of {', '.join(self.tables)}")
         return self.tables[name]
+
+    def between(self, start: int, end: int) -> "StreamRelease":
+        """What ticks start + 1 .. end added, from the noise already public: it costs nothing more.
+
+        The error bars are those of the difference: both ends share noise.
+        """
+        if self.interval is None:
+            raise TypeError("an interval has no intervals; ask the release of a tick")
+        return self.interval(start, end)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -46,16 +57,26 @@ class StreamRelease:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
-def release_table(release: Release[int] | Release[LabelCounts]) -> pl.DataFrame:
-    """The table of one query's release.
+def release_table(release: Release[int] | Release[LabelCounts], grid: Fraction | None = None) -> pl.DataFrame:
+    """The table of one query's release; with a grid, its steps become values.
 
     >>> release_table(Release(tick=1, value=10, error=3)).to_dicts()
     [{'estimate': 10, 'low': 7, 'high': 13}]
+    >>> release_table(Release(tick=1, value=10, error=3), Fraction(1, 100)).to_dicts()
+    [{'estimate': 0.1, 'low': 0.07, 'high': 0.13}]
     """
-    if isinstance(release.value, LabelCounts):
-        columns: dict[str, Any] = {"key": release.value.labels}
-        estimates = release.value.estimates
-    else:
-        columns, estimates = {}, np.array([release.value], dtype=np.int64)
     width = int(release.error)
-    return pl.DataFrame(columns | {"estimate": estimates, "low": estimates - width, "high": estimates + width})
+    if isinstance(release.value, LabelCounts):
+        table = _table(release.value.estimates, width, {"key": release.value.labels})
+        rest = release.value.rest
+        if rest is None:
+            return table
+        row = _table(np.array([rest.estimate]), int(rest.error), {"key": pl.Series([None], dtype=pl.String)})
+        return pl.concat([table, row])
+    table = _table(np.array([release.value], dtype=np.int64), width, {})
+    # A value on the grid is a public number of steps: turning it into a floating-point number is post-processing.
+    return table if grid is None else table.select(pl.all() * grid.numerator / grid.denominator)
+
+
+def _table(estimates: np.ndarray[Any, np.dtype[np.int64]], width: int, first: dict[str, pl.Series]) -> pl.DataFrame:
+    return pl.DataFrame({**first, "estimate": estimates, "low": estimates - width, "high": estimates + width})

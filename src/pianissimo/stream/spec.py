@@ -27,6 +27,7 @@ from pydantic_core import ErrorDetails
 
 from pianissimo.accounting import Budget
 from pianissimo.checks import check_at_least, check_name, check_positive, check_probability
+from pianissimo.durations import duration_of
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
 from pianissimo.privacy import Unit
@@ -36,7 +37,6 @@ from pianissimo.stream.stream import Stream
 FileFormat = Literal["csv", "jsonl", "parquet"]
 """How rows are stored in a file."""
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _LONGEST_SHOWN = 60
 
 
@@ -172,16 +172,6 @@ def _unit(value: object) -> Unit:
     return Unit.EVENT
 
 
-def _duration(value: object) -> timedelta:
-    parts = re.fullmatch(r"([0-9]{1,12})([a-z])", value) if isinstance(value, str) else None
-    if parts and parts[2] in _UNITS and int(parts[1]) > 0:
-        try:
-            return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
-        except OverflowError:
-            pass
-    raise ParameterError(f"must be a duration such as '30s', '1m', '1h' or '1d', got {_shown(value)}")
-
-
 def _horizon(value: object, info: ValidationInfo) -> int:
     if value == "none":
         raise ParameterError(
@@ -193,7 +183,7 @@ def _horizon(value: object, info: ValidationInfo) -> int:
         return value
     if not isinstance(value, str):
         raise ParameterError(f"must be a duration such as '365d' or a whole number of ticks, got {_shown(value)}")
-    length = _duration(value)
+    length = duration_of(value)
     tick: timedelta | None = info.data.get("tick")
     if tick is None:
         return 1  # the tick itself is at fault and named
@@ -272,7 +262,7 @@ class _StreamTable(_Table):
         _checked(lambda value: Budget(epsilon=1, delta=value)),
         Field(description="the small probability that may escape epsilon, such as 1e-9"),
     ]
-    tick: Annotated[timedelta, PlainValidator(_duration), Field(description="how long a tick lasts, such as '1m'")]
+    tick: Annotated[timedelta, PlainValidator(duration_of), Field(description="how long a tick lasts, such as '1m'")]
     horizon: Annotated[
         int,
         PlainValidator(_horizon),

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from typing import cast
 
 from pianissimo.accounting import Budget
 from pianissimo.checks import check_at_least, check_name, check_probability
+from pianissimo.durations import duration_of
 from pianissimo.errors import ParameterError
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.planner import StreamPlan, make_plan
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Histogram, Query
+from pianissimo.queries import Query
 from pianissimo.stream.batches import needed_columns
 from pianissimo.stream.live import Live
 
@@ -18,6 +21,7 @@ from pianissimo.stream.live import Live
 class Stream:
     """Statistics of a stream of events, released at every tick under one promise.
 
+    >>> from pianissimo.queries import Count, Histogram
     >>> stream = Stream("pharmacy", budget=Budget(epsilon=1.0, delta=1e-9), horizon=1440, queries=[
     ...     Count("purchases"),
     ...     Histogram("drugs", key="drug"),
@@ -36,8 +40,8 @@ class Stream:
     budget: Budget
     """The (epsilon, delta) of the whole run, all queries and ticks together."""
 
-    horizon: int
-    """How many ticks the promise covers."""
+    horizon: int | None
+    """How many ticks the promise covers; None for no end in sight, at 1.7 times the error."""
 
     queries: Sequence[Query]
     """What is released at every tick."""
@@ -48,18 +52,22 @@ class Stream:
     coverage: float = 0.95
     """The chance with which error bars hold the truth."""
 
+    tick: timedelta | str | None = None
+    """How long a tick is, such as "1m", so that windows can be asked for by their length."""
+
     def __post_init__(self) -> None:
         check_name(name=self.name)
         if not isinstance(self.budget, Budget):
             raise ParameterError(f"budget must be a Budget(epsilon, delta), got {type(self.budget).__name__}")
         if not isinstance(self.unit, Unit):
             raise ParameterError(f"unit must be Unit.EVENT, got {self.unit!r}; user-level streams are not offered yet")
-        if self.horizon is None:
-            raise ParameterError("horizon must be a number of ticks, got None; open horizons are not offered yet")
-        check_at_least(1, horizon=self.horizon)
+        if self.horizon is not None:
+            check_at_least(1, horizon=self.horizon)
+        if self.tick is not None:
+            object.__setattr__(self, "tick", duration_of(self.tick))
         check_probability(coverage=self.coverage)
-        if isinstance(self.queries, str) or not all(isinstance(query, Count | Histogram) for query in self.queries):
-            raise ParameterError("queries must be Count(...) or Histogram(...), got something else")
+        if isinstance(self.queries, str) or not all(isinstance(query, Query) for query in self.queries):
+            raise ParameterError("queries must be Count, Sum, Histogram or TopK, got something else")
         object.__setattr__(self, "queries", tuple(self.queries))
         names = [query.name for query in self.queries]
         if not names:
@@ -67,11 +75,18 @@ class Stream:
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
             raise ParameterError(f"queries must have different names, got {repeated!r} twice")
+        for query in self.queries:
+            if self.horizon is not None and not query.every <= self.horizon:
+                raise ParameterError(
+                    f"query {query.name!r} must be published within the {self.horizon} ticks of the horizon, "
+                    f"got every {query.every} ticks"
+                )
 
     @property
     def columns(self) -> list[str]:
         """The columns that the queries read.
 
+        >>> from pianissimo.queries import Histogram
         >>> Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Histogram("drugs", key="drug")]).columns
         ['drug']
         """
@@ -80,9 +95,10 @@ class Stream:
     def plan(self) -> StreamPlan:
         """What the stream will do and promise, before any data.
 
+        >>> from pianissimo.queries import Count
         >>> plan = Stream("s", budget=Budget(1, 1e-9), horizon=1440, queries=[Count("purchases")]).plan()
         >>> plan.queries[0].chosen.name
-        'Counter over haar'
+        'Counter over top-down'
         """
         return make_plan(
             name=self.name,
@@ -91,11 +107,13 @@ class Stream:
             horizon=self.horizon,
             coverage=self.coverage,
             queries=self.queries,
+            tick=cast(timedelta | None, self.tick),
         )
 
     def start(self) -> Live:
         """Run it in memory, with a fresh secret. Two runs over the same events cost the budget twice.
 
+        >>> from pianissimo.queries import Count
         >>> Stream("s", budget=Budget(1, 1e-9), horizon=1440, queries=[Count("purchases")]).start()
         Live('s', tick=0 of 1440)
         """

@@ -1,0 +1,179 @@
+"""What an audit has found: a lower bound beside each claim, and a verdict that is strict on both sides.
+
+A bound above what a sound mechanism can show is a violation. A bound far below what the attack should show means that
+the audit is blind, or that the mechanism adds more noise than it says: at 100,000 runs, below 0.9 of the claim on the
+tight pair, where 0.95 is expected. Where the plan's rounding or few runs let less be expected, the floor is as far below
+the expected bound as that is below what any number of runs could reach.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from pianissimo.noise import Noise
+
+_FLOOR = 0.9
+
+
+class Verdict(Enum):
+    """What a bound says about a claim.
+
+    >>> Verdict.SOUND.value
+    'sound'
+    """
+
+    SOUND = "sound"
+    VIOLATION = "violation"
+    BLIND = "blind, or too much noise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one attack has found.
+
+    >>> Finding(pair="one event at tick 1", measure="mu", claim=1.0, lower_bound=1.2, runs=1000).verdict
+    <Verdict.VIOLATION: 'violation'>
+    """
+
+    pair: str
+    """The two streams."""
+
+    measure: str
+    """`mu`, `epsilon`, or `delta`: the chance of an event that the promise excludes but for this."""
+
+    claim: float
+    """What is promised for one event."""
+
+    lower_bound: float
+    """What was shown of it."""
+
+    runs: int
+    """Of each stream; half of them trained the attack."""
+
+    excess: float = 1.0
+    """How much more than the claim a sound mechanism may show, as whole-number noise does: a factor."""
+
+    reachable: float | None = None
+    """What any number of runs could show, where that is known."""
+
+    expected: float | None = None
+    """What the best attack should show with so many runs."""
+
+    is_tight: bool = False
+    """Whether the pair should show the whole claim."""
+
+    statistic: str = "count"
+    """What told the streams apart."""
+
+    @property
+    def floor(self) -> float:
+        """The least bound with which the audit is not blind."""
+        if self.expected is None or self.reachable is None:
+            return 0.0
+        floor = max(0.0, 2 * self.expected - self.reachable)
+        return min(floor, _FLOOR * self.claim) if self.is_tight else floor
+
+    @property
+    def verdict(self) -> Verdict:
+        """Strict on both sides."""
+        if self.lower_bound > self.claim * self.excess:
+            return Verdict.VIOLATION
+        return Verdict.SOUND if self.lower_bound >= self.floor else Verdict.BLIND
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "pair": self.pair,
+            "measure": self.measure,
+            "claim": self.claim,
+            "lower_bound": self.lower_bound,
+            "expected": self.expected,
+            "statistic": self.statistic,
+            "runs": self.runs,
+            "verdict": self.verdict.value,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """What an audit has found of one mechanism.
+
+    >>> finding = Finding(pair="one event at tick 1", measure="mu", claim=1.0, lower_bound=0.95, runs=100_000)
+    >>> print(AuditReport(mechanism="Counter over haar", confidence=1 - 1e-5, findings=(finding,)))
+    Counter over haar: mu is at least 0.95 of 1 claimed (confidence 0.99999, 100000 runs): sound
+    """
+
+    mechanism: str
+    confidence: float
+    """With which all bounds hold together."""
+
+    findings: tuple[Finding, ...]
+    """Of each attack, the tight pair's first."""
+
+    @property
+    def decisive(self) -> Finding:
+        """The finding that the verdict rests on: a violation, else a blind attack, else the tight pair's."""
+        order = [Verdict.VIOLATION, Verdict.BLIND]
+        found = [finding for verdict in order for finding in self.findings if finding.verdict is verdict]
+        return found[0] if found else self.findings[0]
+
+    @property
+    def measure(self) -> str:
+        """In which curve the decisive finding is measured."""
+        return self.decisive.measure
+
+    @property
+    def claim(self) -> float:
+        """What is promised for one event."""
+        return self.decisive.claim
+
+    @property
+    def lower_bound(self) -> float:
+        """What was shown of it."""
+        return self.decisive.lower_bound
+
+    @property
+    def runs(self) -> int:
+        """Runs of each stream."""
+        return self.decisive.runs
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the findings'."""
+        return self.decisive.verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, ready for JSON."""
+        return {
+            "mechanism": self.mechanism,
+            "measure": self.measure,
+            "claim": self.claim,
+            "lower_bound": self.lower_bound,
+            "confidence": self.confidence,
+            "runs": self.runs,
+            "verdict": self.verdict.value,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{self.mechanism}: {self.measure} is at least {self.lower_bound:.3g} of {self.claim:.3g} claimed "
+            f"(confidence {self.confidence:g}, {self.runs} runs): {self.verdict.value}"
+        )
+
+
+Progress = Callable[[int, int], None]
+"""Called with the number of runs done and the number of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An attack that is ready to be carried out."""
+
+    name: str
+    share: float
+    """Of the number of runs asked for."""
+
+    carry_out: Callable[[int, float, Noise], Finding]
+    """With so many runs, this chance to be wrong, and this noise."""

@@ -1,0 +1,44 @@
+"""What one event adds to the counts of a domain's labels: one for each distinct label, at most `max_keys_per_event`.
+
+The same rule as that of `histograms.contributions`, for labels known beforehand; a test holds the two together. The cut
+looks at that event only: the first so many distinct labels in the event's own order, inside the domain or not.
+"""
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.errors import InputError
+from pianissimo.labels import LONGEST_LABEL, LabelIndex, any_too_long
+
+
+def count_known(
+    events: pl.Series, index: LabelIndex, max_keys_per_event: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The slots of the labels of a batch that have one, and how many events hold each; None cuts nothing.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> index = LabelIndex(NoNoise())
+    >>> _ = index.slots_or_new(pl.Series(["a", "b"]))
+    >>> slots, counts = count_known(pl.Series([["a", "b", "a"], ["c", "b", "a"]]), index, 2)
+    >>> sorted(zip(slots.tolist(), counts.tolist()))
+    [(0, 1), (1, 2)]
+    """
+    if events.dtype == pl.List(pl.String):
+        whole = events.list.drop_nulls()
+        has_nulls = bool((whole.list.len() != events.list.len()).any())
+        distinct = whole.list.unique(maintain_order=True)
+        bounded = distinct if max_keys_per_event is None else distinct.list.head(max_keys_per_event)
+        labels = bounded.list.explode(empty_as_null=False, keep_nulls=False)
+    elif events.dtype == pl.String:
+        has_nulls, labels = False, events
+    else:
+        raise InputError(f"labels must be texts or lists of texts, got {events.dtype}")
+    if has_nulls or events.null_count():
+        raise InputError("labels must not be null, got nulls; drop or fill them")
+    counted = labels.alias("key").to_frame().group_by("key").len("count")
+    if any_too_long(counted["key"]):
+        raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")
+    slots = index.slots(counted["key"])
+    known = slots >= 0
+    return slots[known], counted["count"].to_numpy().astype(np.int64)[known]

@@ -1,0 +1,159 @@
+"""The exact race: the order of count + Gumbel(scale) over items, as a function of 128 bits for each item.
+
+Durfee and Rogers, "Practical differentially private top-k selection with pay-what-you-get composition", NeurIPS 2019,
+Lemma 4.2: the k largest of count + Gumbel(scale), in order, have the law of k peeled steps of the exponential
+mechanism with epsilon = 1 / scale. With E = -ln(1 - U) exponential, Gumbel(scale) = -scale ln E, so the order is that
+of the arrivals
+
+```text
+ln E + (largest count - count) / scale,    earliest first.
+```
+
+**Loss.** Neighbors move all counts in one direction, by at most one, so the log-likelihood ratio of one step stays in
+an interval of length w = 1 / scale (Lemma 4.3, monotone case). K(s) = ln E_Q[(P / Q)^s] then has K(0) = K(1) = 0 and
+K'' <= w^2 / 4, so D_a <= a w^2 / 8 at every order a > 1: a step costs rho = 1 / (8 scale^2), where the paper's Lemma
+4.4 pays as for 1 / (2 scale^2). Steps add up.
+
+**The order is exact.** U is the middle (n + 1/2) / 2^128 of one of 2^128 equal cells, never 0 or 1. The order is
+*defined* as that of the arrivals worked out in decimal to 160 digits, ties by position. Decimal arithmetic is rounded
+the same way on every machine (its logarithm correctly), and is off by less than 10^-100 here. Floating point only
+finds out what needs no decimals: it brackets every arrival, and items whose brackets overlap are compared in decimal.
+
+**The brackets.** Take U where U < 1/2 and 1 - U otherwise: two conversions, one addition and one half more give it to
+four roundings of 2^-53. The relative error of E is at most twice that, plus that of the logarithm; it is the absolute
+error of ln E, to which the second logarithm adds its own. The other term has three roundings, sum and ends of the
+bracket one each. If the logarithms of numpy are right to 16 units in the last place (4 is what it promises), all this
+is below 64 roundings, and the half-width of the bracket is 128 of them: 2^-46 (1 + |ln E| + other term).
+
+**Distance from the ideal race.** Exchange the ideal U of one item after the other for the middle of its cell. With
+the others' arrivals fixed, the first k change with U only where the item passes one of the first k others: k borders.
+A cell without a border decides as its middle does, since the middle is at least 2^-129 from any border, which is e
+2^-129 and more in the arrival (dU = E e^-E d ln E, and E e^-E <= 1/e), far above the 10^-100 of the decimals. So an
+exchange changes the outcome with a chance of at most k 2^-128, and n items make n k 2^-128: `race_distance`.
+"""
+
+import decimal
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo.checks import check_at_least, check_positive
+from pianissimo.errors import ParameterError
+from pianissimo.node_noise import SCALE_GRID
+
+_CONTEXT = decimal.Context(prec=160, rounding=decimal.ROUND_HALF_EVEN)
+_HALF_WIDTH = 2.0**-46
+_SMALLEST_SCALE, _LARGEST_SCALE = Fraction(1, 2**64), Fraction(2**48)
+
+
+def first_in_race(counts: NDArray[np.int64], bits: NDArray[np.uint64], scale: Fraction, k: int) -> NDArray[np.int64]:
+    """The places of the k largest of count + Gumbel(scale), largest first; all of them if there are fewer.
+
+    `bits` has a row (low, high) of 128 uniform bits for each item. Equal arrivals go by position, so give the items in
+    the order of their labels. Counts stay below 2^61 in size.
+
+    >>> middle = np.tile(np.array([0, 2**63], dtype=np.uint64), (4, 1))
+    >>> first_in_race(np.array([5, 7, 5, 9]), middle, Fraction(2), 3)
+    array([3, 1, 0])
+    """
+    check_race_scale(scale)
+    check_at_least(1, k=k)
+    if len(counts) == 0:
+        return np.empty(0, dtype=np.int64)
+    behind = counts.max() - counts
+    earliest, latest = _brackets(behind, bits, scale)
+    front = np.arange(len(counts))
+    if k < len(counts):
+        # Whoever starts after k brackets have ended comes after k others.
+        front = np.flatnonzero(earliest <= np.partition(latest, k - 1)[k - 1])
+    order = front[np.argsort(earliest[front], kind="stable")]
+    # A group ends where everybody before is surely earlier than everybody after.
+    ended = np.maximum.accumulate(latest[order])[:-1] < earliest[order][1:]
+    if not ended.all():
+        edges = [0, *(np.flatnonzero(ended) + 1).tolist(), len(order)]
+        for start in np.flatnonzero(np.diff(edges) > 1):
+            group = slice(edges[start], edges[start + 1])
+            if group.start < k:
+                order[group] = _sorted_exactly(order[group], behind, bits, scale)
+    return order[:k]
+
+
+def exact_arrival(behind: int, bits: int, scale: Fraction) -> Decimal:
+    """ln E + behind / scale to 160 digits, E = -ln(1 - U), U = (bits + 1/2) / 2^128.
+
+    >>> round(exact_arrival(3, 2**127, Fraction(2)), 6)
+    Decimal('1.133487')
+    """
+    with decimal.localcontext(_CONTEXT):
+        # 129 places: exact.
+        rest = Decimal(2**129 - 2 * bits - 1) / Decimal(2**129)
+        return (-rest.ln()).ln() + Decimal(behind * scale.denominator) / Decimal(scale.numerator)
+
+
+def race_distance(items: int, k: int) -> Fraction:
+    """How far the first k of a race of so many items are from the ideal ones, in total variation.
+
+    >>> race_distance(10**6, 10) < Fraction(10**6, 2**100)
+    True
+    """
+    return Fraction(items * k, 2**128)
+
+
+def race_rho(steps: int, scale: Fraction) -> Fraction:
+    """What so many places of a race cost if neighbors move all counts one way by at most one.
+
+    >>> race_rho(4, Fraction(1))
+    Fraction(1, 2)
+    """
+    return steps / (8 * scale**2)
+
+
+def race_scale(steps: int, rho: Fraction | float) -> Fraction:
+    """The least scale, a multiple of 1/4096, at which so many places cost at most `rho`.
+
+    >>> race_scale(4, Fraction(1, 2))
+    Fraction(1, 1)
+    """
+    check_at_least(1, steps=steps)
+    check_positive(rho=rho)
+    # The least m with (m / 4096)^2 >= steps / (8 rho).
+    square = math.ceil(Fraction(steps * SCALE_GRID**2) / (8 * Fraction(rho)))
+    return Fraction(math.isqrt(square - 1) + 1, SCALE_GRID)
+
+
+def check_race_scale(scale: Fraction) -> None:
+    """Refuse what is not an exact scale between 2^-64 and 2^48.
+
+    >>> check_race_scale(0.5)
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: scale must be a Fraction from 2^-64 to 2^48, got 0.5
+    """
+    if not isinstance(scale, Fraction) or not _SMALLEST_SCALE <= scale <= _LARGEST_SCALE:
+        raise ParameterError(f"scale must be a Fraction from 2^-64 to 2^48, got {scale}")
+
+
+def _brackets(
+    behind: NDArray[np.int64], bits: NDArray[np.uint64], scale: Fraction
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Between which numbers each arrival lies; the module's docstring says why."""
+    low, high = bits[:, 0], bits[:, 1]
+    early = high < np.uint64(2**63)
+    share = np.where(early, high, ~high) * 2.0**-64 + (np.where(early, low, ~low) + 0.5) * 2.0**-128
+    waits = np.log(-np.where(early, np.log1p(-share), np.log(share)))
+    lags = behind * float(1 / scale)
+    arrivals = waits + lags
+    half_widths = _HALF_WIDTH * (1 + np.abs(waits) + lags)
+    return arrivals - half_widths, arrivals + half_widths
+
+
+def _sorted_exactly(
+    group: NDArray[np.int64], behind: NDArray[np.int64], bits: NDArray[np.uint64], scale: Fraction
+) -> list[int]:
+    places = group.tolist()
+    words = [low | high << 64 for low, high in bits[group].tolist()]
+    runners = dict(zip(places, zip(behind[group].tolist(), words, strict=True), strict=True))
+    arrivals = {(lag, word): exact_arrival(lag, word, scale) for lag, word in set(runners.values())}
+    return sorted(places, key=lambda place: (arrivals[runners[place]], place))

@@ -1,0 +1,31 @@
+"""Write guarantees.json anew: `python -m tests.pin_guarantees`. Read the difference before you commit it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.mechanisms import CASES
+
+from pianissimo.mechanism import Mechanism
+from pianissimo.privacy import float_up
+
+PINNED = Path(__file__).parent / "guarantees.json"
+
+
+def promise_of(mechanism: Mechanism[Any, Any, Any]) -> dict[str, object]:
+    """What is pinned of a mechanism's promise."""
+    guarantee = mechanism.guarantee
+    ledger = guarantee.loss.as_ledger()
+    return {
+        "rho": str(ledger.rho),
+        "bad": str(ledger.bad),
+        "distance": float_up(ledger.distance),
+        "unit": guarantee.unit.value,
+        "neighbors": guarantee.neighbors.value,
+        "horizon": guarantee.horizon,
+    }
+
+
+if __name__ == "__main__":
+    promises = {name: promise_of(case.mechanism) for name, case in CASES.items()}
+    PINNED.write_text(json.dumps(promises, indent=2) + "\n")

@@ -1,0 +1,106 @@
+"""What the documents say runs, what they link to exists, and the core is imported where the architecture says."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pianissimo.stream.spec import load_spec
+
+ROOT = Path(__file__).parent.parent
+GUIDES = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SOURCE = ROOT / "src" / "pianissimo"
+CORE_USERS = {"labels.py", "node_noise.py", "noise.py", "plan_noise.py"}
+SECONDS_FOR_AN_EXAMPLE = 120
+
+
+def blocks_of(page: Path, language: str) -> list[str]:
+    """The fenced blocks of one language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def links_of(page: Path) -> list[str]:
+    """The targets of links and images that are files of the project."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose)
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What the headings of a page are linked by."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def imports_the_core(path: Path) -> bool:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import) and any("_core" in alias.name.split(".") for alias in node.names):
+            return True
+        if isinstance(node, ast.ImportFrom) and (
+            "_core" in (node.module or "").split(".") or any(alias.name == "_core" for alias in node.names)
+        ):
+            return True
+    return False
+
+
+def relative_name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=relative_name)
+def test_the_python_of_a_guide_runs(page: Path) -> None:
+    blocks = blocks_of(page, "python")
+    assert blocks
+    names: dict[str, Any] = {}
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"{page.name}, Python block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=relative_name)
+def test_the_stream_files_of_a_guide_have_a_plan(page: Path, tmp_path: Path) -> None:
+    blocks = blocks_of(page, "toml")
+    assert blocks
+    for block in blocks:
+        file = tmp_path / "stream.toml"
+        file.write_text(block, encoding="utf-8")
+        plan = load_spec(file).stream.plan()
+        assert plan.price.epsilon <= plan.budget.epsilon
+
+
+def test_the_first_example_is_the_one_of_the_readme() -> None:
+    (block,) = blocks_of(ROOT / "README.md", "python")
+    assert (ROOT / "examples" / "first_stream.py").read_text(encoding="utf-8").endswith(block)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=relative_name)
+def test_examples_run(example: Path, tmp_path: Path) -> None:
+    # In a copy, since an example may write beside itself.
+    folder = shutil.copytree(example.parent, tmp_path / "examples")
+    command = [sys.executable, "-W", "error", str(folder / example.name)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_FOR_AN_EXAMPLE)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in links_of(page):
+        name, _, anchor = target.partition("#")
+        place = (page.parent / name).resolve() if name else page
+        assert place.exists(), target
+        assert not anchor or anchor in anchors_of(place), target
+
+
+def test_the_readme_shows_the_demo() -> None:
+    assert "docs/images/demo.png" in links_of(ROOT / "README.md")
+
+
+def test_the_core_is_imported_by_few() -> None:
+    users = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if imports_the_core(path)}
+    assert users <= CORE_USERS
