@@ -1,5 +1,6 @@
 """A histogram over a million keys in a 2^20-tick Haar plan: time and memory."""
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,11 +10,12 @@ import numpy as np
 import polars as pl
 
 from benchmarks.measure import Row, best_seconds
-from pianissimo.counting import HaarPlan
+from pianissimo.counting import HaarPlan, HaarSkipPlan, SplinePlan
 from pianissimo.histograms import KnownHistogram
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, fresh_secret
+from pianissimo.noise_plan import NoisePlan
 from pianissimo.plan_noise import evaluate
 
 SERIES = 1_000_000
@@ -24,44 +26,50 @@ def labels() -> pl.Series:
     return pl.select(pl.format("key-{}", pl.int_range(SERIES).cast(pl.String).str.zfill(7))).to_series()
 
 
-def make_run(names: pl.Series) -> Run[pl.Series, object, object]:
-    plan = HaarPlan.calibrated(horizon=2**20, rho=0.5)
+def make_run(plan: NoisePlan, names: pl.Series) -> Run[pl.Series, object, object]:
     histogram = KnownHistogram(plan=plan, domain=Domain(names))
     return Run(histogram, KeyedNoise(fresh_secret()))  # type: ignore[arg-type]
 
 
-def rows() -> Iterator[Row]:
-    run = make_run(labels())
+def seconds_a_release(plan: NoisePlan) -> float:
+    """Amortised over many ticks in a row."""
+    run = make_run(plan, labels())
     run.release()
 
     def releases() -> None:
         for _ in range(TICKS):
             run.release()
 
+    return best_seconds(releases, repeats=2) / TICKS
+
+
+def rows() -> Iterator[Row]:
     ordinary = np.random.default_rng(1)
     normals = best_seconds(lambda: ordinary.standard_normal(SERIES))
-    each = best_seconds(releases, repeats=2) / TICKS
     peer = "numpy drawing 1e6 plain normals"
-    yield Row(
-        what="release of 1e6 keys, tick after tick",
-        peer=peer,
-        ours=each * 1e3,
-        theirs=normals * 1e3,
-        unit="ms",
-        at_most=4,
-    )
-    plan = HaarPlan.calibrated(horizon=2**20, rho=0.5)
+    plans: list[tuple[NoisePlan, float]] = [
+        (HaarPlan.calibrated(horizon=2**20, rho=0.5), 3),
+        (HaarSkipPlan.calibrated(horizon=2**20, rho=0.5), 10),
+        (SplinePlan.calibrated(horizon=2**20, rho=0.5), 10),
+    ]
+    for plan, bar in plans:
+        yield Row(
+            what=f"release of 1e6 keys, tick after tick, {plan.name}",
+            peer=peer,
+            ours=seconds_a_release(plan) * 1e3,
+            theirs=normals * 1e3,
+            unit="ms",
+            at_most=bar,
+        )
+    haar = plans[0][0]
     keys = np.stack([np.arange(SERIES, dtype=np.uint64)] * 2, axis=1)
     noise = KeyedNoise(fresh_secret())
-    once = best_seconds(lambda: evaluate(plan, noise, 699_050, keys), repeats=3)
-    yield Row(
-        what="release of 1e6 keys at a random tick",
-        peer=peer,
-        ours=once * 1e3,
-        theirs=normals * 1e3,
-        unit="ms",
-        at_most=40,
-    )
+    for tick, what in ((699_050, "at a random tick"), (2**19, "at tick 2^19, all of them late")):
+        once = best_seconds(lambda tick=tick: evaluate(haar, noise, tick, keys), repeats=3)  # type: ignore[misc]
+        yield Row(
+            what=f"release of 1e6 keys {what}", peer=peer, ours=once * 1e3, theirs=normals * 1e3, unit="ms", at_most=40
+        )
+    yield from jax_row(normals)
     yield Row(
         what="peak memory of 1e6 keys over 2^20 ticks",
         peer="one byte a key",
@@ -69,6 +77,33 @@ def rows() -> Iterator[Row]:
         theirs=1.0,
         unit="B/key",
         at_most=200,
+    )
+
+
+def jax_row(normals: float) -> Iterator[Row]:
+    """jax-privacy's correlated noise for the same vector, where it is installed: a comparison, not a bar."""
+    if importlib.util.find_spec("jax_privacy") is None:
+        return
+    import jax
+    import jax.numpy as jnp
+    from jax_privacy.matrix_factorization import buffered_toeplitz
+
+    blt = buffered_toeplitz.BufferedToeplitz.from_rational_approx_to_sqrt_x(num_buffers=4)
+    noise = blt.inverse_as_streaming_matrix()
+    state = noise.init_multiply(jnp.zeros(SERIES))
+    draw = jax.jit(lambda key, state: noise.multiply_next(jax.random.normal(key, (SERIES,)), state))
+
+    def step() -> None:
+        jax.block_until_ready(draw(jax.random.key(0), state))
+
+    ours = best_seconds(step)
+    yield Row(
+        what="jax-privacy BLT, 4 buffers, 1e6 values (not exact, not keyed)",
+        peer="numpy drawing 1e6 plain normals",
+        ours=ours * 1e3,
+        theirs=normals * 1e3,
+        unit="ms",
+        at_most=1e9,
     )
 
 
@@ -92,7 +127,7 @@ def measure_memory() -> None:
     batches[0].to_frame().group_by(pl.all()).len()
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
-    run = make_run(names)
+    run = make_run(HaarPlan.calibrated(horizon=2**20, rho=0.5), names)
     for batch in batches:
         run.update(batch)
     for _ in range(64):

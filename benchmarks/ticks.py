@@ -13,7 +13,7 @@ ROWS = 1_000_000
 
 def rows() -> Iterator[Row]:
     random = np.random.default_rng(1)
-    for distinct, bar in ((10_000, 2.0),):
+    for distinct, bar in ((10_000, 2.0), (100_000, 2.0)):
         names = np.array([f"drug-{number:06d}" for number in range(distinct)])
         frame = pl.DataFrame({"drug": names[random.integers(0, distinct, ROWS)]})
         stream = pp.Stream(

@@ -1,4 +1,4 @@
-"""`pianissimo` in a terminal: a demo, what a stream file promises, running it, looking at what was released.
+"""`pianissimo` in a terminal: a demo, what a stream file promises, running it, what was released, attacking it.
 
 With `--json` standard output holds JSON and nothing else. Exit codes: 0 done, 2 a file or an argument that
 must be mended, 1 anything else.
@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 import pianissimo
+from pianissimo.audit.command import audit_all, audit_tables, has_violation, mechanisms_of, to_plain
 from pianissimo.demo import (
     TRUTH_NOTE,
     DemoFolder,
@@ -170,6 +171,26 @@ def releases(*, folder: Path, query: str | None, tick: int | None, last: int | N
             console.print(_release_table(f"{name}, tick {number}", rows), Text())
 
 
+@cli.command()
+@click.argument("target", metavar="FILE|MECHANISM")
+@click.option("--runs", type=click.IntRange(min=1000), default=100_000, show_default=True, help="Of each stream.")
+@_json_option
+def audit(*, target: str, runs: int, as_json: bool) -> None:
+    """Try to break what FILE, or a MECHANISM such as counter-haar, promises.
+
+    Many runs on neighboring streams give a lower bound on the real loss. Exit code 1 if it is above the claim.
+    """
+    mechanisms = mechanisms_of(target)
+    with _progress("runs") as progress:
+        reports = audit_all(mechanisms, runs=runs, progress=progress)
+    if as_json:
+        _echo_json(json.dumps(to_plain(reports), indent=2, ensure_ascii=False))
+    else:
+        _console().print(audit_tables(reports))
+    if has_violation(reports):
+        sys.exit(1)
+
+
 def _chosen(
     tables: Mapping[str, pl.DataFrame], query: str | None, tick: int | None, last: int | None
 ) -> Iterator[tuple[int, str, pl.DataFrame]]:
@@ -228,12 +249,12 @@ def _echo_json(text: str) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def _progress(unit: str = "ticks") -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, if a person watches."""
     console = _console(stderr=True)
-    columns = (TextColumn("ticks"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("ticks", total=None)
+        task = bar.add_task(unit, total=None)
 
         def advance(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)

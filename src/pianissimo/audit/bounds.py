@@ -1,8 +1,8 @@
 """From counted errors of an attack to a lower bound on what a mechanism loses, with a confidence.
 
-Each error rate gets a one-sided Clopper-Pearson bound (Biometrika 1934), exact for every number of runs. Two rates make
-a bound on the loss: mu = z(1 - fp) - z(fn) for Gaussian noise (Dong, Roth and Su, "Gaussian differential privacy", 2022;
-rho-zCDP by Gaussian noise is mu = sqrt(2 rho)), epsilon = ln((tp - delta) / fp) for pure mechanisms.
+Each error rate gets a one-sided Clopper-Pearson bound (Biometrika 1934), exact for every number of runs. Two rates
+make a bound on the loss: mu = z(1 - fp) - z(fn) for Gaussian noise (Dong, Roth and Su, "Gaussian differential privacy",
+2022; rho-zCDP by Gaussian noise is mu = sqrt(2 rho)), epsilon = ln((tp - delta) / fp) for pure mechanisms.
 
 Whole-number Gaussian noise can be told apart a little better than continuous noise of the same rho: `lattice_excess`
 says by how much, so that a sound mechanism with little noise is not accused.
@@ -36,7 +36,7 @@ def upper_rate(successes: int, trials: int, alpha: float) -> float:
     low, high = successes / trials, 1.0
     while high - low > _SLACK * high:
         middle = (low + high) / 2
-        # P[Binomial(trials, p) <= successes] = 1 - I_p(successes + 1, trials - successes)
+        # The chance of at most so many successes is I_(1 - p)(trials - successes, successes + 1).
         tail = incomplete_beta(1 - middle, trials - successes, successes + 1)
         low, high = (middle, high) if tail > alpha else (low, middle)
     return min(1.0, high * (1 + _SLACK))
@@ -75,13 +75,19 @@ def epsilon_bound(true_positives: int, false_positives: int, trials: int, alpha:
     return math.log(likely / unlikely) if likely > unlikely else 0.0
 
 
-def expected_mu(mu: float, trials: int, alpha: float) -> float:
+def expected_mu(mu: float, trials: int, alpha: float, *, weights: int = 0) -> float:
     """The bound that the best attack on normal noise is expected to show with so many runs of each stream.
+
+    With `weights`, of an attack that has to learn so many of them from as many runs again.
 
     >>> [round(expected_mu(1.0, trials, alpha=1e-5), 2) for trials in (10_000, 50_000, 200_000)]
     [0.88, 0.95, 0.97]
     """
-    errors = round(trials * _NORMAL.cdf(-mu / 2))
+    if not mu > 0:
+        return 0.0
+    # A learned direction is off by the noise of its means: a linear discriminant's loss, to first order.
+    learned = mu / math.sqrt(1 + 2 * weights / (trials * mu**2))
+    errors = round(trials * _NORMAL.cdf(-learned / 2))
     return mu_bound(errors, errors, trials, alpha)
 
 

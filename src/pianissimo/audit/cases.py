@@ -11,7 +11,7 @@ import polars as pl
 
 from pianissimo.audit.attack import Measure, attack
 from pianissimo.audit.bounds import expected_mu, lattice_excess, lower_rate
-from pianissimo.audit.many_runs import HistogramOf, check_against, observe, places_of, reference, seen, texts
+from pianissimo.audit.many_runs import FEATURES_PER_TICK, HistogramOf, check_against, observe, places_of, reference, seen, texts
 from pianissimo.audit.pairs import Pair, observed_ticks, pairs_of, reachable_mu
 from pianissimo.audit.report import Attempt, AuditReport, Finding, Progress
 from pianissimo.checks import check_at_least
@@ -72,7 +72,7 @@ def attempts_on(mechanism: Mechanism[Any, Any, Any]) -> list[Attempt]:
     """The attacks that fit a mechanism, by the first of its classes that has a case.
 
     >>> from pianissimo.counting import HaarPlan
-    >>> [attempt.name for attempt in attempts_on(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5)))]
+    >>> [attempt.name for attempt in attempts_on(Counter(plan=HaarPlan.calibrated(horizon=8, rho=2.0)))]
     ['one event at tick 1', 'one event at tick 5', 'one event at tick 8']
     """
     for kind in type(mechanism).__mro__:
@@ -115,9 +115,7 @@ class _Target:
         return float(loss.epsilon) if isinstance(loss, Pure) else math.sqrt(2 * loss.as_ledger().rho)
 
     def attempts(self, check: Callable[[Pair, Noise], None] | None = None) -> list[Attempt]:
-        pairs = pairs_of(
-            self.plan, claim=self.claim, series=self.series, units=self.units, history=self.history
-        )
+        pairs = pairs_of(self.plan, claim=self.claim, series=self.series, units=self.units, history=self.history)
         attempts = [self.attempt(pair, share=1.0 if pair.is_tight else _SIDE_SHARE) for pair in pairs]
         if check is None:
             return attempts
@@ -140,6 +138,7 @@ class _Target:
                 claim=self.claim,
                 lower_bound=found.lower_bound / pair.events,
                 runs=runs,
+                releases=len(pair.ticks),
                 excess=self._excess(pair),
                 reachable=reachable,
                 expected=expected,
@@ -152,7 +151,8 @@ class _Target:
     def _expected(self, pair: Pair, trials: int, alpha: float) -> tuple[float, float]:
         if self.measure is Measure.MU:
             reachable = reachable_mu(self.plan, pair)
-            return reachable, expected_mu(reachable * pair.events, trials, alpha) / pair.events
+            weights = FEATURES_PER_TICK * len(pair.ticks)
+            return reachable, expected_mu(reachable * pair.events, trials, alpha, weights=weights) / pair.events
         ideal = attack(*reference(self.plan, pair, 2 * trials), measure=self.measure, alpha=alpha)
         return ideal.estimate / pair.events, ideal.lower_bound / pair.events
 
@@ -179,9 +179,7 @@ def _summer_attempts(mechanism: Summer) -> list[Attempt]:
     return _total_attempts(mechanism, values if mechanism.high == largest else None, units=largest)
 
 
-def _total_attempts(
-    mechanism: Counter | Summer, batch_of: Callable[[int], Any] | None, *, units: int
-) -> list[Attempt]:
+def _total_attempts(mechanism: Counter | Summer, batch_of: Callable[[int], Any] | None, *, units: int) -> list[Attempt]:
     """Counters and sums have one series: their runs are made through a histogram, and compared with a few of theirs."""
 
     def histogram_of(labels: pl.Series) -> KnownHistogram:
@@ -237,7 +235,7 @@ def _unknown_attempts(mechanism: UnknownHistogram) -> list[Attempt]:
 
 
 def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> Attempt:
-    """How often a label is ever shown that only one event holds: at most `delta`, or that of a twin with a larger one."""
+    """How often a label that only one event holds is ever shown; where delta is tiny, by a twin with a larger one."""
     twin = mechanism if mechanism.delta >= _MEASURABLE else replace(mechanism, delta=_TWIN_DELTA)
     name = "a label that one event alone holds"
     name += "" if twin is mechanism else f", were delta {float(_TWIN_DELTA):g}"
@@ -257,6 +255,7 @@ def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> A
             claim=float(twin.guarantee.loss.as_ledger().bad),
             lower_bound=lower_rate(count, runs, alpha),
             runs=runs,
+            releases=len(ticks),
         )
 
     return Attempt(name=name, share=1.0, carry_out=carry_out)

@@ -1,9 +1,9 @@
 """A hundred thousand runs of a histogram or a counter at once: every label is a run.
 
-Series of different labels have independent noise under one secret, which is what runs with fresh secrets have. So a real
-histogram whose labels all have the same history is as many independent runs of one series, released by the mechanism's
-own code in one vector. A run of an audit is a group of labels: those that the event holds and one bystander that it
-does not, whose releases must be of no help. Half of the groups get the event.
+Series of different labels have independent noise under one secret, which is what runs with fresh secrets have. So a
+real histogram whose labels all have the same history is as many independent runs of one series, released by the
+mechanism's own code in one vector. A run of an audit is a group of labels: those that the event holds and one bystander
+that it does not, whose releases must be of no help. Half of the groups get the event.
 """
 
 import math
@@ -27,6 +27,9 @@ from pianissimo.noise_plan import NoisePlan, is_pure
 Histogram = KnownHistogram | UnknownHistogram
 HistogramOf = Callable[[pl.Series], Histogram]
 """The mechanism under audit, with these labels for its domain."""
+
+FEATURES_PER_TICK = 3
+"""The labels' sum, the bystander, the labels' parities."""
 
 _MOST_LABELS = 500_000
 _MOST_VALUES = 16_000_000
@@ -208,7 +211,7 @@ def _repeated(histogram: Histogram, state: Any, events: pl.Series, times: int) -
     """The state after so many equal batches: by doubling, so that long histories are no work."""
     for place, bit in enumerate(f"{times:b}"):
         if place:
-            state = histogram.merge(state, state)  # type: ignore[arg-type]
+            state = histogram.merge(state, state)
         if bit == "1":
             histogram.update(state, events)
     return state

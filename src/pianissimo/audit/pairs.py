@@ -181,7 +181,7 @@ def shown_nodes(plan: NoisePlan, pair: Pair) -> ShownNodes:
     array([1., 1., 1.])
     """
     matrix, nodes = release_matrix(plan, pair.ticks)
-    inverse = np.linalg.pinv(matrix)
+    inverse: NDArray[np.float64] = np.linalg.pinv(matrix).astype(np.float64)
     unknown = np.abs(inverse @ matrix - np.eye(len(nodes))).max(axis=1) > 1e-6
     variances = np.array([float(plan.noises[level].variance) for level, _ in nodes])
     covariance = matrix * variances @ matrix.T + _ROUNDING * np.eye(len(matrix))

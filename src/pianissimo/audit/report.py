@@ -2,8 +2,8 @@
 
 A bound above what a sound mechanism can show is a violation. A bound far below what the attack should show means that
 the audit is blind, or that the mechanism adds more noise than it says: at 100,000 runs, below 0.9 of the claim on the
-tight pair, where 0.95 is expected. Where the plan's rounding or few runs let less be expected, the floor is as far below
-the expected bound as that is below what any number of runs could reach.
+tight pair, where 0.95 is expected. Where the plan's rounding or few runs let less be expected, the floor is as far
+below the expected bound as that is below what any number of runs could reach.
 """
 
 from collections.abc import Callable
@@ -51,6 +51,9 @@ class Finding:
     runs: int
     """Of each stream; half of them trained the attack."""
 
+    releases: int | None = None
+    """How many releases of each run were looked at: of a long run, those that show the event best."""
+
     excess: float = 1.0
     """How much more than the claim a sound mechanism may show, as whole-number noise does: a factor."""
 
@@ -90,6 +93,7 @@ class Finding:
             "lower_bound": self.lower_bound,
             "expected": self.expected,
             "statistic": self.statistic,
+            "releases": self.releases,
             "runs": self.runs,
             "verdict": self.verdict.value,
         }

@@ -18,7 +18,7 @@ A key that comes late replays all draws from the first tick on: other plans suit
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -35,6 +35,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.node_noise import GaussianNode, NodeNoise, gaussian_node
 from pianissimo.noise import Keys, Noise
 from pianissimo.noise_plan import Term, Ticks, as_ticks
+from pianissimo.plan_noise import KeyRange
 
 LONGEST_HORIZON = 4096
 """One release takes as many draws as there were ticks, and the certificate the square of that in steps."""
@@ -238,11 +239,10 @@ class ToeplitzNoise:
         self._noise: Noise | None = None
         self._ticks = 0
         self._count = 0
-        self._keys: Keys = np.empty((0, 2), dtype=np.uint64)
         self._draws = np.empty((0, 0))
 
-    def at(self, noise: Noise, tick: int, count: int, keys_from: Callable[[int], Keys]) -> NDArray[np.int64]:
-        """Numerators over 2^1 of the noise at `tick` for the first `count` series; `keys_from(n)` gives later keys."""
+    def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
+        """Numerators of the noise at `tick` for the first `count` series; `keys(a, b)` gives those from a up to b."""
         if noise is not self._noise:
             self._ticks = self._count = 0
         # Until all is done the cache belongs to no noise: an interrupted draw is never taken for a finished one.
@@ -250,12 +250,10 @@ class ToeplitzNoise:
         self._make_room(max(tick, self._ticks), max(count, self._count))
         if count > self._count:
             start, self._count = self._count, count
-            keys = keys_from(start)[: count - start]
-            self._keys = np.concatenate([self._keys[:start], keys]) if start else keys
             for node in range(1, self._ticks + 1):
-                self._draws[node - 1, start:count] = self._plan._draw(noise, node, keys)
+                self._draws[node - 1, start:count] = self._plan._draw(noise, node, keys(start, count))
         for node in range(self._ticks + 1, tick + 1):
-            self._draws[node - 1, : self._count] = self._plan._draw(noise, node, self._keys)
+            self._draws[node - 1, : self._count] = self._plan._draw(noise, node, keys(0, self._count))
         self._ticks = max(tick, self._ticks)
         self._noise = noise
         return 2 * self._plan._rounded(self._draws[:tick, :count])

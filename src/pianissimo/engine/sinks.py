@@ -1,11 +1,16 @@
-"""Releases in a folder: the plan, and for each query a folder of part files.
+"""Releases in a folder: the plan, the columns of each query's table, and for each query a folder of part files.
 
 A part is written under a temporary name, synced and renamed, so what is in the folder is whole. Parts are
-cut by the number of ticks and of released rows, which are public.
+cut by the number of ticks and of released rows, which are public; not by the time that passed, which would let their
+names tell how long the events took to count.
+
+The row of all labels that are not shown has no key: null in Parquet and JSONL; in CSV nothing between two commas, where
+the empty label is `""`.
 """
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,22 +22,25 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.spec import FileFormat
 
-MOST_TICKS = 4096
-"""A part holds at most so many ticks."""
+MOST_TICKS = 512
+"""A part holds at most so many ticks: what a killed run may lose."""
 
 MOST_ROWS = 1_000_000
 """A part is closed once it holds so many rows of all queries together."""
 
 _PLAN = "plan.json"
-_PART = "ticks-*."
-_SCHEMA = {"tick": pl.Int64, "key": pl.String, "estimate": pl.Int64, "low": pl.Int64, "high": pl.Int64}
+_COLUMNS = "columns.json"
+_PART = re.compile(r"ticks-([0-9]+)-([0-9]+)\.(?:parquet|jsonl|csv)")
+_TYPES: dict[str, pl.DataType] = {"Int64": pl.Int64(), "Float64": pl.Float64(), "String": pl.String()}
 
 
 class ReleaseFolder:
     """A folder that takes the releases of one run. Use it in a `with`, or `close` it.
 
-    `plan.json` is written at once, the releases in parts: `drugs/ticks-00000001-00004096.parquet`. All
-    formats hold the same values. A folder that holds releases is refused.
+    `plan.json` is written at once, the releases in parts: `drugs/ticks-00000001-00000512.parquet`, named by the first
+    and the last tick that the query was published at. All formats hold the same values; `columns.json` says what their
+    columns are. A folder that holds releases is refused. If a write fails, what could not be written is kept, and is
+    written by the next `write` or `close` that can.
 
     >>> import tempfile
     >>> release = StreamRelease(tick=1, coverage=0.95, tables={
@@ -56,10 +64,10 @@ class ReleaseFolder:
             raise ParameterError(f"format must be one of {', '.join(get_args(FileFormat))}, got {format!r}")
         self.path = Path(path)
         self.format = format
-        self._tables: dict[str, list[pl.DataFrame]] = {}
-        self._made: set[str] = set()
-        self._first = self._last = 0
-        self._rows = 0
+        self._waiting: dict[str, list[tuple[int, pl.DataFrame]]] = {}
+        self._ticks = self._rows = 0
+        self._columns: dict[str, dict[str, str]] = {}
+        self._known: set[str] = set()
         check_free(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -75,15 +83,13 @@ class ReleaseFolder:
 
     def write(self, release: StreamRelease) -> None:
         """Take the release of one tick; it is on disk after the part is full, or after `close`."""
-        if not self._tables:
-            self._first = release.tick
-            self._tables = {name: [] for name in release.names}
-        for name, parts in self._tables.items():
-            table = release[name]
-            parts.append(table.select(pl.lit(release.tick, dtype=pl.Int64).alias("tick"), pl.all()))
+        for name in release.names:
+            table = release[name].select(pl.lit(release.tick, dtype=pl.Int64).alias("tick"), pl.all())
+            self._waiting.setdefault(name, []).append((release.tick, table))
+            self._columns.setdefault(name, {column: str(kind) for column, kind in table.schema.items()})
             self._rows += table.height
-        self._last = release.tick
-        if self._rows >= MOST_ROWS or self._last - self._first + 1 >= MOST_TICKS:
+        self._ticks += 1
+        if self._rows >= MOST_ROWS or self._ticks >= MOST_TICKS:
             self._flush()
 
     def close(self) -> None:
@@ -100,23 +106,31 @@ class ReleaseFolder:
         self.close()
 
     def _flush(self) -> None:
-        tables, self._tables, self._rows = self._tables, {}, 0
-        for name, parts in tables.items():
-            part = self.path / name / f"ticks-{self._first:08}-{self._last:08}.{self.format}"
-            try:
-                if name not in self._made:
-                    part.parent.mkdir()
-                    self._made.add(name)
-                write_whole(part, _writer(pl.concat(parts), self.format))
-            except OSError as fault:
-                raise _unwritable(self.path, fault) from None
+        try:
+            if not self._known.issuperset(self._columns):
+                text = json.dumps(self._columns, indent=2)
+                write_whole(self.path / _COLUMNS, lambda path: path.write_text(text, encoding="utf-8"))
+                self._known = set(self._columns)
+            for name, tables in list(self._waiting.items()):
+                part = self.path / name / f"ticks-{tables[0][0]:08}-{tables[-1][0]:08}.{self.format}"
+                part.parent.mkdir(exist_ok=True)
+                write_whole(part, _writer(pl.concat([table for _, table in tables]), self.format))
+                # Only now: what is not on disk is written at the next try.
+                del self._waiting[name]
+        except OSError as fault:
+            ticks = [tick for tables in self._waiting.values() for tick, _ in tables]
+            raise InputError(
+                f"{self.path} must be a folder that can be written, got: {fault.strerror}; "
+                f"releases of ticks {min(ticks)} to {max(ticks)} are not on disk"
+            ) from None
+        self._ticks = self._rows = 0
 
 
 def check_free(path: Path) -> None:
     """Refuse a folder that holds releases already."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} must be a folder for releases, got a file")
-    if (path / _PLAN).exists() or any(path.glob(f"*/{_PART}*")):
+    if (path / _PLAN).exists() or _parts(path):
         raise _used(path)
 
 
@@ -127,22 +141,14 @@ def read_plan(path: Path | str) -> dict[str, Any]:
     Traceback (most recent call last):
     pianissimo.errors.InputError: nowhere must be a folder of releases with a plan.json, got none
     """
-    path = Path(path)
-    try:
-        plan = json.loads((path / _PLAN).read_text(encoding="utf-8"))
-    except OSError:
-        raise InputError(f"{path} must be a folder of releases with a {_PLAN}, got none") from None
-    except ValueError:
-        raise InputError(f"{path / _PLAN} must be JSON, got damaged text") from None
-    if not isinstance(plan, dict):
-        raise InputError(f"{path / _PLAN} must be a JSON object, got something else")
-    return plan
+    return _read_json(Path(path), _PLAN)
 
 
 def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.DataFrame]:
     """The releases in a folder by query, or those of the query `name` alone, in the order of their ticks.
 
-    Each is a table with the columns tick, key (where labels are counted), estimate, low and high.
+    Each is a table with the columns tick, key (where labels are counted; null for all that are not shown), estimate, low
+    and high, and tidy where that was asked for. A query that is published at every n-th tick has rows at those.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -152,13 +158,15 @@ def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.Dat
     """
     path = Path(path)
     read_plan(path)
-    parts = {each.name: sorted(each.glob(f"{_PART}*")) for each in sorted(path.iterdir()) if each.is_dir()}
-    found = {query: files for query, files in parts.items() if files}
+    found = _parts(path)
     if name is not None and name not in found:
         came = ", ".join(map(repr, found)) or "no releases"
         raise InputError(f"{path} must hold releases of {name!r}, got {came}")
+    schemas = _read_schemas(path) if found else {}
     return {
-        query: pl.concat([_read(file) for file in files]) for query, files in found.items() if name in (None, query)
+        query: pl.concat([_read(file, schemas.get(query)) for _, _, file in parts])
+        for query, parts in found.items()
+        if name in (None, query)
     }
 
 
@@ -190,26 +198,54 @@ def _writer(table: pl.DataFrame, form: FileFormat) -> Callable[[Path], object]:
     return lambda path: table.write_csv(path, quote_style="non_numeric")
 
 
-def _read(path: Path) -> pl.DataFrame:
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads((path / name).read_text(encoding="utf-8"))
+    except OSError:
+        raise InputError(f"{path} must be a folder of releases with a {name}, got none") from None
+    except ValueError:
+        raise InputError(f"{path / name} must be JSON, got damaged text") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path / name} must be a JSON object, got something else")
+    return content
+
+
+def _read_schemas(path: Path) -> dict[str, pl.Schema]:
+    try:
+        return {
+            name: pl.Schema({column: _TYPES[kind] for column, kind in columns.items()})
+            for name, columns in _read_json(path, _COLUMNS).items()
+        }
+    except (AttributeError, KeyError, TypeError):
+        raise InputError(f"{path / _COLUMNS} must hold columns and their types, got something else") from None
+
+
+def _parts(path: Path) -> dict[str, list[tuple[int, int, Path]]]:
+    """The parts of each query that has any, with their first and last ticks, in the order of these."""
+    found: dict[str, list[tuple[int, int, Path]]] = {}
+    for file in sorted(path.glob("*/ticks-*")):
+        if name := _PART.fullmatch(file.name):
+            found.setdefault(file.parent.name, []).append((int(name[1]), int(name[2]), file))
+    return {query: sorted(parts) for query, parts in found.items()}
+
+
+def _read(path: Path, schema: pl.Schema | None) -> pl.DataFrame:
+    if schema is None:
+        raise _damaged(path)
     try:
         if path.suffix == ".parquet":
             table = pl.read_parquet(path, glob=False, hive_partitioning=False)
         elif path.suffix == ".csv":
-            table = pl.read_csv(path, schema_overrides=_SCHEMA, glob=False)
+            table = pl.read_csv(path, schema_overrides=schema, glob=False)
         else:
-            table = _read_jsonl(path.read_bytes())
-    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            content = path.read_bytes()
+            table = pl.read_ndjson(content, schema=schema) if content else pl.DataFrame(schema=schema)
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise _damaged(path) from None
-    if table.columns not in (list(_SCHEMA), [name for name in _SCHEMA if name != "key"]):
+    # Only keys may be null: a line without a number has lost it.
+    if table.schema != schema or table.select(pl.exclude("key").null_count()).sum_horizontal().sum():
         raise _damaged(path)
     return table
-
-
-def _read_jsonl(content: bytes) -> pl.DataFrame:
-    # Without a row it is a part of a histogram: a count has a row at every tick.
-    columns = json.loads(content.partition(b"\n")[0]) if content else _SCHEMA
-    schema = {name: _SCHEMA[name] for name in columns}
-    return pl.read_ndjson(content, schema=schema) if content else pl.DataFrame(schema=schema)
 
 
 def _damaged(path: Path) -> InputError:
@@ -217,9 +253,15 @@ def _damaged(path: Path) -> InputError:
 
 
 def _used(path: Path) -> InputError:
+    last = max((last for parts in _parts(path).values() for _, last, _ in parts), default=None)
+    if last is None:
+        return InputError(
+            f"{path} must not hold releases yet, got the plan of a run that has stored none; if that run was stopped, it "
+            f"has published nothing: remove {_PLAN} there and run again, or choose an empty folder"
+        )
     return InputError(
-        f"{path} must not hold releases yet, got some; releasing the same events again spends the "
-        "budget again: choose an empty folder"
+        f"{path} must not hold releases yet, got some up to tick {last}; a run that was stopped cannot be taken up "
+        "again, and releasing the same events again spends the budget again: choose an empty folder"
     )
 
 

@@ -229,16 +229,19 @@ class UnkGumb:
         self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
     ) -> tuple[pl.Series, NDArray[np.int64]]:
         """The labels before the threshold and their noisy counts; `labels` are in the order of their bytes."""
-        places, following = largest(counts, self.kbar)
-        bits = noise.at("race").bits(keys[places])
-        threshold = noise.at("threshold").bits(_ONE_KEY)
-        # In the order of the labels, as ties go by position; the threshold first.
-        in_order = np.argsort(places)
-        runners = np.concatenate([[following + self.gap], counts[places[in_order]]])
-        first = first_in_race(runners, np.concatenate([threshold, bits[in_order]]), self.scale, self.k)
-        before = first[: np.append(np.flatnonzero(first == 0), len(first))[0]]
-        chosen = places[in_order[before - 1]]
+        chosen = self.choose(keys, counts, noise)
         return labels.gather(chosen), with_noise(counts[chosen], keys[chosen], self.variance, noise)
+
+    def choose(self, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
+        """The places of the labels before the threshold, first one first."""
+        ranked, following = largest(counts, self.kbar)
+        # In the order of the labels, as ties go by position; the threshold first.
+        places = np.sort(ranked)
+        runners = np.concatenate([[following + self.gap], counts[places]])
+        bits = np.concatenate([noise.at("threshold").bits(_ONE_KEY), noise.at("race").bits(keys[places])])
+        first = first_in_race(runners, bits, self.scale, self.k)
+        before = np.logical_and.accumulate(first != 0)
+        return places[first[before] - 1]
 
 
 def largest(counts: NDArray[np.int64], kbar: int) -> tuple[NDArray[np.int64], int]:

@@ -23,7 +23,8 @@ compare Z under x' with Z + 1 under x: this costs 1 / b1, every "below" is cover
 b2. The shifts are by one, and one is on the lattice: discrete Laplace noise has P(z + 1) >= exp(-1 / b) P(z) at every
 whole z, hence also P(Z > z + 1) >= exp(-1 / b) P(Z > z), so both bounds hold on whole numbers as they stand. A
 log-ratio within an interval of length w = 1 / b1 + 2 / b2 costs rho = w^2 / 8 (see `race`). With b1 = 2 tau1, b2 = 4
-tau1, tau1 = sqrt(s) tau, the s runs cost 1 / (8 tau^2). Thresholds depend on the data through published numbers only.
+tau1, tau1 = sqrt(s) tau, the s runs cost 1 / (8 tau^2). Thresholds depend on the data through the noisy
+counts of the chosen labels only.
 
 **All together.** Runs, races and series interleave. At an integer order a, fix a transcript and shift the noise of
 the series looked at by what the event adds; this gives the factor exp(a (a - 1) rho) of the series, and what is left

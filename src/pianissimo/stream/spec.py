@@ -5,13 +5,14 @@ in the data: the length of a tick, the origin where tick 1 begins, the horizon a
 """
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -30,14 +31,19 @@ from pianissimo.checks import check_at_least, check_name, check_positive, check_
 from pianissimo.durations import duration_of
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
+from pianissimo.planner.candidates import OPEN_HORIZON
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Histogram, Query
+from pianissimo.queries import Count, Histogram, Query, Sum, Tidy, TopK
 from pianissimo.stream.stream import Stream
 
 FileFormat = Literal["csv", "jsonl", "parquet"]
 """How rows are stored in a file."""
 
 _LONGEST_SHOWN = 60
+_NO_END = (
+    "source.until must be given where stream.horizon is 'none', got nothing; it is the last tick that is released, "
+    "it is public and must never be derived from the data, for example until = 2026-02-01T00:00:00Z"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +64,7 @@ class FileSource:
     """How the rows are stored; without it, the ending of a file's name says so."""
 
     until: int | None = None
-    """The last tick that is released, if it is not the horizon."""
+    """The last tick that is released, if it is not the horizon; a stream without a horizon needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,11 @@ class StreamSpec:
     """What a stream file says: the stream, its public clock, and where its events come from.
 
     `load_spec` makes one.
+
+    >>> stream = Stream("shop", budget=Budget(1, 1e-9), horizon=None, queries=[Count("purchases")])
+    >>> source = FileSource(path=Path("purchases.csv"), time="time", until=96)
+    >>> StreamSpec(stream=stream, tick=timedelta(minutes=15), origin=datetime(2026, 1, 5), source=source).last_tick
+    96
     """
 
     stream: Stream
@@ -80,11 +91,27 @@ class StreamSpec:
     source: FileSource | None
     """Where events come from; None if the file names no source."""
 
+    def __post_init__(self) -> None:
+        if self.source is None:
+            return
+        if self.stream.horizon is None and self.source.until is None:
+            raise ParameterError(_NO_END)
+        labels = {query.key for query in self.stream.queries if isinstance(query, Histogram | TopK)}
+        for query in self.stream.queries:
+            # A column of a file is read in one way.
+            if isinstance(query, Sum) and query.value in {*labels, self.source.time}:
+                raise ParameterError(
+                    f"queries.{query.name}.value must be a column that is read as numbers alone, got {query.value!r}, "
+                    "which is read as labels or times too; give the file a second column"
+                )
+
     @property
     def last_tick(self) -> int:
-        """The last tick that is released: the source's `until`, or else the horizon."""
+        """The last tick that is released: the source's `until`, or else the horizon, 2^32 where it is open."""
         until = self.source.until if self.source else None
-        return self.stream.horizon if until is None else until
+        if until is not None:
+            return until
+        return OPEN_HORIZON if self.stream.horizon is None else self.stream.horizon
 
 
 def load_spec(path: Path | str) -> StreamSpec:
@@ -172,24 +199,64 @@ def _unit(value: object) -> Unit:
     return Unit.EVENT
 
 
-def _horizon(value: object, info: ValidationInfo) -> int:
+def _horizon(value: object, info: ValidationInfo) -> int | None:
     if value == "none":
-        raise ParameterError(
-            "must be a duration or a number of ticks, got 'none'; streams without end are not offered yet, "
-            "choose a horizon such as '365d'"
-        )
+        return None
     if isinstance(value, int):
         check_at_least(1, horizon=value)
         return value
     if not isinstance(value, str):
-        raise ParameterError(f"must be a duration such as '365d' or a whole number of ticks, got {_shown(value)}")
+        raise ParameterError(
+            f"must be a duration such as '365d', a whole number of ticks or 'none', got {_shown(value)}"
+        )
     length = duration_of(value)
     tick: timedelta | None = info.data.get("tick")
-    if tick is None:
-        return 1  # the tick itself is at fault and named
+    # Without a tick, the tick itself is at fault and named.
+    return 1 if tick is None else _whole_ticks(value, length, tick)
+
+
+def _whole_ticks(value: object, length: timedelta, tick: timedelta) -> int:
     if length % tick:
         raise ParameterError(f"must be a whole number of ticks, got {_shown(value)} with ticks of {tick}")
     return length // tick
+
+
+def _every(value: object) -> int | str:
+    """A number of ticks, or a duration as it was written: what it is in ticks depends on another table."""
+    if isinstance(value, int):
+        check_at_least(1, every=value)
+        return value
+    if not isinstance(value, str):
+        raise ParameterError(f"must be a whole number of ticks or a duration such as '1h', got {_shown(value)}")
+    duration_of(value)
+    return value
+
+
+def _tidy(value: object) -> tuple[Tidy, ...]:
+    names = [each.value for each in Tidy]
+    if not isinstance(value, list) or any(each not in names for each in value):
+        raise ParameterError(f"must be a list of {_listed(names)}, got {_shown(value)}")
+    return tuple(Tidy(each) for each in value)
+
+
+def _range(value: object) -> tuple[float, float]:
+    if not (isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))):
+        raise ParameterError(f"must be two finite numbers such as [0, 500], got {_shown(value)}")
+    return value[0], value[1]
+
+
+def _is_number(value: object) -> bool:
+    return not isinstance(value, bool) and (
+        isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    )
+
+
+def _keys_or_any(value: object) -> int | None:
+    if value == "any":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not value >= 1:
+        raise ParameterError(f"must be a whole number of at least 1 or 'any', got {_shown(value)}")
+    return value
 
 
 def _moment(value: object) -> datetime:
@@ -260,13 +327,13 @@ class _StreamTable(_Table):
     delta: Annotated[
         float,
         _checked(lambda value: Budget(epsilon=1, delta=value)),
-        Field(description="the small probability that may escape epsilon, such as 1e-9"),
+        Field(description="the small probability that may escape epsilon, such as 1e-9; 0 for none"),
     ]
     tick: Annotated[timedelta, PlainValidator(duration_of), Field(description="how long a tick lasts, such as '1m'")]
     horizon: Annotated[
-        int,
+        int | None,
         PlainValidator(_horizon),
-        Field(description="how long the promise holds, such as '365d' or a number of ticks"),
+        Field(description="how long the promise holds, such as '365d' or a number of ticks; 'none' for no end"),
     ]
     origin: Annotated[datetime | None, PlainValidator(_moment)] = None
     coverage: Annotated[float, _checked(lambda value: check_probability(coverage=value))] = 0.95
@@ -285,46 +352,88 @@ class _SourceTable(_Table):
     until: Annotated[int | datetime | None, PlainValidator(_until)] = None
 
 
-_Weight = Annotated[float, _checked(lambda value: check_positive(weight=value))]
+class _AnyQueryTable(_Table):
+    """What every `[queries.NAME]` may hold. Fields are spelled as those of the query that they become."""
+
+    asks: ClassVar[type[Any]]
+
+    kind: str
+    weight: Annotated[float, _checked(lambda value: check_positive(weight=value))] = 1.0
+    every: Annotated[int | str, PlainValidator(_every)] = 1
+    tidy: Annotated[tuple[Tidy, ...], PlainValidator(_tidy)] = ()
+
+    def query(self, name: str, every: int) -> Query:
+        """The query that the table describes, published at every so many-th tick."""
+        fields = {field: getattr(self, field) for field in type(self).model_fields if field not in ("kind", "every")}
+        query: Query = self.asks(name, every=every, **fields)
+        return query
 
 
-class _CountTable(_Table):
+_Key = Annotated[str, PlainValidator(_text), Field(description="the column of labels")]
+_Domain = Annotated[Domain | None, PlainValidator(_domain)]
+_Flag = Annotated[bool, PlainValidator(_flag)]
+
+
+class _CountTable(_AnyQueryTable):
     """`[queries.NAME]` of kind count."""
 
+    asks = Count
+
     kind: Literal["count"]
-    weight: _Weight = 1.0
-
-    def query(self, name: str) -> Query:
-        """The query that the table describes."""
-        return Count(name, weight=self.weight)
 
 
-class _HistogramTable(_Table):
+class _SumTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind sum."""
+
+    asks = Sum
+
+    kind: Literal["sum"]
+    value: Annotated[str, PlainValidator(_text), Field(description="the column of values")]
+    range: Annotated[
+        tuple[float, float],
+        PlainValidator(_range),
+        Field(description="the least and the largest value that counts, such as [0, 500]; public"),
+    ]
+    grid: Annotated[float, _checked(lambda value: check_positive(grid=value))] = 1
+
+
+class _HistogramTable(_AnyQueryTable):
     """`[queries.NAME]` of kind histogram."""
 
+    asks = Histogram
+
     kind: Literal["histogram"]
-    key: Annotated[str, PlainValidator(_text), Field(description="the column of labels")]
-    domain: Annotated[Domain | None, PlainValidator(_domain)] = None
+    key: _Key
+    domain: _Domain = None
     max_keys_per_event: Annotated[int, _checked(lambda value: check_at_least(1, max_keys_per_event=value))] = 1
-    remember: Annotated[bool, PlainValidator(_flag)] = True
-    weight: _Weight = 1.0
-
-    def query(self, name: str) -> Query:
-        """The query that the table describes."""
-        return Histogram(
-            name,
-            key=self.key,
-            domain=self.domain,
-            max_keys_per_event=self.max_keys_per_event,
-            remember=self.remember,
-            weight=self.weight,
-        )
+    remember: _Flag = True
+    other: _Flag = False
+    constant_threshold: _Flag = False
 
 
-_KINDS: dict[str, type[_Table]] = {"count": _CountTable, "histogram": _HistogramTable}
+class _TopKTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind top_k."""
+
+    asks = TopK
+
+    kind: Literal["top_k"]
+    key: _Key
+    k: Annotated[
+        int, _checked(lambda value: check_at_least(1, k=value)), Field(description="how many labels are listed")
+    ]
+    domain: _Domain = None
+    max_keys_per_event: Annotated[int | None, PlainValidator(_keys_or_any)] = 1
 
 
-_QueryTable = Annotated[_CountTable | _HistogramTable, Field(discriminator="kind")]
+_KINDS: dict[str, type[_AnyQueryTable]] = {
+    "count": _CountTable,
+    "sum": _SumTable,
+    "histogram": _HistogramTable,
+    "top_k": _TopKTable,
+}
+
+
+_QueryTable = Annotated[_CountTable | _SumTable | _HistogramTable | _TopKTable, Field(discriminator="kind")]
 
 
 def _some(queries: object) -> object:
@@ -360,6 +469,16 @@ class _Faults(Exception):  # noqa: N818
 def _spec(tables: _File) -> StreamSpec:
     """The spec of tables that are sound one by one, if they fit together."""
     faults = list(_misfits(tables))
+    # A last tick that is at fault is named already, and judges no query.
+    released = OPEN_HORIZON if faults else _last_tick(tables) or tables.stream.horizon or OPEN_HORIZON
+    queries = []
+    for name, query in tables.queries.items():
+        try:
+            queries.append(query.query(name, _every_ticks(query.every, tables.stream.tick, released)))
+        except ParameterError as refusal:
+            # Messages begin with the parameter's name, or name several.
+            dot = "." if re.match(r"\w+ must ", str(refusal)) else ": "
+            faults.append(f"queries.{name}{dot}{refusal}")
     if faults:
         raise _Faults(*faults)
     table = tables.stream
@@ -369,18 +488,34 @@ def _spec(tables: _File) -> StreamSpec:
             unit=table.unit,
             budget=Budget(epsilon=table.epsilon, delta=table.delta),
             horizon=table.horizon,
-            queries=[query.query(name) for name, query in tables.queries.items()],
+            queries=queries,
             coverage=table.coverage,
+            tick=table.tick,
         )
     except ParameterError as refusal:
         raise _Faults(f"stream: {refusal}") from None
-    return StreamSpec(stream=stream, tick=table.tick, origin=table.origin, source=_source(tables))
+    try:
+        return StreamSpec(stream=stream, tick=table.tick, origin=table.origin, source=_source(tables))
+    except ParameterError as refusal:
+        raise _Faults(str(refusal)) from None
+
+
+def _every_ticks(every: int | str, tick: timedelta, released: int) -> int:
+    try:
+        ticks = every if isinstance(every, int) else _whole_ticks(every, duration_of(every), tick)
+    except ParameterError as refusal:
+        raise ParameterError(f"every {refusal}") from None
+    if not ticks <= released:
+        raise ParameterError(f"every must be at most the {released} ticks that are released, got {ticks} ticks")
+    return ticks
 
 
 def _misfits(tables: _File) -> Iterator[str]:
     stream, source = tables.stream, tables.source
     if source is None:
         return
+    if stream.horizon is None and source.until is None:
+        yield _NO_END
     if stream.origin is None:
         yield (
             "stream.origin must be given when source.time cuts the ticks, got nothing; it is when tick 1 "
@@ -393,9 +528,9 @@ def _misfits(tables: _File) -> Iterator[str]:
             f"got {_shown(source.until)} with ticks of {stream.tick} from {_shown(stream.origin)}"
         )
     else:
-        last = _last_tick(tables)
-        if last is not None and last > stream.horizon:
-            yield f"source.until must be at most the horizon of {stream.horizon} ticks, got {last} ticks"
+        last, horizon = _last_tick(tables), stream.horizon or OPEN_HORIZON
+        if last is not None and last > horizon:
+            yield f"source.until must be at most the horizon of {horizon} ticks, got {last} ticks"
 
 
 def _is_whole(length: timedelta, tick: timedelta) -> bool:
@@ -440,7 +575,7 @@ def _message(fault: ErrorDetails) -> str:
     name = path[-1] if path else ""
     field = ".".join(part if re.fullmatch(r"[\w-]+", part) else repr(part) for part in path)
     if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, table.model_fields, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name, table.model_fields, n=1)
         way_out = f"; did you mean {near[0]!r}?" if near else ""
         return f"{field} must be one of the fields {_listed(table.model_fields)}, got {name!r}{way_out}"
     if fault["type"] == "missing":

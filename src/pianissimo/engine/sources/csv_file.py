@@ -3,7 +3,8 @@
 A field that holds a comma or a quote stands in quotes, quotes in it doubled (RFC 4180). A line break in a
 field is not read: a forgotten quote would otherwise swallow the rows of other people. Blank lines are
 passed over. Where an event may hold several labels, they are joined by `;` in one field, and an empty field
-is an event without labels; elsewhere an empty field is a null and `""` an empty label.
+is an event without labels; elsewhere an empty field is a null and `""` an empty label. Values are decimal
+numbers with a point, such as `-12.50` or `1e3`, without spaces; any other text is no value.
 
 Polars reads the fields, but only of lines whose form was checked: by itself it fills up lines that are too
 short, and what it makes of one line can depend on another.
@@ -21,6 +22,7 @@ from pianissimo.errors import InputError
 
 LABEL_SEPARATOR = ";"
 _FIELD = r'(?:"(?:[^"]|"")*"|[^",]*)'
+_DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 
 
 def read_csv_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
@@ -60,7 +62,10 @@ def _piece(lines: pl.DataFrame, header: list[str], wanted: Wanted) -> Piece:
     reason = f"a line must be UTF-8 text of {len(header)} fields, in quotes where they hold a comma or a quote"
     return Piece(
         lines=good["line"].cast(pl.Int64),
-        labels=fields.select(_split(pl.col(name)) if lists else pl.col(name) for name, lists in wanted.labels.items()),
+        columns=fields.select(
+            *(_split(pl.col(name)) if lists else pl.col(name) for name, lists in wanted.labels.items()),
+            *(_number(pl.col(name)) for name in wanted.values),
+        ),
         times=fields[wanted.time],
         refused=bad.select("line", reason=pl.lit(reason)).cast(REFUSED),  # type: ignore[arg-type]
     )
@@ -80,6 +85,11 @@ def _fields(texts: pl.Series, header: list[str], names: list[str]) -> pl.DataFra
     if fields.height != len(texts):
         raise InputError("lines of a CSV file must be read one by one, got another number of rows; please report this")
     return fields.rename({str(place): name for place, name in places})
+
+
+def _number(field: pl.Expr) -> pl.Expr:
+    # The form is checked first: polars' cast also takes "nan" and "inf".
+    return pl.when(field.str.contains(_DECIMAL)).then(field).cast(pl.Float64, strict=False)
 
 
 def _split(field: pl.Expr) -> pl.Expr:

@@ -1,8 +1,9 @@
 """Rows of a JSONL file: one JSON object a line; blank lines are passed over.
 
-Labels are texts or whole numbers, or lists of these; times are texts. Each line is parsed and checked
-alone, by pydantic's parser: polars' parser of whole files turns numbers into texts and stops at the first
-fault.
+Labels are texts or whole numbers, or lists of these; values are numbers; times are texts. Each line is parsed and
+checked alone, by pydantic's parser. Polars' reader of whole files (2.1) would let one line decide about others: it
+refuses the file for a malformed line. It also reads 1.5 and true as texts, and a line that is no object as a row of
+nulls.
 """
 
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ _LABEL = core_schema.nullable_schema(
     )
 )
 _LABELS = core_schema.union_schema([core_schema.list_schema(_LABEL, strict=True), _LABEL])
+_VALUE = core_schema.nullable_schema(core_schema.float_schema(strict=True))
 _TIME = core_schema.nullable_schema(core_schema.str_schema(strict=True))
 
 
@@ -31,7 +33,8 @@ def read_jsonl_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
 
 
 def _validator(wanted: Wanted) -> SchemaValidator:
-    columns = {name: _LABELS if lists else _LABEL for name, lists in wanted.labels.items()} | {wanted.time: _TIME}
+    columns = {name: _LABELS if lists else _LABEL for name, lists in wanted.labels.items()}
+    columns |= dict.fromkeys(wanted.values, _VALUE) | {wanted.time: _TIME}
     fields = {name: core_schema.typed_dict_field(schema) for name, schema in columns.items()}
     return SchemaValidator(core_schema.typed_dict_schema(fields, extra_behavior="ignore"))
 
@@ -47,8 +50,11 @@ def _piece(first: int, block: bytes, validator: SchemaValidator, wanted: Wanted)
                 refused.append((number, _reason(fault, wanted)))
     return Piece(
         lines=pl.Series(numbers, dtype=pl.Int64),
-        labels=pl.DataFrame(
-            [_labels(name, [row[name] for row in rows], lists=lists) for name, lists in wanted.labels.items()]
+        columns=pl.DataFrame(
+            [
+                *(_labels(name, [row[name] for row in rows], lists=lists) for name, lists in wanted.labels.items()),
+                *(pl.Series(name, [row[name] for row in rows], dtype=pl.Float64) for name in wanted.values),
+            ]
         ),
         times=pl.Series([row[wanted.time] for row in rows], dtype=pl.String),
         refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
@@ -79,5 +85,7 @@ def _reason(fault: ValidationError, wanted: Wanted) -> str:
         return f"column {name!r} must be given"
     if name == wanted.time:
         return f"column {name!r} must be a date-time as an ISO 8601 text"
+    if name in wanted.values:
+        return f"column {name!r} must be a number"
     lists = " or a list of these" if wanted.labels[name] else ""
     return f"column {name!r} must be a text or a whole number{lists}"

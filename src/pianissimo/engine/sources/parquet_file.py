@@ -1,6 +1,7 @@
 """Rows of a Parquet file.
 
-Labels are texts or whole numbers, or lists of these; times are date-times, dates or ISO 8601 texts.
+Labels are texts or whole numbers, or lists of these; values are numbers; times are date-times, dates or ISO 8601
+texts.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,10 @@ def read_parquet_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
         raise InputError(f"{path} must be a Parquet file, got other or damaged content") from None
     yield Piece(
         lines=pl.int_range(1, table.height + 1, dtype=pl.Int64, eager=True),
-        labels=table.select(_labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()),
+        columns=table.select(
+            *(_labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()),
+            *(pl.col(name).cast(pl.Float64) for name in wanted.values),
+        ),
         times=table[wanted.time],
         refused=pl.DataFrame(schema=REFUSED),
     )
@@ -48,6 +52,10 @@ def _check(path: Path, schema: pl.Schema, wanted: Wanted) -> None:
         if not (inner in (pl.String, pl.Categorical, pl.Enum, pl.Null) or inner.is_integer()):
             more = ", or lists of these" if lists else ""
             raise InputError(f"{path}: column {name!r} must hold texts or whole numbers{more}, got {kind}")
+    for name in wanted.values:
+        kind = schema[name]
+        if not (kind.is_numeric() or kind == pl.Null):
+            raise InputError(f"{path}: column {name!r} must hold numbers, got {kind}")
 
 
 def _is_list(kind: pl.DataType) -> bool:

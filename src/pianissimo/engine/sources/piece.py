@@ -12,18 +12,22 @@ REFUSED = {"line": pl.Int64, "reason": pl.String}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The columns that are read: those of labels, and whether each holds lists; and the one of times.
+    """The columns that are read: those of labels, and whether each holds lists; those of numbers; the one of times.
 
     A column holds lists where a query lets an event hold more than one label.
+
+    >>> Wanted(labels={"drug": False}, values=["price"], time="time").names
+    ['drug', 'price', 'time']
     """
 
     labels: Mapping[str, bool]
+    values: Sequence[str] = ()
     time: str
 
     @property
     def names(self) -> list[str]:
         """All columns, each once."""
-        return list(dict.fromkeys([*self.labels, self.time]))
+        return list(dict.fromkeys([*self.labels, *self.values, self.time]))
 
     def check_present(self, place: str, columns: Sequence[str]) -> None:
         """Refuse a file that lacks a column."""
@@ -35,10 +39,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Piece:
-    """Some rows of a file: secret. Labels are texts, or lists of texts where lists are wanted."""
+    """Some rows of a file: secret.
+
+    Labels are texts, or lists of texts where lists are wanted; values are floating-point numbers, null where a row
+    holds none.
+    """
 
     lines: pl.Series
-    labels: pl.DataFrame
+    columns: pl.DataFrame
+    """The columns of labels and of values."""
+
     times: pl.Series
     refused: pl.DataFrame
     """The lines that are no rows, and why."""

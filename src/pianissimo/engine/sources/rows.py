@@ -5,7 +5,6 @@ Whether a row is refused, and which tick it belongs to, depends on that row and 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from pianissimo.engine.sources.jsonl_file import read_jsonl_file
 from pianissimo.engine.sources.parquet_file import read_parquet_file
 from pianissimo.engine.sources.piece import REFUSED, Piece, Wanted
 from pianissimo.errors import InputError, SpecError
-from pianissimo.queries import Histogram, Query
+from pianissimo.queries import Histogram, Query, Sum, TopK
 from pianissimo.stream.batches import row_faults
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
 
@@ -43,7 +42,7 @@ class CheckedRows:
     """
 
     table: pl.DataFrame
-    """The columns of labels, sorted by tick; without any, a column of the ticks."""
+    """The columns of labels and of values, sorted by tick; without any, a column of the ticks."""
 
     ticks: NDArray[np.int64]
     """The tick of each row, in order."""
@@ -53,9 +52,11 @@ class CheckedRows:
 
     def batches(self, last_tick: int) -> Iterator[pl.DataFrame]:
         """The rows of tick 1, of tick 2, and so on; ticks without rows too."""
-        edges = np.searchsorted(self.ticks, np.arange(1, last_tick + 2)).tolist()
-        for start, end in pairwise(edges):
+        start = 0
+        for tick in range(1, last_tick + 1):
+            end = int(np.searchsorted(self.ticks, tick, side="right"))
             yield self.table[start:end]
+            start = end
 
     def __repr__(self) -> str:
         return f"CheckedRows(columns={self.table.columns})"
@@ -91,16 +92,16 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
         raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
     clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
     queries = spec.stream.queries
-    wanted = Wanted(labels=_label_columns(queries), time=source.time)
+    wanted = Wanted(labels=_label_columns(queries), values=_value_columns(queries), time=source.time)
     tables, ticks, refused = [], [], []
     for path, form in find_files(source):
         for piece in _READERS[form](path, wanted):
             times = microseconds(piece.times)
             faults = clock.faults(source.time, times)
-            if wanted.labels:
-                faults = pl.select(pl.coalesce(faults, row_faults(queries, piece.labels))).to_series()
+            if piece.columns.width:
+                faults = pl.select(pl.coalesce(faults, row_faults(queries, piece.columns))).to_series()
             good = faults.is_null()
-            tables.append(piece.labels.filter(good) if wanted.labels else piece.labels)
+            tables.append(piece.columns.filter(good) if piece.columns.width else piece.columns)
             ticks.append(clock.ticks(times.filter(good)).to_numpy())
             bad = pl.DataFrame({"line": piece.lines, "reason": faults}).filter(~good)
             lines = pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line")  # type: ignore[arg-type]
@@ -135,9 +136,14 @@ def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
 def _label_columns(queries: Sequence[Query]) -> dict[str, bool]:
     columns: dict[str, bool] = {}
     for query in queries:
-        if isinstance(query, Histogram):
-            columns[query.key] = columns.get(query.key, False) or query.max_keys_per_event > 1
+        if isinstance(query, Histogram | TopK):
+            most = query.max_keys_per_event
+            columns[query.key] = columns.get(query.key, False) or most is None or most > 1
     return columns
+
+
+def _value_columns(queries: Sequence[Query]) -> list[str]:
+    return list(dict.fromkeys(query.value for query in queries if isinstance(query, Sum)))
 
 
 def _sorted(table: pl.DataFrame, ticks: NDArray[np.int64], refused: pl.DataFrame, time: str) -> CheckedRows:
