@@ -1,4 +1,4 @@
-"""One generated day of a pharmacy chain: who bought what, where and when. No real person is in it.
+"""One generated day of a pharmacy chain: who bought what, where, when and for how much. No real person is in it.
 
     python examples/make_pharmacy_data.py [FOLDER]
 
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 SEED = 20260105
-EVENTS = 2_600
+EVENTS = 2_250
 MIDNIGHT = datetime(2026, 1, 5, tzinfo=UTC)
 DRUGS = [
     *("ibuprofen", "paracetamol", "aspirin", "cetirizine", "omeprazole", "loratadine"),
@@ -35,6 +35,7 @@ def make_purchases(events: int = EVENTS, seed: int = SEED) -> pl.DataFrame:
             "drug": random.choice(DRUGS, events, p=popularity / popularity.sum()).tolist(),
             "region": random.choice(REGIONS, events, p=[0.4, 0.3, 0.2, 0.1]).tolist(),
             "customer": random.integers(100, 999, events).tolist(),
+            "price": (np.clip(random.gamma(3.0, 400.0, events), 99, 8000).astype(np.int64) / 100).tolist(),
         }
     )
 

@@ -8,23 +8,31 @@ from typing import Any
 import polars as pl
 
 from pianissimo.counting import Counter, HaarPlan, TreePlan
-from pianissimo.histograms import KnownHistogram, UnknownHistogram
+from pianissimo.histograms import KnownHistogram, MetaHistogram, UnknownHistogram
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Mechanism
+from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
 
 HAAR = HaarPlan.calibrated(horizon=6, rho=2.0)
 TREE = TreePlan.calibrated(horizon=6, rho=2.0)
 DOMAIN = Domain(["a", "b", "c", "d"])
 FEW = Fraction(1, 10)
+QUARTER = Fraction(1, 4)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A mechanism, how a list of events becomes its batch, and whether all its labels are shown whatever the data."""
+    """A mechanism, how a list of events becomes its batch, and whether all its labels are shown whatever the data.
+
+    One that `selects` lets noisy counts decide which labels it publishes, or where one threshold for all of them stands:
+    with one tape of noise an event may rightly move labels that it does not hold, so replaying the tape says nothing
+    about it. Its privacy is in the law of what it publishes; tests/selection works with that.
+    """
 
     mechanism: Mechanism[Any, Any, Any]
     as_batch: Callable[[list[list[str]]], Any]
     always_shown: bool
+    selects: bool = False
 
 
 def as_events(events: list[list[str]]) -> list[list[str]]:
@@ -50,4 +58,47 @@ CASES = {
     "unknown histogram over tree": Case(
         UnknownHistogram(plan=TREE, delta=FEW, remember=False), as_labels, always_shown=False
     ),
+    "meta histogram of known gauss": Case(
+        MetaHistogram(base=2, horizon=6, answer=KnownGauss(domain=DOMAIN, variance=QUARTER, max_keys_per_event=2)),
+        as_labels,
+        always_shown=True,
+    ),
+    "meta histogram of known gumb": Case(
+        MetaHistogram(base=2, horizon=6, answer=KnownGumb(domain=DOMAIN, k=2, scale=QUARTER, variance=QUARTER)),
+        as_labels,
+        always_shown=False,
+        selects=True,
+    ),
+    "meta histogram of unknown gauss": Case(
+        MetaHistogram(
+            base=3, horizon=6, answer=UnkGauss(kbar=3, variance=QUARTER, delta=FEW / 2, max_keys_per_event=2)
+        ),
+        as_labels,
+        always_shown=False,
+        selects=True,
+    ),
+    "meta histogram of unknown gumb": Case(
+        MetaHistogram(base=3, horizon=6, answer=UnkGumb(k=2, kbar=3, scale=QUARTER, variance=QUARTER, delta=FEW / 3)),
+        as_labels,
+        always_shown=False,
+        selects=True,
+    ),
+    "sparse gumbel over tree": Case(
+        SparseGumbel(
+            domain=DOMAIN,
+            k=2,
+            switches=2,
+            eta=1,
+            plan=TREE,
+            race_scale=QUARTER,
+            threshold_scale=QUARTER,
+            test_scale=QUARTER,
+        ),
+        as_labels,
+        always_shown=False,
+        selects=True,
+    ),
 }
+
+REPLAYED = {name: case for name, case in CASES.items() if not case.selects}
+"""Those of which one tape of noise tells whether neighbors differ by the event alone."""

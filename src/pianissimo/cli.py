@@ -23,6 +23,7 @@ import pianissimo
 from pianissimo.audit.command import audit_all, audit_tables, has_violation, mechanisms_of, to_plain
 from pianissimo.demo import (
     TRUTH_NOTE,
+    WINDOW_TICKS,
     DemoFolder,
     Record,
     Screen,
@@ -83,7 +84,8 @@ def main() -> None:
 def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
     """Watch a generated stream being released.
 
-    The events are made up, so their truth is shown beside the releases: as text and as a picture.
+    A running count, the drugs that pass a threshold, a top list of shops, and what the last hours added. The events
+    are made up, so their truth is shown beside the releases: as text and as a picture.
     """
     console = _console(stderr=as_json)
     live = pharmacy_stream(ticks).start()
@@ -93,8 +95,9 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
     with DemoFolder(out, live.plan) as folder, Screen(console, ticks=ticks) as screen:
         for batch in pharmacy_batches(ticks, seed):
             release = live.tick(batch)
-            record.observe(batch, release)
-            folder.write(release)
+            window = live.window(f"{min(release.tick, WINDOW_TICKS)}h")
+            record.observe(batch, release, window)
+            folder.write(release, window)
             if as_json:
                 _echo_json(release.to_json())
             else:

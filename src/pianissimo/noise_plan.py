@@ -14,7 +14,7 @@ after seeing earlier releases. Node noise is whole, so the nodes' sums must be w
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,14 @@ def as_ticks(ticks: Ticks, horizon: int) -> NDArray[np.int64]:
     return ticks if isinstance(ticks, np.ndarray) else np.arange(1, (ticks or horizon) + 1)
 
 
+@runtime_checkable
+class OwnVariance(Protocol):
+    """A plan whose weights are not over a power of two: it knows its variances itself."""
+
+    def difference_variance(self, start: int, end: int) -> Fraction:
+        """As the function of this name, exactly or rounded up."""
+
+
 def terms_of(plan: NoisePlan, tick: int) -> Sequence[Term]:
     """Row `tick` of B: the nodes that enter this release.
 
@@ -161,6 +169,8 @@ def difference_variance(plan: NoisePlan, start: int, end: int) -> Fraction:
     >>> difference_variance(TreePlan.calibrated(horizon=7, rho=0.5, base=2), 6, 7)
     Fraction(3, 1)
     """
+    if isinstance(plan, OwnVariance):
+        return plan.difference_variance(start, end)
     weights = difference_weights(plan, start, end)
     total = sum((weight**2 * plan.noises[level].variance for (level, _), weight in weights.items()), start=Fraction(0))
     return total * Fraction(1, 1 << (2 * plan.shift))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,24 @@ KeyRange = Callable[[int, int], Keys]
 """The item keys of the series from one number up to another."""
 
 
+class RunningNoise(Protocol):
+    """The noise of a growing list of series, release after release."""
+
+    def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
+        """Numerators of the noise at `tick` for the first `count` series; `keys(a, b)` gives those from a up to b."""
+
+
+@runtime_checkable
+class OwnNoise(Protocol):
+    """A plan whose weights are not over a power of two: it brings its own exact noise, in the forms of this module."""
+
+    def evaluate(self, noise: Noise, tick: int, keys: Keys, *, since: int = 0) -> NDArray[np.int64]:
+        """As the function of this name."""
+
+    def running_noise(self) -> RunningNoise:
+        """As the function of this name."""
+
+
 def evaluate(plan: NoisePlan, noise: Noise, tick: int, keys: Keys, *, since: int = 0) -> NDArray[np.int64]:
     """The noise of one release for each key, from nothing, less that of release `since`: numerators over 2^shift.
 
@@ -32,6 +50,8 @@ def evaluate(plan: NoisePlan, noise: Noise, tick: int, keys: Keys, *, since: int
     >>> evaluate(HaarPlan.calibrated(horizon=8, rho=0.5), NoNoise(), 3, np.zeros((2, 2), np.uint64))
     array([0, 0])
     """
+    if isinstance(plan, OwnNoise):
+        return plan.evaluate(noise, tick, keys, since=since)
     total = np.zeros(len(keys), dtype=np.int64)
     values = np.empty(len(keys), dtype=np.int64)
     for node, weight in sorted(difference_weights(plan, since, tick).items()):
@@ -47,6 +67,16 @@ def rounded(counts: NDArray[np.int64], numerators: NDArray[np.int64], shift: int
     array([11, 10])
     """
     return _core.release(counts, numerators, shift)
+
+
+def running_noise(plan: NoisePlan) -> RunningNoise:
+    """The noise of a plan for a growing list of series, release after release.
+
+    >>> from pianissimo.counting import HaarPlan
+    >>> running_noise(HaarPlan.calibrated(horizon=8, rho=0.5))
+    <pianissimo.plan_noise.PlanNoise object at ...>
+    """
+    return plan.running_noise() if isinstance(plan, OwnNoise) else PlanNoise(plan)
 
 
 class PlanNoise:

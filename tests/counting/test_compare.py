@@ -63,9 +63,9 @@ def rows_of(place: int, *, pure: bool) -> dict[str, Comparison]:
 
 
 def is_written(number: str, value: float) -> bool:
-    """Equal in the digits that are written, up to the 0.1 % by which node noises are rounded up."""
+    """Equal in the digits that are written, up to one in the last of them."""
     unit = 10.0 ** -len(number.partition(".")[2])
-    return -0.501 * unit <= value - float(number) <= 0.501 * unit + 0.001 * value
+    return abs(value - float(number)) <= 0.501 * unit + 0.0001 * value
 
 
 @pytest.mark.parametrize("place", range(len(HORIZONS)), ids=[str(horizon) for horizon in HORIZONS])
@@ -101,7 +101,7 @@ def test_rows_come_best_first_and_say_what_runs_here(loss: dict[str, float]) -> 
         if row.runs_here:
             plan = make(row.name, horizon=300, **loss)
             profile = plan.variance_profile(300)
-            assert [row.max_std, row.rms_std] == pytest.approx([profile.max() ** 0.5, profile.mean() ** 0.5])
+            assert [row.max_std, row.rms_std] == pytest.approx([profile.max() ** 0.5, profile.mean() ** 0.5], rel=0.002)
             assert row.ratio_to_optimum == pytest.approx(row.max_std / rows[0].max_std)
 
 

@@ -217,7 +217,7 @@ def test_another_noise_starts_anew() -> None:
 def test_an_interrupted_draw_is_not_taken_for_a_finished_one() -> None:
     plan, keys, noise = ToeplitzPlan.calibrated(horizon=64, rho=0.1), np.zeros((2, 2), dtype=np.uint64), SeededNoise(1)
     running = plan.running_noise()
-    running.at(noise, 3, 1, lambda *_: keys)
+    running.at(noise, 3, 1, lambda first, last: keys[first:last])
 
     def interrupt(*_: int) -> Keys:
         raise KeyboardInterrupt

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pianissimo.accounting import Budget
-from pianissimo.errors import SpecError
+from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Histogram
+from pianissimo.queries import Count, Histogram, Query, Sum, Tidy, TopK
+from pianissimo.stream import Stream
 from pianissimo.stream.spec import FileSource, StreamSpec, as_utc, load_spec
 
 PHARMACY = """
@@ -57,7 +58,7 @@ def test_a_file_is_the_stream_it_describes(tmp_path: Path) -> None:
     assert spec.stream.horizon == spec.last_tick == 96
     assert spec.stream.coverage == 0.95
     assert list(spec.stream.queries) == [Count("purchases"), Histogram("drugs", key="drug")]
-    assert spec.tick == timedelta(minutes=15)
+    assert spec.tick == spec.stream.tick == timedelta(minutes=15)
     assert spec.origin == datetime(2026, 1, 5, tzinfo=UTC)
     assert spec.source == FileSource(path=tmp_path / "purchases.csv", time="time")
 
@@ -98,6 +99,39 @@ def test_every_field_is_used(tmp_path: Path) -> None:
         kind = "histogram"
         key = "shop"
         domain = ["b", "a"]
+        every = "1m"
+        tidy = ["non_negative", "monotone"]
+        [queries.hidden]
+        kind = "histogram"
+        key = "drug"
+        other = true
+        constant_threshold = true
+        [queries.revenue]
+        kind = "sum"
+        value = "price"
+        range = [-5, 10.5]
+        grid = 0.01
+        every = 2
+        weight = 3
+        tidy = ["non_negative"]
+        [queries.items]
+        kind = "sum"
+        value = "items"
+        range = [0, 20]
+        [queries.top]
+        kind = "top_k"
+        key = "drug"
+        k = 10
+        max_keys_per_event = 4
+        every = 1
+        tidy = ["ranked"]
+        [queries.top_shops]
+        kind = "top_k"
+        key = "shop"
+        k = 2
+        domain = ["a", "b", "c"]
+        max_keys_per_event = "any"
+        weight = 0.25
         """,
     )
     assert spec.source == FileSource(path=Path("/data"), format="jsonl", time="at", until=2)
@@ -107,7 +141,12 @@ def test_every_field_is_used(tmp_path: Path) -> None:
         Count("n", weight=2),
         Histogram("regions", key="region", domain=Domain(["north", "south"])),
         Histogram("drugs", key="drug", max_keys_per_event=5, remember=False, weight=0.5),
-        Histogram("shops", key="shop", domain=["a", "b"]),
+        Histogram("shops", key="shop", domain=["a", "b"], every=2, tidy=[Tidy.NON_NEGATIVE, Tidy.MONOTONE]),
+        Histogram("hidden", key="drug", other=True, constant_threshold=True),
+        Sum("revenue", value="price", range=(-5, 10.5), grid=0.01, every=2, weight=3, tidy=["non_negative"]),
+        Sum("items", value="items", range=(0, 20)),
+        TopK("top", key="drug", k=10, max_keys_per_event=4, tidy=["ranked"]),
+        TopK("top_shops", key="shop", k=2, domain=["a", "b", "c"], max_keys_per_event=None, weight=0.25),
     ]
 
 
@@ -118,6 +157,58 @@ def test_without_a_source_no_origin_is_needed(tmp_path: Path) -> None:
     assert spec.source is None
     assert spec.origin is None
     assert spec.last_tick == 96
+
+
+def test_no_delta_is_a_pure_budget(tmp_path: Path) -> None:
+    for zero in ("0", "0.0"):
+        text = PHARMACY.replace("1e-9", zero).replace('key = "drug"', 'key = "drug"\ndomain = ["a", "b"]')
+        spec = load(tmp_path, text)
+        assert spec.stream.budget.pure
+        assert spec.stream.plan().price.delta < 1e-18
+
+
+def test_an_open_horizon_needs_the_last_tick_of_its_source(tmp_path: Path) -> None:
+    text = PHARMACY.replace('"24h"', '"none"')
+    for until, last in (("7", 7), ("2026-02-05", 31 * 96), (str(2**32), 2**32)):
+        spec = load(tmp_path, text.replace("[source]", f"[source]\nuntil = {until}"))
+        assert spec.stream.horizon is None
+        assert spec.last_tick == last
+    too_long = text.replace("[source]", f"[source]\nuntil = {2**32 + 1}")
+    assert messages(tmp_path, too_long) == [
+        "source.until must be at most the horizon of 4294967296 ticks, got 4294967297 ticks"
+    ]
+    assert [message.split(" ")[0] for message in messages(tmp_path, text.replace("origin =", "# origin ="))] == [
+        "source.until",
+        "stream.origin",
+    ]
+    bare = load(tmp_path, text.replace('[source]\npath = "purchases.csv"\ntime = "time"', ""))
+    assert bare.stream.horizon is None
+    assert bare.last_tick == 2**32
+
+
+def test_a_spec_made_by_hand_is_checked_too() -> None:
+    def spec(horizon: int | None, query: Query) -> StreamSpec:
+        return StreamSpec(
+            stream=Stream("s", budget=Budget(1, 1e-9), horizon=horizon, queries=[query, Histogram("h", key="shop")]),
+            tick=timedelta(hours=1),
+            origin=datetime(2026, 1, 5, tzinfo=UTC),
+            source=FileSource(path=Path("s.csv"), time="time"),
+        )
+
+    assert spec(24, Count("n")).last_tick == 24
+    with pytest.raises(ParameterError, match=r"source.until must be given where stream.horizon is 'none'"):
+        spec(None, Count("n"))
+    for column in ("shop", "time"):
+        with pytest.raises(ParameterError, match="must be a column that is read as numbers alone"):
+            spec(24, Sum("n", value=column, range=(0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("every", "ticks"), [("1", 1), ("4", 4), ('"15m"', 1), ('"1h"', 4), ('"1d"', 96), ("96", 96), ('"90m"', 6)]
+)
+def test_every_is_a_number_of_ticks_or_a_duration(tmp_path: Path, every: str, ticks: int) -> None:
+    spec = load(tmp_path, PHARMACY.replace('kind = "count"', f'kind = "count"\nevery = {every}'))
+    assert spec.stream.queries[0].every == ticks
 
 
 @pytest.mark.parametrize(
@@ -156,6 +247,8 @@ def test_a_moment_stays_the_same_moment_in_utc(moment: datetime) -> None:
 
 
 DURATION = "must be a duration such as '30s', '1m', '1h' or '1d'"
+TIDY = "'non_negative', 'monotone', 'ranked'"
+KINDS = "'count', 'sum', 'histogram', 'top_k'"
 STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'coverage'"
 
 
@@ -170,12 +263,9 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
             "",
             "stream.epsilon must be given, got nothing; it is the privacy budget of the whole run, such as 1.0",
         ),
-        (
-            "delta = 1e-9",
-            "delta = 0",
-            "stream.delta must be above 0 and below 1, got 0; "
-            "pure epsilon streams are not offered yet, allow a small delta such as 1e-9",
-        ),
+        ("delta = 1e-9", "delta = 1", "stream.delta must be above 0 and below 1, got 1"),
+        ("delta = 1e-9", "delta = nan", "stream.delta must be above 0 and below 1, got nan"),
+        ("delta = 1e-9", "delta = false", "stream.delta must be a number, got False"),
         ("delta = 1e-9", "delta = -1e-9", "stream.delta must be above 0 and below 1, got -1e-09"),
         (
             'name = "pharmacy"',
@@ -208,15 +298,16 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         (
             '"24h"',
             '"none"',
-            "stream.horizon must be a duration or a number of ticks, got 'none'; "
-            "streams without end are not offered yet, choose a horizon such as '365d'",
+            "source.until must be given where stream.horizon is 'none', got nothing; it is the last tick that is "
+            "released, it is public and must never be derived from the data, for example until = 2026-02-01T00:00:00Z",
         ),
+        ('"24h"', '"None"', f"stream.horizon {DURATION}, got 'None'"),
         ('"24h"', "0", "stream.horizon must be a whole number of at least 1, got 0"),
         ('"24h"', "true", "stream.horizon must be a whole number of at least 1, got True"),
         (
             '"24h"',
             "1.5",
-            "stream.horizon must be a duration such as '365d' or a whole number of ticks, got 1.5",
+            "stream.horizon must be a duration such as '365d', a whole number of ticks or 'none', got 1.5",
         ),
         (
             "origin = 2026-01-05T00:00:00Z",
@@ -290,19 +381,21 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         ),
         (
             'kind = "count"',
-            'kind = "top_k"',
-            "queries.purchases.kind must be one of 'count', 'histogram', got 'top_k'",
+            'kind = "quantile"',
+            f"queries.purchases.kind must be one of {KINDS}, got 'quantile'",
         ),
-        ('kind = "count"', "", "queries.purchases.kind must be one of 'count', 'histogram', got nothing"),
-        (
-            'kind = "count"',
-            "kind = [1]",
-            "queries.purchases.kind must be one of 'count', 'histogram', got [1]",
-        ),
+        ('kind = "count"', "", f"queries.purchases.kind must be one of {KINDS}, got nothing"),
+        ('kind = "count"', "kind = [1]", f"queries.purchases.kind must be one of {KINDS}, got [1]"),
         (
             'kind = "count"',
             'kind = "count"\nkey = "drug"',
-            "queries.purchases.key must be one of the fields 'kind', 'weight', got 'key'",
+            "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'tidy', got 'key'",
+        ),
+        (
+            'kind = "count"',
+            'kind = "count"\ntidi = []',
+            "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'tidy', got 'tidi'; "
+            "did you mean 'tidy'?",
         ),
         ('key = "drug"', "", "queries.drugs.key must be given, got nothing; it is the column of labels"),
         ('key = "drug"', "key = 1", "queries.drugs.key must be a text, got 1"),
@@ -352,6 +445,124 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
 def test_what_cannot_be_is_refused_with_field_and_way_out(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in PHARMACY
     assert messages(tmp_path, PHARMACY.replace(old, new)) == [message]
+
+
+WHOLE = "must be a whole number of at least 1"
+SUM = 'kind = "sum"\nvalue = "price"\nrange = [0, 50]\ngrid = 0.01'
+TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('kind = "count"\nevery = 0', f".every {WHOLE}, got 0"),
+        ('kind = "count"\nevery = true', f".every {WHOLE}, got True"),
+        (
+            'kind = "count"\nevery = 1.5',
+            ".every must be a whole number of ticks or a duration such as '1h', got 1.5",
+        ),
+        ('kind = "count"\nevery = "hourly"', f".every {DURATION}, got 'hourly'"),
+        (
+            'kind = "count"\nevery = "20m"',
+            ".every must be a whole number of ticks, got '20m' with ticks of 0:15:00",
+        ),
+        ('kind = "count"\nevery = 97', ".every must be at most the 96 ticks that are released, got 97 ticks"),
+        ('kind = "count"\nevery = "2d"', ".every must be at most the 96 ticks that are released, got 192 ticks"),
+        ('kind = "count"\nweight = 1e9', ".weight must be between 1e-6 and 1e6, got 1000000000.0"),
+        ('kind = "count"\ntidy = "monotone"', f".tidy must be a list of {TIDY}, got 'monotone'"),
+        ('kind = "count"\ntidy = ["neat"]', f".tidy must be a list of {TIDY}, got ['neat']"),
+        ('kind = "count"\ntidy = [["ranked"]]', f".tidy must be a list of {TIDY}, got [['ranked']]"),
+        ('kind = "count"\ntidy = ["ranked"]', ".tidy must be non_negative or monotone for a count, got ranked"),
+        (
+            f'{SUM}\ntidy = ["ranked"]',
+            ".tidy must be non_negative, or monotone for values without a sign, for a sum",
+        ),
+        ('kind = "sum"\nrange = [0, 1]', ".value must be given, got nothing; it is the column of values"),
+        (
+            'kind = "sum"\nvalue = "price"',
+            ".range must be given, got nothing; it is the least and the largest value that counts, such as [0, 500]; "
+            "public",
+        ),
+        (SUM.replace("[0, 50]", "50"), ".range must be two finite numbers such as [0, 500], got 50"),
+        (SUM.replace("[0, 50]", "[0]"), ".range must be two finite numbers such as [0, 500], got [0]"),
+        (SUM.replace("[0, 50]", "[0, 1, 2]"), ".range must be two finite numbers such as [0, 500], got [0, 1, 2]"),
+        (SUM.replace("[0, 50]", "[0, inf]"), ".range must be two finite numbers such as [0, 500], got [0, inf]"),
+        (SUM.replace("[0, 50]", '["0", 1]'), ".range must be two finite numbers such as [0, 500], got ['0', 1]"),
+        (
+            SUM.replace("[0, 50]", "[false, true]"),
+            ".range must be two finite numbers such as [0, 500], got [False, True]",
+        ),
+        (SUM.replace("[0, 50]", "[50, 0]"), ".range must begin below its end, got 50 to 0"),
+        (
+            SUM.replace("[0, 50]", "[0, 0.005]"),
+            ".range must begin and end on multiples of the grid 0.01, got 0.005",
+        ),
+        (
+            SUM.replace("[0, 50]", f"[0, 1{'0' * 400}]"),
+            ".range must have at most 2^40 steps of the grid, got more; take a coarser grid",
+        ),
+        (SUM.replace("0.01", "0"), ".grid must be finite and positive, got 0"),
+        (SUM.replace("0.01", '"cent"'), ".grid must be a number, got 'cent'"),
+        (
+            SUM.replace('"price"', '"time"'),
+            ".value must be a column that is read as numbers alone, got 'time', which is read as labels or times too; "
+            "give the file a second column",
+        ),
+        (
+            SUM.replace('"price"', '"drug"'),
+            ".value must be a column that is read as numbers alone, got 'drug', which is read as labels or times too; "
+            "give the file a second column",
+        ),
+        (
+            f'{SUM}\nkey = "drug"',
+            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'value', 'range', 'grid', got 'key'",
+        ),
+        ('kind = "top_k"\nkey = "drug"', ".k must be given, got nothing; it is how many labels are listed"),
+        (TOP.replace("3", "0"), f".k {WHOLE}, got 0"),
+        (TOP.replace("3", '"all"'), f".k {WHOLE}, got 'all'"),
+        (f'{TOP}\ndomain = ["a", "b"]', ".k must be at most the 2 labels of the domain, got 3"),
+        (f"{TOP}\nmax_keys_per_event = 0", f".max_keys_per_event {WHOLE} or 'any', got 0"),
+        (f"{TOP}\nmax_keys_per_event = true", f".max_keys_per_event {WHOLE} or 'any', got true"),
+        (f'{TOP}\nmax_keys_per_event = "all"', f".max_keys_per_event {WHOLE} or 'any', got 'all'"),
+        (
+            f"{TOP}\nother = true",
+            ".other must be one of the fields 'kind', 'weight', 'every', 'tidy', 'key', 'k', 'domain', "
+            "'max_keys_per_event', got 'other'",
+        ),
+        (
+            'kind = "histogram"\nkey = "drug"\nmax_keys_per_event = "any"',
+            f".max_keys_per_event {WHOLE}, got 'any'",
+        ),
+        ('kind = "histogram"\nkey = "drug"\nother = 1', ".other must be true or false, got 1"),
+        (
+            'kind = "histogram"\nkey = "drug"\nconstant_threshold = "yes"',
+            ".constant_threshold must be true or false, got 'yes'",
+        ),
+        (
+            'kind = "histogram"\nkey = "drug"\ndomain = ["a"]\nother = true',
+            ": other and constant_threshold must stay off where the domain is known, got one of them on",
+        ),
+    ],
+)
+def test_a_query_that_cannot_be_is_refused_with_its_field(tmp_path: Path, table: str, message: str) -> None:
+    assert messages(tmp_path, f"{PHARMACY}\n[queries.new]\n{table}\n") == [f"queries.new{message}"]
+
+
+def test_a_query_that_the_last_tick_leaves_no_release_is_refused(tmp_path: Path) -> None:
+    text = PHARMACY.replace("[source]", "[source]\nuntil = 3").replace('kind = "count"', 'kind = "count"\nevery = 4')
+    assert messages(tmp_path, text) == [
+        "queries.purchases.every must be at most the 3 ticks that are released, got 4 ticks"
+    ]
+
+
+def test_all_queries_at_fault_are_told_together(tmp_path: Path) -> None:
+    text = PHARMACY.replace('kind = "count"', 'kind = "count"\nevery = 97').replace("[source]", "[source]\nuntil = 97")
+    text += f'\n[queries.top]\n{TOP}\ndomain = ["a"]\n[queries.sum]\n{SUM}\nevery = "7m"\n'
+    assert [message.split(" ")[0] for message in messages(tmp_path, text)] == [
+        "source.until",
+        "queries.top.k",
+        "queries.sum.every",
+    ]
 
 
 def test_all_faults_are_told_together(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Keys, Noise
 from pianissimo.noise_plan import NoisePlan, plan_loss
-from pianissimo.plan_noise import PlanNoise, evaluate, rounded
+from pianissimo.plan_noise import RunningNoise, evaluate, rounded, running_noise
 from pianissimo.privacy import Guarantee, Neighbors, Unit
 from pianissimo.recent import Recent
 
@@ -32,7 +32,7 @@ class CounterState:
 
     total: int
     recent: Recent
-    noise: PlanNoise = field(metadata=TRANSIENT)
+    noise: RunningNoise = field(metadata=TRANSIENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ class Summer:
 
 def start_total(plan: NoisePlan, history: int) -> CounterState:
     """Nothing counted yet."""
-    return CounterState(total=0, recent=Recent(history), noise=PlanNoise(plan))
+    return CounterState(total=0, recent=Recent(history), noise=running_noise(plan))
 
 
 def add_to_total(state: CounterState, amount: int) -> None:

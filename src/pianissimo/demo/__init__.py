@@ -2,11 +2,12 @@
 
 from pianissimo.demo.folder import DemoFolder, is_demo, read_demo
 from pianissimo.demo.pharmacy import pharmacy_batches, pharmacy_stream
-from pianissimo.demo.record import Record
+from pianissimo.demo.record import WINDOW_TICKS, Record
 from pianissimo.demo.show import TRUTH_NOTE, Screen, summary
 
 __all__ = [
     "TRUTH_NOTE",
+    "WINDOW_TICKS",
     "DemoFolder",
     "Record",
     "Screen",

@@ -1,4 +1,4 @@
-"""What the demo leaves in a folder: the plan, the releases as one line of JSON a tick, and a picture."""
+"""What the demo leaves in a folder: the plan, releases and windows as one line of JSON a tick, and a picture."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from pianissimo.errors import InputError
 from pianissimo.planner import StreamPlan
 from pianissimo.stream import StreamRelease
 
-_PLAN, _RELEASES, _PICTURE = "plan.json", "releases.jsonl", "estimates.png"
+_PLAN, _RELEASES, _WINDOWS, _PICTURE = "plan.json", "releases.jsonl", "windows.jsonl", "estimates.png"
 _SCHEMA = {"tick": pl.Int64, "key": pl.String, "estimate": pl.Int64, "low": pl.Int64, "high": pl.Int64}
 
 
@@ -24,7 +24,8 @@ class DemoFolder:
     >>> live = pharmacy_stream(1).start()
     >>> with tempfile.TemporaryDirectory() as path:
     ...     with DemoFolder(Path(path), live.plan) as folder:
-    ...         folder.write(live.tick([{"drug": "ibuprofen"}] * 900))
+    ...         release = live.tick([{"drug": "ibuprofen", "shop": "Orchard"}] * 900)
+    ...         folder.write(release, live.window("1h"))
     ...     read_demo(Path(path))["drugs"].columns
     ['tick', 'key', 'estimate', 'low', 'high']
     """
@@ -34,17 +35,20 @@ class DemoFolder:
             raise InputError(f"{path} must be empty or hold an earlier demo, got other releases; choose another folder")
         self.path = path
         self.plan = plan
-        self.written = [path / _PLAN, path / _RELEASES]
+        self.written = [path / _PLAN, path / _RELEASES, path / _WINDOWS]
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._releases = (path / _RELEASES).open("w", encoding="utf-8")
+            self._releases, self._windows = (
+                (path / name).open("w", encoding="utf-8") for name in (_RELEASES, _WINDOWS)
+            )
             (path / _PLAN).write_text(plan.to_json() + "\n", encoding="utf-8")
         except OSError as fault:
             raise InputError(f"{path} must be a folder that can be written, got: {fault.strerror}") from None
 
-    def write(self, release: StreamRelease) -> None:
-        """Add the release of one tick."""
+    def write(self, release: StreamRelease, window: StreamRelease) -> None:
+        """Add the release of one tick, and what the ticks of its window added."""
         self._releases.write(release.to_json() + "\n")
+        self._windows.write(window.to_json() + "\n")
 
     def draw(self, record: Record) -> bool:
         """Draw the record, or return False where matplotlib, which is an extra, is not installed."""
@@ -66,6 +70,7 @@ class DemoFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._releases.close()
+        self._windows.close()
 
 
 def is_demo(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Generated pharmacies: usual drugs, a flu wave, a new drug, and a thousand labels that are almost unique.
+"""Generated pharmacies: usual drugs, a flu wave, a new drug, a thousand labels that are almost unique, busy shops.
 
 A seeded generator makes the events up, so their truth may be shown. The noise of the releases has no seed.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pianissimo.accounting import Budget
 from pianissimo.checks import check_at_least
-from pianissimo.queries import Count, Histogram
+from pianissimo.queries import Count, Histogram, TopK
 from pianissimo.stream import Stream
 
 USUAL_DRUGS = (
@@ -50,6 +50,37 @@ RARE_PREFIX = "mixture "
 
 REGIONS = ("north", "east", "south", "west")
 
+SHOPS = (
+    "High Street",
+    "Station Road",
+    "Mill Lane",
+    "Market Square",
+    "Church Street",
+    "Harbour",
+    "Abbey Road",
+    "Park Avenue",
+    "Bridge Street",
+    "Old Town",
+    "Queensway",
+    "University",
+    "Airport",
+    "Riverside",
+    "Castle Hill",
+    "North Gate",
+    "Victoria Place",
+    "Green Lanes",
+    "West End",
+    "Orchard",
+    "Hospital",
+    "Meadow View",
+    "Kingsway",
+    "Long Acre",
+)
+"""All shops of the chain: a public list, the busier ones first on the whole."""
+
+TOP = 5
+"""How many shops the top list has."""
+
 TICK = timedelta(hours=1)
 ORIGIN = datetime(2026, 1, 5)
 
@@ -60,9 +91,11 @@ _PATIENTS_PER_MIXTURE = 1.5
 
 
 def pharmacy_stream(ticks: int) -> Stream:
-    """The stream of the demo: a running count and a histogram of labels nobody listed beforehand.
+    """The stream of the demo: a running count, a histogram of labels nobody listed beforehand, and a top list.
 
-    The promise covers a month of hours even where fewer are shown, as a real stream's would.
+    The promise covers a month of hours even where fewer are shown, as a real stream's would. Drugs have the smallest
+    counts and a threshold to pass, so they get most of the budget. A top list of drugs would pay once more for what the
+    histogram tells already: sorted, it is one. The shops are in no other release, so their top list is a query.
 
     >>> pharmacy_stream(30).horizon
     720
@@ -72,16 +105,21 @@ def pharmacy_stream(ticks: int) -> Stream:
         "pharmacy",
         budget=Budget(epsilon=1.0, delta=1e-9),
         horizon=max(ticks, _PROMISED_TICKS),
-        queries=[Count("purchases"), Histogram("drugs", key="drug")],
+        tick=TICK,
+        queries=[
+            Count("purchases"),
+            Histogram("drugs", key="drug", weight=4),
+            TopK("top_shops", key="shop", k=TOP, domain=SHOPS),
+        ],
     )
 
 
 def pharmacy_batches(ticks: int, seed: int) -> Iterator[pl.DataFrame]:
-    """The purchases of each tick, in the order of their times, with the columns time, drug and region.
+    """The purchases of each tick, in the order of their times, with the columns time, drug, region and shop.
 
     >>> first, second = pharmacy_batches(2, seed=1)
     >>> first.columns
-    ['time', 'drug', 'region']
+    ['time', 'drug', 'region', 'shop']
     >>> first.equals(next(pharmacy_batches(2, seed=1)))
     True
     """
@@ -116,6 +154,7 @@ def _purchases(tick: int, ticks: int, generator: np.random.Generator) -> pl.Data
             "time": pl.select(pl.lit(start) + pl.duration(seconds=pl.lit(pl.Series(seconds)))).to_series(),
             "drug": common.zip_with(is_common, rare),
             "region": pl.Series(REGIONS).gather(generator.integers(0, len(REGIONS), size=number)),
+            "shop": pl.Series(SHOPS).gather(generator.choice(len(SHOPS), size=number, p=_custom(tick))),
         }
     )
 
@@ -129,4 +168,11 @@ def _popularity(tick: int, ticks: int) -> NDArray[np.float64]:
     flu = 0.005 + 0.26 * math.exp(-(((passed - 0.62) / 0.16) ** 2))
     new = 0.0 if passed <= 0.5 else 0.1 + 0.5 * (passed - 0.5)
     weights = np.append(usual, [flu, new])
+    return np.asarray(weights / weights.sum())
+
+
+def _custom(tick: int) -> NDArray[np.float64]:
+    """The shops' shares of a tick: each has its own good hours, so that ranks change."""
+    rank = np.arange(1, len(SHOPS) + 1)
+    weights = np.exp(0.5 * np.sin(2 * np.pi * tick / 24 + 1.7 * rank)) / (rank + 3)
     return np.asarray(weights / weights.sum())

@@ -44,7 +44,8 @@ def run_file(
     All files are read and checked first, so nothing is released of input that cannot be counted. Which
     ticks are released is public: those without events too. Lines that cannot be read go to `refused.jsonl`,
     with file, line and reason, and nothing of what they hold. `progress` is told the tick and the last tick
-    after each release.
+    after each release. The last tick is the source's `until`, or else the horizon. A run that is killed cannot be taken
+    up again; what it had stored stays.
 
     >>> import tempfile
     >>> from pianissimo.stream.spec import load_spec
@@ -79,13 +80,8 @@ def _write_refused(out: Path, refused: pl.DataFrame) -> Path | None:
         path.unlink(missing_ok=True)  # of a run that released nothing
         if not refused.height:
             return None
-        write_whole(path, lambda file: _write_secretly(file, refused))
+        # For the owner's eyes only: how many lines were refused is a fact about the data.
+        write_whole(path, refused.write_ndjson().encode(), mode=0o600)
     except OSError as fault:
         raise InputError(f"{out} must be a folder that can be written, got: {fault.strerror}") from None
     return path
-
-
-def _write_secretly(path: Path, refused: pl.DataFrame) -> None:
-    """Write for the owner's eyes only: how many lines were refused is a fact about the data."""
-    path.touch(mode=0o600)
-    refused.write_ndjson(path)

@@ -8,13 +8,14 @@ The row of all labels that are not shown has no key: null in Parquet and JSONL; 
 the empty label is `""`.
 """
 
+import io
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 import polars as pl
 
@@ -32,6 +33,15 @@ _PLAN = "plan.json"
 _COLUMNS = "columns.json"
 _PART = re.compile(r"ticks-([0-9]+)-([0-9]+)\.(?:parquet|jsonl|csv)")
 _TYPES: dict[str, pl.DataType] = {"Int64": pl.Int64(), "Float64": pl.Float64(), "String": pl.String()}
+
+
+class _Part(NamedTuple):
+    """Releases of one query that become one file."""
+
+    name: str
+    first: int
+    last: int
+    table: pl.DataFrame
 
 
 class ReleaseFolder:
@@ -64,7 +74,8 @@ class ReleaseFolder:
             raise ParameterError(f"format must be one of {', '.join(get_args(FileFormat))}, got {format!r}")
         self.path = Path(path)
         self.format = format
-        self._waiting: dict[str, list[tuple[int, pl.DataFrame]]] = {}
+        self._open: dict[str, list[tuple[int, pl.DataFrame]]] = {}
+        self._closed: list[_Part] = []
         self._ticks = self._rows = 0
         self._columns: dict[str, dict[str, str]] = {}
         self._known: set[str] = set()
@@ -85,7 +96,7 @@ class ReleaseFolder:
         """Take the release of one tick; it is on disk after the part is full, or after `close`."""
         for name in release.names:
             table = release[name].select(pl.lit(release.tick, dtype=pl.Int64).alias("tick"), pl.all())
-            self._waiting.setdefault(name, []).append((release.tick, table))
+            self._open.setdefault(name, []).append((release.tick, table))
             self._columns.setdefault(name, {column: str(kind) for column, kind in table.schema.items()})
             self._rows += table.height
         self._ticks += 1
@@ -106,24 +117,28 @@ class ReleaseFolder:
         self.close()
 
     def _flush(self) -> None:
+        # A closed part keeps its ticks, so that writing it once more writes the same file.
+        self._closed += [
+            _Part(name, tables[0][0], tables[-1][0], pl.concat([table for _, table in tables]))
+            for name, tables in self._open.items()
+        ]
+        self._open, self._ticks, self._rows = {}, 0, 0
         try:
             if not self._known.issuperset(self._columns):
-                text = json.dumps(self._columns, indent=2)
-                write_whole(self.path / _COLUMNS, lambda path: path.write_text(text, encoding="utf-8"))
+                write_whole(self.path / _COLUMNS, json.dumps(self._columns, indent=2).encode())
                 self._known = set(self._columns)
-            for name, tables in list(self._waiting.items()):
-                part = self.path / name / f"ticks-{tables[0][0]:08}-{tables[-1][0]:08}.{self.format}"
-                part.parent.mkdir(exist_ok=True)
-                write_whole(part, _writer(pl.concat([table for _, table in tables]), self.format))
-                # Only now: what is not on disk is written at the next try.
-                del self._waiting[name]
+            while self._closed:
+                part = self._closed[0]
+                path = self.path / part.name / f"ticks-{part.first:08}-{part.last:08}.{self.format}"
+                path.parent.mkdir(exist_ok=True)
+                write_whole(path, _content(part.table, self.format))
+                del self._closed[0]
         except OSError as fault:
-            ticks = [tick for tables in self._waiting.values() for tick, _ in tables]
+            first, last = min(part.first for part in self._closed), max(part.last for part in self._closed)
             raise InputError(
                 f"{self.path} must be a folder that can be written, got: {fault.strerror}; "
-                f"releases of ticks {min(ticks)} to {max(ticks)} are not on disk"
+                f"releases of ticks {first} to {last} are not on disk"
             ) from None
-        self._ticks = self._rows = 0
 
 
 def check_free(path: Path) -> None:
@@ -147,8 +162,8 @@ def read_plan(path: Path | str) -> dict[str, Any]:
 def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.DataFrame]:
     """The releases in a folder by query, or those of the query `name` alone, in the order of their ticks.
 
-    Each is a table with the columns tick, key (where labels are counted; null for all that are not shown), estimate, low
-    and high, and tidy where that was asked for. A query that is published at every n-th tick has rows at those.
+    Each is a table with the columns tick, key (where labels are counted; null for all that are not shown), estimate,
+    low and high, and tidy where that was asked for. A query that is published at every n-th tick has rows at those.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -170,11 +185,12 @@ def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.Dat
     }
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name, sync it and give it its name."""
+def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file under a temporary name, sync it and give it its name. The umask narrows its mode."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        write(temporary)
+        temporary.touch(mode=mode)
+        temporary.write_bytes(content)
         _sync(temporary)
         temporary.replace(path)
     finally:
@@ -190,12 +206,16 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _writer(table: pl.DataFrame, form: FileFormat) -> Callable[[Path], object]:
+def _content(table: pl.DataFrame, form: FileFormat) -> bytes:
+    # Made in memory: writing to a path itself, polars reports a full disk as a fault of its own.
+    file = io.BytesIO()
     if form == "parquet":
-        return table.write_parquet
-    if form == "jsonl":
-        return table.write_ndjson
-    return lambda path: table.write_csv(path, quote_style="non_numeric")
+        table.write_parquet(file)
+    elif form == "jsonl":
+        table.write_ndjson(file)
+    else:
+        table.write_csv(file, quote_style="non_numeric")
+    return file.getvalue()
 
 
 def _read_json(path: Path, name: str) -> dict[str, Any]:
@@ -256,8 +276,8 @@ def _used(path: Path) -> InputError:
     last = max((last for parts in _parts(path).values() for _, last, _ in parts), default=None)
     if last is None:
         return InputError(
-            f"{path} must not hold releases yet, got the plan of a run that has stored none; if that run was stopped, it "
-            f"has published nothing: remove {_PLAN} there and run again, or choose an empty folder"
+            f"{path} must not hold releases yet, got the plan of a run that has stored none; if that run was stopped, "
+            f"it has published nothing: remove {_PLAN} there and run again, or choose an empty folder"
         )
     return InputError(
         f"{path} must not hold releases yet, got some up to tick {last}; a run that was stopped cannot be taken up "

@@ -18,7 +18,7 @@ from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise_plan import NoisePlan, plan_loss
-from pianissimo.plan_noise import PlanNoise, evaluate, rounded
+from pianissimo.plan_noise import RunningNoise, evaluate, rounded, running_noise
 from pianissimo.privacy import Guarantee, Neighbors, Unit
 from pianissimo.recent import Recent
 
@@ -30,7 +30,7 @@ class KnownHistogramState:
     counts: NDArray[np.int64]
     recent: Recent
     index: LabelIndex = field(metadata=TRANSIENT)
-    noise: PlanNoise = field(metadata=TRANSIENT)
+    noise: RunningNoise = field(metadata=TRANSIENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class KnownHistogram:
             counts=np.zeros(len(self.domain), dtype=np.int64),
             recent=Recent(self.history),
             index=index,
-            noise=PlanNoise(self.plan),
+            noise=running_noise(self.plan),
         )
 
     def update(self, state: KnownHistogramState, batch: pl.Series) -> None:

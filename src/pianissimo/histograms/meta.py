@@ -175,7 +175,7 @@ class MetaHistogram:
         if self.answer.domain is not None:
             known = labels.is_in(self.answer.domain.labels.implode())
             labels, counts = labels.filter(known), counts[known.to_numpy()]
-        state.current = _sum([state.current, [labels, counts]])
+        state.current = _sum([state.current, _in_order(labels, counts)])
 
     def release(self, state: MetaHistogramState, tick: int, noise: Noise) -> LabelCounts:
         cell, place, level = state.current, tick, 0
@@ -204,7 +204,7 @@ class MetaHistogram:
             domain = self.answer.domain.labels
             counts = _counts_of(labels, counts, on=domain)
             labels = domain
-        return list(self.answer.answer(labels, keys, counts, noise.at(level, place)))
+        return _in_order(*self.answer.answer(labels, keys, counts, noise.at(level, place)))
 
 
 def levels_of(horizon: int, base: int) -> int:
@@ -231,12 +231,20 @@ def _nothing() -> Tally:
     return [pl.Series("key", [], dtype=pl.String), np.empty(0, dtype=np.int64)]
 
 
+def _in_order(labels: pl.Series, numbers: NDArray[np.int64]) -> Tally:
+    order = labels.arg_sort().to_numpy()
+    return [labels.gather(order).alias("key"), numbers[order]]
+
+
 def _sum(tallies: list[Tally]) -> Tally:
-    """The numbers of several tallies added up label by label; a tally need not be in order."""
-    frames = [pl.DataFrame({"key": labels, "count": numbers}) for labels, numbers in tallies]
+    """The numbers of several tallies added up label by label."""
+    filled = [(labels, numbers) for labels, numbers in tallies if len(labels)]
+    if len(filled) < 2:
+        return list(filled[0]) if filled else _nothing()
+    frames = [pl.DataFrame({"key": labels, "count": numbers}) for labels, numbers in filled]
     total = pl.concat(frames).group_by("key").agg(pl.col("count").sum()).sort("key")
     numbers = total["count"].to_numpy().astype(np.int64)
-    if len(numbers) and not int(np.abs(numbers).max()) < _LARGEST_COUNT:
+    if not int(np.abs(numbers).max()) < _LARGEST_COUNT:
         raise InputError("a count must stay below 2^61, got more; start a new run")
     return [total["key"], numbers]
 

@@ -24,7 +24,7 @@ from pianissimo.labels import MOST_LABELS, LabelIndex
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Keys, Noise
 from pianissimo.noise_plan import NoisePlan, plan_loss, variance_at
-from pianissimo.plan_noise import PlanNoise, evaluate, rounded
+from pianissimo.plan_noise import RunningNoise, evaluate, rounded, running_noise
 from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.recent import Recent
 
@@ -54,8 +54,8 @@ class UnknownHistogramState:
     counts: NDArray[np.int64]
     shown: NDArray[np.bool_]
     recent: Recent
-    noise: PlanNoise = field(metadata=TRANSIENT)
-    rest_noise: PlanNoise | None = field(metadata=TRANSIENT)
+    noise: RunningNoise = field(metadata=TRANSIENT)
+    rest_noise: RunningNoise | None = field(metadata=TRANSIENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +135,8 @@ class UnknownHistogram:
             counts=np.zeros(0, dtype=np.int64),
             shown=np.zeros(0, dtype=np.bool_),
             recent=Recent(self.history),
-            noise=PlanNoise(self.plan),
-            rest_noise=None if self.rest_plan is None else PlanNoise(self.rest_plan),
+            noise=running_noise(self.plan),
+            rest_noise=None if self.rest_plan is None else running_noise(self.rest_plan),
         )
 
     def update(self, state: UnknownHistogramState, batch: pl.Series) -> None:

@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.counting import Counter, DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, Summer, TopDownPlan, TreePlan
+from pianissimo.counting import (
+    Counter,
+    DoublingPlan,
+    HaarPlan,
+    HaarSkipPlan,
+    SplinePlan,
+    Summer,
+    ToeplitzPlan,
+    TopDownPlan,
+    TreePlan,
+)
 from pianissimo.error_bars import laplace_sum_quantile
 from pianissimo.errors import ParameterError
 from pianissimo.histograms import Cut, KnownHistogram, TopList, UnknownHistogram
@@ -33,6 +43,9 @@ LAPLACE_PLANS: dict[str, PlanMaker] = {
     "tree": TreePlan.calibrated,
     "doubling": DoublingPlan.calibrated,
 }
+FEW_SERIES = 100
+"""Correlated noise takes work that grows with the ticks, for each series: it is offered up to so many."""
+
 OPEN_HORIZON = 2**32
 """What a horizon without end is booked as."""
 
@@ -102,7 +115,7 @@ def candidates(query: Query, share: Share, horizon: int | None, coverage: float)
 
     >>> share = Share(rho=Fraction(1, 2))
     >>> [each.name for each in candidates(Count("purchases"), share, horizon=4096, coverage=0.95)][:2]
-    ['Counter over spline', 'Counter over haar + skipping']
+    ['Counter over toeplitz', 'Counter over spline']
     """
     releases = OPEN_HORIZON if horizon is None else horizon // query.every
     if releases < 1:
@@ -131,6 +144,14 @@ def _makers(query: Query, share: Share, *, open_horizon: bool) -> Iterator[Candi
         plans = OPEN_GAUSSIAN_PLANS if open_horizon else GAUSSIAN_PLANS
     for make_plan in plans.values():
         yield _over_plan(make_plan)
+    if not share.pure and not open_horizon and _series_of(query) <= FEW_SERIES:
+        yield _over_plan(ToeplitzPlan.calibrated)
+
+
+def _series_of(query: Query) -> float:
+    if isinstance(query, Histogram | TopK):
+        return len(query.domain) if isinstance(query.domain, Domain) else math.inf
+    return 1
 
 
 def _over_plan(make_plan: PlanMaker) -> CandidateMaker:

@@ -1,65 +1,146 @@
-"""A plan as tables that a person reads."""
+"""A plan as text that a person reads: one line a query, then a paragraph for each. It wraps between words at any width."""
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+_KINDS = {"topk": "top list"}
+_OPEN_HORIZON = 2**32
+
 
 def plan_tables(plan: dict[str, Any]) -> RenderableType:
-    """The tables of a plan given as plain data, for a terminal."""
-    promise, budget = plan["promise"], plan["budget"]
-    head = Text()
-    head.append(f"Stream {plan['stream']}: {plan['horizon']} ticks, ", style="bold")
-    head.append(
-        f"({promise['epsilon']:.4g}, {promise['delta']:.2g})-differential privacy per {plan['unit']}, whole run",
-        style="bold",
-    )
-    head.append(
-        f"\nof a budget of ({budget['epsilon']:g}, {budget['delta']:g}); neighbors: one event added or removed; "
-        f"{promise['method']}"
-    )
-    queries = Table(title=None, show_edge=False, pad_edge=False)
-    for column in (
-        "query",
-        "mechanism",
-        "share",
-        "noise",
-        "shown from",
-        f"error ({plan['coverage']:.0%}), worst",
-    ):
-        queries.add_column(column, overflow="fold")
+    """The promise, a table of the queries and what is to be said of each, of a plan given as plain data."""
+    parts: list[RenderableType] = [_promise(plan), Text(), _queries(plan)]
     for query in plan["queries"]:
-        threshold = query["threshold"]
-        queries.add_row(
-            query["name"],
-            query["mechanism"],
-            f"{query['share_of_budget']:.0%}",
-            query["noise"],
-            "-" if threshold is None else f"{threshold['least']} to {threshold['largest']}",
-            _error(query["expected_error"]),
-        )
-    others = Table(title=None, show_edge=False, pad_edge=False)
-    for column in ("query", "other mechanisms", "error, worst", "reason for the choice"):
-        others.add_column(column, overflow="fold")
-    for query in plan["queries"]:
-        for place, other in enumerate(query["alternatives"]):
-            reason = query["reason"] if place == 0 else ""
-            others.add_row(query["name"], other["mechanism"], _error(other["expected_error"]), reason)
-    theorems = Text("\n".join(f"{query['name']}: {query['guarantee']['theorem']}" for query in plan["queries"]))
-    theorems.stylize("dim")
-    return Group(head, Text(), queries, Text(), others, Text(), theorems)
+        parts += [Text(), *_details(query)]
+    return Group(*parts)
 
 
 def render_plan(plan: dict[str, Any], width: int = 120) -> str:
-    """The tables of a plan as text."""
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(plan_tables(plan))
-    output = console.file
-    return output.getvalue().rstrip() if isinstance(output, io.StringIO) else ""
+    """The same as text.
+
+    >>> from pianissimo.accounting import Budget
+    >>> from pianissimo.planner import make_plan
+    >>> from pianissimo.privacy import Unit
+    >>> from pianissimo.queries import Count
+    >>> plan = make_plan(name="shop", unit=Unit.EVENT, budget=Budget(1.0, 0), horizon=1440, coverage=0.95,
+    ...                  queries=[Count("purchases")])
+    >>> print(render_plan(plan.to_dict(), width=80).splitlines()[0])
+    Stream shop: 1440 ticks, 1-differential privacy per event, whole run
+    """
+    output = io.StringIO()
+    Console(file=output, width=width, color_system=None).print(plan_tables(plan))
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).rstrip()
 
 
-def _error(error: dict[str, float]) -> str:
-    return f"± {error['typical']:.3g}, {error['largest']:.3g}"
+def _promise(plan: dict[str, Any]) -> Text:
+    promise, budget = plan["promise"], plan["budget"]
+    is_pure = promise["method"] == "pure"
+    epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
+    ticks = "no end" if plan["horizon"] >= _OPEN_HORIZON else f"{plan['horizon']} ticks"
+    what = f"{epsilon}-" if is_pure else f"({epsilon}, {delta})-"
+    head = Text(f"Stream {plan['stream']}: {ticks}, {what}differential privacy per {plan['unit']}, whole run", "bold")
+    budgeted = f"{budget['epsilon']:g}" if budget["delta"] == 0 else f"({budget['epsilon']:g}, {budget['delta']:g})"
+    rest = f"\nof a budget of {budgeted}; neighbors: one event added or removed; {promise['method']}"
+    if is_pure:
+        rest += f", up to a delta of {delta} for the distance of drawn noise from its law"
+    if plan["horizon"] >= _OPEN_HORIZON:
+        rest += "; booked as 2^32 ticks"
+    return head.append(rest, "not bold")
+
+
+def _queries(plan: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("query", "noise plan", "share", "every", "shown from", f"error ({plan['coverage']:.0%})", "worst"):
+        is_text = column in ("query", "noise plan")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+    for query in plan["queries"]:
+        expected = query["expected_error"]
+        table.add_row(
+            query["name"],
+            _split(query["mechanism"])[1],
+            f"{query['share_of_budget']:.0%}",
+            "tick" if query["every"] == 1 else f"{query['every']} ticks",
+            _thresholds(query["threshold"]),
+            f"± {_number(expected['typical'])}",
+            _number(expected["largest"]),
+        )
+    return table
+
+
+def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
+    title = Text(query["name"], "bold")
+    title.append(f", a {_KINDS.get(query['kind'], query['kind'])}", "not bold")
+    if "domain" in query:
+        labels = "labels that nobody listed" if query["domain"] == "unknown" else f"a domain of {query['domain']}"
+        title.append(f" over {labels}", "not bold")
+    title.append(f": {query['mechanism']}", "not bold")
+    yield title
+    lines = {
+        "noise": query["noise"],
+        "note": query["note"] if query["note"] != query["noise"] else "",
+        "promise": _loss(query["guarantee"]),
+        "by": query["guarantee"]["theorem"],
+        "reason": query["reason"],
+        "others": "; ".join(_other(other, query["mechanism"]) for other in query["alternatives"]),
+    }
+    for name, text in lines.items():
+        if text:
+            # Lines of a paragraph hang under its first, so that the next paragraph is found at a glance.
+            yield Padding(_hanging(name, text), (0, 0, 0, 2))
+
+
+def _hanging(name: str, text: str) -> Table:
+    line = Table.grid(padding=(0, 1, 0, 0))
+    line.add_column(width=8, style="dim")
+    line.add_column(overflow="fold")
+    line.add_row(name, Text(text))
+    return line
+
+
+def _other(other: dict[str, Any], chosen: str) -> str:
+    """A mechanism that was not chosen; where it differs in its noise plan alone, by this."""
+    kind, noise_plan = _split(other["mechanism"])
+    name = noise_plan if kind == _split(chosen)[0] else other["mechanism"]
+    error = other["expected_error"]
+    note = f" ({other['note']})" if other["note"] else ""
+    return f"{name} ±{_number(error['typical'])}, worst {_number(error['largest'])}{note}"
+
+
+def _loss(guarantee: dict[str, Any]) -> str:
+    """What answering one query loses, in words: a pure epsilon, or a rho with the chance of showing a rare label."""
+    if "epsilon" in guarantee:
+        return f"{guarantee['epsilon']:.4g}-differential privacy, pure up to the distance of the drawn noise"
+    rare = f", and a chance of {guarantee['bad']:.2g} to show a label of one event" if guarantee["bad"] else ""
+    return f"approximate, rho = {guarantee['rho']:.4g} at whole orders{rare}"
+
+
+def _split(mechanism: str) -> tuple[str, str]:
+    """What a mechanism is and the noise plan it stands over, or twice its name.
+
+    >>> _split("UnknownHistogram over haar + skipping")
+    ('UnknownHistogram', 'haar + skipping')
+    """
+    kind, _, noise_plan = mechanism.rpartition(" over ")
+    return kind or noise_plan, noise_plan
+
+
+def _thresholds(threshold: dict[str, int] | None) -> str:
+    if threshold is None:
+        return "-"
+    least, largest = f"{threshold['least']:,}", f"{threshold['largest']:,}"
+    return least if least == largest else f"{least} to {largest}"
+
+
+def _number(value: float) -> str:
+    """Three digits, or whole numbers with commas where these have more.
+
+    >>> _number(0.1234), _number(68.13), _number(1234567.8)
+    ('0.123', '68.1', '1,234,568')
+    """
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"

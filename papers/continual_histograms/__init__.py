@@ -1,0 +1,1 @@
+"""Cardoso and Rogers, "Differentially private histograms under continual observation", 2022: Figures 1 and 3."""
