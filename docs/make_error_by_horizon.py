@@ -21,41 +21,46 @@ from pianissimo.noise_plan import NoisePlan
 RHO = 0.5
 POWERS = range(4, 21)
 PLANS: dict[str, tuple[Callable[..., NoisePlan], str, str]] = {
-    "doubling periods": (DoublingPlan.calibrated, "#999999", ":"),
+    "doubling": (DoublingPlan.calibrated, "#999999", ":"),
     "binary tree": (partial(TreePlan.calibrated, base=2), "#CC79A7", "-."),
-    "tree of the paper, best base": (TreePlan.calibrated, "#D55E00", "-"),
+    "base-r tree, best base": (TreePlan.calibrated, "#D55E00", "-"),
     "haar": (HaarPlan.calibrated, "#56B4E9", "-"),
     "haar + skipping": (HaarSkipPlan.calibrated, "#0072B2", "-"),
     "spline": (SplinePlan.calibrated, "#009E73", "-"),
 }
 _INK, _SOFT = "#222222", "#5f5f5f"
+_LABEL_GAP = 1.0
 
 
 def limit(horizon: int) -> float:
-    """The least largest deviation of any counter with Gaussian noise: a fit to computed values, good to 0.3 %."""
+    """The least that the largest deviation can be with Gaussian noise: a fit to the values at 2^8, 2^10 and 2^12."""
     return (math.log(horizon) / math.pi + 0.7055 + 0.345 / math.log(horizon)) / math.sqrt(2 * RHO)
 
 
 def largest_deviation(plan: NoisePlan) -> float:
     """At the worst tick, before the rounding of the release."""
-    return float(plan.variance_profile().max()) ** 0.5
+    return math.sqrt(plan.variance_profile().max())
 
 
 def draw(path: Path) -> None:
+    """All plans and the limit, into a PNG file."""
     horizons = [2**power for power in POWERS]
     with rc_context({"font.size": 9, "text.color": _INK, "axes.edgecolor": "#b8b8b8", "axes.labelcolor": _SOFT}):
         figure = Figure(figsize=(10.0, 4.6), dpi=140)
         FigureCanvasAgg(figure)
         axes = figure.subplots()
-        figure.subplots_adjust(left=0.055, right=0.76, top=0.86, bottom=0.115)
-        best = limit(horizons[-1])
+        figure.subplots_adjust(left=0.055, right=0.775, top=0.86, bottom=0.115)
+        lines = {"limit for every counter": ([limit(horizon) for horizon in horizons], _INK, "--")}
         for name, (make, color, dashes) in PLANS.items():
-            heights = [largest_deviation(make(horizon=horizon, rho=RHO)) for horizon in horizons]
+            lines[name] = ([largest_deviation(make(horizon=horizon, rho=RHO)) for horizon in horizons], color, dashes)
+        best = lines["limit for every counter"][0][-1]
+        free, beside = 0.0, axes.get_yaxis_transform()
+        for name, (heights, color, dashes) in sorted(lines.items(), key=lambda line: line[1][0][-1]):
             axes.plot(horizons, heights, dashes, color=color, linewidth=1.8, marker="o", markersize=2.5)
-            label(axes, f"{name}: {heights[-1] / best:.2f} times the limit", heights[-1], color)
-        limits = [limit(horizon) for horizon in horizons]
-        axes.plot(horizons, limits, color=_INK, linewidth=1.2, linestyle=(0, (4, 2)))
-        label(axes, "limit for every counter", best - 0.45, _INK)
+            free = max(heights[-1], free + _LABEL_GAP)
+            text = name if heights[-1] == best else f"{name}: {heights[-1] / best:.2f}"
+            axes.text(1.015, free, text, color=color, va="center", fontweight="bold", transform=beside)
+        axes.text(1.015, 25.4, "times the limit, at 2^20", color=_SOFT, transform=beside)
         axes.set_xscale("log", base=2)
         axes.set_xlim(horizons[0], horizons[-1])
         axes.set_ylim(0, 25)
@@ -66,11 +71,6 @@ def draw(path: Path) -> None:
         title = "Standard deviation of a running count at its worst tick, at equal privacy (rho = 1/2)"
         axes.set_title(title, loc="left", fontsize=11, fontweight="bold", pad=14)
         figure.savefig(path)
-
-
-def label(axes: object, text: str, height: float, color: str) -> None:
-    transform = axes.get_yaxis_transform()  # type: ignore[attr-defined]
-    axes.text(1.012, height, text, color=color, va="center", fontweight="bold", transform=transform)  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ QUARTER = Fraction(1, 4)
 class Case:
     """A mechanism, how a list of events becomes its batch, and whether all its labels are shown whatever the data.
 
-    One that `selects` lets noisy counts decide which labels it publishes, or where one threshold for all of them stands:
-    with one tape of noise an event may rightly move labels that it does not hold, so replaying the tape says nothing
+    One that `selects` lets noisy counts decide which labels it publishes, or where one threshold for all stands. With
+    one tape of noise an event may then rightly move labels that it does not hold, so replaying the tape says nothing
     about it. Its privacy is in the law of what it publishes; tests/selection works with that.
     """
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 import pianissimo
 from pianissimo.cli import cli
 from pianissimo.engine import read_releases
+from pianissimo.planner import render_plan
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "pharmacy.toml"
 
@@ -82,12 +84,13 @@ def test_demo_as_json_prints_one_object_a_tick_and_nothing_else(tmp_path: Path) 
     assert [each["tick"] for each in found] == [1, 2, 3, 4, 5]
     for each in found:
         assert set(each) == {"tick", "coverage", "releases"}
-        assert set(each["releases"]) == {"purchases", "drugs"}
+        assert set(each["releases"]) == {"purchases", "drugs", "top_shops"}
+        assert len(each["releases"]["top_shops"]) == 5
         assert set(each["releases"]["purchases"][0]) == {"estimate", "low", "high"}
     assert "differential privacy" in done.stderr
     assert "\x1b" not in done.stderr
     written = {path.name for path in (tmp_path / "demo-output").iterdir()}
-    assert written == {"plan.json", "releases.jsonl", "estimates.png"}
+    assert written == {"plan.json", "releases.jsonl", "windows.jsonl", "estimates.png"}
     assert (tmp_path / "demo-output" / "releases.jsonl").read_text() == done.stdout
 
 
@@ -95,10 +98,11 @@ def test_demo_prints_the_promise_before_the_first_tick_and_no_escape_codes(tmp_p
     result = call("demo", "--ticks", 3, "--out", tmp_path / "out")
     assert result.exit_code == 0
     text = result.stdout
-    promise, note, first, last = (
-        text.index(part) for part in ("differential privacy", "generated", "tick 1 of 3", "intervals held the truth")
+    promise, note, first, top, last = (
+        text.index(part)
+        for part in ("differential privacy", "generated", "tick 1 of 3", "top 5 of 24", "intervals held the truth")
     )
-    assert promise < note < first < last
+    assert promise < note < first < top < last
     assert all(str(tmp_path / "out" / name) in text for name in ("plan.json", "releases.jsonl", "estimates.png"))
     assert "\x1b" not in text
     plan = json.loads((tmp_path / "out" / "plan.json").read_text())
@@ -133,6 +137,51 @@ def test_plan_prints_tables_or_the_plan_as_json(shop: Path) -> None:
     assert found["stream"] == "shop"
     assert found["horizon"] == 4
     assert [query["name"] for query in found["queries"]] == ["purchases", "drugs"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_plan_is_readable_at_the_width_of_a_terminal(width: int) -> None:
+    queries = [
+        pianissimo.Count("purchases"),
+        pianissimo.Sum("revenue", value="price", range=(0, 500), grid=0.01, every=60),
+        pianissimo.Histogram("drugs", key="drug", max_keys_per_event=3),
+        pianissimo.TopK("top_shops", key="shop", k=2, domain=["a", "b", "c"]),
+    ]
+    budget = pianissimo.Budget(epsilon=1.0, delta=1e-9)
+    plan = pianissimo.Stream("s", budget=budget, horizon=43_200, queries=queries).plan().to_dict()
+    text = render_plan(plan, width=width)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "…" not in text
+    once = " ".join(text.split())
+    for query in plan["queries"]:
+        parts = (query["noise"], query["reason"], query["guarantee"]["theorem"], f"{query['share_of_budget']:.0%}")
+        assert all(part in once for part in parts)
+        assert f"{query['name']}, a " in once
+    assert "60 ticks" in text
+    assert "top_shops, a top list over a domain of 3 labels" in once
+    assert "drugs, a histogram over labels that nobody listed" in once
+    assert "(1, 1e-09)-differential privacy per event" in once
+    assert "approximate, rho = " in once
+
+
+def test_a_pure_plan_says_so_with_the_delta_of_its_noise() -> None:
+    budget = pianissimo.Budget(epsilon=1.0, delta=0)
+    plan = pianissimo.Stream("s", budget=budget, horizon=None, queries=[pianissimo.Count("purchases")]).plan()
+    text = " ".join(render_plan(plan.to_dict(), width=80).split())
+    assert "no end, 1-differential privacy per event" in text
+    assert f"pure, up to a delta of {plan.price.delta:.2g} for the distance of drawn noise from its law" in text
+    assert "of a budget of 1;" in text
+    assert "1-differential privacy, pure up to the distance of the drawn noise" in text
+
+
+def test_a_note_on_a_mechanism_is_shown() -> None:
+    budget = pianissimo.Budget(epsilon=1.0, delta=1e-9)
+    plan = pianissimo.Stream("s", budget=budget, horizon=10, queries=[pianissimo.Count("purchases")]).plan().to_dict()
+    plan["queries"][0]["note"] = "leans downward"
+    plan["queries"][0]["alternatives"][0]["note"] = "needs memory"
+    text = render_plan(plan, width=80)
+    assert re.search(r"note +leans downward", text)
+    assert "(needs memory)" in " ".join(text.split())
 
 
 def test_the_example_can_be_planned_and_run(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The demo: what it generates, what it shows and hides, and what it leaves in a folder."""
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -8,12 +9,22 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from pianissimo.demo import DemoFolder, Record, Screen, pharmacy_batches, pharmacy_stream, read_demo, summary
-from pianissimo.demo.pharmacy import FLU_DRUG, NEW_DRUG, ORIGIN, RARE_PREFIX, TICK, USUAL_DRUGS, is_rare
+from pianissimo.demo import (
+    WINDOW_TICKS,
+    DemoFolder,
+    Record,
+    Screen,
+    pharmacy_batches,
+    pharmacy_stream,
+    read_demo,
+    summary,
+)
+from pianissimo.demo.pharmacy import FLU_DRUG, NEW_DRUG, ORIGIN, RARE_PREFIX, SHOPS, TICK, USUAL_DRUGS, is_rare
 from pianissimo.demo.show import tick_line
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.noise import Noise
-from pianissimo.stream import Live
+from pianissimo.queries import Count, Histogram, TopK
+from pianissimo.stream import Live, StreamRelease
 from pianissimo.testing import NoNoise, SeededNoise
 
 TICKS = 30
@@ -23,14 +34,41 @@ def play(noise: Noise, ticks: int = TICKS, seed: int = 1) -> tuple[Record, Live]
     live = Live(pharmacy_stream(ticks).plan(), noise)
     record = Record()
     for batch in pharmacy_batches(ticks, seed):
-        record.observe(batch, live.tick(batch))
+        record.observe(batch, live.tick(batch), last_hours(live))
     return record, live
+
+
+def last_hours(live: Live) -> StreamRelease:
+    return live.window(f"{min(live.tick_number, WINDOW_TICKS)}h")
+
+
+def screen_of(record: Record, *, width: int, height: int) -> str:
+    """What a terminal of this size shows of the last tick, without escape codes."""
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width, height=height)
+    with Screen(console, ticks=500) as screen:
+        assert screen.is_live
+        screen.show(record)
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)
 def _one_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:
     """With it, seeded noise is the same in every run of these tests."""
     monkeypatch.setattr("pianissimo.stream.live.secrets.token_bytes", bytes)
+
+
+def test_the_stream_has_a_count_unknown_labels_and_a_top_list_by_the_hour() -> None:
+    stream = pharmacy_stream(TICKS)
+    count, drugs, shops = stream.queries
+    assert isinstance(count, Count)
+    assert isinstance(drugs, Histogram)
+    assert drugs.domain is None
+    assert isinstance(shops, TopK)
+    assert shops.k == 5
+    assert shops.key != drugs.key, "the histogram, sorted, is a top list of its own labels already"
+    assert stream.tick == TICK
+    shares = {plan.query.name: float(plan.share) for plan in stream.plan().queries}
+    assert shares["drugs"] > shares["purchases"] + shares["top_shops"]
 
 
 def test_the_same_seed_generates_the_same_purchases() -> None:
@@ -41,7 +79,13 @@ def test_the_same_seed_generates_the_same_purchases() -> None:
 
 def test_purchases_lie_in_their_tick_in_order() -> None:
     for tick, batch in enumerate(pharmacy_batches(5, seed=1), 1):
-        assert batch.schema == {"time": pl.Datetime("us"), "drug": pl.String, "region": pl.String}
+        assert batch.schema == {
+            "time": pl.Datetime("us"),
+            "drug": pl.String,
+            "region": pl.String,
+            "shop": pl.String,
+        }
+        assert set(batch["shop"]) <= set(SHOPS)
         assert batch["time"].is_sorted()
         assert batch.null_count().sum_horizontal().item() == 0
         start = ORIGIN + (tick - 1) * TICK
@@ -76,13 +120,28 @@ def test_without_noise_the_estimates_are_the_truth() -> None:
     record, live = play(NoNoise())
     assert record.purchases["estimate"].equals(record.purchases["truth"], check_names=False)
     assert record.drugs["estimate"].equals(record.drugs["truth"], check_names=False)
-    assert record.intervals_that_held == record.intervals == record.purchases.height + record.drugs.height
+    assert record.intervals_that_held == record.intervals
+    # A count, its window and five shops at every tick; each drug has a window too.
+    assert record.intervals == 7 * TICKS + 2 * record.drugs.height
+    assert record.last_top_shops["key"].to_list() == record.true_top_shops
     truth = pl.concat(list(pharmacy_batches(TICKS, seed=1)))
     assert record.last_purchases["truth"].item() == truth.height
     counts = dict(truth["drug"].value_counts().iter_rows())
     assert {row["key"]: row["truth"] for row in record.last_drugs.iter_rows(named=True)}.items() <= counts.items()
     assert record.hidden_labels == len(counts) - record.last_drugs.height
     assert record.tick == live.tick_number == TICKS
+
+
+def test_without_noise_the_window_is_what_the_last_hours_added() -> None:
+    record, _ = play(NoNoise())
+    batches = list(pharmacy_batches(TICKS, seed=1))
+    for tick in (1, 4, 6, 7, TICKS):
+        counts = dict(pl.concat(batches[max(0, tick - WINDOW_TICKS) : tick])["drug"].value_counts().iter_rows())
+        table = record.window_drugs.filter(pl.col("tick") == tick)
+        for row in table.iter_rows(named=True):
+            assert row["estimate"] == row["truth"] == counts.get(row["key"], 0)
+    assert record.last_window_purchases["estimate"].item() == sum(batch.height for batch in batches[-WINDOW_TICKS:])
+    assert record.window_ticks == WINDOW_TICKS
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -99,39 +158,63 @@ def test_most_intervals_hold_the_truth(seed: int) -> None:
     assert record.intervals_that_held / record.intervals > 0.85
 
 
-def test_in_a_terminal_the_table_holds_estimates_and_no_rare_label() -> None:
-    record, _ = play(SeededNoise(1), ticks=4)
-    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
-    with Screen(console, ticks=500) as screen:
-        assert screen.is_live
-        screen.show(record)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "Tick 4 of 500" in text
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 50)])
+def test_a_terminal_shows_drugs_the_top_list_and_the_window_and_no_rare_label(width: int, height: int) -> None:
+    record, _ = play(SeededNoise(1), ticks=8)
+    text = screen_of(record, width=width, height=height)
+    lines = text.splitlines()
+    assert len(lines) < height
+    assert all(len(line.rstrip()) <= width for line in lines)
+    assert "Tick 8 of 500" in text
     assert "paracetamol" in text
+    assert "last 6 hours" in text
+    assert re.search(r"top 5 of 24", text, re.IGNORECASE)
+    assert all(shop in text for shop in record.last_top_shops["key"])
+    assert "…" not in text
     assert RARE_PREFIX not in text
+
+
+def test_the_drugs_of_a_screen_have_their_own_error_in_the_window() -> None:
+    record, _ = play(SeededNoise(1), ticks=8)
+    row = next(line for line in screen_of(record, width=80, height=24).splitlines() if line.startswith("paracetamol"))
+    so_far, window = (
+        table.filter(pl.col("key") == "paracetamol").row(0, named=True)
+        for table in (record.last_drugs, record.last_window_drugs)
+    )
+    numbers = [int(number.replace(",", "")) for number in row.split()[1:7]]
+    assert numbers == [
+        each for row in (so_far, window) for each in (row["estimate"], row["high"] - row["estimate"], row["truth"])
+    ]
+    assert so_far["high"] - so_far["estimate"] != window["high"] - window["estimate"]
 
 
 def test_a_low_terminal_shows_the_first_drugs_and_how_many_more() -> None:
     record, _ = play(SeededNoise(1), ticks=8)
-    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=12)
-    with Screen(console, ticks=500) as screen:
-        screen.show(record)
-    assert f"and {record.last_drugs.height - 4} more" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"and {record.last_drugs.height - 4} more" in screen_of(record, width=80, height=16)
 
 
-def test_without_a_terminal_each_tick_is_one_plain_line() -> None:
+def test_without_a_terminal_each_tick_is_one_plain_line_and_the_last_screen_follows() -> None:
     record, _ = play(SeededNoise(1), ticks=4)
-    console = Console(file=io.StringIO(), width=120)
-    with Screen(console, ticks=4) as screen:
-        screen.show(record)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert text == tick_line(record, 4) + "\n"
-    assert "\x1b" not in text
+    texts = []
+    for ticks in (4, 5):
+        console = Console(file=io.StringIO(), width=120)
+        with Screen(console, ticks=ticks) as screen:
+            screen.show(record)
+        texts.append(console.file.getvalue())  # type: ignore[attr-defined]
+    last, not_last = texts
+    assert not_last == tick_line(record, 5) + "\n"
+    assert last.startswith(tick_line(record, 4) + "\n")
+    assert "top 5 of 24" in last
+    assert "last 4 hours" in last
+    assert RARE_PREFIX not in last
+    assert "\x1b" not in last
 
 
 def test_the_summary_says_how_many_intervals_held_the_truth() -> None:
     record, _ = play(NoNoise(), ticks=4)
-    assert f"{record.intervals} of the {record.intervals} released intervals held the truth (100%)" in summary(record)
+    text = summary(record)
+    assert f"{record.intervals} of the {record.intervals} released intervals held the truth (100%)" in text
+    assert "5 of the 5 shops listed are truly among the first 5" in text
 
 
 @pytest.mark.parametrize("ticks", [1, 2, 30])
@@ -155,15 +238,19 @@ def test_without_matplotlib_there_is_no_picture_and_the_rest_is_there(
     (tmp_path / "estimates.png").touch()
     with DemoFolder(tmp_path, live.plan) as folder:
         assert not folder.draw(record)
-    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "releases.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "releases.jsonl", "windows.jsonl"}
 
 
 def test_what_the_folder_holds_is_what_was_released(tmp_path: Path) -> None:
     live = Live(pharmacy_stream(6).plan(), SeededNoise(1))
     with DemoFolder(tmp_path, live.plan) as folder:
-        released = [live.tick(batch) for batch in pharmacy_batches(6, seed=1)]
-        for release in released:
-            folder.write(release)
+        released, windows = [], []
+        for batch in pharmacy_batches(6, seed=1):
+            released.append(live.tick(batch))
+            windows.append(last_hours(live))
+            folder.write(released[-1], windows[-1])
+    lines = (tmp_path / "windows.jsonl").read_text().splitlines()
+    assert lines == [window.to_json() for window in windows]
     stored = read_demo(tmp_path)
     for release in released:
         for name in release.names:

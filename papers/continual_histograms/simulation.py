@@ -13,15 +13,15 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.counting import TreePlan
-from pianissimo.histograms.meta import MetaHistogram
+from pianissimo.histograms import KnownHistogram, MetaHistogram
 from pianissimo.node_noise import GaussianNode, LaplaceNode
 from pianissimo.noise import KeyedNoise, Keys
-from pianissimo.noise_plan import NoisePlan
 from pianissimo.plan_noise import PlanNoise, evaluate, rounded
 from pianissimo.selection import KnownGumb, SparseGumbel
 
@@ -98,32 +98,41 @@ def item_keys(labels: NDArray[np.int64], runs: NDArray[np.int64]) -> Keys:
     return np.stack([labels, runs], axis=1).astype(np.uint64)
 
 
-def known_errors(plan: NoisePlan, streams: Streams, noise: KeyedNoise, ticks: Sequence[int]) -> Errors:
-    """Of a histogram of all labels over a plan, of which the label with the largest noisy count is taken.
+TopMechanism = KnownHistogram | MetaHistogram | SparseGumbel
 
+
+def top_errors(mechanism: TopMechanism, streams: Streams, noise: KeyedNoise, ticks: Sequence[int]) -> Errors:
+    """The error of the top label at some ticks, in ascending order, for every run.
+
+    >>> from pianissimo.labels import Domain
     >>> streams = zipf_streams(runs=4, ticks=8, labels=3, exponent=1.0, seed=1)
-    >>> known_errors(TreePlan.calibrated(horizon=8, rho=0.5), streams, seeded_noise(1), [1, 8]).shape
+    >>> every = KnownHistogram(plan=TreePlan.calibrated(horizon=8, rho=0.5), domain=Domain("012"))
+    >>> top_errors(every, streams, seeded_noise(1), [1, 8]).shape
     (4, 2)
     """
-    keys, cached = streams.keys, PlanNoise(plan)
+    if isinstance(mechanism, KnownHistogram):
+        return _known_errors(mechanism, streams, noise, ticks)
+    if isinstance(mechanism, MetaHistogram):
+        return _meta_errors(mechanism, streams, noise, ticks)
+    return _sparse_errors(mechanism, streams, noise, ticks)
+
+
+def _known_errors(mechanism: KnownHistogram, streams: Streams, noise: KeyedNoise, ticks: Sequence[int]) -> Errors:
+    """The label with the largest noisy count of all is taken."""
+    plan, keys = mechanism.plan, streams.keys
+    cached = PlanNoise(plan)
+    counts = np.zeros((streams.runs, streams.labels), dtype=np.int64)
     errors = np.empty((streams.runs, len(ticks)), dtype=np.int64)
-    for column, tick in enumerate(ticks):
-        counts = streams.counts(tick)
+    for column, (before, tick) in enumerate(pairwise([0, *ticks])):
+        counts += streams.counts(tick, start=before)
         numerators = cached.at(noise, tick, len(keys), lambda start, end: keys[start:end])
         estimates = rounded(counts.ravel(), numerators, plan.shift).reshape(counts.shape)
         errors[:, column] = np.abs(estimates.max(axis=1) - counts.max(axis=1))
     return errors
 
 
-def meta_errors(mechanism: MetaHistogram, streams: Streams, noise: KeyedNoise, ticks: Sequence[int]) -> Errors:
-    """Of a tree of one-shot top-1 answers; the label with the largest sum of answers is taken.
-
-    >>> from pianissimo.labels import Domain
-    >>> top = KnownGumb.calibrated(domain=Domain(["0", "1", "2"]), k=1, rho=0.1)
-    >>> streams = zipf_streams(runs=4, ticks=8, labels=3, exponent=1.0, seed=1)
-    >>> meta_errors(MetaHistogram(base=4, horizon=8, answer=top), streams, seeded_noise(1), [1, 8]).shape
-    (4, 2)
-    """
+def _meta_errors(mechanism: MetaHistogram, streams: Streams, noise: KeyedNoise, ticks: Sequence[int]) -> Errors:
+    """The label with the largest sum of one-shot answers is taken."""
     one_shot = mechanism.answer
     if not isinstance(one_shot, KnownGumb) or one_shot.k != 1:
         raise TypeError("the simulation must have a one-shot answer of one known label")
@@ -140,8 +149,10 @@ def meta_errors(mechanism: MetaHistogram, streams: Streams, noise: KeyedNoise, t
         draws = here.gaussian(variance=one_shot.variance, keys=item_keys(first, every_run))
         return first, counts[every_run, first] + draws
 
+    truth = np.zeros((streams.runs, streams.labels), dtype=np.int64)
     errors = np.empty((streams.runs, len(ticks)), dtype=np.int64)
-    for column, tick in enumerate(ticks):
+    for column, (before, tick) in enumerate(pairwise([0, *ticks])):
+        truth += streams.counts(tick, start=before)
         cells = [(term.level, term.node) for term in tree.terms_at(tick)]
         answers = {cell: answers[cell] if cell in answers else answer(*cell) for cell in cells}
         estimates = np.zeros((streams.runs, streams.labels), dtype=np.int64)
@@ -150,20 +161,12 @@ def meta_errors(mechanism: MetaHistogram, streams: Streams, noise: KeyedNoise, t
             estimates[every_run, first] += published
             listed[every_run, first] = True
         top = np.where(listed, estimates, np.iinfo(np.int64).min).max(axis=1)
-        errors[:, column] = np.abs(top - streams.counts(tick).max(axis=1))
+        errors[:, column] = np.abs(top - truth.max(axis=1))
     return errors
 
 
-def sparse_errors(mechanism: SparseGumbel, streams: Streams, noise: KeyedNoise, ticks: Sequence[int]) -> Errors:
-    """Of one label that is chosen anew when another one seems to lead.
-
-    >>> from pianissimo.labels import Domain
-    >>> top = SparseGumbel.calibrated(domain=Domain(["0", "1", "2"]), k=1, switches=1, eta=3, rho=0.5,
-    ...                               make_plan=lambda rho: TreePlan.calibrated(horizon=8, rho=rho))
-    >>> streams = zipf_streams(runs=4, ticks=8, labels=3, exponent=1.0, seed=1)
-    >>> sparse_errors(top, streams, seeded_noise(1), [1, 8]).shape
-    (4, 2)
-    """
+def _sparse_errors(mechanism: SparseGumbel, streams: Streams, noise: KeyedNoise, ticks: Sequence[int]) -> Errors:
+    """The label that is chosen is taken, as the only one."""
     if mechanism.k != 1:
         raise TypeError("the simulation must have one chosen label")
     keys = streams.keys.reshape(streams.runs, streams.labels, 2)

@@ -95,12 +95,12 @@ class Sum:
     def __post_init__(self) -> None:
         _check_common(self)
         _check_column(value=self.value)
-        if Tidy.RANKED in self.tidy or (Tidy.MONOTONE in self.tidy and self.range[0] < 0):
-            raise ParameterError("tidy must be non_negative, or monotone for values without a sign, for a sum")
         check_positive(grid=self.grid)
         if not (isinstance(self.range, Sequence) and len(self.range) == 2):
             raise ParameterError(f"range must be two numbers, got {self.range!r}")
         low, high = self.steps
+        if Tidy.RANKED in self.tidy or (Tidy.MONOTONE in self.tidy and low < 0):
+            raise ParameterError("tidy must be non_negative, or monotone for values without a sign, for a sum")
         if not low < high:
             raise ParameterError(f"range must begin below its end, got {self.range[0]} to {self.range[1]}")
         if not max(abs(low), abs(high)) <= _MOST_STEPS:

@@ -74,6 +74,77 @@ def test_without_noise_it_is_the_plain_statistic_at_every_tick(tmp_path: Path, f
     assert not (tmp_path / "out" / "refused.jsonl").exists()
 
 
+MORE = """
+[queries.revenue]
+kind = "sum"
+value = "price"
+range = [0, 50]
+grid = 0.01
+every = "2h"
+tidy = ["non_negative"]
+[queries.top_regions]
+kind = "top_k"
+key = "region"
+k = 1
+domain = ["north", "south"]
+every = 3
+[queries.rest]
+kind = "histogram"
+key = "drug"
+other = true
+every = 4
+"""
+PRICED = [f"{row[0]},{row[1]},{row[2]},{price}" for row, price in zip(ROWS, ("1.25", "80", "2", "-3"), strict=True)]
+PRICED += ["2026-01-05T00:00:00Z,north,aspirin,free", "2026-01-05T00:00:00Z,north,aspirin,nan"]
+
+
+def prepare_prices(folder: Path, spec: str = SPEC + MORE) -> StreamSpec:
+    prepared = prepare(folder, spec=spec)
+    (folder / "purchases.csv").write_text("\n".join(["time,region,drug,price", *PRICED]) + "\n")
+    return prepared
+
+
+@pytest.mark.usefixtures("exact")
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize("horizon", ["24h", "none"])
+def test_sums_top_lists_and_rests_are_released_at_their_ticks(tmp_path: Path, form: FileFormat, horizon: str) -> None:
+    spec = prepare_prices(tmp_path, (SPEC + MORE).replace('horizon = "24h"', f'horizon = "{horizon}"'))
+    summary = run_file(spec, tmp_path / "out", format=form)
+    assert summary.ticks == 6
+    found = read_releases(tmp_path / "out")
+    assert found["purchases"]["estimate"].to_list() == COUNTS
+    assert found["revenue"].select("tick", "estimate", "tidy").rows() == [
+        (2, 3.25, 3.25),
+        (4, 53.25, 53.25),  # 80 is above the range
+        (6, 53.25, 53.25),  # and -3 below
+    ]
+    assert found["top_regions"].select("tick", "key", "estimate").rows() == [(3, "north", 2), (6, "north", 2)]
+    assert found["rest"].select("tick", "key", "estimate").rows() == [(4, None, 3)]
+    assert summary.refused is not None
+    assert [json.loads(line)["line"] for line in summary.refused.read_text().splitlines()] == [6, 7]
+    assert read_plan(tmp_path / "out")["horizon"] == (24 if horizon == "24h" else 2**32)
+
+
+def test_a_pure_stream_can_be_run(tmp_path: Path) -> None:
+    text = SPEC.replace("1e-9", "0").replace('key = "drug"', 'key = "drug"\ndomain = ["aspirin"]')
+    assert run_file(prepare(tmp_path, spec=text), tmp_path / "out").ticks == 6
+    assert read_plan(tmp_path / "out")["budget"]["delta"] == 0
+    assert read_releases(tmp_path / "out")["drugs"]["tick"].to_list() == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_interrupted_run_keeps_what_it_released(tmp_path: Path) -> None:
+    def interrupt(tick: int, last: int) -> None:
+        if tick == 3:
+            raise KeyboardInterrupt
+
+    spec = prepare(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_file(spec, tmp_path / "out", progress=interrupt)
+    assert read_releases(tmp_path / "out")["purchases"]["tick"].to_list() == [1, 2, 3]
+    with pytest.raises(InputError, match="got some up to tick 3; a run that was stopped cannot be taken up again"):
+        run_file(spec, tmp_path / "out")
+
+
 @pytest.mark.usefixtures("exact")
 def test_a_bad_row_changes_nothing_but_itself_and_goes_to_the_side_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
@@ -186,6 +257,15 @@ def test_the_example_counts_what_is_in_its_file(tmp_path: Path) -> None:
     shown = dict(last["drugs"].select("key", "estimate").rows())
     assert shown
     assert shown == {drug: drugs[drug] for drug in shown}
+    assert found["regions_by_hour"]["tick"].unique().to_list() == list(range(4, 97, 4))
+    assert last["regions_by_hour"].drop("low", "high").equals(last["regions"].drop("low", "high"))
+    cents = sum(round(100 * min(price, 50)) for price in purchases["price"].to_list())
+    assert last["revenue"]["estimate"].to_list() == last["revenue"]["tidy"].to_list() == [cents / 100]
+    listed = read_plan(tmp_path / "out")["queries"][-1]
+    assert (listed["name"], listed["domain"]) == ("top_drugs", "10 labels")
+    common = Counter(drug for drug in purchases["drug"].to_list() if not drug.startswith("rare"))
+    assert last["top_drugs"].select("key", "estimate").rows() == common.most_common(3)
+    assert (EXAMPLES / "purchases.csv").stat().st_size < 100_000
 
 
 def test_the_example_is_within_its_error_bars_by_far(tmp_path: Path) -> None:

@@ -177,6 +177,13 @@ def test_answers_are_pure_functions_of_cell_and_data(answer: OneShot) -> None:
     assert one[3] != other[3]
 
 
+def test_a_kept_answer_is_out_of_reach() -> None:
+    run = Run(MetaHistogram(base=3, horizon=8, answer=ANSWERS[0]), NoNoise())
+    run.update(pl.Series(["a"]))
+    run.release().value.estimates[:] = 99
+    assert run.release().value.to_dict() == {"a": 1, "b": 0, "c": 0}
+
+
 def test_errors_grow_with_the_digit_sum() -> None:
     meta = MetaHistogram(base=2, horizon=8, answer=KnownGauss(domain=ABC, variance=Fraction(100)))
     assert [meta.error(tick, 0.95) for tick in (1, 3, 7, 8)] == [

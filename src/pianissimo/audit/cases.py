@@ -11,7 +11,16 @@ import polars as pl
 
 from pianissimo.audit.attack import Measure, attack
 from pianissimo.audit.bounds import expected_mu, lattice_excess, lower_rate
-from pianissimo.audit.many_runs import FEATURES_PER_TICK, HistogramOf, check_against, observe, places_of, reference, seen, texts
+from pianissimo.audit.many_runs import (
+    FEATURES_PER_TICK,
+    HistogramOf,
+    check_against,
+    observe,
+    places_of,
+    reference,
+    seen,
+    texts,
+)
 from pianissimo.audit.pairs import Pair, observed_ticks, pairs_of, reachable_mu
 from pianissimo.audit.report import Attempt, AuditReport, Finding, Progress
 from pianissimo.checks import check_at_least
@@ -131,7 +140,9 @@ class _Target:
         def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
             without, with_event = seen(self.histogram_of, pair, runs, noise)
             found = attack(without, with_event, measure=self.measure, alpha=alpha)
-            reachable, expected = self._expected(pair, found.trials, alpha) if is_sharp else (None, None)
+            # Rare events decide about pure promises, so that what to expect is told for the tight pair alone.
+            known = is_sharp and (pair.is_tight or self.measure is Measure.MU)
+            reachable, expected = self._expected(pair, found.trials, alpha) if known else (None, None)
             return Finding(
                 pair=name or pair.name,
                 measure=self.measure.value,

@@ -23,6 +23,7 @@ from pianissimo.labels import LabelIndex
 from pianissimo.mechanism import Mechanism
 from pianissimo.noise import Integers, Keys, Noise, PathPart
 from pianissimo.noise_plan import NoisePlan, is_pure
+from pianissimo.plan_noise import OwnNoise
 
 Histogram = KnownHistogram | UnknownHistogram
 HistogramOf = Callable[[pl.Series], Histogram]
@@ -60,7 +61,8 @@ def observe(histogram_of: HistogramOf, pair: Pair, runs: int, noise: Noise) -> I
     [[[5, 5], [5, 5]], [[5, 6], [5, 5]]]
     """
     members = pair.series + 1
-    largest = max(1, min(_MOST_LABELS, _MOST_VALUES // len(pair.ticks)) // (2 * members))
+    kept = pair.ticks[-1] if isinstance(histogram_of(texts(1)).plan, OwnNoise) else len(pair.ticks)
+    largest = max(1, min(_MOST_LABELS, _MOST_VALUES // kept) // (2 * members))
     for number, start in enumerate(range(0, runs, largest)):
         size = min(largest, runs - start)
         below = noise.at("runs", number)
@@ -143,10 +145,11 @@ def reference(plan: NoisePlan, pair: Pair, runs: int) -> tuple[Seen, Seen]:
     random = np.random.default_rng(0)
     found = []
     for world in range(2):
-        shape = (runs, pair.series + 1, len(places))
+        shape = (runs, pair.series, len(places))
         noise = (random.geometric(chances, shape) - random.geometric(chances, shape)) @ matrix.T
-        values = pair.history + np.floor(noise + 0.5).astype(np.int64)
-        values[:, :-1] += world * pair.magnitude.astype(np.int64)
+        # The bystander, which is of no help, goes without noise.
+        values = np.full((runs, pair.series + 1, len(pair.ticks)), pair.history, dtype=np.int64)
+        values[:, :-1] += np.floor(noise + world * pair.magnitude + 0.5).astype(np.int64)
         found.append(_seen(values, None, pair, nodes))
     return found[0], found[1]
 

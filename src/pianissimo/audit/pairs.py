@@ -12,11 +12,12 @@ loss is that of one event times their number, by group privacy, and the bound fo
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.noise_plan import NoisePlan, is_pure, terms_of
+from pianissimo.noise_plan import NoisePlan, OwnVariance, is_pure, terms_of
 
 _ALL_TICKS = 32
 """Up to this horizon every release is looked at; beyond it, those that together show the event best."""
@@ -203,9 +204,7 @@ def _reach(plan: NoisePlan, tick: int) -> float:
 
 def _information(plan: NoisePlan, tick: int, ticks: Sequence[int]) -> Callable[[Sequence[int]], float]:
     """For some of these releases, given by their places, the mu^2 that they show of an event."""
-    matrix, nodes = release_matrix(plan, ticks)
-    variances = np.array([float(plan.noises[level].variance) for level, _ in nodes])
-    covariance = matrix * variances @ matrix.T
+    covariance = _covariance(plan, ticks)
     covariance += (_ROUNDING if plan.shift else 1e-12 * float(np.trace(covariance))) * np.eye(len(ticks))
     moved = np.array(ticks) >= tick
 
@@ -214,6 +213,20 @@ def _information(plan: NoisePlan, tick: int, ticks: Sequence[int]) -> Callable[[
         return max(0.0, float(shift @ np.linalg.solve(covariance[np.ix_(places, places)], shift)))
 
     return information
+
+
+def _covariance(plan: NoisePlan, ticks: Sequence[int]) -> NDArray[np.float64]:
+    if isinstance(plan, OwnVariance):
+        own = [float(plan.difference_variance(0, tick)) for tick in ticks]
+        covariance = np.diag(own)
+        for place, other in combinations(range(len(ticks)), 2):
+            apart = float(plan.difference_variance(*sorted((ticks[place], ticks[other]))))
+            covariance[place, other] = covariance[other, place] = (own[place] + own[other] - apart) / 2
+        return covariance
+    matrix, nodes = release_matrix(plan, ticks)
+    variances = np.array([float(plan.noises[level].variance) for level, _ in nodes])
+    product: NDArray[np.float64] = matrix * variances @ matrix.T
+    return product
 
 
 def _candidate_ticks(plan: NoisePlan, tick: int) -> list[int]:

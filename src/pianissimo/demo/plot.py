@@ -149,7 +149,7 @@ def _draw_top_shops(axes: Any, record: Record) -> None:
     axes.set_yticks(ranks, [f"{rank}  {name}" for rank, name in zip(ranks, table["key"], strict=True)], ha="left")
     axes.tick_params(axis="y", pad=-4, length=0, labelcolor=_INK)
     axes.set_ylim(table.height + 0.6, 0.4)
-    low, high = int(table["low"].min()), int(table["high"].max())
+    low, high = min(table["low"].to_list()), max(table["high"].to_list())
     axes.set_xlim(low - 0.75 * (high - low), high + 0.05 * (high - low))  # room for the names
     axes.set_xlabel("purchases so far")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))

@@ -35,9 +35,7 @@ class Tally:
         return cls(batch.height, by_drug, by_shop)
 
     def __add__(self, other: "Tally") -> "Tally":
-        return Tally(
-            self.count + other.count, _added(self.drugs, other.drugs), _added(self.shops, other.shops)
-        )
+        return Tally(self.count + other.count, _added(self.drugs, other.drugs), _added(self.shops, other.shops))
 
 
 def _added(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:

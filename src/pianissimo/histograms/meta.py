@@ -31,7 +31,7 @@ from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import InputError
 from pianissimo.histograms.contributions import count_labels
 from pianissimo.histograms.value import LabelCounts
-from pianissimo.labels import Domain
+from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Keys, Noise
 from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
@@ -85,8 +85,8 @@ class MetaHistogramState:
     answers: list[list[Tally]]
     """For each level, the answers about these cells: those of the last release's digit."""
 
-    keys: Keys = field(metadata=TRANSIENT)
-    """The item keys of the domain, if there is one."""
+    domain: LabelIndex = field(metadata=TRANSIENT)
+    """The labels of the domain in the order of their bytes, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,20 +161,22 @@ class MetaHistogram:
         return math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * deviation)
 
     def start(self, noise: Noise) -> MetaHistogramState:
-        domain = self.answer.domain
+        index = LabelIndex(noise)
+        if self.answer.domain is not None:
+            index.slots_or_new(self.answer.domain.labels)
         return MetaHistogramState(
             current=_nothing(),
             finished=[_nothing() for _ in range(self.levels)],
             answers=[[] for _ in range(self.levels)],
-            keys=_keys(domain.labels if domain is not None else _nothing()[0], noise),
+            domain=index,
         )
 
     def update(self, state: MetaHistogramState, batch: pl.Series) -> None:
         bound = self.max_keys_per_event
         labels, counts = count_labels(batch, _ANY_NUMBER if bound is None else bound)
         if self.answer.domain is not None:
-            known = labels.is_in(self.answer.domain.labels.implode())
-            labels, counts = labels.filter(known), counts[known.to_numpy()]
+            known = state.domain.slots(labels) >= 0
+            labels, counts = labels.filter(pl.Series(known)), counts[known]
         state.current = _sum([state.current, _in_order(labels, counts)])
 
     def release(self, state: MetaHistogramState, tick: int, noise: Noise) -> LabelCounts:
@@ -188,22 +190,23 @@ class MetaHistogram:
         state.finished[level] = _sum([state.finished[level], cell])
         state.current = _nothing()
         labels, estimates = _sum([answer for answers in state.answers for answer in answers])
-        return LabelCounts(labels, estimates)
+        # A copy: an answer is kept, whatever is done with a release.
+        return LabelCounts(labels, estimates.copy())
 
     def merge(self, left: MetaHistogramState, right: MetaHistogramState) -> MetaHistogramState:
         # Before the first release all there is stands in the open tick.
         merged = _sum([left.current, right.current])
-        return MetaHistogramState(current=merged, finished=left.finished, answers=left.answers, keys=left.keys)
+        return MetaHistogramState(current=merged, finished=left.finished, answers=left.answers, domain=left.domain)
 
     def _answer(self, state: MetaHistogramState, cell: Tally, noise: Noise, level: int, place: int) -> Tally:
         labels, counts = cell
-        keys = state.keys
         if self.answer.domain is None:
             keys = _keys(labels, noise)
         else:
-            domain = self.answer.domain.labels
-            counts = _counts_of(labels, counts, on=domain)
-            labels = domain
+            sparse = counts
+            counts = np.zeros(len(self.answer.domain), dtype=np.int64)
+            counts[state.domain.slots(labels)] = sparse
+            labels, keys = self.answer.domain.labels, state.domain.keys_from(0)
         return _in_order(*self.answer.answer(labels, keys, counts, noise.at(level, place)))
 
 
@@ -249,12 +252,6 @@ def _sum(tallies: list[Tally]) -> Tally:
     return [total["key"], numbers]
 
 
-def _counts_of(labels: pl.Series, counts: NDArray[np.int64], *, on: pl.Series) -> NDArray[np.int64]:
-    """The counts in the order of the labels `on`, zero where there are none."""
-    frame = pl.DataFrame({"key": labels, "count": counts})
-    joined = on.to_frame().join(frame, on="key", how="left", maintain_order="left")
-    return joined["count"].fill_null(0).to_numpy().astype(np.int64)
-
-
 def _keys(labels: pl.Series, noise: Noise) -> Keys:
+    # As LabelIndex makes them, so that a label has one key wherever it is counted.
     return noise.at("labels").label_keys(*codec.join_texts(labels))

@@ -115,7 +115,7 @@ class QueryPlan:
         thresholds = self.thresholds
         return {
             "name": self.query.name,
-            "kind": type(self.query).__name__.lower(),
+            "kind": "top_k" if isinstance(self.query, TopK) else type(self.query).__name__.lower(),
             "every": self.query.every,
             **keys,
             "mechanism": self.chosen.name,

@@ -1,4 +1,4 @@
-"""A plan as text that a person reads: one line a query, then a paragraph for each. It wraps between words at any width."""
+"""A plan as a person reads it: a table with a line a query, then a paragraph for each, wrapped between words."""
 
 import io
 from collections.abc import Iterator

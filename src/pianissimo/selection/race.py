@@ -22,7 +22,7 @@ finds out what needs no decimals: it brackets every arrival, and items whose bra
 **The brackets.** Take U where U < 1/2 and 1 - U otherwise: two conversions, one addition and one half more give it to
 four roundings of 2^-53. The relative error of E is at most twice that, plus that of the logarithm; it is the absolute
 error of ln E, to which the second logarithm adds its own. The other term has three roundings, sum and ends of the
-bracket one each. If the logarithms of numpy are right to 16 units in the last place (4 is what it promises), all this
+bracket one each. If the logarithms of numpy are right to 16 units in the last place (its own tests ask for 4), all this
 is below 64 roundings, and the half-width of the bracket is 128 of them: 2^-46 (1 + |ln E| + other term).
 
 **Distance from the ideal race.** Exchange the ideal U of one item after the other for the middle of its cell. With

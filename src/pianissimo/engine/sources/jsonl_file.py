@@ -2,8 +2,8 @@
 
 Labels are texts or whole numbers, or lists of these; values are numbers; times are texts. Each line is parsed and
 checked alone, by pydantic's parser. Polars' reader of whole files (2.1) would let one line decide about others: it
-refuses the file for a malformed line. It also reads 1.5 and true as texts, and a line that is no object as a row of
-nulls.
+refuses the file for a line that is malformed or no object. It also reads 1.5 and true as texts where texts are asked
+for, and a column that is missing as null.
 """
 
 from collections.abc import Iterator
