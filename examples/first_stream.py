@@ -12,6 +12,7 @@ stream = pp.Stream(
     "pharmacy",
     budget=pp.Budget(epsilon=1.0, delta=1e-9),  # for the whole run, all queries together
     horizon=720,  # a month of hours
+    tick="1h",
     queries=[
         pp.Count("purchases"),
         pp.Histogram("drugs", key="drug"),  # labels nobody listed: rare ones stay hidden
@@ -27,3 +28,4 @@ for hour in range(24):
     regions = random.choice(["north", "south"], size=500)
     release = live.tick(pl.DataFrame({"drug": drugs, "region": regions}))
 print(release["purchases"], release["drugs"], release["regions"])  # key, estimate, low, high
+print(live.window("6h")["drugs"])  # the last six hours alone, with their own error bars, at no further cost

@@ -15,6 +15,7 @@ import pianissimo
 from pianissimo.cli import cli
 from pianissimo.engine import read_releases
 from pianissimo.planner import render_plan
+from pianissimo.queries import Query
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "pharmacy.toml"
 
@@ -141,7 +142,7 @@ def test_plan_prints_tables_or_the_plan_as_json(shop: Path) -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_plan_is_readable_at_the_width_of_a_terminal(width: int) -> None:
-    queries = [
+    queries: list[Query] = [
         pianissimo.Count("purchases"),
         pianissimo.Sum("revenue", value="price", range=(0, 500), grid=0.01, every=60),
         pianissimo.Histogram("drugs", key="drug", max_keys_per_event=3),

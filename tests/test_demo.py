@@ -48,7 +48,8 @@ def screen_of(record: Record, *, width: int, height: int) -> str:
     with Screen(console, ticks=500) as screen:
         assert screen.is_live
         screen.show(record)
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())  # type: ignore[attr-defined]
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())  # type: ignore[attr-defined]
+    return text[text.rindex("\nTick") :]  # the last of the pictures that were drawn over one another
 
 
 @pytest.fixture(autouse=True)

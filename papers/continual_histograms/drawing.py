@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 BLUE, RED, GREEN, PINK, ORANGE, SKY, VIOLET = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D3A9B"
 )  # fmt: skip
-INK, SOFT, FAINT = "#222222", "#5f5f5f", "#b8b8b8"
+INK, SOFT, GRAY, FAINT = "#222222", "#5f5f5f", "#999999", "#b8b8b8"
 STYLE: dict[str, Any] = {
     "axes.edgecolor": FAINT,
     "axes.labelcolor": SOFT,
@@ -77,7 +77,7 @@ def draw_lines(axes: Any, lines: Sequence[Line], *, top: float) -> None:
             fontsize=8,
             fontweight="bold",
             va="center",
-            arrowprops={"arrowstyle": "-", "color": line.color, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 0},
+            arrowprops={"arrowstyle": "-", "color": line.color, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)},
             annotation_clip=False,
         )
 

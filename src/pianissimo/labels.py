@@ -46,7 +46,9 @@ class Domain:
             raise ParameterError(f"labels of a domain must have at most {LONGEST_LABEL} bytes, got a longer one")
         ordered = column.sort()
         repeated = ordered == ordered.shift()
-        self.labels: pl.Series = (ordered.filter(~repeated.fill_null(value=False)) if repeated.any() else ordered).alias("key")
+        self.labels: pl.Series = (
+            ordered.filter(~repeated.fill_null(value=False)) if repeated.any() else ordered
+        ).alias("key")
 
     def __len__(self) -> int:
         return len(self.labels)

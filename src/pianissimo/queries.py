@@ -202,7 +202,7 @@ class TopK:
     """The labels, if they are known and public."""
 
     max_keys_per_event: int | None = 1
-    """How many distinct labels of one event count; None for any number, where the domain is known."""
+    """How many distinct labels of one event count; None for any number."""
 
     weight: float = 1.0
     """Its share of the stream's budget, relative to the other queries' weights."""

@@ -22,7 +22,17 @@ from pianissimo.audit.command import NAMED, audit_all, audit_tables, has_violati
 from pianissimo.audit.many_runs import seen
 from pianissimo.audit.pairs import observed_ticks, pairs_of, reachable_mu
 from pianissimo.cli import cli
-from pianissimo.counting import Counter, DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, Summer, TopDownPlan, TreePlan
+from pianissimo.counting import (
+    Counter,
+    DoublingPlan,
+    HaarPlan,
+    HaarSkipPlan,
+    SplinePlan,
+    Summer,
+    ToeplitzPlan,
+    TopDownPlan,
+    TreePlan,
+)
 from pianissimo.counting.counter import CounterState
 from pianissimo.errors import ParameterError, SpecError, StateError
 from pianissimo.histograms import KnownHistogram, LabelCounts, TopList, UnknownHistogram
@@ -74,6 +84,7 @@ SHARP: list[tuple[NoisePlan, float]] = [
     (SplinePlan.calibrated(horizon=16, rho=0.01), 0.9),
     (TreePlan.calibrated(horizon=16, rho=0.5), 0.95),
     (DoublingPlan.calibrated(horizon=15, rho=0.1), 0.95),
+    (ToeplitzPlan.calibrated(horizon=16, rho=0.1), 0.94),
     (TopDownPlan.calibrated(horizon=16, rho=0.1), 0.9),
     (TreePlan.calibrated(horizon=5, epsilon=1.0), 0.92),
     (TopDownPlan.calibrated(horizon=16, epsilon=0.2), 0.87),
@@ -346,7 +357,7 @@ def test_clamping_where_it_bites_is_not_flagged() -> None:
     """Around a count of zero half of the estimates are clamped."""
     (pair, *_) = pairs_of(HAAR, claim=1.0, history=0)
     clamped = Clamped(plan=HAAR, domain=DOMAIN)
-    worlds = seen(lambda labels: replace(clamped, domain=Domain(labels)), pair, MUTANT_RUNS, SeededNoise(46))
+    worlds = seen(lambda labels: replace(clamped, domain=Domain(labels)), HAAR, pair, MUTANT_RUNS, SeededNoise(46))
     assert float((worlds[0].features[:, :8] == 0).mean()) > 0.5
     assert attack(*worlds, measure=Measure.MU, alpha=1e-5).lower_bound < 1.0 * pair.events
 

@@ -21,14 +21,13 @@ from pianissimo.audit.replay import RecordingNoise
 from pianissimo.counting import HaarPlan, TreePlan
 from pianissimo.error_bars import half_width
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.histograms.contributions import count_labels
+from pianissimo.contributions import count_known, count_labels
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import Run
 from pianissimo.node_noise import GaussianNode
 from pianissimo.noise import Integers, Keys, Noise
 from pianissimo.plan_noise import evaluate, rounded
 from pianissimo.selection import SparseGumbel, SparseGumbelState
-from pianissimo.selection.contributions import count_known
 from pianissimo.testing import NoNoise, SeededNoise
 
 FALSE_ALARM_RATE = 1e-9

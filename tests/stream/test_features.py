@@ -65,6 +65,26 @@ def test_a_top_list_is_ordered_by_its_estimates() -> None:
     assert estimates(release["unknown"]) == {"aspirin": 300}
 
 
+def test_a_top_list_takes_events_with_any_number_of_labels() -> None:
+    domain = [f"label {number}" for number in range(40)]
+    events = [{"drug": domain[:30]}] * 4000 + [{"drug": domain[10:12]}] * 4000
+    known = stream(pp.TopK("top", key="drug", k=2, domain=domain, max_keys_per_event=None))
+    unknown = stream(pp.TopK("top", key="drug", k=2, max_keys_per_event=None))
+    for some in (known, unknown):
+        release = some.start().tick(events)
+        assert sorted(release["top"]["key"].to_list()) == ["label 10", "label 11"]
+    names = {each.name for each in known.plan().queries[0].alternatives} | {known.plan().queries[0].chosen.name}
+    assert {"MetaTopList of KnownGumb", "SparseGumbel"} < names
+    assert unknown.plan().queries[0].chosen.name == "MetaTopList of UnkGumb"
+    assert "biased low" in unknown.plan().queries[0].chosen.note
+
+
+def test_intervals_leave_out_what_cannot_tell_them() -> None:
+    live = quiet(pp.Count("c"), pp.TopK("top", key="drug", k=1, max_keys_per_event=None))
+    live.tick(pl.DataFrame({"drug": [["a", "b"]] * 900}))
+    assert live.window(1).names == ("c",)
+
+
 def test_intervals_are_what_their_ticks_added() -> None:
     queries = (
         pp.Count("purchases"),

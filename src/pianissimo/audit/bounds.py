@@ -75,6 +75,31 @@ def epsilon_bound(true_positives: int, false_positives: int, trials: int, alpha:
     return math.log(likely / unlikely) if likely > unlikely else 0.0
 
 
+def range_bound(true_positives: int, false_positives: int, trials: int, alpha: float) -> float:
+    """A lower bound on the range of the log-likelihood ratio: the logarithm of the odds ratio; zero if nothing shows.
+
+    A selection by a race keeps the ratio within an interval, whose length is what it loses (bounded range).
+
+    >>> round(range_bound(73_000, 27_000, 100_000, alpha=1e-5), 3)
+    1.925
+    """
+    likely = lower_rate(true_positives, trials, alpha / 2)
+    unlikely = upper_rate(false_positives, trials, alpha / 2)
+    if not unlikely < likely:
+        return 0.0
+    return math.log(likely / (1 - likely)) - math.log(unlikely / (1 - unlikely))
+
+
+def expected_range(length: float, trials: int, alpha: float) -> float:
+    """The bound that a choice between two is expected to show, its odds e^(-length/2) without the event, e^(length/2) with.
+
+    >>> round(expected_range(2.0, 100_000, alpha=1e-5), 2)
+    1.93
+    """
+    unlikely = round(trials / (1 + math.exp(length / 2)))
+    return range_bound(trials - unlikely, unlikely, trials, alpha)
+
+
 def expected_mu(mu: float, trials: int, alpha: float, *, weights: int = 0) -> float:
     """The bound that the best attack on normal noise is expected to show with so many runs of each stream.
 

@@ -23,15 +23,18 @@ from pianissimo.audit.many_runs import (
 )
 from pianissimo.audit.pairs import Pair, observed_ticks, pairs_of, reachable_mu
 from pianissimo.audit.report import Attempt, AuditReport, Finding, Progress
+from pianissimo.audit.selections import known_gauss_attempts, known_gumb_attempts
 from pianissimo.checks import check_at_least
-from pianissimo.counting import Counter, Summer
+from pianissimo.counting import Counter, Summer, TreePlan
 from pianissimo.errors import ParameterError
-from pianissimo.histograms import KnownHistogram, TopList, UnknownHistogram
+from pianissimo.histograms import KnownHistogram, MetaHistogram, TopList, UnknownHistogram
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Mechanism
+from pianissimo.node_noise import GaussianNode
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.noise_plan import NoisePlan, is_pure
 from pianissimo.privacy import Guarantee, Pure
+from pianissimo.selection import KnownGauss, KnownGumb
 
 ALPHA = 1e-5
 """The chance that one audit accuses a sound mechanism."""
@@ -138,7 +141,7 @@ class _Target:
 
     def attempt(self, pair: Pair, *, share: float, name: str | None = None, is_sharp: bool = True) -> Attempt:
         def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
-            without, with_event = seen(self.histogram_of, pair, runs, noise)
+            without, with_event = seen(self.histogram_of, self.plan, pair, runs, noise)
             found = attack(without, with_event, measure=self.measure, alpha=alpha)
             # Rare events decide about pure promises, so that what to expect is told for the tight pair alone.
             known = is_sharp and (pair.is_tight or self.measure is Measure.MU)
@@ -198,7 +201,7 @@ def _total_attempts(mechanism: Counter | Summer, batch_of: Callable[[int], Any] 
 
     def check(pair: Pair, noise: Noise) -> None:
         if batch_of is not None:
-            (batch,) = observe(histogram_of, pair, 8, noise)
+            (batch,) = observe(histogram_of, mechanism.plan, pair, 8, noise)
             check_against(mechanism, batch_of, pair, batch)
 
     target = _Target(
@@ -277,6 +280,21 @@ def _top_attempts(mechanism: TopList) -> list[Attempt]:
     return attempts_on(cast(Mechanism[Any, Any, Any], mechanism.histogram))
 
 
+def _meta_attempts(mechanism: MetaHistogram) -> list[Attempt]:
+    answer = mechanism.answer
+    if not isinstance(answer, KnownGauss):
+        raise ParameterError(f"an audited tree of answers must be one of KnownGauss, got {type(answer).__name__}")
+    # Cell by cell the same noise as in a tree of node noises.
+    plan = TreePlan(base=mechanism.base, noise=GaussianNode(answer.variance), horizon=mechanism.horizon)
+    return _Target(
+        histogram_of=lambda labels: replace(mechanism, answer=replace(answer, domain=Domain(labels))),
+        plan=plan,
+        guarantee=mechanism.guarantee,
+        series=min(answer.max_keys_per_event, len(answer.domain)),
+        history=_history(plan),
+    ).attempts()
+
+
 def _history(plan: NoisePlan) -> int:
     """So many events that neither a clamp at zero nor a sign is ever seen."""
     return math.ceil(12 * max(plan.std(tick) for tick in observed_ticks(plan, 1)))
@@ -287,3 +305,6 @@ audit_cases[Summer] = _summer_attempts
 audit_cases[KnownHistogram] = _known_attempts
 audit_cases[UnknownHistogram] = _unknown_attempts
 audit_cases[TopList] = _top_attempts
+audit_cases[MetaHistogram] = _meta_attempts
+audit_cases[KnownGauss] = known_gauss_attempts
+audit_cases[KnownGumb] = known_gumb_attempts

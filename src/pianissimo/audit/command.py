@@ -11,7 +11,17 @@ from rich.text import Text
 
 from pianissimo.audit.cases import attempts_on, audit
 from pianissimo.audit.report import AuditReport, Finding, Progress, Verdict
-from pianissimo.counting import Counter, DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, Summer, TopDownPlan, TreePlan
+from pianissimo.counting import (
+    Counter,
+    DoublingPlan,
+    HaarPlan,
+    HaarSkipPlan,
+    SplinePlan,
+    Summer,
+    ToeplitzPlan,
+    TopDownPlan,
+    TreePlan,
+)
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.histograms import KnownHistogram, TopList, UnknownHistogram
 from pianissimo.labels import Domain
@@ -29,6 +39,7 @@ NAMED: dict[str, Callable[[], Mechanism[Any, Any, Any]]] = {
     "counter-spline": lambda: Counter(plan=SplinePlan.calibrated(horizon=_HORIZON, rho=_RHO)),
     "counter-tree": lambda: Counter(plan=TreePlan.calibrated(horizon=_HORIZON, rho=_RHO)),
     "counter-doubling": lambda: Counter(plan=DoublingPlan.calibrated(horizon=_HORIZON, rho=_RHO)),
+    "counter-toeplitz": lambda: Counter(plan=ToeplitzPlan.calibrated(horizon=_HORIZON, rho=_RHO)),
     "counter-top-down": lambda: Counter(plan=TopDownPlan.calibrated(horizon=_HORIZON, epsilon=_EPSILON)),
     "counter-tree-pure": lambda: Counter(plan=TreePlan.calibrated(horizon=_HORIZON, epsilon=_EPSILON)),
     "sum-haar": lambda: Summer(plan=HaarPlan.calibrated(horizon=_HORIZON, rho=_RHO / 100**2), low=-50, high=100),

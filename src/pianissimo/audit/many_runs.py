@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from pianissimo.audit.attack import Seen
 from pianissimo.audit.pairs import Pair, ShownNodes, release_matrix, shown_nodes
 from pianissimo.errors import StateError
-from pianissimo.histograms import KnownHistogram, LabelCounts, UnknownHistogram
+from pianissimo.histograms import KnownHistogram, LabelCounts, MetaHistogram, UnknownHistogram
 from pianissimo.labels import LabelIndex
 from pianissimo.mechanism import Mechanism
 from pianissimo.noise import Integers, Keys, Noise, PathPart
 from pianissimo.noise_plan import NoisePlan, is_pure
 from pianissimo.plan_noise import OwnNoise
 
-Histogram = KnownHistogram | UnknownHistogram
+Histogram = KnownHistogram | UnknownHistogram | MetaHistogram
 HistogramOf = Callable[[pl.Series], Histogram]
 """The mechanism under audit, with these labels for its domain."""
 
@@ -48,7 +48,7 @@ class Batch:
     """Of this batch."""
 
 
-def observe(histogram_of: HistogramOf, pair: Pair, runs: int, noise: Noise) -> Iterator[Batch]:
+def observe(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, noise: Noise) -> Iterator[Batch]:
     """So many runs of both streams of a pair, in batches that fit in memory.
 
     >>> from pianissimo.counting import TreePlan
@@ -56,12 +56,12 @@ def observe(histogram_of: HistogramOf, pair: Pair, runs: int, noise: Noise) -> I
     >>> from pianissimo.testing import NoNoise
     >>> plan = TreePlan.calibrated(horizon=2, rho=0.5)
     >>> make = lambda labels: KnownHistogram(plan=plan, domain=Domain(labels))
-    >>> (batch,) = observe(make, Pair(tick=2, ticks=(1, 2), history=5), 1, NoNoise())
+    >>> (batch,) = observe(make, plan, Pair(tick=2, ticks=(1, 2), history=5), 1, NoNoise())
     >>> batch.values[:, 0].tolist()
     [[[5, 5], [5, 5]], [[5, 6], [5, 5]]]
     """
     members = pair.series + 1
-    kept = pair.ticks[-1] if isinstance(histogram_of(texts(1)).plan, OwnNoise) else len(pair.ticks)
+    kept = pair.ticks[-1] if isinstance(plan, OwnNoise) else len(pair.ticks)
     largest = max(1, min(_MOST_LABELS, _MOST_VALUES // kept) // (2 * members))
     for number, start in enumerate(range(0, runs, largest)):
         size = min(largest, runs - start)
@@ -77,10 +77,11 @@ def release_all(
     histogram: Histogram, pair: Pair, labels: pl.Series, moved: NDArray[np.int64], noise: Noise
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """What a histogram shows of each label at each tick, where rows of `moved` are the labels of an event."""
-    state: Any = histogram.start(noise)
+    mechanism: Any = histogram
+    state = mechanism.start(noise)
     if pair.history:
-        state = _repeated(histogram, state, labels, pair.history)
-        if not bool((state.counts == pair.history).all()):
+        state = _repeated(mechanism, state, labels, pair.history)
+        if not isinstance(histogram, MetaHistogram) and not bool((state.counts == pair.history).all()):
             raise StateError("labels of an audit must have equal histories, got others")
     events = labels.gather(moved.ravel()).reshape(moved.shape).cast(pl.List(pl.String))
     values = np.empty((len(labels), len(pair.ticks)), dtype=np.int64)
@@ -90,10 +91,10 @@ def release_all(
         if waiting and tick >= pair.tick:
             waiting = False
             if pair.added == 1:
-                histogram.update(state, events)
+                mechanism.update(state, events)
             else:
-                state = histogram.merge(state, _repeated(histogram, histogram.start(noise), events, pair.added))
-        release = histogram.release(state, tick, noise)
+                state = mechanism.merge(state, _repeated(mechanism, mechanism.start(noise), events, pair.added))
+        release: LabelCounts = mechanism.release(state, tick, noise)
         rows = places_of(release)
         values[:, place] = histogram.threshold(tick) - 1 if isinstance(histogram, UnknownHistogram) else 0
         values[rows, place] = release.estimates
@@ -115,16 +116,15 @@ def places_of(release: LabelCounts) -> NDArray[np.int64]:
     return release.labels.cast(pl.Int64).to_numpy()
 
 
-def seen(histogram_of: HistogramOf, pair: Pair, runs: int, noise: Noise) -> tuple[Seen, Seen]:
+def seen(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, noise: Noise) -> tuple[Seen, Seen]:
     """What an attacker sees of both streams: releases of the labels and of the bystander, and their parities.
 
     Over a Laplace plan it comes with the log-likelihood ratio of the node sums, computed back from the releases.
     """
-    example = histogram_of(texts(2))
-    nodes = shown_nodes(example.plan, pair) if is_pure(example.plan) else None
-    may_hide = isinstance(example, UnknownHistogram)
+    nodes = shown_nodes(plan, pair) if is_pure(plan) else None
+    may_hide = isinstance(histogram_of(texts(2)), UnknownHistogram)
     worlds: tuple[list[Seen], list[Seen]] = ([], [])
-    for batch in observe(histogram_of, pair, runs, noise):
+    for batch in observe(histogram_of, plan, pair, runs, noise):
         for world, found in enumerate(worlds):
             shown = batch.shown[world] if may_hide else None
             found.append(_seen(batch.values[world], shown, pair, nodes))
@@ -210,7 +210,7 @@ class _OneSeries:
         return np.repeat(self.key, len(keys), axis=0)
 
 
-def _repeated(histogram: Histogram, state: Any, events: pl.Series, times: int) -> Any:
+def _repeated(histogram: Any, state: Any, events: pl.Series, times: int) -> Any:
     """The state after so many equal batches: by doubling, so that long histories are no work."""
     for place, bit in enumerate(f"{times:b}"):
         if place:

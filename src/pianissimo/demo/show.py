@@ -1,4 +1,4 @@
-"""The demo as text: in a terminal a screen that changes with every tick, elsewhere a line a tick and the last screen."""
+"""The demo as text: in a terminal a screen that changes with every tick, else a line a tick and the last screen."""
 
 import time
 from types import TracebackType

@@ -3,7 +3,7 @@
 from pianissimo.histograms.known import KnownHistogram, KnownHistogramState
 from pianissimo.histograms.meta import MetaHistogram, MetaHistogramState, OneShot
 from pianissimo.histograms.thresholds import Cut
-from pianissimo.histograms.top import TopList
+from pianissimo.histograms.top import MetaTopList, TopList
 from pianissimo.histograms.unknown import UnknownHistogram, UnknownHistogramState
 from pianissimo.histograms.value import LabelCounts, Rest
 
@@ -14,6 +14,7 @@ __all__ = [
     "LabelCounts",
     "MetaHistogram",
     "MetaHistogramState",
+    "MetaTopList",
     "OneShot",
     "Rest",
     "TopList",

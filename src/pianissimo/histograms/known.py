@@ -11,8 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
+from pianissimo.contributions import count_known
 from pianissimo.error_bars import half_width
-from pianissimo.histograms.contributions import count_labels
 from pianissimo.histograms.value import LabelCounts, add_counts
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import TRANSIENT
@@ -94,11 +94,9 @@ class KnownHistogram:
         )
 
     def update(self, state: KnownHistogramState, batch: pl.Series) -> None:
-        labels, counts = count_labels(batch, self.max_keys_per_event)
-        slots = state.index.slots(labels)
-        known = slots >= 0
-        add_counts(state.counts, slots[known], counts[known])
-        state.recent.add(slots[known], counts[known])
+        slots, counts = count_known(batch, state.index, self.max_keys_per_event)
+        add_counts(state.counts, slots, counts)
+        state.recent.add(slots, counts)
 
     def release(self, state: KnownHistogramState, tick: int, noise: Noise) -> LabelCounts:
         state.recent.close()

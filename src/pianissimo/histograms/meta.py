@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
+from pianissimo.contributions import count_labels
 from pianissimo.errors import InputError
-from pianissimo.histograms.contributions import count_labels
 from pianissimo.histograms.value import LabelCounts
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import TRANSIENT
@@ -72,7 +72,7 @@ class OneShot(Protocol):
         """Published labels and counts, about labels in the order of their bytes: the domain, or those of count >= 1."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class MetaHistogramState:
     """Exact counts of the open tick and of the cells of unfinished larger ones, and the kept answers: secret."""
 

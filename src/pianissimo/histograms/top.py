@@ -9,6 +9,7 @@ import polars as pl
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.histograms.known import KnownHistogram, KnownHistogramState
+from pianissimo.histograms.meta import MetaHistogram, MetaHistogramState
 from pianissimo.histograms.unknown import UnknownHistogram, UnknownHistogramState
 from pianissimo.histograms.value import LabelCounts
 from pianissimo.noise import Noise
@@ -84,6 +85,62 @@ class TopList:
         return self.histogram.merge(left, right)  # type: ignore[arg-type]
 
     def _first(self, value: LabelCounts) -> LabelCounts:
-        # Labels come in the order of their bytes, and a stable sort keeps it among equals.
-        order = np.argsort(-value.estimates, kind="stable")[: self.k]
-        return LabelCounts(value.labels.gather(order), value.estimates[order])
+        return first_of(value, self.k)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaTopList:
+    """The k labels with the largest estimates of a tree of one-shot answers, in order, released at every tick.
+
+    Guarantee: that of the tree of answers; sorting its release is post-processing.
+    Error: that of its noise; where it is biased, a label that a cell's answer lacks loses that cell.
+    Cost: that of the tree of answers.
+
+    >>> from fractions import Fraction
+    >>> from pianissimo.labels import Domain
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.selection import KnownGumb
+    >>> from pianissimo.testing import NoNoise
+    >>> top = KnownGumb(domain=Domain(["a", "b", "c"]), k=2, scale=Fraction(2), variance=Fraction(16))
+    >>> run = Run(MetaTopList(histogram=MetaHistogram(base=2, horizon=8, answer=top), k=1), NoNoise())
+    >>> run.update(pl.Series([["a", "b"], ["a"]]))
+    >>> run.release().value.to_dict()
+    {'a': 2}
+    """
+
+    histogram: MetaHistogram
+    """Whose release is sorted."""
+
+    k: int
+    """How many labels are listed at most."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.histogram.guarantee
+
+    def error(self, tick: int, coverage: float) -> float:
+        return self.histogram.error(tick, coverage)
+
+    def start(self, noise: Noise) -> MetaHistogramState:
+        return self.histogram.start(noise)
+
+    def update(self, state: MetaHistogramState, batch: pl.Series) -> None:
+        self.histogram.update(state, batch)
+
+    def release(self, state: MetaHistogramState, tick: int, noise: Noise) -> LabelCounts:
+        return first_of(self.histogram.release(state, tick, noise), self.k)
+
+
+def first_of(value: LabelCounts, k: int) -> LabelCounts:
+    """The k largest estimates, in order; labels come in the order of their bytes, which is kept among equals.
+
+    >>> first_of(LabelCounts(pl.Series(["a", "b", "c"]), np.array([1, 3, 3])), 2).to_dict()
+    {'b': 3, 'c': 3}
+    """
+    order = np.argsort(-value.estimates, kind="stable")[:k]
+    return LabelCounts(value.labels.gather(order), value.estimates[order])

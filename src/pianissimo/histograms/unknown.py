@@ -16,8 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_probability
+from pianissimo.contributions import count_labels
 from pianissimo.error_bars import half_width
-from pianissimo.histograms.contributions import count_labels
 from pianissimo.histograms.thresholds import Cut, threshold_at
 from pianissimo.histograms.value import LabelCounts, Rest, add_counts
 from pianissimo.labels import MOST_LABELS, LabelIndex

@@ -1,12 +1,7 @@
 """Which mechanism, which parameters, why: from a budget to a plan, before any data."""
 
-from pianissimo.planner.candidates import (
-    Candidate,
-    ExpectedError,
-    Share,
-    candidates,
-    predict_error,
-)
+from pianissimo.planner.candidates import candidates
+from pianissimo.planner.expected import Candidate, ExpectedError, Share, predict_error
 from pianissimo.planner.plan import QueryPlan, StreamPlan, make_plan
 from pianissimo.planner.table import plan_tables, render_plan
 

@@ -2,13 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pianissimo.counting import (
     Counter,
@@ -21,11 +16,12 @@ from pianissimo.counting import (
     TopDownPlan,
     TreePlan,
 )
-from pianissimo.error_bars import laplace_sum_quantile
 from pianissimo.errors import ParameterError
 from pianissimo.histograms import Cut, KnownHistogram, TopList, UnknownHistogram
 from pianissimo.labels import Domain
-from pianissimo.noise_plan import NoisePlan, difference_weights, is_pure
+from pianissimo.noise_plan import NoisePlan, is_pure
+from pianissimo.planner.expected import OPEN_HORIZON, Candidate, Share, predict_error
+from pianissimo.planner.top_lists import meta_top_list, sparse_top_list
 from pianissimo.queries import Count, Histogram, Query, Sum, TopK
 
 PlanMaker = Callable[..., NoisePlan]
@@ -46,9 +42,6 @@ LAPLACE_PLANS: dict[str, PlanMaker] = {
 FEW_SERIES = 100
 """Correlated noise takes work that grows with the ticks, for each series: it is offered up to so many."""
 
-OPEN_HORIZON = 2**32
-"""What a horizon without end is booked as."""
-
 OPEN_GAUSSIAN_PLANS: dict[str, PlanMaker] = {
     "open haar": lambda *, horizon, rho: HaarPlan.open(rho=rho),  # noqa: ARG005
     "doubling": DoublingPlan.calibrated,
@@ -57,57 +50,6 @@ OPEN_LAPLACE_PLANS: dict[str, PlanMaker] = {
     "open top-down": lambda *, horizon, epsilon: TopDownPlan.open(epsilon=epsilon),  # noqa: ARG005
     "doubling": DoublingPlan.calibrated,
 }
-
-PREDICTED_TICKS = 2**20
-"""Errors are predicted from at most so many ticks, evenly spaced over the horizon; of an open one, from the first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """What one query may spend: a rho and a bad mass, or, where the whole stream is pure, an epsilon."""
-
-    rho: Fraction = Fraction(0)
-    bad: Fraction = Fraction(0)
-    epsilon: Fraction = Fraction(0)
-
-    @property
-    def pure(self) -> bool:
-        """Whether it is a share of a pure epsilon."""
-        return self.epsilon > 0
-
-    def target(self, *, series: int = 1, magnitude: int = 1) -> dict[str, Fraction]:
-        """The loss per unit of one series, for an event that moves so many series by so much."""
-        if self.pure:
-            return {"epsilon": self.epsilon / (series * magnitude)}
-        return {"rho": self.rho / (series * magnitude**2)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedError:
-    """Half-widths around the truth, predicted before any data, over the ticks of the run."""
-
-    coverage: float
-    """The chance that the truth lies within the half-width at a tick."""
-
-    typical: float
-    """The root of the mean square over ticks."""
-
-    largest: float
-    """At the worst tick."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A calibrated mechanism and what it is expected to do."""
-
-    name: str
-    """What it is called in plans."""
-
-    mechanism: Any
-    expected_error: ExpectedError
-    pure: bool
-    note: str = ""
-    """What to know about it, such as a bias."""
 
 
 def candidates(query: Query, share: Share, horizon: int | None, coverage: float) -> list[Candidate]:
@@ -146,6 +88,9 @@ def _makers(query: Query, share: Share, *, open_horizon: bool) -> Iterator[Candi
         yield _over_plan(make_plan)
     if not share.pure and not open_horizon and _series_of(query) <= FEW_SERIES:
         yield _over_plan(ToeplitzPlan.calibrated)
+    if isinstance(query, TopK) and not share.pure and not open_horizon:
+        yield meta_top_list
+        yield sparse_top_list
 
 
 def _series_of(query: Query) -> float:
@@ -184,7 +129,9 @@ def _plan_mechanism(query: Query, share: Share, releases: int, make_plan: PlanMa
             # No more labels of an event can count than the domain has.
             plan = plan_for(series=min(keys, len(domain)))
             return KnownHistogram(plan=plan, domain=domain, max_keys_per_event=keys, history=history), plan
-        case TopK(domain=Domain() as domain, max_keys_per_event=int(keys), k=k):
+        case TopK(domain=Domain() as domain, max_keys_per_event=bound, k=k):
+            # Any number of labels is at most all of the domain.
+            keys = len(domain) if bound is None else bound
             plan = plan_for(series=min(keys, len(domain)))
             histogram = KnownHistogram(plan=plan, domain=domain, max_keys_per_event=keys, history=history)
             return TopList(histogram=histogram, k=k), plan
@@ -193,7 +140,7 @@ def _plan_mechanism(query: Query, share: Share, releases: int, make_plan: PlanMa
         case TopK(max_keys_per_event=int(keys), k=k, domain=None):
             unknown, plan = _unknown(query, share, releases, make_plan, keys)
             return TopList(histogram=unknown, k=k), plan
-    raise ParameterError("any number of labels per event must be asked of a top list with a known domain")
+    raise ParameterError("a histogram of unknown labels must bound the labels of an event, got any number")
 
 
 def _unknown(
@@ -221,36 +168,3 @@ def _unknown(
 
 HISTORY = 1440
 """How many past releases a stream keeps, so that intervals can be answered: a day of minutes."""
-
-
-def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0) -> ExpectedError:
-    """What the plan's variances say about the error of its releases.
-
-    >>> round(predict_error(HaarPlan.calibrated(horizon=4096, rho=0.5), coverage=0.95).typical, 1)
-    8.1
-    """
-    profile = sampled_profile(plan) + (1 / 12 if plan.shift else 0)
-    worst = float(profile.max())
-    quantile = _quantile(plan, coverage)
-    return ExpectedError(
-        coverage=coverage,
-        typical=scale * quantile * math.sqrt(float(profile.mean())),
-        largest=scale * quantile * math.sqrt(worst),
-    )
-
-
-def _quantile(plan: NoisePlan, coverage: float) -> float:
-    """How many standard deviations hold the noise with this chance: of a normal law, or of a middle release's sum."""
-    if not is_pure(plan):
-        return NormalDist().inv_cdf((1 + coverage) / 2)
-    weights = difference_weights(plan, 0, max(1, min(plan.horizon, PREDICTED_TICKS) * 2 // 3))
-    scales = [abs(weight) * math.sqrt(plan.noises[level].variance / 2) for (level, _), weight in weights.items()]
-    return laplace_sum_quantile(scales, coverage) / math.sqrt(2 * sum(scale**2 for scale in scales))
-
-
-def sampled_profile(plan: NoisePlan) -> NDArray[np.float64]:
-    """The variances of the releases, of at most `PREDICTED_TICKS` of them."""
-    if plan.horizon >= OPEN_HORIZON:
-        return plan.variance_profile(np.arange(1, PREDICTED_TICKS + 1))
-    step = -(-plan.horizon // PREDICTED_TICKS)
-    return plan.variance_profile(np.arange(1, plan.horizon + 1, step) if step > 1 else None)

@@ -29,7 +29,8 @@ from pianissimo.errors import ParameterError
 from pianissimo.histograms import TopList, UnknownHistogram
 from pianissimo.labels import MOST_LABELS, Domain
 from pianissimo.noise import DRAW_DISTANCE
-from pianissimo.planner.candidates import OPEN_HORIZON, Candidate, ExpectedError, Share, candidates, sampled_profile
+from pianissimo.planner.candidates import candidates
+from pianissimo.planner.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, sampled_profile
 from pianissimo.planner.table import render_plan
 from pianissimo.privacy import Guarantee, Neighbors, Pure, Unit, float_up
 from pianissimo.queries import Histogram, Query, Sum, TopK

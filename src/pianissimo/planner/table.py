@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-_KINDS = {"topk": "top list"}
+_KINDS = {"top_k": "top list"}
 _OPEN_HORIZON = 2**32
 
 

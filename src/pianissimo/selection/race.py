@@ -11,8 +11,8 @@ ln E + (largest count - count) / scale,    earliest first.
 
 **Loss.** Neighbors move all counts in one direction, by at most one, so the log-likelihood ratio of one step stays in
 an interval of length w = 1 / scale (Lemma 4.3, monotone case). K(s) = ln E_Q[(P / Q)^s] then has K(0) = K(1) = 0 and
-K'' <= w^2 / 4, so D_a <= a w^2 / 8 at every order a > 1: a step costs rho = 1 / (8 scale^2), where the paper's Lemma
-4.4 pays as for 1 / (2 scale^2). Steps add up.
+K'' <= w^2 / 4, so D_a <= a w^2 / 8 at every order a > 1: a step costs rho = 1 / (8 scale^2), a quarter of the mean
+term of the paper's Lemma 4.4. Steps add up.
 
 **The order is exact.** U is the middle (n + 1/2) / 2^128 of one of 2^128 equal cells, never 0 or 1. The order is
 *defined* as that of the arrivals worked out in decimal to 160 digits, ties by position. Decimal arithmetic is rounded

@@ -43,6 +43,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive
+from pianissimo.contributions import count_known
 from pianissimo.error_bars import half_width
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain, LabelIndex
@@ -52,14 +53,13 @@ from pianissimo.noise import DRAW_DISTANCE, Keys, Noise
 from pianissimo.noise_plan import NoisePlan, plan_loss
 from pianissimo.plan_noise import evaluate, rounded
 from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
-from pianissimo.selection.contributions import count_known
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 _LARGEST_COUNT = 2**61
 _ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SparseGumbelState:
     """The exact count of each label of the domain, which labels are chosen, and how many switches are left: secret."""
 

@@ -57,7 +57,11 @@ class StreamRelease:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
-def release_table(release: Release[int] | Release[LabelCounts], grid: Fraction | None = None) -> pl.DataFrame:
+Released = int | LabelCounts | list[tuple[str, int]]
+"""What the mechanisms of streams release: a number, labels with counts, or a list of both."""
+
+
+def release_table(release: Release[Released], grid: Fraction | None = None) -> pl.DataFrame:
     """The table of one query's release; with a grid, its steps become values.
 
     >>> release_table(Release(tick=1, value=10, error=3)).to_dicts()
@@ -73,6 +77,9 @@ def release_table(release: Release[int] | Release[LabelCounts], grid: Fraction |
             return table
         row = _table(np.array([rest.estimate]), int(rest.error), {"key": pl.Series([None], dtype=pl.String)})
         return pl.concat([table, row])
+    if isinstance(release.value, list):
+        labels = pl.Series("key", [label for label, _ in release.value], dtype=pl.String)
+        return _table(np.array([count for _, count in release.value], dtype=np.int64), width, {"key": labels})
     table = _table(np.array([release.value], dtype=np.int64), width, {})
     # A value on the grid is a public number of steps: turning it into a floating-point number is post-processing.
     return table if grid is None else table.select(pl.all() * grid.numerator / grid.denominator)

@@ -31,7 +31,7 @@ from pianissimo.checks import check_at_least, check_name, check_positive, check_
 from pianissimo.durations import duration_of
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
-from pianissimo.planner.candidates import OPEN_HORIZON
+from pianissimo.planner.expected import OPEN_HORIZON
 from pianissimo.privacy import Unit
 from pianissimo.queries import Count, Histogram, Query, Sum, Tidy, TopK
 from pianissimo.stream.stream import Stream
