@@ -258,6 +258,33 @@ def test_releases_of_a_demo_can_be_shown(tmp_path: Path) -> None:
     assert [each["release"] for each in shown] == [each["releases"]["drugs"] for each in objects(printed)]
 
 
+def test_schedules_sums_and_the_rest_are_shown_as_they_were_published(shop: Path) -> None:
+    queries = """
+[queries.revenue]
+kind = "sum"
+value = "price"
+range = [0, 5000]
+
+[queries.every_other]
+kind = "histogram"
+key = "drug"
+other = true
+every = 2
+"""
+    rows = ["time,drug,price", *(f"{row},2500" for row in ROWS[1:])]
+    (shop.parent / "shop.csv").write_text("\n".join(rows) + "\n")
+    shop.write_text(SPEC + queries)
+    out = shop.parent / "out"
+    assert call("run", shop, "--out", out).exit_code == 0
+    shown = objects(call("releases", out, "--json").stdout)
+    assert [each["tick"] for each in shown if each["query"] == "every_other"] == [2, 4]
+    lines = call("releases", out, "--query", "every_other").stdout.strip().splitlines()
+    assert "every_other, tick 1" not in lines
+    assert lines[-1].startswith("all that are not shown")
+    revenue = call("releases", out, "--query", "revenue", "--last", 1).stdout
+    assert re.search(r"[12],\d{3},\d{3}", revenue)
+
+
 def test_a_second_run_into_a_folder_is_refused(shop: Path) -> None:
     out = shop.parent / "out"
     call("run", shop, "--out", out)

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from pianissimo.counting import compare
 from pianissimo.stream.spec import load_spec
 
 ROOT = Path(__file__).parent.parent
 GUIDES = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
+WITH_PYTHON = [*GUIDES, ROOT / "docs" / "choosing.md"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
@@ -54,7 +56,7 @@ def relative_name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=relative_name)
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=relative_name)
 def test_the_python_of_a_guide_runs(page: Path) -> None:
     blocks = blocks_of(page, "python")
     assert blocks
@@ -97,8 +99,33 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors_of(place), target
 
 
-def test_the_readme_shows_the_demo() -> None:
-    assert "docs/images/demo.png" in links_of(ROOT / "README.md")
+def test_the_readme_shows_the_demo_and_the_error_of_the_counters() -> None:
+    assert {"docs/images/demo.png", "docs/images/error_by_horizon.png"} <= set(links_of(ROOT / "README.md"))
+
+
+def test_the_picture_of_the_counters_can_be_drawn(tmp_path: Path) -> None:
+    script = ROOT / "docs" / "make_error_by_horizon.py"
+    picture = tmp_path / "picture.png"
+    subprocess.run([sys.executable, "-W", "error", str(script), str(picture)], check=True, capture_output=True)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_ratios_that_the_documents_tell_are_those_of_the_counters() -> None:
+    """The table of choosing.md: a row for each counter, the ratio at 2^20 ticks in its sixth column."""
+    text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    told = {row[0]: row[5] for row in cells if len(row) == 7}
+    names = {"tree": "base-r tree, best base", "square root": "square root, not run here"}
+    found = {row.name: f"{row.ratio_to_optimum:.2f}" for row in compare(horizon=2**20, rho=0.5)}
+    for name in ("doubling", "binary tree", "tree", "open haar", "haar", "haar + skipping", "spline", "square root"):
+        assert told[names.get(name, name)] == found[name], name
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(found[name] in readme for name in ("tree", "haar + skipping", "spline"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative_name)
+def test_pages_name_no_place_on_a_machine(page: Path) -> None:
+    assert not re.search(r"/(home|work|root|Users)/", page.read_text(encoding="utf-8"))
 
 
 def test_the_core_is_imported_by_few() -> None:

@@ -20,6 +20,7 @@ STYLE: dict[str, Any] = {
     "axes.edgecolor": FAINT,
     "axes.labelcolor": SOFT,
     "font.size": 9,
+    "mathtext.default": "regular",
     "text.color": INK,
     "xtick.color": FAINT,
     "xtick.labelcolor": SOFT,
@@ -77,7 +78,14 @@ def draw_lines(axes: Any, lines: Sequence[Line], *, top: float) -> None:
             fontsize=8,
             fontweight="bold",
             va="center",
-            arrowprops={"arrowstyle": "-", "color": line.color, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": line.color,
+                "linewidth": 0.7,
+                "shrinkA": 1,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
             annotation_clip=False,
         )
 

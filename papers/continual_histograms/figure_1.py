@@ -121,11 +121,9 @@ def row(horizon: int) -> dict[str, float]:
     """All curves at one horizon, in the order of `COLUMNS`.
 
     >>> print(round(row(1000)["spline"], 2), round(row(1000)["optimum"], 2))
-    3.53 2.95
+    3.57 2.95
     """
-    ours = {
-        name: math.sqrt(make(horizon=horizon, rho=_RHO).variance_profile().max()) for name, make in _OURS.items()
-    }
+    ours = {name: math.sqrt(make(horizon=horizon, rho=_RHO).variance_profile().max()) for name, make in _OURS.items()}
     return {"T": horizon, **tree_row(horizon), **ours, "optimum": optimum(horizon).max_std}
 
 
@@ -133,7 +131,7 @@ def horizons() -> list[int]:
     """The horizons that are drawn, equally apart on a logarithmic axis, and those of the table.
 
     >>> len(horizons())
-    83
+    81
     """
     drawn = {round(_FEWEST * 10 ** (place / _PER_DECADE)) for place in range(_DECADES * _PER_DECADE + 1)}
     return sorted(drawn | set(TABLE))
@@ -146,9 +144,7 @@ def write_rows(rows: Sequence[dict[str, float]], path: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for each in rows:
-            writer.writerow(
-                [each[name] if name == "T" or name in _BASES else f"{each[name]:.4f}" for name in COLUMNS]
-            )
+            writer.writerow([each[name] if name == "T" or name in _BASES else f"{each[name]:.4f}" for name in COLUMNS])
 
 
 def draw(rows: Sequence[dict[str, float]], path: Path) -> None:
@@ -184,10 +180,10 @@ def draw(rows: Sequence[dict[str, float]], path: Path) -> None:
             drawing.draw_lines(axes, lines, top=22.0)
             axes.set_yticks(range(0, 21, 5))
         across = "number of releases T (log scale)"
-        drawing.finish(left, title="The paper's bound, √(r − 1) · L", across=across, upward="noise scale over τ")
+        drawing.finish(left, title=r"The paper's bound, $\sqrt{r - 1}\,L$", across=across, upward="noise scale over τ")
         title = "Largest standard deviation, exactly"
         drawing.finish(right, title=title, across=across, upward="standard deviation over τ")
-        figure.text(0.02, 0.93, "Noise of one running count at ρ = 1/(2τ²)", fontsize=13, fontweight="bold")
+        figure.text(0.02, 0.93, r"Noise of one running count at $\rho = 1/(2\tau^2)$", fontsize=13, fontweight="bold")
         figure.text(
             0.02,
             0.885,

@@ -95,7 +95,7 @@ def curves() -> list[Curve]:
 def paper_rho(mechanism: TopMechanism) -> Fraction:
     """What the paper books for a mechanism of its own: for sparseGumb (k + 2) / (k + 1/8) times what it costs.
 
-    >>> [float(round(paper_rho(curve.mechanism), 4)) for curve in curves()[:3]]
+    >>> [round(float(paper_rho(curve.mechanism)), 3) for curve in curves()[:3]]
     [0.5, 0.5, 0.5]
     """
     rho = mechanism.guarantee.loss.as_ledger().rho
@@ -129,9 +129,7 @@ def _known(plan: NoisePlan, most_items: int) -> KnownHistogram:
 
 
 def _sparse(switches: int, eta: int, rho: Fraction, make_plan: Callable[[Fraction], NoisePlan] = _tree) -> SparseGumbel:
-    return SparseGumbel.calibrated(
-        domain=_domain(), k=1, switches=switches, eta=eta, rho=rho, make_plan=make_plan
-    )
+    return SparseGumbel.calibrated(domain=_domain(), k=1, switches=switches, eta=eta, rho=rho, make_plan=make_plan)
 
 
 def _paper_curves() -> Iterator[Curve]:
@@ -245,7 +243,9 @@ def draw(means: dict[str, NDArray[np.float64]], runs: int, path: Path) -> None:
         middles = np.convolve(ticks, _WINDOW, "valid").round().astype(np.int64)
         smooth = {curve.name: np.convolve(means[curve.name], _WINDOW, "valid") for curve in shown}
         drawing.draw_lines(
-            axes, [Line(each.label, middles, smooth[each.name], each.color, each.dashes, 1.8) for each in shown], top=top
+            axes,
+            [Line(each.label, middles, smooth[each.name], each.color, each.dashes, 1.8) for each in shown],
+            top=top,
         )
         axes.set_xlim(0, HORIZON)
 
@@ -258,14 +258,14 @@ def draw(means: dict[str, NDArray[np.float64]], runs: int, path: Path) -> None:
         show(paper, [curve for curve in every if curve.paper], 200.0)
         show(ours, [curve for curve in every if not curve.paper or curve.label in ("KnownBase", "MetaAlgo")], 140.0)
         drawing.finish(law, title="The stream: Zipf's law", across="item, by rank", upward="chance of an event")
-        upward = "|published count of the top item − true maximum|"
+        upward = "|published count of the top item - true maximum|"
         drawing.finish(paper, title="With the paper's ledger", across="tick", upward=upward)
-        drawing.finish(ours, title="With our ledger and plans, same ρ", across="tick", upward="")
-        head = f"Which item leads, and with how many: mean error of {runs:,} runs at ρ = 1/2"
+        drawing.finish(ours, title=r"With our ledger and plans, same $\rho$", across="tick", upward="")
+        head = f"Which item leads, and with how many: mean error of {runs:,} runs at $\\rho = 1/2$"
         figure.text(0.012, 0.94, head, fontsize=13, fontweight="bold")
         how = (
-            "Left and middle: Cardoso and Rogers 2022, Figure 3, at settings of ours. Thin: every tick; bold: mean of 16 "
-            "ticks; sparse: sparseGumb.\nAll curves protect events of any number of items, but for the dotted one. "
+            "Left and middle: Cardoso and Rogers 2022, Figure 3, at settings of ours. Thin: every tick; bold: mean of "
+            "16 ticks; sparse: sparseGumb.\nAll curves protect events of any number of items, but for the dotted one. "
             "The scale on the right is another one."
         )
         figure.text(0.012, 0.875, how, color=drawing.SOFT, linespacing=1.4)

@@ -66,7 +66,7 @@ def zipf_weights(labels: int, exponent: float) -> NDArray[np.float64]:
     array([0.667, 0.333])
     """
     weights = np.arange(1, labels + 1) ** -exponent
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def zipf_streams(*, runs: int, ticks: int, labels: int, exponent: float, seed: int) -> Streams:
@@ -219,4 +219,5 @@ def _first_in_races(counts: NDArray[np.int64], bits: NDArray[np.uint64], scale: 
     """The label with the largest count + Gumbel(scale) in each run: the earliest arrival, as in `selection.race`."""
     uniform = ((bits[:, 1] >> np.uint64(11)) + 0.5) * 2.0**-53
     waits = np.log(-np.log1p(-uniform)).reshape(counts.shape)
-    return (waits - counts / float(scale)).argmin(axis=1)
+    first: NDArray[np.int64] = (waits - counts / float(scale)).argmin(axis=1)
+    return first

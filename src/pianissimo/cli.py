@@ -33,7 +33,7 @@ from pianissimo.demo import (
     read_demo,
     summary,
 )
-from pianissimo.engine import read_releases, run_file
+from pianissimo.engine import read_plan, read_releases, run_file
 from pianissimo.errors import InputError, ParameterError, PianissimoError, SpecError
 from pianissimo.planner import StreamPlan, plan_tables
 from pianissimo.stream.spec import FileFormat, StreamSpec, load_spec
@@ -165,8 +165,9 @@ def releases(*, folder: Path, query: str | None, tick: int | None, last: int | N
     tables = read_demo(folder) if is_demo(folder) else read_releases(folder)
     if query is not None and query not in tables:
         raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
+    every = {} if is_demo(folder) else {each["name"]: each["every"] for each in read_plan(folder).get("queries", [])}
     console = _console()
-    for number, name, rows in _chosen(tables, query, tick, last):
+    for number, name, rows in _chosen(tables, query, tick, last, every):
         if as_json:
             found = {"tick": number, "query": name, "release": rows.to_dicts()}
             _echo_json(json.dumps(found, ensure_ascii=False))
@@ -195,9 +196,9 @@ def audit(*, target: str, runs: int, as_json: bool) -> None:
 
 
 def _chosen(
-    tables: Mapping[str, pl.DataFrame], query: str | None, tick: int | None, last: int | None
+    tables: Mapping[str, pl.DataFrame], query: str | None, tick: int | None, last: int | None, every: Mapping[str, int]
 ) -> Iterator[tuple[int, str, pl.DataFrame]]:
-    """The tables of the ticks and queries that were asked for, tick after tick."""
+    """The tables of the ticks and queries that were asked for, tick after tick, where they were published."""
     # A tick at which no label passed its threshold has no row, and was released all the same.
     end = max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
     if tick is not None and tick > end:
@@ -209,7 +210,7 @@ def _chosen(
     bounds = {name: table["tick"].search_sorted(edges, side="left") for name, table in tables.items()}
     for place, number in enumerate(shown):
         for name, table in tables.items():
-            if query in (None, name):
+            if query in (None, name) and number % every.get(name, 1) == 0:
                 begin, stop = bounds[name][place], bounds[name][place + 1]
                 yield number, name, table.slice(begin, stop - begin).drop("tick")
 
@@ -226,10 +227,18 @@ def _release_table(title: str, rows: pl.DataFrame) -> Table:
     )
     for column, kind in rows.schema.items():
         table.add_column(column, justify="right" if kind.is_numeric() else "left")
-    ordered = rows.sort("estimate", descending=True, maintain_order=True)
-    for row in ordered.iter_rows():
-        table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else str(value)) for value in row))
+    if "key" in rows.columns:
+        # The row without key, of all labels that are not shown, stays the last.
+        rows = rows.sort(pl.col("key").is_null(), -pl.col("estimate"), maintain_order=True)
+    for row in rows.iter_rows():
+        table.add_row(*map(_cell, row))
     return table
+
+
+def _cell(value: object) -> Text:
+    if value is None:
+        return Text("all that are not shown", style="italic")
+    return Text(f"{value:,}" if isinstance(value, int | float) else str(value))
 
 
 def _plan_of(spec: StreamSpec, file: Path) -> StreamPlan:

@@ -1,8 +1,8 @@
 """Half-widths of error bars: how far an estimate may be from the truth, before any data.
 
-They speak of accuracy; no promise of privacy rests on them. The noise is treated as its continuous counterpart (a normal
-variable for Gaussian nodes, a weighted sum of Laplace variables for Laplace nodes) and the result is widened by the
-rounding of the release and rounded up. That they cover is checked by enumeration and simulation in the tests.
+They speak of accuracy; no promise of privacy rests on them. The noise is treated as its continuous counterpart (a
+normal variable for Gaussian nodes, a weighted sum of Laplace variables for Laplace nodes) and the result is widened
+by the rounding of the release and rounded up. That they cover is checked by enumeration and simulation in the tests.
 """
 
 import math

@@ -6,10 +6,11 @@ A linear mechanism is a pair of matrices with B C = M, where M holds ones on and
 floor(x + 1/2), the one rounding that commutes with adding whole numbers: it is a function of B (C x + z), so what an
 event can change is the shift of z by its column. All published counters and ours are plans and differ by a table.
 
-Privacy (docs/privacy.md, 'Plans'): with discrete Gaussian node noise the Renyi divergence at every integer order a >= 2 is
-at most a * rho, rho = cost / 2, cost = max over j of the sum of C[v, j]^2 / variance(v); with discrete Laplace node noise
-the mechanism is pure with epsilon = cost = max over j of the sum of |C[v, j]| / scale(v). Both hold if the events are chosen
-after seeing earlier releases. Node noise is whole, so the nodes' sums must be whole: C has integer entries in every plan.
+Privacy (docs/privacy.md, 'Plans'): with discrete Gaussian node noise the Renyi divergence at every integer order a >=
+2 is at most a * rho, rho = cost / 2, cost = max over j of the sum of C[v, j]^2 / variance(v); with discrete Laplace
+node noise the mechanism is pure with epsilon = cost = max over j of the sum of |C[v, j]| / scale(v). Both hold if the
+events are chosen after seeing earlier releases. Node noise is whole, so the nodes' sums must be whole: C has integer
+entries in every plan.
 """
 
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ class NoisePlan(Protocol):
 
     @property
     def smoothness(self) -> int:
-        """The k for which the k-th differences of weights over positions are sparse: 1 for steps, 2 for straight pieces."""
+        """The k for which k-th differences of weights over positions are sparse: 1 for steps, 2 for straight pieces."""
 
     @property
     def peak_weights(self) -> tuple[int, ...]:

@@ -82,9 +82,10 @@ def running_noise(plan: NoisePlan) -> RunningNoise:
 class PlanNoise:
     """The noise of a growing list of series, release after release, with what the next tick needs kept at hand.
 
-    Over time the weights of a node are pieces of low degree, so the k-th difference of the noise over positions is a sum
-    over the few nodes that begin, bend or end. Kept per series: the noise, its first k - 1 differences and the values of
-    the nodes in use. It is a cache: dropped at any time, it is made anew by `evaluate`'s arithmetic, with equal results.
+    Over time the weights of a node are pieces of low degree, so the k-th difference of the noise over positions is a
+    sum over the few nodes that begin, bend or end. Kept per series: the noise, its first k - 1 differences and the
+    values of the nodes in use. It is a cache: dropped at any time, it is made anew by `evaluate`'s arithmetic, with
+    equal results.
     """
 
     def __init__(self, plan: NoisePlan) -> None:

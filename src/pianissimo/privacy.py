@@ -80,9 +80,10 @@ class Zcdp:
 class Ledger:
     """The entry (rho, bad) that every loss can be booked as, with the distance of the drawn noise from the ideal one.
 
-    `rho` is the zCDP of a comparison mechanism and `bad` the probability mass where it does not describe us: docs/privacy.md,
-    'Composition and conversion', turns it into (epsilon, delta + bad). `distance` bounds the total variation between
-    the noise that is drawn and the noise of the proof; whoever converts adds (1 + e^epsilon) * distance to delta.
+    `rho` is the zCDP of a comparison mechanism and `bad` the probability mass where it does not describe us:
+    docs/privacy.md, 'Composition and conversion', turns it into (epsilon, delta + bad). `distance` bounds the total
+    variation between the noise that is drawn and the noise of the proof; whoever converts adds (1 + e^epsilon) *
+    distance to delta.
 
     >>> Ledger(rho=Fraction(1, 2), bad=Fraction(1, 10**9)).as_ledger().rho
     Fraction(1, 2)

@@ -1,6 +1,7 @@
 """What was counted in each of the last ticks, so that any interval of the recent past can be answered.
 
-Secret, like all counts. Per tick it holds the slots that moved and by how much; ticks older than the limit are forgotten.
+Secret, like all counts. Per tick it holds the slots that moved and by how much; ticks older than the limit are
+forgotten.
 """
 
 from collections import deque

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 from tests.mechanisms import CASES, Case
 
-from pianissimo.audit import AuditReport, Finding, Verdict, audit, audit_cases
+from pianissimo.audit import AuditReport, Finding, Verdict, audit
 from pianissimo.audit.attack import Measure, Seen, attack
 from pianissimo.audit.command import NAMED, audit_all, audit_tables, has_violation, mechanisms_of, to_plain
 from pianissimo.audit.many_runs import seen
@@ -35,14 +36,15 @@ from pianissimo.counting import (
 )
 from pianissimo.counting.counter import CounterState
 from pianissimo.errors import ParameterError, SpecError, StateError
-from pianissimo.histograms import KnownHistogram, LabelCounts, TopList, UnknownHistogram
+from pianissimo.histograms import KnownHistogram, LabelCounts, MetaHistogram, TopList, UnknownHistogram
 from pianissimo.histograms.known import KnownHistogramState
 from pianissimo.histograms.unknown import UnknownHistogramState
 from pianissimo.labels import Domain
-from pianissimo.mechanism import Mechanism
 from pianissimo.noise import Integers, Keys, Noise, PathPart
 from pianissimo.noise_plan import NoisePlan
 from pianissimo.plan_noise import PlanNoise, evaluate, rounded
+from pianissimo.privacy import Ledger
+from pianissimo.selection import KnownGauss, KnownGumb
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise, SeededNoise
 
@@ -63,33 +65,49 @@ def share(report: AuditReport) -> float:
     return tight(report).lower_bound / tight(report).claim
 
 
-AUDITED = {name: case for name, case in CASES.items() if type(case.mechanism) in audit_cases}
+UNAUDITED = {
+    "meta histogram of known gumb",
+    "meta histogram of unknown gauss",
+    "meta histogram of unknown gumb",
+    "sparse gumbel over tree",
+}
+"""Whose runs are not yet made many at once."""
+
+AUDITED = {name: case for name, case in CASES.items() if name not in UNAUDITED}
 
 
 @pytest.mark.parametrize("case", AUDITED.values(), ids=AUDITED.keys())
 def test_every_mechanism_keeps_its_promise_and_no_more(case: Case) -> None:
-    report = audit(case.mechanism, runs=RUNS, noise=SeededNoise(41))
+    # A tree of answers adds up tables of labels, which is slow.
+    runs = RUNS // 5 if isinstance(case.mechanism, MetaHistogram) else RUNS
+    report = audit(case.mechanism, runs=runs, noise=SeededNoise(41))
+    # At most the claim, but for the excess of whole-number noise, and at least the floor.
     assert report.verdict is Verdict.SOUND
     finding = tight(report)
-    assert finding.lower_bound <= finding.claim
     # With rho = 2 the rounding of the releases hides a few percent by itself; the verdict's floor knows how many.
     if finding.reachable is not None and finding.reachable > 0.95 * finding.claim:
         assert share(report) >= 0.9
 
 
+@pytest.mark.parametrize("name", sorted(UNAUDITED))
+def test_what_is_not_audited_yet_says_so(name: str) -> None:
+    with pytest.raises(ParameterError, match=r"an audited .* must be one of"):
+        audit(CASES[name].mechanism)
+
+
 SHARP: list[tuple[NoisePlan, float]] = [
-    (HaarPlan.calibrated(horizon=16, rho=0.5), 0.94),
+    (HaarPlan.calibrated(horizon=8, rho=0.5), 0.94),
     (HaarPlan.calibrated(horizon=1440, rho=0.01), 0.94),
-    (HaarSkipPlan.calibrated(horizon=16, rho=0.5), 0.94),
+    (HaarSkipPlan.calibrated(horizon=8, rho=0.5), 0.94),
     (SplinePlan.calibrated(horizon=16, rho=0.01), 0.9),
-    (TreePlan.calibrated(horizon=16, rho=0.5), 0.95),
-    (DoublingPlan.calibrated(horizon=15, rho=0.1), 0.95),
-    (ToeplitzPlan.calibrated(horizon=16, rho=0.1), 0.94),
+    (TreePlan.calibrated(horizon=8, rho=0.5), 0.95),
+    (DoublingPlan.calibrated(horizon=7, rho=0.1), 0.95),
+    (ToeplitzPlan.calibrated(horizon=8, rho=0.1), 0.94),
     (TopDownPlan.calibrated(horizon=16, rho=0.1), 0.9),
     (TreePlan.calibrated(horizon=5, epsilon=1.0), 0.92),
     (TopDownPlan.calibrated(horizon=16, epsilon=0.2), 0.87),
     (HaarPlan.calibrated(horizon=4, epsilon=0.5), 0.87),
-    (DoublingPlan.calibrated(horizon=15, epsilon=1.0), 0.92),
+    (DoublingPlan.calibrated(horizon=7, epsilon=1.0), 0.92),
 ]
 
 
@@ -107,6 +125,20 @@ def test_sums_and_top_lists_are_audited_too() -> None:
     report = audit(TopList(histogram=unknown, k=2), runs=20_000, noise=SeededNoise(43))
     assert report.verdict is Verdict.SOUND
     assert {finding.measure for finding in report.findings} == {"mu", "delta"}
+
+
+ONE_SHOTS = [
+    KnownGauss.calibrated(domain=DOMAIN, rho=0.1, max_keys_per_event=2),
+    KnownGumb.calibrated(domain=DOMAIN, k=2, rho=0.5, max_keys_per_event=1),
+    KnownGumb.calibrated(domain=DOMAIN, k=1, rho=0.01),
+]
+
+
+@pytest.mark.parametrize("one_shot", ONE_SHOTS, ids=["counts", "two places", "one place"])
+def test_one_shot_answers_show_nearly_their_whole_claims(one_shot: Any) -> None:
+    report = audit(one_shot, runs=RUNS, noise=SeededNoise(48))
+    assert report.verdict is Verdict.SOUND
+    assert all(0.94 * finding.claim <= finding.lower_bound <= finding.claim for finding in report.findings)
 
 
 @dataclass(frozen=True)
@@ -270,6 +302,25 @@ class ThresholdWithoutTheOne(UnknownHistogram):
         return UnknownHistogram.threshold(self, tick) - 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class FasterRace(KnownGumb):
+    """The race is run at 0.9 times the scale that is booked."""
+
+    def answer(
+        self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
+    ) -> tuple[pl.Series, NDArray[np.int64]]:
+        return KnownGumb.answer(replace(self, scale=self.scale * Fraction(9, 10)), labels, keys, counts, noise)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceForgotten(KnownGumb):
+    """One place of the race is not booked."""
+
+    @property
+    def loss(self) -> Ledger:
+        return Ledger(rho=KnownGumb.loss.fget(self).rho - 1 / (8 * self.scale**2))  # type: ignore[attr-defined]
+
+
 def known(plan: NoisePlan, keys: int = 1) -> KnownHistogram:
     return KnownHistogram(plan=plan, domain=DOMAIN, max_keys_per_event=keys)
 
@@ -285,7 +336,7 @@ def as_it_is(noise: Noise) -> Noise:
 LITTLE_NOISE = TreePlan.calibrated(horizon=3, rho=6.0, base=2)
 FEW = Fraction(1, 10)
 
-MUTANTS: list[tuple[str, Mechanism[Any, Any, Any], Callable[[Noise], Noise]]] = [
+MUTANTS: list[tuple[str, Any, Callable[[Noise], Noise]]] = [
     ("scale x0.9, Haar", known(HAAR), scaled(0.9)),
     ("scale x0.9, tree, two labels", known(TREE, keys=2), scaled(0.9)),
     ("scale x0.9, unknown labels", UnknownHistogram(plan=TREE, delta=FEW), scaled(0.9)),
@@ -306,6 +357,9 @@ MUTANTS: list[tuple[str, Mechanism[Any, Any, Any], Callable[[Noise], Noise]]] = 
         as_it_is,
     ),
     ("threshold on the true count", ThresholdOnTheTrueCount(plan=TREE, delta=FEW), as_it_is),
+    ("scale x0.9, race", FasterRace(domain=DOMAIN, k=2, scale=Fraction(1), variance=Fraction(9)), as_it_is),
+    ("a place too few, race", PlaceForgotten(domain=DOMAIN, k=2, scale=Fraction(1), variance=Fraction(9)), as_it_is),
+    ("scale x0.9, one-shot", KnownGauss.calibrated(domain=DOMAIN, rho=0.1), scaled(0.9)),
     ("threshold without the one", ThresholdWithoutTheOne(plan=LITTLE_NOISE, delta=FEW), as_it_is),
 ]
 
@@ -313,7 +367,7 @@ MUTANTS: list[tuple[str, Mechanism[Any, Any, Any], Callable[[Noise], Noise]]] = 
 @pytest.mark.parametrize(
     ("mechanism", "tamper"), [mutant[1:] for mutant in MUTANTS], ids=[mutant[0] for mutant in MUTANTS]
 )
-def test_broken_mechanisms_are_caught(mechanism: Mechanism[Any, Any, Any], tamper: Callable[[Noise], Noise]) -> None:
+def test_broken_mechanisms_are_caught(mechanism: Any, tamper: Callable[[Noise], Noise]) -> None:
     report = audit(mechanism, runs=MUTANT_RUNS, noise=tamper(SeededNoise(44)))
     assert report.verdict is Verdict.VIOLATION
     assert report.lower_bound > report.claim
@@ -411,9 +465,9 @@ def test_what_has_no_case_is_refused_by_name() -> None:
         pass
 
     with pytest.raises(ParameterError, match=r"must be one of Counter, .*, got Unheard"):
-        audit(Unheard())  # type: ignore[arg-type]
+        audit(Unheard())
     with pytest.raises(ParameterError, match="'mine': an audited mechanism must be"):
-        audit_all({"mine": Unheard()}, runs=1000)  # type: ignore[dict-item]
+        audit_all({"mine": Unheard()}, runs=1000)
     with pytest.raises(ParameterError, match="runs must be a whole number of at least 1000, got 10"):
         audit(Counter(plan=TREE), runs=10)
 

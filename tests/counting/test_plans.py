@@ -27,12 +27,15 @@ from pianissimo.plan_noise import PlanNoise, evaluate
 from pianissimo.testing import NoNoise, SeededNoise
 
 
+Make = Callable[..., NoisePlan]
+GAUSSIAN: list[Make] = [HaarPlan.calibrated, HaarSkipPlan.calibrated, SplinePlan.calibrated, DoublingPlan.calibrated]
+LAPLACE: list[Make] = [HaarPlan.calibrated, TreePlan.calibrated, TopDownPlan.calibrated, DoublingPlan.calibrated]
+
+
 def small_plans() -> Iterator[NoisePlan]:
     for horizon in (1, 2, 3, 7, 8, 9, 26, 27, 28):
-        for make in (HaarPlan.calibrated, HaarSkipPlan.calibrated, SplinePlan.calibrated, DoublingPlan.calibrated):
-            yield make(horizon=horizon, rho=0.5)
-        for make in (HaarPlan.calibrated, TreePlan.calibrated, TopDownPlan.calibrated, DoublingPlan.calibrated):
-            yield make(horizon=horizon, epsilon=1.0)
+        yield from (make(horizon=horizon, rho=0.5) for make in GAUSSIAN)
+        yield from (make(horizon=horizon, epsilon=1.0) for make in LAPLACE)
         for base in (2, 3, 5, horizon + 1):
             yield TreePlan.calibrated(horizon=horizon, rho=0.5, base=max(2, base))
 

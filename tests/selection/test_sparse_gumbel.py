@@ -18,10 +18,10 @@ from tests.selection.label_noise import THRESHOLD, LabelNoise
 
 from pianissimo.audit import ideal_probability
 from pianissimo.audit.replay import RecordingNoise
+from pianissimo.contributions import count_known, count_labels
 from pianissimo.counting import HaarPlan, TreePlan
 from pianissimo.error_bars import half_width
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.contributions import count_known, count_labels
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import Run
 from pianissimo.node_noise import GaussianNode

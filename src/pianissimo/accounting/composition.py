@@ -106,7 +106,8 @@ def _pure_part(losses: Sequence[Loss]) -> Pure:
 
 
 def _as_one_ledger(losses: Sequence[Loss]) -> Ledger:
-    # docs/privacy.md, 'Composition and conversion': rho adds up, and all answers are good with probability at least prod(1 - bad_i).
+    # docs/privacy.md, 'Composition and conversion': rho adds up, and all answers are good with probability at least
+    # prod(1 - bad_i).
     # Total variation adds up when the drawn noises are replaced by the ideal ones, one loss at a time.
     ledgers = [loss.as_ledger() for loss in losses]
     good = Fraction(

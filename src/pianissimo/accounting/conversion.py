@@ -120,10 +120,10 @@ def rho_from_budget(epsilon: Real, delta: Fraction | float) -> Fraction:
 def remaining_delta(delta: Fraction, *, bad: Fraction, distance: Fraction, epsilon: Real) -> Fraction | None:
     """Subtract from delta, rounding down, what the conversion cannot use; None if nothing remains.
 
-    Bad mass (docs/privacy.md, 'Composition and conversion') adds `bad` to delta, with no factor. Noise at total variation
-    `distance` from the noise of the proof adds (1 + e^epsilon) * distance: for output laws M0, M1 and ideal
-    ones I0, I1, M0(S) <= I0(S) + distance <= e^epsilon I1(S) + d + distance <= e^epsilon (M1(S) + distance)
-    + d + distance.
+    Bad mass (docs/privacy.md, 'Composition and conversion') adds `bad` to delta, with no factor. Noise at total
+    variation `distance` from the noise of the proof adds (1 + e^epsilon) * distance: for output laws M0, M1 and ideal
+    ones I0, I1, M0(S) <= I0(S) + distance <= e^epsilon I1(S) + d + distance <= e^epsilon (M1(S) + distance) + d +
+    distance.
     """
     added = added_delta(distance, epsilon)
     if added is None:

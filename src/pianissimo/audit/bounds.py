@@ -81,7 +81,7 @@ def range_bound(true_positives: int, false_positives: int, trials: int, alpha: f
     A selection by a race keeps the ratio within an interval, whose length is what it loses (bounded range).
 
     >>> round(range_bound(73_000, 27_000, 100_000, alpha=1e-5), 3)
-    1.925
+    1.926
     """
     likely = lower_rate(true_positives, trials, alpha / 2)
     unlikely = upper_rate(false_positives, trials, alpha / 2)
@@ -91,10 +91,10 @@ def range_bound(true_positives: int, false_positives: int, trials: int, alpha: f
 
 
 def expected_range(length: float, trials: int, alpha: float) -> float:
-    """The bound that a choice between two is expected to show, its odds e^(-length/2) without the event, e^(length/2) with.
+    """The bound that a choice between two is expected to show, with odds of e^(-length / 2) against e^(length / 2).
 
     >>> round(expected_range(2.0, 100_000, alpha=1e-5), 2)
-    1.93
+    1.94
     """
     unlikely = round(trials / (1 + math.exp(length / 2)))
     return range_bound(trials - unlikely, unlikely, trials, alpha)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,7 +29,6 @@ from pianissimo.counting import Counter, Summer, TreePlan
 from pianissimo.errors import ParameterError
 from pianissimo.histograms import KnownHistogram, MetaHistogram, TopList, UnknownHistogram
 from pianissimo.labels import Domain
-from pianissimo.mechanism import Mechanism
 from pianissimo.node_noise import GaussianNode
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.noise_plan import NoisePlan, is_pure
@@ -50,13 +49,13 @@ audit_cases: dict[type, Case] = {}
 
 
 def audit(
-    mechanism: Mechanism[Any, Any, Any],
+    mechanism: Any,
     *,
     runs: int = 100_000,
     noise: Noise | None = None,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Attack a mechanism on tight pairs of neighboring streams, with so many runs of each.
+    """Attack a mechanism, or a one-shot answer, on tight pairs of neighboring streams, with so many runs of each.
 
     On the tight pair a bound of 0.95 of the claim is expected at 100,000 runs. The noise is fresh unless it is given.
     All bounds hold together but for a chance of 1e-5.
@@ -80,7 +79,7 @@ def audit(
     return AuditReport(mechanism=name_of(mechanism), confidence=1 - ALPHA, findings=tuple(findings))
 
 
-def attempts_on(mechanism: Mechanism[Any, Any, Any]) -> list[Attempt]:
+def attempts_on(mechanism: Any) -> list[Attempt]:
     """The attacks that fit a mechanism, by the first of its classes that has a case.
 
     >>> from pianissimo.counting import HaarPlan
@@ -94,7 +93,7 @@ def attempts_on(mechanism: Mechanism[Any, Any, Any]) -> list[Attempt]:
     raise ParameterError(f"an audited mechanism must be one of {known}, got {type(mechanism).__name__}")
 
 
-def name_of(mechanism: Mechanism[Any, Any, Any]) -> str:
+def name_of(mechanism: Any) -> str:
     """What a mechanism is called in reports.
 
     >>> from pianissimo.counting import HaarPlan
@@ -277,7 +276,7 @@ def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> A
 
 def _top_attempts(mechanism: TopList) -> list[Attempt]:
     # Sorting a release is post-processing: what it can show, the histogram shows.
-    return attempts_on(cast(Mechanism[Any, Any, Any], mechanism.histogram))
+    return attempts_on(mechanism.histogram)
 
 
 def _meta_attempts(mechanism: MetaHistogram) -> list[Attempt]:

@@ -25,15 +25,16 @@ from pianissimo.counting import (
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.histograms import KnownHistogram, TopList, UnknownHistogram
 from pianissimo.labels import Domain
-from pianissimo.mechanism import Mechanism
+from pianissimo.selection import KnownGauss, KnownGumb
 from pianissimo.stream.spec import load_spec
 
 CONFIRMATION = 4
 """What fails is confirmed once, with so many times the runs and fresh noise, and reported either way."""
 
 _HORIZON, _RHO, _EPSILON = 16, 0.5, 1.0
+_DOMAIN = Domain(["a", "b", "c"])
 
-NAMED: dict[str, Callable[[], Mechanism[Any, Any, Any]]] = {
+NAMED: dict[str, Callable[[], Any]] = {
     "counter-haar": lambda: Counter(plan=_haar()),
     "counter-haar-skip": lambda: Counter(plan=HaarSkipPlan.calibrated(horizon=_HORIZON, rho=_RHO)),
     "counter-spline": lambda: Counter(plan=SplinePlan.calibrated(horizon=_HORIZON, rho=_RHO)),
@@ -43,14 +44,16 @@ NAMED: dict[str, Callable[[], Mechanism[Any, Any, Any]]] = {
     "counter-top-down": lambda: Counter(plan=TopDownPlan.calibrated(horizon=_HORIZON, epsilon=_EPSILON)),
     "counter-tree-pure": lambda: Counter(plan=TreePlan.calibrated(horizon=_HORIZON, epsilon=_EPSILON)),
     "sum-haar": lambda: Summer(plan=HaarPlan.calibrated(horizon=_HORIZON, rho=_RHO / 100**2), low=-50, high=100),
-    "histogram-known": lambda: KnownHistogram(plan=_haar(), domain=Domain(["a", "b", "c"]), max_keys_per_event=2),
+    "histogram-known": lambda: KnownHistogram(plan=_haar(), domain=_DOMAIN, max_keys_per_event=2),
     "histogram-unknown": lambda: UnknownHistogram(plan=_haar(), delta=Fraction(1, 10**9), max_keys_per_event=2),
+    "one-shot-counts": lambda: KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO),
+    "one-shot-race": lambda: KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO),
     "top-list": lambda: TopList(histogram=UnknownHistogram(plan=_haar(), delta=Fraction(1, 10**9)), k=3),
 }
 """Mechanisms to audit by name: 16 ticks, rho 1/2 or epsilon 1 a label."""
 
 
-def mechanisms_of(target: str) -> dict[str, Mechanism[Any, Any, Any]]:
+def mechanisms_of(target: str) -> dict[str, Any]:
     """The mechanism of this name, or those that a stream file would run, by the names of its queries.
 
     >>> list(mechanisms_of("counter-haar"))
@@ -70,7 +73,7 @@ def mechanisms_of(target: str) -> dict[str, Mechanism[Any, Any, Any]]:
 
 
 def audit_all(
-    mechanisms: Mapping[str, Mechanism[Any, Any, Any]], *, runs: int, progress: Progress | None = None
+    mechanisms: Mapping[str, Any], *, runs: int, progress: Progress | None = None
 ) -> dict[str, list[AuditReport]]:
     """The report on each mechanism, and a second one, with more runs, on each that is not sound.
 

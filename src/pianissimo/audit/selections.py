@@ -1,10 +1,10 @@
 """Attacks on one-shot answers about a known domain: a hundred thousand answers in one.
 
-The order in which all labels arrive in one exact race, looked at within groups of labels, is that of as many independent
-races. So one answer about all groups together, with every label published, holds the answers about each group.
+The order in which all labels arrive in one exact race, looked at within groups of labels, is that of as many
+independent races. So one answer about all groups together, with every label published, holds the answers about each.
 
-What a race loses is the range of its log-likelihood ratio, 1 / scale for each place (rho = range^2 / 8). It is tight for
-two labels: the odds that one comes before the other grow by e^(1 / scale) when it gets one event.
+What a race loses is the range of its log-likelihood ratio, 1 / scale for each place (rho = range^2 / 8). It is tight
+for two labels: the odds that one comes before the other grow by e^(1 / scale) when it gets one event.
 """
 
 import math

@@ -50,8 +50,8 @@ class Target:
     def best_shares(self, squared_weights: Sequence[float]) -> list[Fraction]:
         """The shares with the least mean squared error, from the mean squared weight of each level.
 
-        To minimise sum a_h v_h: prices 1 / v_h proportional to sqrt(a_h) for a fixed sum of 1 / v_h; and with v = 2 b^2,
-        prices 1 / b_h proportional to the cube root of a_h.
+        To minimise sum a_h v_h: prices 1 / v_h proportional to sqrt(a_h) for a fixed sum of 1 / v_h; and with v = 2
+        b^2, prices 1 / b_h proportional to the cube root of a_h.
 
         >>> [float(share) for share in Target.of(rho=0.5, epsilon=None).best_shares([4.0, 9.0])]
         [2.0, 3.0]

@@ -1,9 +1,9 @@
 """Doubling periods: a fresh binary tree for each period twice as long as the one before.
 
-Chan, Shi and Song, "Private and continual release of statistics", TISSEC 2011, Section 6 (hybrid mechanism), in the form
-of Dong, Luo and Yi, "Continual observation of joins under differential privacy", 2023, Algorithm 2. Period l holds ticks
-2^l .. 2^(l+1) - 1 and a tree of l + 1 levels; finished periods contribute the noise of their roots. An event meets one
-period only. It needs no horizon, and pays for that: three to five times the best possible error.
+Chan, Shi and Song, "Private and continual release of statistics", TISSEC 2011, Section 6 (hybrid mechanism), in the
+form of Dong, Luo and Yi, "Continual observation of joins under differential privacy", 2023, Algorithm 2. Period l
+holds ticks 2^l .. 2^(l+1) - 1 and a tree of l + 1 levels; finished periods contribute the noise of their roots. An
+event meets one period only. It needs no horizon, and pays for that: three to five times the best possible error.
 """
 
 import math

@@ -1,9 +1,10 @@
 """The Haar plan: log2(T) + 1 node noises with tent-shaped weights, all arithmetic exact in 64 bits.
 
-Horizon T = 2^L; node (0, 0) is the total, node (h, i) the interval [i 2^h, (i + 1) 2^h) of leaves. Event of tick j is leaf
-j - 1: it moves the total by +1 and one node of each level by +1 in its left half, -1 in its right half, so the cost is the
-sum of the levels' prices, exactly. Release t takes t / T of the total's noise and dist(t / 2^h, nearest integer) of node
-(h, t >> h). The strategy matrix is that of Xiao, Wang and Gehrke (Privelet, 2011); random access in exact integers is ours.
+Horizon T = 2^L; node (0, 0) is the total, node (h, i) the interval [i 2^h, (i + 1) 2^h) of leaves. Event of tick j is
+leaf j - 1: it moves the total by +1 and one node of each level by +1 in its left half, -1 in its right half, so the
+cost is the sum of the levels' prices, exactly. Release t takes t / T of the total's noise and dist(t / 2^h, nearest
+integer) of node (h, t >> h). The strategy matrix is that of Xiao, Wang and Gehrke (Privelet, 2011); random access in
+exact integers is ours.
 """
 
 import math

@@ -1,9 +1,10 @@
 """Haar with skipping: a tree of twice the size, of whose positions only those with little noise are used.
 
 The noise of a Haar tree varies with the position. With one level more than needed there are two positions or more for
-each tick; the ticks take, in order, the positions of least variance. The choice depends on the levels' weights alone, so it
-is public and the same for all series; positions grow, so an event has exactly one leaf, and the rows and columns that are
-kept are again those of running sums. The price is that of one level more; the worst error falls to the typical one.
+each tick; the ticks take, in order, the positions of least variance. The choice depends on the levels' weights alone,
+so it is public and the same for all series; positions grow, so an event has exactly one leaf, and the rows and
+columns that are kept are again those of running sums. The price is that of one level more; the worst error falls to
+the typical one.
 """
 
 import math

@@ -1,13 +1,15 @@
 """The multiscale quadratic spline plan: within 1.2 of the best possible error, with random access in exact integers.
 
-T = 4^H. Level 0 has one spike for each t; level h = 1..H has a node for each quadratic B-spline on [c, c + 3] 4^h, of which
-three cover a tick. Node noise stands on lattices (1/1024, 1/512 below the top, 1/32 at the top), drawn as whole numbers.
+T = 4^H. Level 0 has one spike for each t; level h = 1..H has a node for each quadratic B-spline on [c, c + 3] 4^h, of
+which three cover a tick. Node noise stands on lattices (1/1024, 1/512 below the top, 1/32 at the top), drawn as whole
+numbers.
 
 The strategy matrix C is written down, not solved for. The step of an event at tick j is smoothed at level h by spline
-coefficients s_h that depend on the base-4 digits of j - 1 (tables G and TOP, in 32nds); c_H = s_H, c_h = s_h minus the
-refinement of s_(h+1), c_0 = the step minus the spline s_1. The sum telescopes to the step, so B C = M. Its cost is a sum of
-terms in neighboring digits, so that the worst event is found by a recursion over digits in exact rationals; the recursion
-does not know that nodes beyond the edges are cut off, and so rounds against us. Every plan is certified when it is made.
+coefficients s_h that depend on the base-4 digits of j - 1 (tables G and TOP, in 32nds); c_H = s_H, c_h = s_h minus
+the refinement of s_(h+1), c_0 = the step minus the spline s_1. The sum telescopes to the step, so B C = M. Its cost
+is a sum of terms in neighboring digits, so that the worst event is found by a recursion over digits in exact
+rationals; the recursion does not know that nodes beyond the edges are cut off, and so rounds against us. Every plan
+is certified when it is made.
 """
 
 import math

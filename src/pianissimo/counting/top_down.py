@@ -1,11 +1,11 @@
 """A 16-ary tree read from the top down: the counter for pure epsilon.
 
-Every node of a k-ary tree, and the total, gets discrete Laplace noise. The estimate of a running sum takes the total's
-share t / T and, level by level, corrects it by how the children of the current node deviate from equal parts: child e
-weighs 1 - a, f - a or -a for e before, at or after the child i that holds t, where a is the fraction of the current node
-before t and f the fraction of child i. An event hits one node of each level and the total, each by one, so epsilon is the
-sum of the levels', exactly, also for inputs that adapt. This is hierarchical consistency (Hay et al. 2010) in the form of
-running sums, with random access.
+Every node of a k-ary tree, and the total, gets discrete Laplace noise. The estimate of a running sum takes the
+total's share t / T and, level by level, corrects it by how the children of the current node deviate from equal parts:
+child e weighs 1 - a, f - a or -a for e before, at or after the child i that holds t, where a is the fraction of the
+current node before t and f the fraction of child i. An event hits one node of each level and the total, each by one,
+so epsilon is the sum of the levels', exactly, also for inputs that adapt. This is hierarchical consistency (Hay et
+al. 2010) in the form of running sums, with random access.
 """
 
 import math

@@ -1,10 +1,10 @@
 """From which estimate on a label of an unknown domain is shown.
 
-A label is shown at a publishing tick iff its count is positive and its estimate v >= m_t, where m_t = ceil(1 + 1/2 + x_t)
-for releases that are rounded and ceil(1 + x_t) for those that are whole by themselves (trees). A label that only one event
-holds is then shown with a chance of at most P[N_t >= x_t], bounded through the noise's moments (Chernoff): for Gaussian
-nodes exp(-x^2 / (2 V_t)). Any public x_t will do whose bounds sum to at most delta over the R publishing ticks
-(docs/privacy.md, 'Unknown labels'):
+A label is shown at a publishing tick iff its count is positive and its estimate v >= m_t, where m_t = ceil(1 + 1/2 +
+x_t) for releases that are rounded and ceil(1 + x_t) for those that are whole by themselves (trees). A label that only
+one event holds is then shown with a chance of at most P[N_t >= x_t], bounded through the noise's moments (Chernoff):
+for Gaussian nodes exp(-x^2 / (2 V_t)). Any public x_t will do whose bounds sum to at most delta over the R publishing
+ticks (docs/privacy.md, 'Unknown labels'):
 
 * per tick, x_t with a bound of delta / R each: the least thresholds where the noise is small;
 * constant, one x for all ticks with a sum of delta: one public number, below the largest of the others.

@@ -106,8 +106,8 @@ class UnknownHistogram:
 
     @property
     def guarantee(self) -> Guarantee:
-        # docs/privacy.md, 'Unknown labels': the comparison mechanism is the plan's noise on both streams, the labels of the event
-        # suppressed before it; it describes us unless one of them is shown while only the event holds it.
+        # docs/privacy.md, 'Unknown labels': the comparison mechanism is the plan's noise on both streams, the labels of
+        # the event suppressed before it; it describes us unless one of them is shown while only the event holds it.
         keys = self.max_keys_per_event
         own = plan_loss(self.plan, series=keys, watched=MOST_LABELS).as_ledger()
         # The total behind the rest is one more series, which an event moves by at most Delta_0.

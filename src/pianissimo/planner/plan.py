@@ -4,11 +4,12 @@ The budget is split in one of two ways, whichever has the smaller errors:
 
 * *Gaussian noise.* Half of delta is set aside for labels that only one event holds, if any query has an unknown domain;
   what is left is turned into rho by integer orders; rho, and the half of delta, are shared by the queries' weights.
-* *Laplace noise.* Epsilon is shared by the queries' weights; for streams without unknown labels, and the only way where no
+* *Laplace noise.* Epsilon is shared by the queries' weights; for streams without unknown labels, and the only way
+where no
   delta is allowed.
 
-The losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a plan that breaks
-its budget is never returned.
+The losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a plan that
+breaks its budget is never returned.
 """
 
 import hashlib

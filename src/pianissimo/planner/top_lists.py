@@ -1,8 +1,8 @@
 """Top lists from selections: trees of one-shot answers, and labels that are chosen anew only when somebody leads.
 
-Unlike sorted histograms they cost by k and not by the labels an event holds, so they fit events with any number of labels.
-What they lose besides noise depends on the data (labels missing from a cell's answer, leaders not seen in time); the
-expected error allows for it by the bounds of the mechanisms' utility theorems, which are wide.
+Unlike sorted histograms they cost by k and not by the labels an event holds, so they fit events with any number of
+labels. What they lose besides noise depends on the data (labels missing from a cell's answer, leaders not seen in
+time); the expected error allows for it by the bounds of the mechanisms' utility theorems, which are wide.
 """
 
 import math

@@ -1,7 +1,7 @@
 """From what a caller has (polars, pandas, pyarrow, duckdb, lists of dicts) to columns that can be counted.
 
-Anything that speaks the Arrow C data interface goes in. All of a batch is checked before any of it is counted. What a row
-counts as depends on that row alone: Python values are judged one by one and never typed by their neighbors.
+Anything that speaks the Arrow C data interface goes in. All of a batch is checked before any of it is counted. What a
+row counts as depends on that row alone: Python values are judged one by one and never typed by their neighbors.
 """
 
 import math
