@@ -22,7 +22,7 @@ $(VENV)/.bench: $(VENV)/.built requirements/bench.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	touch $@
 
-demo: build  ## watch a private histogram and a running count being released from a generated stream
+demo: build  ## watch a histogram of unknown labels, a top list and a last-hours window being released
 	$(BIN)/pianissimo demo
 
 test: build  ## all tests: Rust, Python, docstring examples

@@ -169,3 +169,29 @@ def test_an_interrupted_release_is_never_repeated(case: Case, draw: int) -> None
         assert FailingNoise.left > 0, "so many draws were not made"
     finally:
         FailingNoise.left = -1
+
+
+@every_mechanism
+def test_a_run_has_one_caller_at_a_time(case: Case) -> None:
+    """A signal handler or another thread in the middle of a release must not release the same tick with other data."""
+    batch = case.as_batch([["a"]])
+    run = Run(case.mechanism, SeededNoise(1))
+    refusals: list[str] = []
+
+    class Meddling(SeededNoise):
+        __slots__ = ()
+
+        def _draw(self, name: str, parameter: Any, keys: Any, out: Any) -> Any:
+            for attempt in (run.release, run.snapshot, lambda: run.update(batch)):
+                try:
+                    attempt()
+                except StateError as error:
+                    refusals.append(str(error))
+            return super()._draw(name, parameter, keys, out)
+
+    run = Run(case.mechanism, Meddling(1))
+    run.update(batch)
+    assert run.release().tick == 1
+    assert len(refusals) >= 3
+    assert set(refusals) == {"a run must be used by one caller at a time, got another in the middle of a call"}
+    assert run.release().tick == 2

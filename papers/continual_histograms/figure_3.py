@@ -73,8 +73,8 @@ class Curve:
     """With noise for what the ledger of this curve says."""
 
     guess: tuple[int, int, int]
-    """Mean errors at the ticks of `TABLE` in an earlier simulation of 300 runs: for the curves of the paper one with
-    continuous noise and code of its own, else a pilot of this one under another seed."""
+    """Mean errors at the ticks of `TABLE` in an earlier simulation of 300 runs: one with code of its own for the curves
+    of the paper and for our ledger over trees, else a pilot of this one under another seed."""
 
     paper: bool
     """Whether the paper has it (its settings are ours), with its own ledger."""

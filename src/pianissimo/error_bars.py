@@ -15,6 +15,7 @@ import numpy as np
 from pianissimo.checks import check_probability
 from pianissimo.noise_plan import NoisePlan, difference_variance, difference_weights, is_pure
 
+_SURE = 1 - 1e-5
 _GRID = np.linspace(0.0, 60.0, 6001)[1:]
 
 
@@ -48,7 +49,18 @@ def laplace_sum_quantile(scales: Sequence[float], coverage: float) -> float:
     if not scales:
         return 0.0
     unit = math.sqrt(2 * sum(scale**2 for scale in scales))
+    if coverage > _SURE:
+        return _chernoff_quantile(scales, coverage)
     return unit * _unit_quantile(tuple(sorted(scale / unit for scale in scales)), coverage)
+
+
+def _chernoff_quantile(scales: Sequence[float], coverage: float) -> float:
+    """An upper bound, from P[|X| > x] <= 2 exp(-f x) prod 1 / (1 - (f s)^2), for chances too small to integrate."""
+    limit = 1 / max(scales)
+    return min(
+        (math.log(2 / (1 - coverage)) - sum(math.log1p(-((factor * scale) ** 2)) for scale in scales)) / factor
+        for factor in (limit * step / 512 for step in range(1, 512))
+    )
 
 
 @lru_cache(maxsize=4096)

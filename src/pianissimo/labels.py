@@ -46,9 +46,8 @@ class Domain:
             raise ParameterError(f"labels of a domain must have at most {LONGEST_LABEL} bytes, got a longer one")
         ordered = column.sort()
         repeated = ordered == ordered.shift()
-        self.labels: pl.Series = (
-            ordered.filter(~repeated.fill_null(value=False)) if repeated.any() else ordered
-        ).alias("key")
+        # Made from texts, so that no filtered-out label of the caller's column comes along.
+        self.labels: pl.Series = detached(ordered.filter(~repeated.fill_null(value=False)).alias("key"))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -139,6 +138,18 @@ class LabelIndex:
 
     def _keys(self, labels: pl.Series) -> Keys:
         return self._noise.label_keys(*codec.join_texts(labels))
+
+
+def detached(labels: pl.Series) -> pl.Series:
+    """The same labels in memory of their own.
+
+    A column that was gathered, filtered or sliced shares the bytes of all labels it was taken from, and whoever stores
+    or sends it in binary form may send these along. No column of labels leaves without this.
+
+    >>> detached(pl.Series(["shown", "hidden"]).head(1)).to_list()
+    ['shown']
+    """
+    return pl.Series(labels.name, labels.to_list(), dtype=pl.String)
 
 
 def _pieces(labels: pl.Series) -> Iterator[pl.Series]:

@@ -6,6 +6,7 @@ state. The life cycle (ticks, horizon, merging, saving) is in `Run` and nowhere 
 
 import hashlib
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar, cast, runtime_checkable
@@ -24,6 +25,8 @@ Value = TypeVar("Value")
 Batch_contra = TypeVar("Batch_contra", contravariant=True)
 State_contra = TypeVar("State_contra", contravariant=True)
 Value_co = TypeVar("Value_co", covariant=True)
+
+_INTERRUPTED = "what was interrupted half-way must not go on"
 
 TRANSIENT = {"transient": True}
 """Metadata of a state's field that is not stored: a cache that the state's other fields and the noise make anew."""
@@ -128,22 +131,26 @@ class Run(Generic[Batch, State, Value]):
 
     def update(self, batch: Batch) -> None:
         """Count a batch of the open tick."""
-        self._check_open()
         try:
             with self._guard:
+                self._check_open()
                 self.mechanism.update(self._state, batch)
-        except InputError:
+        except (HorizonError, InputError):
             # Raised before anything was counted: the run may go on.
             self._guard.forgive()
             raise
 
     def release(self) -> Release[Value]:
         """Close the open tick and publish."""
-        self._check_open()
-        tick = self._tick + 1
-        with self._guard:
-            value = self.mechanism.release(self._state, tick, self._noise)
-            self._tick = tick
+        try:
+            with self._guard:
+                self._check_open()
+                tick = self._tick + 1
+                value = self.mechanism.release(self._state, tick, self._noise)
+                self._tick = tick
+        except HorizonError:
+            self._guard.forgive()
+            raise
         return Release(tick=tick, value=value, error=self.mechanism.error(tick, self.coverage))
 
     def between(self, start: int, end: int) -> Release[Value]:
@@ -160,9 +167,13 @@ class Run(Generic[Batch, State, Value]):
         """
         if not isinstance(self.mechanism, Windowed):
             raise ParameterError(f"{type(self.mechanism).__name__} must answer intervals to be asked for one")
-        if not 0 <= start < end <= self._tick:
-            raise ParameterError(f"an interval must lie within the {self._tick} released ticks, got {start} to {end}")
-        value = self.mechanism.between(self._state, start, end, self._noise)
+        try:
+            with self._guard:
+                self._check_interval(start, end)
+                value = self.mechanism.between(self._state, start, end, self._noise)
+        except ParameterError:
+            self._guard.forgive()
+            raise
         return Release(tick=end, value=value, error=self.mechanism.between_error(start, end, self.coverage))
 
     def merge(self, other: "Run[Batch, State, Value]") -> None:
@@ -171,20 +182,24 @@ class Run(Generic[Batch, State, Value]):
             raise MergeError(f"{type(self.mechanism).__name__} has no merge; count all events in one run")
         if self._identity() != other._identity():
             raise MergeError("merging runs must have equal mechanisms, got different parameters")
-        if self._tick or other._tick:
-            raise MergeError("runs must merge before their first release, got runs that have released")
         if other is self:
             raise MergeError("a run must merge with another one, got itself")
-        with self._guard, other._guard:
-            self._state = cast(State, self.mechanism.merge(self._state, other._state))
-            # Its events are ours now; released there too they would stand under one noise twice.
-            other._guard.close("a run that was merged into another must not go on")
+        try:
+            with self._guard, other._guard:
+                self._check_unreleased(other)
+                self._state = cast(State, self.mechanism.merge(self._state, other._state))
+                # Its events are ours now; released there too they would stand under one noise twice.
+                other._guard.close("a run that was merged into another must not go on")
+        except MergeError:
+            self._guard.forgive()
+            other._guard.forgive()
+            raise
 
     def snapshot(self) -> bytes:
         """The state between two ticks, as bytes. It holds exact counts: keep it as secret as the events."""
-        content = {"tick": self._tick, "mechanism": self._identity(), "state": dict(_dump(self._state))}
         kind, version = type(self.mechanism).__name__, self.mechanism.state_version
         with self._guard:
+            content = {"tick": self._tick, "mechanism": self._identity(), "state": dict(_dump(self._state))}
             return codec.encode(kind, version, content, _snapshot_key(self._noise))
 
     @classmethod
@@ -214,6 +229,14 @@ class Run(Generic[Batch, State, Value]):
     def _identity(self) -> bytes:
         return hashlib.blake2b(repr(self.mechanism).encode(), digest_size=16).digest()
 
+    def _check_interval(self, start: int, end: int) -> None:
+        if not 0 <= start < end <= self._tick:
+            raise ParameterError(f"an interval must lie within the {self._tick} released ticks, got {start} to {end}")
+
+    def _check_unreleased(self, other: "Run[Batch, State, Value]") -> None:
+        if self._tick or other._tick:
+            raise MergeError("runs must merge before their first release, got runs that have released")
+
     def _check_open(self) -> None:
         horizon = self.mechanism.guarantee.horizon
         if self._tick >= horizon:
@@ -242,22 +265,29 @@ class Guard:
 
     def __init__(self) -> None:
         self._process = os.getpid()
+        self._busy = threading.Lock()
         self._reason = ""
 
     def __enter__(self) -> None:
         if os.getpid() != self._process:
             raise StateError("a run must stay in the process that began it: a fork would share its noise; start anew")
+        # Also for the same thread: a signal handler in the middle of a release must not release.
+        if not self._busy.acquire(blocking=False):
+            raise StateError("a run must be used by one caller at a time, got another in the middle of a call")
         if self._reason:
+            self._busy.release()
             raise StateError(f"{self._reason}; start anew")
-        self._reason = "what was interrupted half-way must not go on"
+        self._reason = _INTERRUPTED
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._reason == "what was interrupted half-way must not go on":
+        if kind is None and self._reason == _INTERRUPTED:
             self._reason = ""
+        self._busy.release()
 
     def forgive(self) -> None:
         """Take back an interruption that is known to have changed nothing."""
-        self._reason = ""
+        if self._reason == _INTERRUPTED:
+            self._reason = ""
 
     def close(self, reason: str) -> None:
         """Let nothing happen any more."""

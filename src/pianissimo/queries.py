@@ -96,6 +96,8 @@ class Sum:
         _check_common(self)
         _check_column(value=self.value)
         check_positive(grid=self.grid)
+        if not 1e-12 <= self.grid <= 1e12:
+            raise ParameterError(f"grid must be between 1e-12 and 1e12, got {float(min(self.grid, 10**300)):g}")
         if not (isinstance(self.range, Sequence) and len(self.range) == 2):
             raise ParameterError(f"range must be two numbers, got {self.range!r}")
         low, high = self.steps
@@ -221,6 +223,8 @@ class TopK:
             check_at_least(1, max_keys_per_event=self.max_keys_per_event)
         domain = _domain_of(self.domain)
         object.__setattr__(self, "domain", domain)
+        if Tidy.RANKED in self.tidy and Tidy.MONOTONE in self.tidy:
+            raise ParameterError("tidy must be ranked or monotone for a top list, got both")
         if domain is not None and not self.k <= len(domain):
             raise ParameterError(f"k must be at most the {len(domain)} labels of the domain, got {self.k}")
 

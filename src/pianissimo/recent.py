@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import ParameterError
 
-Moves = tuple[NDArray[np.int32], NDArray[np.int64]]
+Moves = tuple[NDArray[np.uint32], NDArray[np.int64]]
 
 
 class Recent:
@@ -36,7 +36,7 @@ class Recent:
     def add(self, slots: NDArray[np.int64], moves: NDArray[np.int64]) -> None:
         """Remember what a batch of the open tick moved."""
         if self._limit:
-            self._open.append((slots.astype(np.int32), moves.copy()))
+            self._open.append((slots.astype(np.uint32), moves.copy()))
 
     def close(self) -> None:
         """End the open tick."""

@@ -26,7 +26,6 @@ from pianissimo.noise_plan import NoisePlan, covariance_at, terms_of, variance_a
 from pianissimo.plan_noise import PlanNoise, evaluate
 from pianissimo.testing import NoNoise, SeededNoise
 
-
 Make = Callable[..., NoisePlan]
 GAUSSIAN: list[Make] = [HaarPlan.calibrated, HaarSkipPlan.calibrated, SplinePlan.calibrated, DoublingPlan.calibrated]
 LAPLACE: list[Make] = [HaarPlan.calibrated, TreePlan.calibrated, TopDownPlan.calibrated, DoublingPlan.calibrated]

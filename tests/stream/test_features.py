@@ -1,5 +1,8 @@
 """Sums, top lists, intervals, schedules, the rest, tidy estimates, open horizons and pure budgets, in whole streams."""
 
+import io
+import pickle
+from collections import deque
 from fractions import Fraction
 from typing import Any
 
@@ -162,7 +165,7 @@ def test_a_schedule_counts_all_ticks_up_to_its_releases() -> None:
     live.tick(BATCH)
     release = live.tick(BATCH)
     assert estimates(release["hourly"]) == {"aspirin": 600}
-    with pytest.raises(pp.ParameterError, match="begin and end where 'hourly' is published, every 2 ticks"):
+    with pytest.raises(pp.ParameterError, match="must begin and end at ticks where a query is published"):
         release.between(1, 2)
 
 
@@ -261,6 +264,8 @@ def test_the_planner_takes_laplace_noise_where_it_is_better() -> None:
         (lambda: pp.Count("c", every=0), "every must be a whole number of at least 1"),
         (lambda: pp.Count("c", tidy="smooth"), "tidy must be of non_negative, monotone, ranked"),
         (lambda: pp.Count("c", tidy="ranked"), "tidy must be non_negative or monotone for a count"),
+        (lambda: pp.TopK("t", key="k", k=1, tidy=["ranked", "monotone"]), "ranked or monotone for a top list"),
+        (lambda: pp.Sum("s", value="v", range=(0, 1), grid=10**400), "grid must be between 1e-12 and 1e12"),
         (lambda: pp.Count("c", weight=1e300), "weight must be between 1e-6 and 1e6"),
         (lambda: pp.Histogram("h", key="k", domain=["a"], other=True), "must stay off where the domain is known"),
     ],
@@ -336,3 +341,86 @@ def test_counts_of_events_that_hold_no_column_are_counted() -> None:
     assert quiet(pp.Count("c")).tick([{}, {"x": 1}])["c"]["estimate"].item() == 2
     assert quiet(pp.Count("c")).tick({"x": [1, 2, 3]})["c"]["estimate"].item() == 3
     assert quiet(pp.Count("c")).tick(np.zeros((4, 1)))["c"]["estimate"].item() == 4
+
+
+SECRET = "SECRET-LABEL-OF-ONE-PERSON"
+
+
+@pytest.mark.parametrize("shown", [1, 2, 10])
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_no_hidden_label_travels_in_the_memory_of_a_released_table(shown: int, as_rows: bool) -> None:
+    """Columns share the bytes of the columns they were taken from; binary formats would send these along."""
+    labels = [f"a-very-common-drug-name-{number}" for number in range(shown) for _ in range(900)]
+    labels += [f"{SECRET}-{number}" for number in range(shown)]
+    some = stream(
+        pp.Histogram("drugs", key="drug"),
+        pp.TopK("top", key="drug", k=1),
+        pp.TopK("any", key="drug", k=1, max_keys_per_event=None),
+    )
+    live = some.start()
+    batch = [{"drug": label} for label in labels] if as_rows else pl.DataFrame({"drug": labels})
+    release = live.tick(batch)
+    for tables in (release, live.window(1)):
+        for name in tables.names:
+            stored = io.BytesIO()
+            tables[name].write_ipc(stored)
+            found = stored.getvalue() + pickle.dumps(tables[name]) + pickle.dumps(tables)
+            assert SECRET.encode() not in found
+            assert len(tables[name]) > 0
+
+
+def test_a_domain_forgets_what_its_labels_were_taken_from() -> None:
+    everyone = pl.Series(["a-known-drug-name-of-some-length", "another-known-drug-name-of-length", SECRET])
+    domain = pp.Domain(everyone.filter(everyone != SECRET))
+    assert SECRET.encode() not in pickle.dumps(domain.labels)
+
+
+def test_values_of_other_containers_are_judged_one_by_one_too() -> None:
+    query = pp.Histogram("h", key="k", domain=["7", "a"])
+    for values in (
+        deque([7, "a", None]),
+        {"x": 7, "y": "a", "z": 2.5}.values(),
+        np.array([7, "a", None], dtype=object),
+    ):
+        table = quiet(query).tick({"k": values}, drop_bad_rows=True)["h"]
+        assert table["estimate"].to_list() == [1, 1]
+    assert quiet(query).tick([{"k": np.int64(7)}])["h"]["estimate"].to_list() == [1, 0]
+
+
+def test_what_changes_a_release_changes_the_digest() -> None:
+    sums = [pp.Sum("s", value="v", range=(0, 500)), pp.Sum("s", value="v", range=(0, 5), grid=0.01)]
+    columns = [pp.Histogram("h", key=key, domain=["x"]) for key in ("a", "b")]
+    digests = {stream(query).plan().digest for query in [*sums, *columns]}
+    assert len(digests) == 4
+
+
+def test_the_rest_has_the_coverage_of_the_stream() -> None:
+    widths = []
+    for coverage in (0.5, 0.999):
+        table = quiet(pp.Histogram("drugs", key="drug", other=True), coverage=coverage).tick(BATCH)["drugs"]
+        rest = table.filter(pl.col("key").is_null())
+        widths.append(rest["high"].item() - rest["estimate"].item())
+    assert widths[1] > 4 * widths[0]
+
+
+def test_the_rest_may_shrink_though_counts_do_not() -> None:
+    live = quiet(pp.Histogram("drugs", key="drug", other=True, tidy="monotone"))
+    first = live.tick(pl.DataFrame({"drug": [f"rare {number}" for number in range(400)]}))["drugs"]
+    second = live.tick(pl.DataFrame({"drug": [f"rare {number}" for number in range(400)] * 200}))["drugs"]
+    assert first.filter(pl.col("key").is_null())["tidy"].item() == 400
+    assert second.filter(pl.col("key").is_null())["tidy"].item() == 0
+
+
+def test_large_sums_do_not_wrap() -> None:
+    live = quiet(pp.Sum("s", value="v", range=(0, 10**19), grid=10**11))
+    table = live.tick({"v": [1e19, 1e19, 1e19]})["s"]
+    assert table["estimate"].item() == pytest.approx(3e19)
+    assert table["low"].item() < table["estimate"].item() < table["high"].item()
+
+
+def test_a_release_may_be_copied_and_sent() -> None:
+    release = quiet(pp.Count("c")).tick(None)
+    again = pickle.loads(pickle.dumps(release))
+    assert again.to_dict() == release.to_dict()
+    with pytest.raises(TypeError, match="ask the release of a tick"):
+        again.between(0, 1)

@@ -31,7 +31,7 @@ from pianissimo.checks import check_at_least, check_probability
 from pianissimo.contributions import count_labels
 from pianissimo.errors import InputError
 from pianissimo.histograms.value import LabelCounts
-from pianissimo.labels import Domain, LabelIndex
+from pianissimo.labels import Domain, LabelIndex, detached
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Keys, Noise
 from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
@@ -191,7 +191,7 @@ class MetaHistogram:
         state.current = _nothing()
         labels, estimates = _sum([answer for answers in state.answers for answer in answers])
         # A copy: an answer is kept, whatever is done with a release.
-        return LabelCounts(labels, estimates.copy())
+        return LabelCounts(detached(labels), estimates.copy())
 
     def merge(self, left: MetaHistogramState, right: MetaHistogramState) -> MetaHistogramState:
         # Before the first release all there is stands in the open tick.

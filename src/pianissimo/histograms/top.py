@@ -12,6 +12,7 @@ from pianissimo.histograms.known import KnownHistogram, KnownHistogramState
 from pianissimo.histograms.meta import MetaHistogram, MetaHistogramState
 from pianissimo.histograms.unknown import UnknownHistogram, UnknownHistogramState
 from pianissimo.histograms.value import LabelCounts
+from pianissimo.labels import detached
 from pianissimo.noise import Noise
 from pianissimo.noise_plan import NoisePlan
 from pianissimo.privacy import Guarantee
@@ -143,4 +144,4 @@ def first_of(value: LabelCounts, k: int) -> LabelCounts:
     {'b': 3, 'c': 3}
     """
     order = np.argsort(-value.estimates, kind="stable")[:k]
-    return LabelCounts(value.labels.gather(order), value.estimates[order])
+    return LabelCounts(detached(value.labels.gather(order)), value.estimates[order])

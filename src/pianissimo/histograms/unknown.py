@@ -8,7 +8,6 @@ which multiplies the loss; here a label's noise at a node is drawn once and for 
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from pianissimo.contributions import count_labels
 from pianissimo.error_bars import half_width
 from pianissimo.histograms.thresholds import Cut, threshold_at
 from pianissimo.histograms.value import LabelCounts, Rest, add_counts
-from pianissimo.labels import MOST_LABELS, LabelIndex
+from pianissimo.labels import MOST_LABELS, LabelIndex, detached
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Keys, Noise
 from pianissimo.noise_plan import NoisePlan, plan_loss, variance_at
@@ -29,9 +28,6 @@ from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.recent import Recent
 
 _EXACT_POWERS = 256
-
-REST_COVERAGE = 0.95
-"""The chance with which the error of the rest holds the truth."""
 
 _ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
 
@@ -46,6 +42,14 @@ def bad_mass(delta: Fraction, keys: int) -> Fraction:
     return 1 - (1 - delta) ** keys if keys <= _EXACT_POWERS else keys * delta
 
 
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The slots of the labels that are shown, and these labels, in the order of their bytes."""
+
+    places: NDArray[np.int64]
+    labels: pl.Series
+
+
 @dataclass(slots=True, repr=False)
 class UnknownHistogramState:
     """Every label seen so far, its exact count, and whether it is shown: secret."""
@@ -56,6 +60,7 @@ class UnknownHistogramState:
     recent: Recent
     noise: RunningNoise = field(metadata=TRANSIENT)
     rest_noise: RunningNoise | None = field(metadata=TRANSIENT)
+    visible: "Visible | None" = field(metadata=TRANSIENT, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +95,10 @@ class UnknownHistogram:
     """Once shown, a label is always shown; the promise is the same."""
 
     rest_plan: NoisePlan | None = None
-    """If given, the noise of a separate total, from which an estimate of all labels that are not shown is made."""
+    """If given, the noise of a separate total, from which an estimate of all labels that are not shown is made.
+
+    Labels about the threshold are shown when their noise is high, so that this estimate leans downward by as much.
+    """
 
     cut: Cut = Cut.PER_TICK
     """How the chance of showing a label of one event is shared by the ticks."""
@@ -158,8 +166,8 @@ class UnknownHistogram:
         numerators = state.rest_noise.at(noise.at("rest"), tick, 1, lambda *_: _ONE_SERIES)
         total = rounded(state.counts.sum(keepdims=True), numerators, self.rest_plan.shift)
         variance = variance_at(self.rest_plan, tick) + len(value.labels) * variance_at(self.plan, tick)
-        spread = NormalDist().inv_cdf((1 + REST_COVERAGE) / 2) * math.sqrt(variance)
-        return Rest(int(total[0] - value.estimates.sum()), math.ceil(spread + (1 + len(value.labels)) / 2))
+        # Every release in the sum is rounded by itself: a twelfth of variance each.
+        return Rest(int(total[0] - value.estimates.sum()), math.sqrt(variance + Fraction(1 + len(value.labels), 12)))
 
     def between(self, state: UnknownHistogramState, start: int, end: int, noise: Noise) -> LabelCounts:
         # Behind the cut an interval is free, also for ticks before the label was shown: every row of a shown label's
@@ -187,6 +195,8 @@ class UnknownHistogram:
     def _visible(self, state: UnknownHistogramState, estimates: NDArray[np.int64]) -> LabelCounts:
         """The estimates of the labels that are shown, in the order of their bytes."""
         places = np.flatnonzero(state.shown)
-        labels = state.index.labels.gather(places)
-        order = labels.arg_sort().to_numpy()
-        return LabelCounts(labels.gather(order), estimates[places[order]])
+        if state.visible is None or not np.array_equal(np.sort(state.visible.places), places):
+            labels = state.index.labels.gather(places)
+            order = labels.arg_sort().to_numpy()
+            state.visible = Visible(places[order], detached(labels.gather(order)))
+        return LabelCounts(state.visible.labels.clone(), estimates[state.visible.places])

@@ -13,10 +13,10 @@ _LARGEST_COUNT = 2**61
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """All labels that are not shown, together: an estimate with its own half-width."""
+    """All labels that are not shown, together: an estimate and the standard deviation of its noise."""
 
     estimate: int
-    error: float
+    deviation: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)

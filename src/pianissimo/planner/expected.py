@@ -66,6 +66,9 @@ class Candidate:
     note: str = ""
     """What to know about it, such as a bias."""
 
+    selectable: bool = True
+    """Whether a plan may choose it by itself: its promise is that of streams."""
+
 
 def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0) -> ExpectedError:
     """What the plan's variances say about the error of its releases.

@@ -79,7 +79,8 @@ class QueryPlan:
         deviations = [math.sqrt(noise.variance) for noise in plan.noises]
         low, high = min(deviations), max(deviations)
         spread = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
-        return f"discrete {law}, deviation {spread} on {len(deviations)} levels"
+        levels = "1 level" if len(deviations) == 1 else f"{len(deviations)} levels"
+        return f"discrete {law}, deviation {spread} on {levels}"
 
     @property
     def thresholds(self) -> tuple[int, int] | None:
@@ -112,6 +113,8 @@ class QueryPlan:
             domain = self.query.domain
             keys["max_keys_per_event"] = self.query.max_keys_per_event
             keys["domain"] = "unknown" if domain is None else f"{len(domain)} labels"
+        if isinstance(self.query, TopK):
+            keys["k"] = self.query.k
         if isinstance(self.query, Sum):
             keys["range"], keys["grid"] = list(self.query.range), float(self.query.grid)
         thresholds = self.thresholds
@@ -121,6 +124,7 @@ class QueryPlan:
             "every": self.query.every,
             **keys,
             "mechanism": self.chosen.name,
+            "pure": self.chosen.pure,
             "guarantee": {
                 **({"epsilon": float_up(loss.epsilon)} if isinstance(loss, Pure) else {"rho": float_up(ledger.rho)}),
                 "bad": float_up(ledger.bad),
@@ -136,7 +140,12 @@ class QueryPlan:
             "expected_error": _error_dict(self.expected_error),
             "reason": self.reason,
             "alternatives": [
-                {"mechanism": other.name, "expected_error": _error_dict(other.expected_error), "note": other.note}
+                {
+                    "mechanism": other.name,
+                    "pure": other.pure,
+                    "expected_error": _error_dict(other.expected_error),
+                    "note": other.note,
+                }
                 for other in self.alternatives
             ],
         }
@@ -170,7 +179,7 @@ class StreamPlan:
     def digest(self) -> bytes:
         """A short name for all that changes a release; it is part of the path of all noise."""
         parts = [f"version {_PATH_VERSION}", self.name, repr(self.horizon)]
-        parts += [f"{plan.query.name}, every {plan.query.every}: {plan.mechanism!r}" for plan in self.queries]
+        parts += [f"{plan.query!r}: {plan.mechanism!r}" for plan in self.queries]
         return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,7 +230,7 @@ def make_plan(
     plans = []
     for place, (query, share) in enumerate(zip(queries, _relative_weights(queries), strict=True)):
         options = [option for way in ways for option in way[place]]
-        chosen = best[place][0]
+        chosen = _first_selectable(best[place])
         others = sorted((each for each in options if each is not chosen), key=lambda each: each.expected_error.typical)
         plans.append(QueryPlan(query=query, share=share, chosen=chosen, alternatives=tuple(others)))
     cost = price([plan.guarantee.loss for plan in plans], Fraction(budget.delta))
@@ -267,7 +276,11 @@ def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverag
 
 
 def _score(way: Way) -> float:
-    return sum(math.log(options[0].expected_error.typical) for options in way)
+    return sum(math.log(_first_selectable(options).expected_error.typical) for options in way)
+
+
+def _first_selectable(options: Sequence[Candidate]) -> Candidate:
+    return next(option for option in options if option.selectable)
 
 
 def _relative_weights(queries: Sequence[Query]) -> list[Fraction]:

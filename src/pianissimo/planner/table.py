@@ -82,8 +82,8 @@ def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
     title.append(f": {query['mechanism']}", "not bold")
     yield title
     lines = {
-        "noise": query["noise"],
-        "note": query["note"] if query["note"] != query["noise"] else "",
+        "noise": query["noise"] if query["noise"] != query["note"] else "",
+        "note": query["note"],
         "promise": _loss(query["guarantee"]),
         "by": query["guarantee"]["theorem"],
         "reason": query["reason"],

@@ -104,4 +104,5 @@ def sparse_top_list(query: TopK, share: Share, releases: int, coverage: float) -
         expected_error=ExpectedError(coverage=coverage, typical=noise.typical + extra, largest=noise.largest + extra),
         pure=False,
         note=f"at most {SWITCHES} changes of the list; for streams that do not react to the releases",
+        selectable=False,
     )

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.labels import detached
 from pianissimo.node_noise import gaussian_node
 from pianissimo.noise import DRAW_DISTANCE, Keys, Noise
 from pianissimo.privacy import Ledger
@@ -132,7 +133,7 @@ class UnkGauss:
         threshold = with_noise(level, _ONE_KEY, self.variance, noise.at("threshold"))
         passing = np.flatnonzero(values >= threshold)
         order = passing[np.lexsort((places[passing], -values[passing]))]
-        return labels.gather(places[order]), values[order]
+        return detached(labels.gather(places[order])), values[order]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +231,7 @@ class UnkGumb:
     ) -> tuple[pl.Series, NDArray[np.int64]]:
         """The labels before the threshold and their noisy counts; `labels` are in the order of their bytes."""
         chosen = self.choose(keys, counts, noise)
-        return labels.gather(chosen), with_noise(counts[chosen], keys[chosen], self.variance, noise)
+        return detached(labels.gather(chosen)), with_noise(counts[chosen], keys[chosen], self.variance, noise)
 
     def choose(self, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """The places of the labels before the threshold, first one first."""

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pianissimo.counting import grid_steps
@@ -93,8 +94,14 @@ def _is_label_column(column: str, queries: Sequence[Query]) -> bool:
 
 
 def _typed_column(name: str, values: Any, *, as_numbers: bool) -> pl.Series:
-    if not isinstance(values, list | tuple):
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and values.ndim == 1:
         return pl.Series(name, values)
+    try:
+        values = list(values)
+    except TypeError:
+        raise InputError(f"column {name!r} must be a list of values, got a {type(values).__name__}") from None
     if as_numbers:
         return pl.Series(name, [_number(value) for value in values], dtype=pl.Float64)
     labels = [_labels(value) for value in values]
@@ -111,8 +118,8 @@ def _labels(value: object) -> str | list[str | None] | None:
     """A Python value as a label or labels; None, which no query counts, for whatever is neither."""
     if isinstance(value, str):
         return value if _is_text(value) else None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return str(int(value))
     if isinstance(value, list | tuple):
         parts = [_labels(part) for part in value]
         return [part if isinstance(part, str) else None for part in parts]
@@ -120,7 +127,7 @@ def _labels(value: object) -> str | list[str | None] | None:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return None
     try:
         return float(value) if math.isfinite(value) else None

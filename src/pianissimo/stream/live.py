@@ -34,16 +34,17 @@ class LiveQuery:
 
     def table(self) -> Any:
         """Close the open tick and publish."""
-        return self._tidier.add(release_table(self.run.release(), self._grid))
+        return self._tidier.add(release_table(self.run.release(), self.run.coverage, self._grid))
+
+    def can_tell(self, start: int, end: int) -> bool:
+        """Whether the query answers intervals and was published at both ends of this one."""
+        every = self.query.every
+        return isinstance(self.run.mechanism, Windowed) and start % every == 0 and end % every == 0
 
     def table_between(self, start: int, end: int) -> Any:
         """What the ticks after `start` up to `end` added."""
         every = self.query.every
-        if start % every or end % every:
-            raise ParameterError(
-                f"an interval must begin and end where {self.query.name!r} is published, every {every} ticks"
-            )
-        return release_table(self.run.between(start // every, end // every), self._grid)
+        return release_table(self.run.between(start // every, end // every), self.run.coverage, self._grid)
 
 
 class Live:
@@ -89,17 +90,19 @@ class Live:
         return self.between(self._tick - ticks, self._tick)
 
     def between(self, start: int, end: int) -> StreamRelease:
-        """What ticks start + 1 .. end added, for the queries that can tell."""
+        """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
         with self._lock:
             if not 0 <= start < end <= self._tick:
                 raise ParameterError(
                     f"an interval must lie within the {self._tick} released ticks, got {start} to {end}"
                 )
             tables = {
-                each.query.name: each.table_between(start, end)
-                for each in self._queries
-                if isinstance(each.run.mechanism, Windowed)
+                each.query.name: each.table_between(start, end) for each in self._queries if each.can_tell(start, end)
             }
+            if not tables:
+                raise ParameterError(
+                    "an interval must begin and end at ticks where a query is published that tells intervals, got others"
+                )
         return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables)
 
     def _count_and_release(self, inputs: list[Any]) -> StreamRelease:

@@ -1,9 +1,11 @@
 """What leaves the house at one tick."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,10 @@ class StreamRelease:
             raise TypeError("an interval has no intervals; ask the release of a tick")
         return self.interval(start, end)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What was released may be copied and sent; the live stream behind it may not.
+        return (StreamRelease, (self.tick, self.coverage, dict(self.tables)))
+
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
         tables = {name: table.to_dicts() for name, table in self.tables.items()}
@@ -61,12 +67,12 @@ Released = int | LabelCounts | list[tuple[str, int]]
 """What the mechanisms of streams release: a number, labels with counts, or a list of both."""
 
 
-def release_table(release: Release[Released], grid: Fraction | None = None) -> pl.DataFrame:
+def release_table(release: Release[Released], coverage: float, grid: Fraction | None = None) -> pl.DataFrame:
     """The table of one query's release; with a grid, its steps become values.
 
-    >>> release_table(Release(tick=1, value=10, error=3)).to_dicts()
+    >>> release_table(Release(tick=1, value=10, error=3), 0.95).to_dicts()
     [{'estimate': 10, 'low': 7, 'high': 13}]
-    >>> release_table(Release(tick=1, value=10, error=3), Fraction(1, 100)).to_dicts()
+    >>> release_table(Release(tick=1, value=10, error=3), 0.95, Fraction(1, 100)).to_dicts()
     [{'estimate': 0.1, 'low': 0.07, 'high': 0.13}]
     """
     width = int(release.error)
@@ -75,14 +81,15 @@ def release_table(release: Release[Released], grid: Fraction | None = None) -> p
         rest = release.value.rest
         if rest is None:
             return table
-        row = _table(np.array([rest.estimate]), int(rest.error), {"key": pl.Series([None], dtype=pl.String)})
+        spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * rest.deviation)
+        row = _table(np.array([rest.estimate]), spread, {"key": pl.Series([None], dtype=pl.String)})
         return pl.concat([table, row])
     if isinstance(release.value, list):
         labels = pl.Series("key", [label for label, _ in release.value], dtype=pl.String)
         return _table(np.array([count for _, count in release.value], dtype=np.int64), width, {"key": labels})
     table = _table(np.array([release.value], dtype=np.int64), width, {})
     # A value on the grid is a public number of steps: turning it into a floating-point number is post-processing.
-    return table if grid is None else table.select(pl.all() * grid.numerator / grid.denominator)
+    return table if grid is None else table.select(pl.all().cast(pl.Float64) * float(grid))
 
 
 def _table(estimates: np.ndarray[Any, np.dtype[np.int64]], width: int, first: dict[str, pl.Series]) -> pl.DataFrame:

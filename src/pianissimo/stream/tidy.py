@@ -44,6 +44,10 @@ class Tidier:
         keys = table["key"].to_list() if "key" in table.columns else [None]
         result = []
         for key, value in zip(keys, tidy.tolist(), strict=True):
+            if key is None and "key" in table.columns:
+                # The rest shrinks as labels are shown.
+                result.append(value)
+                continue
             self._largest[key] = max(value, self._largest.get(key, value))
             result.append(self._largest[key])
         return np.array(result, dtype=tidy.dtype)
