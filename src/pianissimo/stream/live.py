@@ -101,7 +101,7 @@ class Live:
             }
             if not tables:
                 raise ParameterError(
-                    "an interval must begin and end at ticks where a query is published that tells intervals, got others"
+                    "an interval must begin and end at ticks where a query is published that tells them, got others"
                 )
         return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables)
 
