@@ -9,6 +9,7 @@ from unittest.mock import PropertyMock, patch
 import numpy as np
 import polars as pl
 import pytest
+from pianissimo.selection.limited_domain import largest
 from scipy import stats
 from tests.selection.label_noise import THRESHOLD, LabelNoise, keys_of
 
@@ -16,7 +17,6 @@ from pianissimo.audit import ideal_probability
 from pianissimo.errors import ParameterError
 from pianissimo.noise import DRAW_DISTANCE
 from pianissimo.selection import UnkGauss, UnkGumb, race_distance
-from pianissimo.selection.limited_domain import largest
 from pianissimo.testing import SeededNoise
 
 FALSE_ALARM_RATE = 1e-9
