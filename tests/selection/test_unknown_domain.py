@@ -9,7 +9,7 @@ from unittest.mock import PropertyMock, patch
 import numpy as np
 import polars as pl
 import pytest
-from pianissimo.selection.limited_domain import largest
+from pianissimo.selection.unknown_domain import largest
 from scipy import stats
 from tests.selection.label_noise import THRESHOLD, LabelNoise, keys_of
 
