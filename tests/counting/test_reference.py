@@ -210,3 +210,10 @@ def test_references_differ_by_name() -> None:
     for pure in (False, True):
         found: list[Reference] = references(300, pure=pure)
         assert len({each.name for each in found}) == len(found)
+
+
+def test_square_root_noise_has_the_deviations_of_card_2_1() -> None:
+    """tau q_T, at rho = 1 / (2 tau^2) with tau = 1."""
+    expected = {24: 2.07, 100: 2.53, 1000: 3.27, 10_000: 4.00}
+    found = [square_root(horizon, pure=False).max_std for horizon in expected]
+    assert found == pytest.approx(list(expected.values()), abs=5.1e-3)

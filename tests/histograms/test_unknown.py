@@ -43,6 +43,24 @@ def test_it_gives_the_vector_of_the_card(monkeypatch: pytest.MonkeyPatch) -> Non
     assert shown == [{}, {"u": 16}, {"u": 22}, {"u": 25}]
 
 
+def test_it_gives_the_vector_of_the_card_for_a_constant_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paper's constant m = 1 + tau L sqrt(r - 1) z(delta / T) = 9.421101 shows ticks 3 and 4 of the same vector."""
+    plan = TreePlan(base=2, noise=GaussianNode(Fraction(3)), horizon=4)
+    constant = 1 + plan.levels * NormalDist().inv_cdf(1 - 0.01 / 4)
+    assert constant == pytest.approx(9.421101, abs=1e-6)
+    monkeypatch.setattr(UnknownHistogram, "threshold", lambda *_: 2 * constant)
+    run = Run(
+        UnknownHistogram(plan=plan, delta=Fraction(1, 100), remember=False),
+        GivenNoise({(0, 1): 2, (1, 1): 4, (0, 3): -2, (2, 1): 1}),
+    )
+    shown, before = [], 0
+    for count in (3, 6, 10, 12):
+        run.update(pl.Series(["u"] * (2 * (count - before))))
+        before = count
+        shown.append(run.release().value.to_dict())
+    assert shown == [{}, {}, {"u": 22}, {"u": 25}]
+
+
 def test_our_thresholds_are_those_of_the_card_made_sound() -> None:
     """Sub-Gaussian instead of normal tails: never below the card's m_t, and never more than a third above it."""
     for base, horizon in ((2, 1000), (4, 1000), (3, 100)):
