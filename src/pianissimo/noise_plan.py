@@ -156,9 +156,14 @@ def covariance_at(plan: NoisePlan, tick: int, other: int) -> Fraction:
     >>> from pianissimo.counting import TreePlan
     >>> covariance_at(TreePlan.calibrated(horizon=7, rho=0.5, base=2), 6, 7)
     Fraction(6, 1)
+    >>> from pianissimo.counting import ToeplitzPlan
+    >>> plan = ToeplitzPlan.calibrated(horizon=7, rho=0.5)
+    >>> covariance_at(plan, 7, 6) == covariance_at(plan, 6, 7)
+    True
     """
-    both = variance_at(plan, tick) + variance_at(plan, other)
-    return (both - difference_variance(plan, tick, other)) / 2
+    start, end = sorted((tick, other))
+    both = variance_at(plan, start) + variance_at(plan, end)
+    return (both - difference_variance(plan, start, end)) / 2
 
 
 def difference_variance(plan: NoisePlan, start: int, end: int) -> Fraction:

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
+from tests.audit.tampering import Scaled, Tampered
 from tests.mechanisms import CASES, Case
 
 from pianissimo.audit import AuditReport, Finding, Verdict, audit
@@ -44,7 +45,7 @@ from pianissimo.noise import Integers, Keys, Noise, PathPart
 from pianissimo.noise_plan import NoisePlan
 from pianissimo.plan_noise import PlanNoise, evaluate, rounded
 from pianissimo.privacy import Ledger
-from pianissimo.selection import KnownGauss, KnownGumb
+from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise, SeededNoise
 
@@ -65,57 +66,40 @@ def share(report: AuditReport) -> float:
     return tight(report).lower_bound / tight(report).claim
 
 
-UNAUDITED = {
-    "meta histogram of known gumb",
-    "meta histogram of unknown gauss",
-    "meta histogram of unknown gumb",
-    "sparse gumbel over tree",
-}
-"""Whose runs are not yet made many at once."""
-
-AUDITED = {name: case for name, case in CASES.items() if name not in UNAUDITED}
-
-
-@pytest.mark.parametrize("case", AUDITED.values(), ids=AUDITED.keys())
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_every_mechanism_keeps_its_promise_and_no_more(case: Case) -> None:
-    # A tree of answers adds up tables of labels, which is slow.
-    runs = RUNS // 5 if isinstance(case.mechanism, MetaHistogram) else RUNS
-    report = audit(case.mechanism, runs=runs, noise=SeededNoise(41))
+    # A tree of answers adds up tables of labels, and runs of tests are made one by one, which is slow.
+    is_slow = isinstance(case.mechanism, MetaHistogram | SparseGumbel)
+    report = audit(case.mechanism, runs=RUNS // 5 if is_slow else RUNS, noise=SeededNoise(41))
     # At most the claim, but for the excess of whole-number noise, and at least the floor.
     assert report.verdict is Verdict.SOUND
-    finding = tight(report)
-    # With rho = 2 the rounding of the releases hides a few percent by itself; the verdict's floor knows how many.
-    if finding.reachable is not None and finding.reachable > 0.95 * finding.claim:
-        assert share(report) >= 0.9
+    # Of a composition the first part; test_parts has the same mechanisms with noise that shows nearly all of each.
+    assert share(report) >= 0.9
 
 
-@pytest.mark.parametrize("name", sorted(UNAUDITED))
-def test_what_is_not_audited_yet_says_so(name: str) -> None:
-    with pytest.raises(ParameterError, match=r"an audited .* must be one of"):
-        audit(CASES[name].mechanism)
-
-
-SHARP: list[tuple[NoisePlan, float]] = [
-    (HaarPlan.calibrated(horizon=8, rho=0.5), 0.94),
-    (HaarPlan.calibrated(horizon=1440, rho=0.01), 0.94),
-    (HaarSkipPlan.calibrated(horizon=8, rho=0.5), 0.94),
-    (SplinePlan.calibrated(horizon=16, rho=0.01), 0.9),
-    (TreePlan.calibrated(horizon=8, rho=0.5), 0.95),
-    (DoublingPlan.calibrated(horizon=7, rho=0.1), 0.95),
-    (ToeplitzPlan.calibrated(horizon=8, rho=0.1), 0.94),
-    (TopDownPlan.calibrated(horizon=16, rho=0.1), 0.9),
-    (TreePlan.calibrated(horizon=5, epsilon=1.0), 0.92),
-    (TopDownPlan.calibrated(horizon=16, epsilon=0.2), 0.87),
-    (HaarPlan.calibrated(horizon=4, epsilon=0.5), 0.87),
-    (DoublingPlan.calibrated(horizon=7, epsilon=1.0), 0.92),
+# Sizes at which so many runs show at least 0.9 of the claim; `audit` says where they show less, and why.
+SHARP: list[tuple[NoisePlan, int]] = [
+    (HaarPlan.calibrated(horizon=8, rho=0.5), RUNS // 2),
+    (HaarPlan.calibrated(horizon=1440, rho=0.01), RUNS // 2),
+    (HaarSkipPlan.calibrated(horizon=8, rho=0.5), RUNS // 2),
+    (SplinePlan.calibrated(horizon=16, rho=0.01), RUNS),
+    (TreePlan.calibrated(horizon=8, rho=0.5), RUNS // 2),
+    (DoublingPlan.calibrated(horizon=7, rho=0.1), RUNS // 2),
+    (ToeplitzPlan.calibrated(horizon=8, rho=0.1), RUNS // 2),
+    (TopDownPlan.calibrated(horizon=16, rho=0.1), RUNS),
+    (TreePlan.calibrated(horizon=5, epsilon=1.0), RUNS),
+    (TopDownPlan.calibrated(horizon=16, epsilon=0.2), RUNS),
+    (HaarPlan.calibrated(horizon=2, epsilon=1.0), RUNS),
+    (HaarPlan.calibrated(horizon=4, epsilon=1.0), 2 * RUNS),
+    (DoublingPlan.calibrated(horizon=7, epsilon=1.0), RUNS),
 ]
 
 
-@pytest.mark.parametrize(("plan", "least"), SHARP, ids=[f"{plan.name} {plan.horizon}" for plan, _ in SHARP])
-def test_over_every_plan_nearly_the_whole_claim_is_shown(plan: NoisePlan, least: float) -> None:
-    report = audit(Counter(plan=plan), runs=RUNS, noise=SeededNoise(42))
+@pytest.mark.parametrize(("plan", "runs"), SHARP, ids=[f"{plan.name} {plan.horizon}" for plan, _ in SHARP])
+def test_over_every_plan_nearly_the_whole_claim_is_shown(plan: NoisePlan, runs: int) -> None:
+    report = audit(Counter(plan=plan), runs=runs, noise=SeededNoise(42))
     assert report.verdict is Verdict.SOUND
-    assert least <= share(report) <= 1
+    assert 0.9 <= share(report) <= 1
 
 
 def test_sums_and_top_lists_are_audited_too() -> None:
@@ -139,60 +123,6 @@ def test_one_shot_answers_show_nearly_their_whole_claims(one_shot: Any) -> None:
     report = audit(one_shot, runs=RUNS, noise=SeededNoise(48))
     assert report.verdict is Verdict.SOUND
     assert all(0.94 * finding.claim <= finding.lower_bound <= finding.claim for finding in report.findings)
-
-
-@dataclass(frozen=True)
-class Tampered:
-    """Noise that passes everything on; mutants change one thing."""
-
-    inner: Noise
-
-    def at(self, *path: PathPart) -> Any:
-        return replace(self, inner=self.inner.at(*path))
-
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        return self.inner.gaussian(sigma, keys, variance=variance, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        return self.inner.laplace(scale, keys, out=out)
-
-    def bits(self, keys: Keys) -> NDArray[np.uint64]:
-        return self.inner.bits(keys)
-
-    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        return self.inner.label_keys(text, lengths)
-
-
-@dataclass(frozen=True)
-class Scaled(Tampered):
-    """The sampler gets a smaller scale than the promise was computed with."""
-
-    factor: Fraction = Fraction(1)
-
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        assert variance is not None
-        return self.inner.gaussian(sigma, keys, variance=variance * self.factor**2, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        return self.inner.laplace(Fraction(scale) * self.factor, keys, out=out)
 
 
 def is_node(path: tuple[PathPart, ...]) -> bool:
@@ -342,6 +272,7 @@ MUTANTS: list[tuple[str, Any, Callable[[Noise], Noise]]] = [
     ("scale x0.9, unknown labels", UnknownHistogram(plan=TREE, delta=FEW), scaled(0.9)),
     ("scale x0.5, counter", Counter(plan=HAAR), scaled(0.5)),
     ("scale x0.5, pure", known(PURE), scaled(0.5)),
+    ("scale x0.9, pure tree", known(PURE), scaled(0.9)),
     ("level off by one, tree", known(TreeShortOfALevel(base=2, noise=TREE.noise, horizon=7)), as_it_is),
     ("level off by one, Haar", known(HaarShortOfALevel(levels=3, noises=HAAR.noises, horizon=8)), as_it_is),
     ("leaf without noise, tree", known(TREE), lambda noise: SilentLevel(noise, level=0)),
@@ -474,7 +405,7 @@ def test_what_has_no_case_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_named_mechanisms_are_sound(name: str) -> None:
-    reports = audit_all(mechanisms_of(name), runs=4_000)
+    reports = audit_all(mechanisms_of(name), runs=2_000)
     assert not has_violation(reports)
 
 

@@ -9,7 +9,6 @@ from unittest.mock import PropertyMock, patch
 import numpy as np
 import polars as pl
 import pytest
-from pianissimo.selection.unknown_domain import largest
 from scipy import stats
 from tests.selection.label_noise import THRESHOLD, LabelNoise, keys_of
 
@@ -17,6 +16,7 @@ from pianissimo.audit import ideal_probability
 from pianissimo.errors import ParameterError
 from pianissimo.noise import DRAW_DISTANCE
 from pianissimo.selection import UnkGauss, UnkGumb, race_distance
+from pianissimo.selection.unknown_domain import largest
 from pianissimo.testing import SeededNoise
 
 FALSE_ALARM_RATE = 1e-9

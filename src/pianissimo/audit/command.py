@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pianissimo.audit.cases import attempts_on, audit
+from pianissimo.audit.cases import attacks_on, audit
 from pianissimo.audit.report import AuditReport, Finding, Progress, Verdict
 from pianissimo.counting import (
     Counter,
@@ -23,9 +23,9 @@ from pianissimo.counting import (
     TreePlan,
 )
 from pianissimo.errors import ParameterError, SpecError
-from pianissimo.histograms import KnownHistogram, TopList, UnknownHistogram
+from pianissimo.histograms import KnownHistogram, MetaHistogram, MetaTopList, TopList, UnknownHistogram
 from pianissimo.labels import Domain
-from pianissimo.selection import KnownGauss, KnownGumb
+from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
 from pianissimo.stream.spec import load_spec
 
 CONFIRMATION = 4
@@ -33,6 +33,7 @@ CONFIRMATION = 4
 
 _HORIZON, _RHO, _EPSILON = 16, 0.5, 1.0
 _DOMAIN = Domain(["a", "b", "c"])
+_DELTA = Fraction(1, 10**9)
 
 NAMED: dict[str, Callable[[], Any]] = {
     "counter-haar": lambda: Counter(plan=_haar()),
@@ -45,10 +46,19 @@ NAMED: dict[str, Callable[[], Any]] = {
     "counter-tree-pure": lambda: Counter(plan=TreePlan.calibrated(horizon=_HORIZON, epsilon=_EPSILON)),
     "sum-haar": lambda: Summer(plan=HaarPlan.calibrated(horizon=_HORIZON, rho=_RHO / 100**2), low=-50, high=100),
     "histogram-known": lambda: KnownHistogram(plan=_haar(), domain=_DOMAIN, max_keys_per_event=2),
-    "histogram-unknown": lambda: UnknownHistogram(plan=_haar(), delta=Fraction(1, 10**9), max_keys_per_event=2),
+    "histogram-unknown": lambda: UnknownHistogram(plan=_haar(), delta=_DELTA, max_keys_per_event=2),
     "one-shot-counts": lambda: KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO),
     "one-shot-race": lambda: KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO),
-    "top-list": lambda: TopList(histogram=UnknownHistogram(plan=_haar(), delta=Fraction(1, 10**9)), k=3),
+    "one-shot-unknown-counts": lambda: UnkGauss.calibrated(kbar=10, rho=_RHO, delta=_DELTA),
+    "one-shot-unknown-race": lambda: UnkGumb.calibrated(k=2, kbar=10, rho=_RHO, delta=_DELTA),
+    "tree-of-counts": lambda: _tree(KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO / 3)),
+    "tree-of-races": lambda: MetaTopList(histogram=_tree(KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO / 3)), k=2),
+    "tree-of-unknown-counts": lambda: _tree(UnkGauss.calibrated(kbar=10, rho=_RHO / 3, delta=_DELTA)),
+    "tree-of-unknown-races": lambda: _tree(UnkGumb.calibrated(k=2, kbar=10, rho=_RHO / 3, delta=_DELTA)),
+    "top-list-sparse": lambda: SparseGumbel.calibrated(
+        domain=_DOMAIN, k=1, switches=2, eta=10, rho=_RHO, make_plan=_haar
+    ),
+    "top-list": lambda: TopList(histogram=UnknownHistogram(plan=_haar(), delta=_DELTA), k=3),
 }
 """Mechanisms to audit by name: 16 ticks, rho 1/2 or epsilon 1 a label."""
 
@@ -83,7 +93,7 @@ def audit_all(
     """
     for name, mechanism in mechanisms.items():
         try:
-            attempts_on(mechanism)
+            attacks_on(mechanism)
         except ParameterError as error:
             raise ParameterError(f"{name!r}: {error}") from None
     reports = {}
@@ -133,7 +143,8 @@ def audit_tables(reports: Mapping[str, list[AuditReport]]) -> RenderableType:
             head.append(report.verdict.value, style="green" if report.verdict is Verdict.SOUND else "red")
             if place:
                 head.append(f" (confirmation with {CONFIRMATION} times the runs)")
-            parts += [head, _finding_table(report.findings), Text()]
+            parts += [head, _finding_table(report.findings)]
+            parts += [_parts_line(report), Text()] if report.parts else [Text()]
     note = "'at least' is a lower bound on what one event loses; all of one mechanism's hold with confidence 0.99999."
     return Group(*parts, Text(note, style="dim"))
 
@@ -152,11 +163,24 @@ def _finding_table(findings: tuple[Finding, ...]) -> Table:
             f"{finding.lower_bound:.3g}",
             "-" if finding.expected is None else f"{finding.expected:.3g}",
             "-" if finding.releases is None else str(finding.releases),
-            f"{finding.runs:,}",
+            f"{finding.runs:,}" if finding.runs else "-",
             finding.verdict.value,
         )
     return table
 
 
-def _haar() -> HaarPlan:
-    return HaarPlan.calibrated(horizon=_HORIZON, rho=_RHO)
+def _parts_line(report: AuditReport) -> Text:
+    """Of what a mechanism is composed, and what that makes."""
+    parts = [
+        f"{part.times} x {part.name} ({f'rho {float(part.rho):.3g}' if part.rho else f'delta {float(part.bad):.3g}'})"
+        for part in report.parts
+    ]
+    return Text(f"parts: {' + '.join(parts)}", style="dim")
+
+
+def _haar(rho: Fraction | float = _RHO) -> HaarPlan:
+    return HaarPlan.calibrated(horizon=_HORIZON, rho=rho)
+
+
+def _tree(answer: KnownGauss | KnownGumb | UnkGauss | UnkGumb) -> MetaHistogram:
+    return MetaHistogram(base=3, horizon=_HORIZON, answer=answer)

@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 from pianissimo.audit.attack import Seen
 from pianissimo.audit.pairs import Pair, ShownNodes, release_matrix, shown_nodes
 from pianissimo.errors import StateError
-from pianissimo.histograms import KnownHistogram, LabelCounts, MetaHistogram, UnknownHistogram
+from pianissimo.histograms import LabelCounts, MetaHistogram, UnknownHistogram
 from pianissimo.labels import LabelIndex
 from pianissimo.mechanism import Mechanism
 from pianissimo.noise import Integers, Keys, Noise, PathPart
 from pianissimo.noise_plan import NoisePlan, is_pure
 from pianissimo.plan_noise import OwnNoise
 
-Histogram = KnownHistogram | UnknownHistogram | MetaHistogram
+Histogram = Any
+"""What counts labels and is released like a histogram."""
+
 HistogramOf = Callable[[pl.Series], Histogram]
 """The mechanism under audit, with these labels for its domain."""
 
@@ -52,6 +54,7 @@ def observe(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, n
     """So many runs of both streams of a pair, in batches that fit in memory.
 
     >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.histograms import KnownHistogram
     >>> from pianissimo.labels import Domain
     >>> from pianissimo.testing import NoNoise
     >>> plan = TreePlan.calibrated(horizon=2, rho=0.5)

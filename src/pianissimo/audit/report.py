@@ -4,11 +4,15 @@ A bound above what a sound mechanism can show is a violation. A bound far below 
 the audit is blind, or that the mechanism adds more noise than it says: at 100,000 runs, below 0.9 of the claim on the
 tight pair, where 0.95 is expected. Where the plan's rounding or few runs let less be expected, the floor is as far
 below the expected bound as that is below what any number of runs could reach.
+
+A mechanism that is composed of others has a list of parts in its report, and a finding that they make up the promise
+exactly: a part that is used but not promised is a violation, one that is promised but not attacked makes it blind.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 from typing import Any
 
 from pianissimo.noise import Noise
@@ -40,7 +44,7 @@ class Finding:
     """The two streams."""
 
     measure: str
-    """`mu`, `epsilon`, or `delta`: the chance of an event that the promise excludes but for this."""
+    """`mu`, `epsilon`, `rho`, `range` of the log-likelihood ratio, or `delta`: the chance of what should not happen."""
 
     claim: float
     """What is promised for one event."""
@@ -66,12 +70,17 @@ class Finding:
     is_tight: bool = False
     """Whether the pair should show the whole claim."""
 
+    is_exact: bool = False
+    """Whether the bound is no estimate, but what is lost: then it must be the claim."""
+
     statistic: str = "count"
     """What told the streams apart."""
 
     @property
     def floor(self) -> float:
         """The least bound with which the audit is not blind."""
+        if self.is_exact:
+            return self.claim
         if self.expected is None or self.reachable is None:
             return 0.0
         floor = max(0.0, 2 * self.expected - self.reachable)
@@ -100,6 +109,29 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One of the mechanisms that a mechanism is composed of.
+
+    >>> Part(name="order", times=3, rho=Fraction(1, 8)).to_dict()
+    {'name': 'order', 'times': 3, 'rho': 0.125, 'bad': 0.0}
+    """
+
+    name: str
+    times: int
+    """How many times it is used on one event, as observed."""
+
+    rho: Fraction = Fraction(0)
+    """Of one use."""
+
+    bad: Fraction = Fraction(0)
+    """Of one use."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"name": self.name, "times": self.times, "rho": float(self.rho), "bad": float(self.bad)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
     """What an audit has found of one mechanism.
 
@@ -113,7 +145,10 @@ class AuditReport:
     """With which all bounds hold together."""
 
     findings: tuple[Finding, ...]
-    """Of each attack, the tight pair's first."""
+    """Of each attack, the tight pair's first; of a composition also the sums of its parts, last."""
+
+    parts: tuple[Part, ...] = ()
+    """Of what the mechanism is composed, if its parts were attacked one by one."""
 
     @property
     def decisive(self) -> Finding:
@@ -158,6 +193,7 @@ class AuditReport:
             "runs": self.runs,
             "verdict": self.verdict.value,
             "findings": [finding.to_dict() for finding in self.findings],
+            "parts": [part.to_dict() for part in self.parts],
         }
 
     def __str__(self) -> str:

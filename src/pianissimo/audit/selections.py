@@ -1,10 +1,12 @@
-"""Attacks on one-shot answers about a known domain: a hundred thousand answers in one.
+"""Attacks on one-shot answers: a hundred thousand answers in one.
 
 The order in which all labels arrive in one exact race, looked at within groups of labels, is that of as many
 independent races. So one answer about all groups together, with every label published, holds the answers about each.
+With unknown labels all are far above the threshold then; `thresholds` attacks that.
 
 What a race loses is the range of its log-likelihood ratio, 1 / scale for each place (rho = range^2 / 8). It is tight
-for two labels: the odds that one comes before the other grow by e^(1 / scale) when it gets one event.
+for two labels: the odds that one comes before the other grow by e^(1 / scale) when it gets one event. Counts are
+published with fresh noise, whatever the order was: they are attacked where the order is no question.
 """
 
 import math
@@ -17,124 +19,194 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.audit.attack import Measure, Seen, attack
-from pianissimo.audit.bounds import expected_mu, expected_range, lattice_excess, range_bound
+from pianissimo.audit.bounds import expected_mu, lattice_excess, range_bound
 from pianissimo.audit.many_runs import texts
 from pianissimo.audit.pairs import group_size
-from pianissimo.audit.report import Attempt, Finding
+from pianissimo.audit.parts import AttackedPart
+from pianissimo.audit.report import Attempt, Finding, Part
+from pianissimo.histograms.meta import OneShot
 from pianissimo.labels import Domain, LabelIndex
-from pianissimo.noise import Keys, Noise
-from pianissimo.selection import KnownGauss, KnownGumb
+from pianissimo.noise import KeyedNoise, Keys, Noise, fresh_secret
+from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
+
+MOST_MOVED = 8
+"""Of the labels that an event moves, so many are looked at: they have noise of their own each."""
 
 _AHEAD = 10**6
+_NO_THRESHOLD = Fraction(1, 10**9)
+_LABELS_AT_ONCE = 600_000
+
+Answer = KnownGauss | KnownGumb | UnkGauss | UnkGumb
 
 
-def known_gauss_attempts(mechanism: KnownGauss) -> list[Attempt]:
-    """The noisy counts of as many labels as one event moves.
+def enlarged(answer: Answer, labels: pl.Series) -> OneShot:
+    """The same answer about these labels, all of which it publishes if their counts are far above a threshold.
 
-    >>> from fractions import Fraction
-    >>> [attempt.name for attempt in known_gauss_attempts(KnownGauss(domain=Domain(["a"]), variance=Fraction(1, 2)))]
-    ['one event, in its counts']
-    """
-    moved = min(mechanism.max_keys_per_event, len(mechanism.domain))
-
-    def answers(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        labels = texts(counts.size)
-        large = replace(mechanism, domain=Domain(labels))
-        return _answered(large, labels, counts, noise).reshape(counts.shape)
-
-    return [_counts_attempt(answers, moved=moved, variance=mechanism.variance, rho=mechanism.loss.rho)]
-
-
-def known_gumb_attempts(mechanism: KnownGumb) -> list[Attempt]:
-    """Which of two labels is first, and the noisy counts of the first k where the order is no question.
-
-    >>> from fractions import Fraction
     >>> one_shot = KnownGumb(domain=Domain(["a", "b"]), k=1, scale=Fraction(1, 2), variance=Fraction(1, 2))
-    >>> [attempt.name for attempt in known_gumb_attempts(one_shot)]
-    ['one event, in the order', 'one event, in its counts']
+    >>> enlarged(one_shot, texts(5)).k
+    5
     """
-    keys = mechanism.max_keys_per_event
-    moved = mechanism.k if keys is None else min(mechanism.k, keys)
-    counts_rho, order_rho = Fraction(moved) / (2 * mechanism.variance), mechanism.k / (8 * mechanism.scale**2)
+    size = len(labels)
+    if isinstance(answer, KnownGauss):
+        return replace(answer, domain=Domain(labels))
+    if isinstance(answer, KnownGumb):
+        return replace(answer, domain=Domain(labels), k=size)
+    if isinstance(answer, UnkGauss):
+        return replace(answer, kbar=size, delta=_NO_THRESHOLD)
+    return replace(answer, k=size, kbar=size, delta=_NO_THRESHOLD)
 
-    def large(labels: pl.Series) -> KnownGumb:
-        return replace(mechanism, domain=Domain(labels), k=len(labels))
+
+def counts_part(answer: Answer, *, keys: int | None) -> AttackedPart:
+    """The noisy counts of as many labels as an event with so many can move.
+
+    >>> one_shot = KnownGauss(domain=Domain(["a"]), variance=Fraction(1, 2))
+    >>> [attempt.name for attempt in counts_part(one_shot, keys=1).attempts(1.0)]
+    ['counts: one event']
+    """
+    moved = moved_counts_of(answer, keys)
 
     def answers(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         labels = texts(counts.size)
-        return _answered(large(labels), labels, counts, noise).reshape(counts.shape)
+        published, values = enlarged(answer, labels).answer(labels, keys_of(labels, noise), counts.ravel(), noise)
+        answered = np.full(counts.size, _AHEAD, dtype=np.int64)
+        answered[published.cast(pl.Int64).to_numpy()] = values
+        return answered.reshape(counts.shape)
+
+    return AttackedPart(
+        part=Part(name="counts", times=1, rho=moved / (2 * answer.variance)),
+        attempts=lambda factor: [_counts_attempt(answers, moved=moved, variance=answer.variance, factor=factor)],
+    )
+
+
+def order_part(answer: KnownGumb | UnkGumb) -> AttackedPart:
+    """Which of two labels comes first, for as many places as are really published.
+
+    >>> one_shot = KnownGumb(domain=Domain(["a", "b"]), k=1, scale=Fraction(1, 2), variance=Fraction(1, 2))
+    >>> order_part(one_shot).part
+    Part(name='order', times=1, rho=Fraction(1, 2), bad=Fraction(0, 1))
+    """
 
     def first_wins(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.bool_]:
         labels = texts(counts.size)
-        published, _ = large(labels).answer(labels, _keys(labels, noise), counts.ravel(), noise)
-        arrival = np.empty(counts.size, dtype=np.int64)
-        arrival[published.cast(pl.Int64).to_numpy()] = np.arange(counts.size)
-        places = arrival.reshape(counts.shape)
-        wins: NDArray[np.bool_] = places[:, 0] < places[:, 1]
-        return wins
+        published, _ = enlarged(answer, labels).answer(labels, keys_of(labels, noise), counts.ravel(), noise)
+        return wins_of(published.cast(pl.Int64).to_numpy(), counts.shape)
 
-    # What is booked for the order is what is left of the loss after the counts, and the other way round.
-    length = math.sqrt(8 * max(Fraction(0), mechanism.loss.rho - counts_rho) / mechanism.k)
-    rho = max(Fraction(0), mechanism.loss.rho - order_rho)
-    return [
-        _order_attempt(first_wins, length),
-        _counts_attempt(answers, moved=moved, variance=mechanism.variance, rho=rho),
-    ]
+    return AttackedPart(
+        part=Part(name="order", times=_places(answer), rho=1 / (8 * answer.scale**2)),
+        attempts=lambda factor: [order_attempt(first_wins, scale=answer.scale, factor=factor)],
+    )
 
 
-def _order_attempt(first_wins: Callable[[NDArray[np.int64], Noise], NDArray[np.bool_]], length: float) -> Attempt:
+def moved_counts_of(answer: Answer, keys: int | None) -> int:
+    """How many published counts an event with so many labels moves; the threshold of UnkGauss is one of them."""
+    if isinstance(answer, KnownGauss):
+        return min(keys or len(answer.domain), len(answer.domain))
+    if isinstance(answer, UnkGauss):
+        return keys or answer.kbar
+    return min(keys or answer.k, answer.k)
+
+
+def order_attempt(
+    first_wins: Callable[[NDArray[np.int64], Noise], NDArray[np.bool_]],
+    *,
+    scale: Fraction,
+    factor: float,
+    name: str = "",
+    share: float = 1.0,
+) -> Attempt:
+    """For rows of two counts, whether the first comes first, with and without events for it."""
+    length = float(1 / scale)
     events = group_size(length, pure=True)
-    name = f"{_events(events)}, in the order"
+    name = f"order: {events_text(events)}{name}"
 
     def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
         # Without the events the first label is behind by half of what they give it.
-        behind = np.array([_AHEAD - events // 2, _AHEAD])
-        counts = np.tile(behind, (2 * runs, 1))
+        behind = events // 2
+        counts = np.tile(np.array([_AHEAD - behind, _AHEAD]), (2 * runs, 1))
         counts[runs:, 0] += events
         wins = first_wins(counts, noise)
         found = range_bound(int(wins[runs:].sum()), int(wins[:runs].sum()), runs, alpha)
+        chances = [1 / (1 + math.exp(-lead * length)) for lead in (events - behind, -behind)]
+        likely, unlikely = (round(runs * chance) for chance in chances)
         return Finding(
             pair=name,
             measure="range",
-            claim=length,
+            claim=length * factor,
             lower_bound=found / events,
             runs=runs,
             releases=1,
             reachable=length,
-            expected=expected_range(length * events, runs, alpha) / events,
+            expected=range_bound(likely, unlikely, runs, alpha) / events,
             is_tight=True,
-            statistic="which label is first",
+            statistic="which is first",
         )
 
-    return Attempt(name=name, share=1.0, carry_out=carry_out)
+    return Attempt(name=name, share=share, carry_out=carry_out)
+
+
+def wins_of(order: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """For each row, whether its first label comes before its second in this order of all labels.
+
+    >>> wins_of(np.array([3, 0, 2, 1]), (2, 2))
+    array([ True, False])
+    """
+    arrival = np.empty(len(order), dtype=np.int64)
+    arrival[order] = np.arange(len(order))
+    places = arrival.reshape(shape)
+    wins: NDArray[np.bool_] = places[:, 0] < places[:, 1]
+    return wins
+
+
+def keys_of(labels: pl.Series, noise: Noise) -> Keys:
+    """The item keys of labels."""
+    index = LabelIndex(noise)
+    index.slots_or_new(labels)
+    return index.keys_from(0)
+
+
+def events_text(number: int) -> str:
+    """So many events, in words.
+
+    >>> events_text(3)
+    '3 events'
+    """
+    return "one event" if number == 1 else f"{number} events"
 
 
 def _counts_attempt(
-    answers: Callable[[NDArray[np.int64], Noise], NDArray[np.int64]], *, moved: int, variance: Fraction, rho: Fraction
+    answers: Callable[[NDArray[np.int64], Noise], NDArray[np.int64]], *, moved: int, variance: Fraction, factor: float
 ) -> Attempt:
-    claim = math.sqrt(2 * rho)
-    events = group_size(claim, pure=False)
-    name = f"{_events(events)}, in its counts"
+    seen = min(moved, MOST_MOVED)
+    own = math.sqrt(seen / variance)
+    events = group_size(own, pure=False)
+    name = f"counts: {events_text(events)}" + ("" if moved == seen else f", {seen} of {moved} labels")
 
-    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
-        counts = np.full((2 * runs, moved + 1), _AHEAD)
+    def features_of(runs: int, noise: Noise) -> NDArray[np.float32]:
+        counts = np.full((2 * runs, seen + 1), _AHEAD)
         counts[runs:, :-1] += events
         values = answers(counts, noise)
         parities = (1 - 2 * (values[:, :-1] & 1)).sum(axis=1)
-        features = np.stack([(values[:, :-1] - _AHEAD).sum(axis=1), values[:, -1] - _AHEAD, parities], axis=1)
-        seen = features.astype(np.float32)
-        found = attack(Seen(seen[:runs]), Seen(seen[runs:]), measure=Measure.MU, alpha=alpha)
-        reachable = math.sqrt(moved / variance)
+        columns = [(values[:, :-1] - _AHEAD).sum(axis=1), values[:, -1] - _AHEAD, parities]
+        return np.stack(columns, axis=1).astype(np.float32).reshape(2, runs, 3)
+
+    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+        size = max(1, _LABELS_AT_ONCE // (2 * seen + 2))
+        batches = [
+            features_of(min(size, runs - start), noise.at("runs", number))
+            for number, start in enumerate(range(0, runs, size))
+        ]
+        features = np.concatenate(batches, axis=1)
+        found = attack(Seen(features[0]), Seen(features[1]), measure=Measure.MU, alpha=alpha)
         return Finding(
             pair=name,
             measure="mu",
-            claim=claim,
+            claim=own * factor,
             lower_bound=found.lower_bound / events,
             runs=runs,
             releases=1,
             excess=lattice_excess(float(variance)),
-            reachable=reachable,
-            expected=expected_mu(reachable * events, found.trials, alpha) / events,
+            reachable=own,
+            expected=expected_mu(own * events, found.trials, alpha) / events,
             is_tight=True,
             statistic=found.statistic,
         )
@@ -142,21 +214,9 @@ def _counts_attempt(
     return Attempt(name=name, share=1.0, carry_out=carry_out)
 
 
-def _answered(
-    mechanism: KnownGauss | KnownGumb, labels: pl.Series, counts: NDArray[np.int64], noise: Noise
-) -> NDArray[np.int64]:
-    """The published count of each label, all of which are published."""
-    published, values = mechanism.answer(labels, _keys(labels, noise), counts.ravel(), noise)
-    answered = np.empty(counts.size, dtype=np.int64)
-    answered[published.cast(pl.Int64).to_numpy()] = values
-    return answered
-
-
-def _keys(labels: pl.Series, noise: Noise) -> Keys:
-    index = LabelIndex(noise)
-    index.slots_or_new(labels)
-    return index.keys_from(0)
-
-
-def _events(number: int) -> str:
-    return "one event" if number == 1 else f"{number} events"
+def _places(answer: KnownGumb | UnkGumb) -> int:
+    """How many labels it publishes of as many as it looks at, all far above a threshold."""
+    labels = answer.domain.labels if isinstance(answer, KnownGumb) else texts(answer.kbar)
+    noise = KeyedNoise(fresh_secret())
+    published, _ = answer.answer(labels, keys_of(labels, noise), np.full(len(labels), 2**40), noise)
+    return len(published)
