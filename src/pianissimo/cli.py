@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 import pianissimo
+from pianissimo.accounting import Budget
 from pianissimo.audit.command import audit_all, audit_tables, has_violation, mechanisms_of, to_plain
 from pianissimo.demo import (
     TRUTH_NOTE,
@@ -35,8 +36,12 @@ from pianissimo.demo import (
 )
 from pianissimo.engine import read_plan, read_releases, run_file
 from pianissimo.errors import InputError, ParameterError, PianissimoError, SpecError
+from pianissimo.ledger import Head, Ledger, history, history_tables, key_file
 from pianissimo.planner import StreamPlan, plan_tables
 from pianissimo.stream.spec import FileFormat, StreamSpec, load_spec
+from pianissimo.table import Table as AskedTable
+from pianissimo.table.show import answer_table
+from pianissimo.table.table import QUESTIONS, STEPS
 
 _WIDTH_WITHOUT_TERMINAL = 120
 _PATH = click.Path(path_type=Path)
@@ -193,6 +198,98 @@ def audit(*, target: str, runs: int, as_json: bool) -> None:
         _console().print(audit_tables(reports))
     if has_violation(reports):
         sys.exit(1)
+
+
+@cli.command()
+@click.argument("place")
+@click.option("--key", type=_PATH, help="The file with the ledger's key.  [default: PLACE.key, if there is one]")
+@click.option("--witness", metavar="COUNT:DIGEST", help="What this command showed before; finds entries cut off since.")
+@_json_option
+def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) -> None:
+    """Show the ledger at PLACE, a file or a postgresql:// URL.
+
+    Who asked what, when (UTC), what it cost and what is left. Exit code 1 if it cannot be verified.
+    """
+    beside = Path(f"{place}.key")
+    if key is None and "://" not in place and beside.exists():
+        key = beside
+    secret = None if key is None else key_file(key, create=False)
+    with Ledger.open(place, key=secret, read_only=True) as ledger:
+        content = history(ledger, None if witness is None else Head.parse(witness))
+    if as_json:
+        _echo_json(json.dumps(content, indent=2, ensure_ascii=False))
+    else:
+        _console().print(history_tables(content))
+    if not content["verified"]:
+        sys.exit(1)
+
+
+@cli.command("top-k")
+@click.argument("url")
+@click.argument("table")
+@click.argument("column")
+@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="How many labels at most.")
+@click.option("--user", required=True, help="The column that says whose row it is.")
+@click.option("--ledger", help="A file or a postgresql:// URL.  [default: a file beside the data]")
+@click.option("--epsilon", type=float, required=True, help="For all answers together, for ever.")
+@click.option("--delta", type=float, required=True, help="For all answers together, for ever.")
+@click.option("--where", help="A predicate over one row, such as \"country = 'DE'\".")
+@click.option("--k-bar", type=click.IntRange(min=1), help="How many labels to look at.  [default: chosen for you]")
+@click.option("--delta-items", type=click.IntRange(min=1), help="How many labels of one user count.  [default: all]")
+@click.option("--counts", is_flag=True, help="A count with each label, for another step each.")
+@click.option("--steps", type=click.IntRange(min=1), default=STEPS, show_default=True, help="Over all time.")
+@click.option("--questions", type=click.IntRange(min=1), default=QUESTIONS, show_default=True, help="Over all time.")
+@click.option("--explain", is_flag=True, help="Show the plan and the SQL; ask nothing and pay nothing.")
+@_json_option
+def top_k(
+    *,
+    url: str,
+    table: str,
+    column: str,
+    k: int,
+    user: str,
+    ledger: str | None,
+    epsilon: float,
+    delta: float,
+    where: str | None,
+    k_bar: int | None,
+    delta_items: int | None,
+    counts: bool,
+    steps: int,
+    questions: int,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Ask TABLE of the database at URL for the labels of COLUMN that most users have.
+
+    It pays for what comes back: a step for each label, and one if the list ends because no further label stands out.
+    """
+    try:
+        with AskedTable(
+            url,
+            table,
+            user=user,
+            budget=Budget(epsilon, delta),
+            ledger=ledger,
+            steps=steps,
+            questions=questions,
+        ) as asked:
+            plan = asked.plan.top_k(
+                column, k, where=where, k_bar=k_bar or "auto", delta_items=delta_items, counts=counts
+            )
+            if explain:
+                if as_json:
+                    _echo_json(json.dumps(plan.to_dict(), indent=2, ensure_ascii=False))
+                else:
+                    click.echo(str(plan))
+                return
+            answer = asked.top_k(column, k, where=where, k_bar=k_bar or "auto", delta_items=delta_items, counts=counts)
+    except ParameterError as error:
+        raise _BadFile(str(error)) from error
+    if as_json:
+        _echo_json(json.dumps(answer.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        _console().print(answer_table(f"{column} by {user}", answer))
 
 
 def _chosen(

@@ -7,6 +7,8 @@ PianissimoError
 ├── InputError                     a batch or a data file that cannot be counted; nothing of it was
 ├── HorizonError                   a run has made all the releases its promise covers
 ├── MergeError                     two runs that may not become one
+├── BudgetError                    a charge that what is left of a budget does not cover; nothing was charged
+├── LedgerError                    a ledger that cannot be trusted, reached or written; nothing may be asked
 └── StateError                     stored bytes that are not a state this version knows
 ```
 
@@ -73,4 +75,22 @@ class StateError(PianissimoError):
     >>> raise StateError("a stored state must carry its checksum, got damaged bytes")
     Traceback (most recent call last):
     pianissimo.errors.StateError: a stored state must carry its checksum, got damaged bytes
+    """
+
+
+class BudgetError(PianissimoError):
+    """A charge that what is left of a budget does not cover; nothing was charged.
+
+    >>> raise BudgetError("a charge must fit what is left, 3 steps, got 10")
+    Traceback (most recent call last):
+    pianissimo.errors.BudgetError: a charge must fit what is left, 3 steps, got 10
+    """
+
+
+class LedgerError(PianissimoError):
+    """A ledger that cannot be trusted, reached or written; nothing may be asked.
+
+    >>> raise LedgerError("entry 7 must carry its digest, got another")
+    Traceback (most recent call last):
+    pianissimo.errors.LedgerError: entry 7 must carry its digest, got another
     """

@@ -95,15 +95,92 @@ class Ledger:
 
     def __post_init__(self) -> None:
         _check_loss(rho=self.rho, bad=self.bad, distance=self.distance)
-        if not self.bad < 1:
-            raise ParameterError(f"bad must be below 1, got {float(self.bad)}")
+        _check_bad(self.bad)
 
     def as_ledger(self) -> "Ledger":
         """Itself."""
         return self
 
 
-Loss = Pure | Zcdp | Ledger
+@dataclass(frozen=True, slots=True)
+class BoundedRange:
+    """Adaptive selection steps whose log-likelihood ratio stays in an interval of length `width`, wherever it lies.
+
+    One exponential-mechanism step on scores that all move in one direction is such a step: Durfee and Rogers,
+    "Practical differentially private top-k selection with pay-what-you-get composition", NeurIPS 2019, section 4. The
+    interval contains 0, so that the whole is (steps * width)-DP where nothing is bad.
+
+    >>> BoundedRange(steps=100, width=Fraction(1, 10)).as_ledger()
+    Ledger(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    >>> BoundedRange(steps=100, width=Fraction(1, 10)).epsilon
+    Fraction(10, 1)
+    """
+
+    steps: int
+    """How many, each chosen in view of the answers before."""
+
+    width: Fraction
+    """Length of the interval at each step: the epsilon of a step."""
+
+    bad: Fraction = Fraction(0)
+    """Of all steps together: see `Ledger`."""
+
+    distance: Fraction = Fraction(0)
+    """Of all steps together: see `Ledger`."""
+
+    def __post_init__(self) -> None:
+        check_at_least(0, steps=self.steps)
+        _check_loss(width=self.width, bad=self.bad, distance=self.distance)
+        _check_bad(self.bad)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """What the steps lose as pure differential privacy, apart from `bad` and `distance`."""
+        return self.steps * self.width
+
+    def as_ledger(self) -> "Ledger":
+        """A step is (width^2 / 8)-zCDP at every order.
+
+        With K(s) = ln E_Q[(P/Q)^s], K(0) = K(1) = 0 and K'' is a variance on an interval, at most width^2 / 4; so K(s)
+        is at most (width^2 / 8) s (s - 1) for s >= 1. Cesar and Rogers, "Bounding, concentrating, and truncating", ALT
+        2021.
+        """
+        return Ledger(rho=self.steps * self.width**2 / 8, bad=self.bad, distance=self.distance)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianRelease:
+    """Counts that one unit moves by at most one, each released once with its own discrete Gaussian noise.
+
+    Only for noise that is drawn for one release and used in no other: a node of a counting plan is no such release,
+    because inputs may adapt to it while it is in use. Whoever prices it may use the exact law of the noise, not only
+    its zCDP.
+
+    >>> GaussianRelease(variance=Fraction(4)).as_ledger()
+    Ledger(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    """
+
+    variance: Fraction
+    """The parameter sigma^2 of the discrete Gaussian."""
+
+    counts: int = 1
+    """How many of the counts one unit can move."""
+
+    distance: Fraction = Fraction(0)
+    """Of the drawn noise from the ideal one, in total variation: see `Ledger`."""
+
+    def __post_init__(self) -> None:
+        check_at_least(0, counts=self.counts)
+        _check_loss(variance=self.variance, distance=self.distance)
+        if not self.variance > 0:
+            raise ParameterError("variance must be positive, got 0")
+
+    def as_ledger(self) -> "Ledger":
+        """Each count is 1 / (2 variance)-zCDP: Canonne, Kamath and Steinke 2020, Theorem 14."""
+        return Ledger(rho=self.counts / (2 * self.variance), distance=self.distance)
+
+
+Loss = Pure | Zcdp | Ledger | BoundedRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,3 +229,8 @@ def _check_loss(**losses: Fraction) -> None:
             raise ParameterError(f"{name} must be an exact Fraction, got {type(loss).__name__}")
         if not loss >= 0:
             raise ParameterError(f"{name} must not be negative, got {float(loss)}")
+
+
+def _check_bad(bad: Fraction) -> None:
+    if not bad < 1:
+        raise ParameterError(f"bad must be below 1, got {float(bad)}")

@@ -5,20 +5,33 @@ from fractions import Fraction
 
 import mpmath
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pianissimo.accounting import Price, compose, epsilon_from_rho, price
+from pianissimo.accounting import (
+    Price,
+    compose,
+    epsilon_by_loss_distribution,
+    epsilon_by_orders,
+    epsilon_by_recursion,
+    epsilon_from_rho,
+    kappa,
+    optimal_epsilon,
+    price,
+)
 from pianissimo.errors import ParameterError
-from pianissimo.privacy import Ledger, Loss, Pure, Zcdp
+from pianissimo.privacy import BoundedRange, GaussianRelease, Ledger, Loss, Pure, Zcdp
 
 SMALL = st.fractions(0, 3, max_denominator=1000)
 TINY = st.integers(0, 1000).map(lambda parts: Fraction(parts, 10**12))
 PURE = st.builds(Pure, SMALL)
 ZCDP = st.builds(Zcdp, SMALL)
 LEDGER = st.builds(Ledger, SMALL, bad=TINY, distance=TINY.map(lambda part: part / 10**12))
-LOSS: st.SearchStrategy[Loss] = st.one_of(PURE, ZCDP, LEDGER)
-NOT_PURE: st.SearchStrategy[Loss] = st.one_of(ZCDP, LEDGER)
+WIDTHS = st.sampled_from([Fraction(0), Fraction(1, 10), Fraction(1, 3), Fraction(2)])
+RANGE = st.builds(BoundedRange, st.integers(0, 5), WIDTHS, bad=TINY, distance=TINY.map(lambda part: part / 10**12))
+LOSS: st.SearchStrategy[Loss] = st.one_of(PURE, ZCDP, LEDGER, RANGE)
+NOT_PURE: st.SearchStrategy[Loss] = st.one_of(ZCDP, LEDGER, RANGE)
+BY_ORDERS: st.SearchStrategy[Loss] = st.one_of(ZCDP, LEDGER)
 
 Law = dict[object, float]
 
@@ -114,9 +127,92 @@ def test_pure_losses_can_be_priced_without_delta() -> None:
     assert Fraction(price([Pure(Fraction(1, 3))], 0.0).epsilon) >= Fraction(1, 3)
 
 
-def test_many_small_pure_losses_are_cheaper_through_orders() -> None:
+def test_many_small_pure_losses_are_composed_optimally() -> None:
     best = price([Pure(Fraction(1, 10))] * 100, 1e-6)
-    assert best == Price(epsilon_from_rho(Fraction(1, 2), 1e-6), 1e-6, "integer orders")
+    assert best == Price(optimal_epsilon([Fraction(1, 10)] * 100, 1e-6), 1e-6, "optimal composition")
+    assert best.epsilon < epsilon_from_rho(Fraction(1, 2), 1e-6)
+
+
+def test_very_many_pure_losses_go_through_orders_or_advanced_composition() -> None:
+    best = price([Pure(Fraction(1, 1000))] * 100_001, 1e-6)
+    assert best.method in ("integer orders", "advanced composition")
+    assert best.epsilon <= epsilon_from_rho(Fraction(100_001, 2 * 10**6), 1e-6)
+
+
+def test_a_pure_statement_is_not_given_up_for_less_than_a_thousandth() -> None:
+    assert price([Pure(Fraction(1))], 1e-6) == Price(1.0, 0.0, "pure")
+    assert price([BoundedRange(1, Fraction(1), bad=Fraction(1, 10**7))], 1e-6).method == "pure"
+    assert Fraction(price([BoundedRange(1, Fraction(1), bad=Fraction(1, 10**7))], 1e-6).delta) >= Fraction(1, 10**7)
+
+
+def test_steps_of_one_width_stay_steps_and_of_two_widths_become_a_ledger() -> None:
+    half = BoundedRange(3, Fraction(1, 2), bad=Fraction(1, 2), distance=Fraction(1, 5))
+    more = BoundedRange(4, Fraction(1, 2), bad=Fraction(1, 3), distance=Fraction(1, 7))
+    assert compose([half, more]) == BoundedRange(7, Fraction(1, 2), bad=Fraction(2, 3), distance=Fraction(12, 35))
+    assert compose([half, BoundedRange(1, Fraction(1))]) == Ledger(Fraction(7, 32), Fraction(1, 2), Fraction(1, 5))
+
+
+def test_selection_steps_are_priced_by_the_recursion_or_at_integer_orders() -> None:
+    steps = [BoundedRange(50, Fraction(1, 10))] * 2
+    assert compose(steps, delta=1e-6) == Price(
+        epsilon_by_recursion(100, Fraction(1, 10), 1e-6), 1e-6, "bounded range recursion"
+    )
+    without = compose(steps, delta=1e-6, recursion=False)
+    assert without.method == "integer orders"
+    assert without.epsilon == epsilon_from_rho(100 * kappa(Fraction(1, 10)), 1e-6)
+    assert without.epsilon <= epsilon_by_orders(100, Fraction(1, 10), 1e-6)
+
+
+def test_bad_mass_of_selection_steps_is_taken_from_delta_first() -> None:
+    loss = BoundedRange(100, Fraction(1, 10), bad=Fraction(1, 4))
+    assert price([loss], 0.75).epsilon == epsilon_by_recursion(100, Fraction(1, 10), 0.5)
+    with pytest.raises(ParameterError, match=r"delta must be above the bad mass 0\.25 of the losses"):
+        price([loss], 0.2)
+    with pytest.raises(ParameterError, match="delta must be above 0 unless every loss is pure"):
+        price([loss], 0)
+    assert price([BoundedRange(100, Fraction(1, 10))], 0) == Price(10.0, 0.0, "pure")
+
+
+def test_steps_beside_a_pure_loss_are_priced_by_one_of_the_bounds_for_both() -> None:
+    best = price([Pure(Fraction(1)), BoundedRange(100, Fraction(1, 10))], 1e-6)
+    assert best.method == "pure plus bounded range recursion"
+    assert best.epsilon == pytest.approx(1 + epsilon_by_recursion(100, Fraction(1, 10), 1e-6), rel=1e-12)
+    beside = price([Zcdp(Fraction(1, 100)), BoundedRange(100, Fraction(1, 10))], 1e-6)
+    assert beside.method == "integer orders"
+    few = price([Zcdp(Fraction(1, 100)), BoundedRange(1, Fraction(1, 1000))], 1e-6)
+    assert few.epsilon <= 0.001 + epsilon_from_rho(Fraction(1, 100), 1e-6) + 1e-12
+
+
+def test_single_gaussian_releases_are_priced_by_their_law_and_plans_never() -> None:
+    gaussian_release = GaussianRelease(Fraction(100), counts=10)
+    best = compose([gaussian_release], delta=1e-6)
+    assert best.method == "loss distribution"
+    assert best.epsilon == epsilon_by_loss_distribution([gaussian_release], 1e-6)
+    # The same rho, booked by a plan.
+    assert compose([Zcdp(Fraction(1, 20))], delta=1e-6).method == "integer orders"
+    assert compose([gaussian_release, Zcdp(Fraction(1, 20))], delta=1e-6).method == "integer orders"
+    assert compose([gaussian_release]) == Ledger(Fraction(1, 20))
+
+
+def test_without_the_library_single_releases_are_priced_at_integer_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pianissimo.accounting.loss_distribution.is_available", lambda: False)
+    best = compose([GaussianRelease(Fraction(100), counts=10)], delta=1e-6)
+    assert best == Price(epsilon_from_rho(Fraction(1, 20), 1e-6), 1e-6, "integer orders")
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-4])
+def test_the_price_of_peeling_beside_a_count_covers_its_exact_loss(delta: float) -> None:
+    # Two adaptive steps with the worst two-point laws at t = width / 2, then a geometric count.
+    width = 0.5
+    up = (1 - math.exp(-width / 2)) / (1 - math.exp(-width))
+    zero: Law = {"up": up, "down": 1 - up}
+    one: Law = {"up": up * math.exp(-width / 2), "down": (1 - up) * math.exp(width / 2)}
+    assert sum(one.values()) == pytest.approx(1)
+    losses: list[Loss] = [BoundedRange(2, Fraction(1, 2)), Pure(Fraction(1, 4))]
+    best = price(losses, delta)
+    first, second = [zero, zero, geometric(0.25, 0)], [one, one, geometric(0.25, 1)]
+    assert true_delta(first, second, best.epsilon) <= best.delta + 1e-12
+    assert true_delta(second, first, best.epsilon) <= best.delta + 1e-12
 
 
 def test_one_large_pure_loss_is_added_plainly() -> None:
@@ -150,7 +246,7 @@ def test_the_price_covers_noise_at_a_distance_from_the_ideal() -> None:
     assert true_delta(zero, one, best.epsilon) <= best.delta
 
 
-@given(st.lists(NOT_PURE, min_size=1, max_size=5), st.floats(-7, -2).map(lambda power: float(10**power)))
+@given(st.lists(BY_ORDERS, min_size=1, max_size=5), st.floats(-7, -2).map(lambda power: float(10**power)))
 def test_the_price_solves_its_own_equation_and_little_less_does_not(losses: list[Loss], delta: float) -> None:
     ledger = compose(losses).as_ledger()
     try:
@@ -160,7 +256,7 @@ def test_the_price_solves_its_own_equation_and_little_less_does_not(losses: list
         more = Ledger(ledger.rho, ledger.bad, ledger.distance * Fraction(101, 100))
         assert not any(is_solution(more, delta, step / 4) for step in range(160))
         return
-    assert best.delta == delta
+    assert best.delta == delta if ledger.rho else best.delta <= delta
     assert is_solution(ledger, delta, best.epsilon)
     if best.epsilon > 0:
         assert not is_solution(ledger, delta, best.epsilon * (1 - 1e-6))
@@ -187,15 +283,18 @@ def test_a_distance_is_priced_soundly_up_to_the_edge_and_refused_beyond() -> Non
     assert not any(is_priced(edge * share) for share in (1.01, 1.1, 2, 100, 1e6))
 
 
+@settings(deadline=None)
 @given(st.lists(LOSS, max_size=4), LOSS)
 def test_one_more_loss_never_lowers_the_price(losses: list[Loss], more: Loss) -> None:
     try:
         after = price([*losses, more], 1e-5)
     except ParameterError:
         return
-    assert price(losses, 1e-5).epsilon <= after.epsilon * (1 + 1e-12) + 1e-12
+    # A thousandth, because a pure statement may be preferred by as much; the grids are off by less.
+    assert price(losses, 1e-5).epsilon <= after.epsilon * (1 + 1e-3) + 1e-12
 
 
+@settings(deadline=None)
 @given(st.lists(LOSS, max_size=4), st.floats(-7, -2), st.floats(-7, -2))
 def test_more_delta_never_raises_the_price(losses: list[Loss], first: float, second: float) -> None:
     low, high = sorted((10**first, 10**second))
@@ -203,7 +302,7 @@ def test_more_delta_never_raises_the_price(losses: list[Loss], first: float, sec
         before = price(losses, low)
     except ParameterError:
         return
-    assert price(losses, high).epsilon <= before.epsilon * (1 + 1e-12) + 1e-12
+    assert price(losses, high).epsilon <= before.epsilon * (1 + 1e-3) + 1e-12
 
 
 def test_bad_mass_that_eats_delta_is_refused_with_the_way_out() -> None:

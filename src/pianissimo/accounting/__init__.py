@@ -3,16 +3,34 @@
 An accountant prices losses and knows no mechanism.
 """
 
+from pianissimo.accounting.bounded_range import (
+    delta_by_recursion,
+    epsilon_by_concentration,
+    epsilon_by_orders,
+    epsilon_by_recursion,
+    kappa,
+)
 from pianissimo.accounting.budget import Budget
 from pianissimo.accounting.composition import Price, compose, price
 from pianissimo.accounting.conversion import delta_from_rho, epsilon_from_rho, rho_from_budget
+from pianissimo.accounting.loss_distribution import epsilon_by_loss_distribution
+from pianissimo.accounting.optimal import advanced_epsilon, optimal_delta, optimal_epsilon
 
 __all__ = [
     "Budget",
     "Price",
+    "advanced_epsilon",
     "compose",
+    "delta_by_recursion",
     "delta_from_rho",
+    "epsilon_by_concentration",
+    "epsilon_by_loss_distribution",
+    "epsilon_by_orders",
+    "epsilon_by_recursion",
     "epsilon_from_rho",
+    "kappa",
+    "optimal_delta",
+    "optimal_epsilon",
     "price",
     "rho_from_budget",
 ]

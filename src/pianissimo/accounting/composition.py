@@ -2,18 +2,36 @@
 
 The sums are those of the ledger (rho, bad) in docs/privacy.md, 'Composition and conversion'. zCDP composes by
 Bun and Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC
-2016, Lemmas 1.7 and 2.3, whose proof goes order by order and so holds at the integer orders alone.
+2016, Lemmas 1.7 and 2.3, whose proof goes order by order and so holds at the integer orders alone. The other bounds
+are those of `bounded_range`, `optimal` and `loss_distribution`, each where it applies.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import overload
 
+from pianissimo.accounting.bounded_range import epsilon_by_concentration, epsilon_by_recursion, kappa
 from pianissimo.accounting.conversion import added_delta, epsilon_from_rho, nothing_left, remaining_delta
-from pianissimo.checks import check_probability
+from pianissimo.accounting.loss_distribution import epsilon_by_loss_distribution
+from pianissimo.accounting.optimal import advanced_epsilon, optimal_epsilon
+from pianissimo.checks import Real, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.privacy import Ledger, Loss, Pure, Zcdp, float_up
+from pianissimo.privacy import BoundedRange, GaussianRelease, Ledger, Loss, Pure, Zcdp, float_up
+
+AnyLoss = Loss | GaussianRelease
+"""What can be priced: a loss of a run, or single releases whose noise has a known law."""
+
+# Past this many steps the recursion takes seconds and gains little over the orders.
+_MOST_STEPS = 1000
+
+# Past this many pure losses the optimal composition is left for the advanced one, which needs no array.
+_MOST_LOSSES = 100_000
+
+# A statement with less delta is preferred if its epsilon is larger by no more than this part.
+_AS_GOOD = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +49,39 @@ class Price:
     """The whole of it: conversion, bad mass and noise distance together."""
 
     method: str
-    """`pure`, `integer orders` or `pure plus integer orders`."""
+    """Which bound gave it: `pure`, `integer orders`, `pure plus integer orders`, `bounded range recursion`, `pure plus
+    bounded range recursion`, `bounded range concentration`, `optimal composition`, `advanced composition` or `loss
+    distribution`."""
 
 
-def compose(losses: Sequence[Loss]) -> Loss:
-    """Add up losses in exact rationals; the sum also holds when later choices depend on earlier releases.
+@overload
+def compose(losses: Sequence[AnyLoss], delta: None = None, *, recursion: bool = True) -> Loss: ...
 
-    Losses of one kind keep their kind; a mixture becomes a `Ledger`. Pass all losses at once: pure losses
-    that were summed before they meet another kind are booked as (epsilon_1 + epsilon_2)^2 / 2, which is
-    sound and larger.
+
+@overload
+def compose(losses: Sequence[AnyLoss], delta: Real, *, recursion: bool = True) -> Price: ...
+
+
+def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: bool = True) -> Loss | Price:
+    """Say what losses cost together; all of it also holds when later choices depend on earlier releases.
+
+    *Without delta:* their sum, in exact rationals. Losses of one kind keep their kind, selection steps if they are of
+    one width; a mixture becomes a `Ledger`. Pass all losses at once: pure losses that were summed before they meet
+    another kind are booked as (epsilon_1 + epsilon_2)^2 / 2, which is sound and larger.
+
+    *With delta:* the best valid (epsilon, delta) statement about them, at a total of `delta`. All bounds that apply are
+    tried:
+
+    - pure: the plain sum, if all are pure or selection steps;
+    - integer orders: everything in one ledger;
+    - pure plus integer orders: the pure part added plainly to the converted rest;
+    - bounded range recursion, bounded range concentration: selection steps, beside pure losses added plainly. Steps of
+      unequal width count at the largest. `recursion=False` leaves it out where a fraction of a second matters;
+    - optimal composition, advanced composition: all are pure or selection steps;
+    - loss distribution: all are pure or single releases, and `dp-accounting` is installed.
+
+    The smallest epsilon wins, but for one thing: a pure statement is preferred to one that is less than a thousandth
+    below it.
 
     >>> compose([Pure(Fraction(1, 2)), Pure(Fraction(1, 3))])
     Pure(epsilon=Fraction(5, 6), distance=Fraction(0, 1))
@@ -47,57 +89,165 @@ def compose(losses: Sequence[Loss]) -> Loss:
     Zcdp(rho=Fraction(5, 6))
     >>> compose([Zcdp(Fraction(1, 2)), Pure(Fraction(1))])
     Ledger(rho=Fraction(1, 1), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    >>> top_ten = BoundedRange(steps=10, width=Fraction(1, 10))
+    >>> compose([top_ten, top_ten]).steps
+    20
+    >>> compose([top_ten] * 10, delta=1e-6)
+    Price(epsilon=2.25..., delta=1e-06, method='bounded range recursion')
+    >>> compose([top_ten] * 10, delta=1e-6, recursion=False)
+    Price(epsilon=2.42..., delta=1e-06, method='integer orders')
+    >>> compose([Pure(Fraction(1, 2)), Pure(Fraction(1, 2))], delta=0)
+    Price(epsilon=1.0, delta=0.0, method='pure')
+    >>> compose([Zcdp(Fraction(1, 2)), Ledger(Fraction(0), bad=Fraction(1, 10**7))], delta=1e-6)
+    Price(epsilon=5.24..., delta=1e-06, method='integer orders')
+    >>> compose([Ledger(Fraction(1), bad=Fraction(1, 1000))], delta=1e-6)
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: delta must be above the bad mass 0.001 of the losses, got 1e-06; ...
     """
+    if delta is not None:
+        return _price(losses, delta, recursion=recursion)
     if all(isinstance(loss, Pure) for loss in losses):
         return _pure_part(losses)
     zcdp = [loss.rho for loss in losses if isinstance(loss, Zcdp)]
     if len(zcdp) == len(losses):
         return Zcdp(sum(zcdp, Fraction(0)))
-    return _as_one_ledger(losses)
+    ranges = [loss for loss in losses if isinstance(loss, BoundedRange)]
+    whole = _as_one_ledger(losses)
+    if len(ranges) == len(losses) and len({loss.width for loss in ranges}) == 1:
+        return BoundedRange(sum(loss.steps for loss in ranges), ranges[0].width, whole.bad, whole.distance)
+    return whole
 
 
-def price(losses: Sequence[Loss], delta: Fraction | float) -> Price:
-    """Find the best valid (epsilon, delta) statement about all losses together, at a total of `delta`.
-
-    Three statements are tried and the smallest epsilon is given: the sum of the losses if all are pure, at
-    delta 0; everything in one ledger, converted at integer orders; the pure part added plainly to the
-    converted rest.
+def price(losses: Sequence[AnyLoss], delta: Real) -> Price:
+    """Find the best valid (epsilon, delta) statement: `compose` with a delta.
 
     >>> price([Pure(Fraction(1, 2)), Pure(Fraction(1, 2))], 0)
     Price(epsilon=1.0, delta=0.0, method='pure')
-    >>> price([Zcdp(Fraction(1, 2)), Ledger(Fraction(0), bad=Fraction(1, 10**7))], 1e-6)
-    Price(epsilon=5.24..., delta=1e-06, method='integer orders')
-    >>> price([Ledger(Fraction(1), bad=Fraction(1, 1000))], 1e-6)
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: delta must be above the bad mass 0.001 of the losses, got 1e-06; ...
     """
+    return compose(losses, delta)
+
+
+def _price(losses: Sequence[AnyLoss], delta: Real, *, recursion: bool) -> Price:
     if delta != 0 or isinstance(delta, bool):
         check_probability(delta=delta)
     allowed = Fraction(delta)
-    pure = _pure_part(losses)
-    rest = [loss for loss in losses if not isinstance(loss, Pure)]
     whole = _as_one_ledger(losses)
     found = []
-    slack = added_delta(pure.distance, pure.epsilon)
-    # A pure loss is asked for with delta 0; the distance of its noise is then told, not hidden.
-    if not rest and slack is not None and (allowed == 0 or slack <= allowed):
-        found.append(Price(float_up(pure.epsilon), float_up(slack), "pure"))
-    # Pure plus the rest is basic composition, also when the two are interleaved: exchange the stream of the
-    # rest first, M0(S) <= e^epsilon M'(S) + delta, then that of the pure part, M'(S) <= e^pure M1(S).
-    aside = _as_one_ledger([*rest, Ledger(rho=Fraction(0), distance=pure.distance)])
-    ways = ((Fraction(0), whole, "integer orders"), (pure.epsilon, aside, "pure plus integer orders"))
-    for plain, ledger, method in ways:
-        epsilon = _least_epsilon(plain, ledger, allowed)
+    pure = _pure_statement(losses, whole, allowed)
+    if pure is not None:
+        found.append(pure)
+    for method, convert in _ways(losses, recursion=recursion) if allowed > 0 else ():
+        epsilon = _least_epsilon(convert, whole, allowed)
         if epsilon is not None:
             found.append(Price(epsilon, float_up(allowed), method))
     if not found:
         if allowed == 0:
             raise ParameterError(f"delta must be above 0 unless every loss is pure, got {delta}")
         raise nothing_left(allowed, bad=whole.bad, distance=whole.distance)
-    return min(found, key=lambda statement: (statement.epsilon, statement.delta))
+    best = min(found, key=lambda statement: (statement.epsilon, statement.delta))
+    if pure is not None and pure.delta <= best.delta and pure.epsilon <= best.epsilon * (1 + _AS_GOOD):
+        return pure
+    return best
 
 
-def _pure_part(losses: Sequence[Loss]) -> Pure:
+def _pure_statement(losses: Sequence[AnyLoss], whole: Ledger, allowed: Fraction) -> Price | None:
+    if not all(isinstance(loss, Pure | BoundedRange) or _is_empty(loss) for loss in losses):
+        return None
+    epsilon = _plain_sum(losses)
+    slack = added_delta(whole.distance, epsilon)
+    # A pure loss is asked for with delta 0; the distance of its noise is then told, not hidden.
+    if slack is None or (allowed > 0 and whole.bad + slack > allowed) or (allowed == 0 and whole.bad > 0):
+        return None
+    return Price(float_up(epsilon), float_up(whole.bad + slack), "pure")
+
+
+Convert = Callable[[Fraction], float | None]
+"""From the delta that is left to an epsilon, rounded up; None where there is none."""
+
+
+def _ways(losses: Sequence[AnyLoss], *, recursion: bool) -> list[tuple[str, Convert]]:
+    """The bounds that need a delta. Bad mass and distance are the caller's, for all of them alike (Lemma 1)."""
+    pure = [loss for loss in losses if isinstance(loss, Pure) and loss.epsilon > 0]
+    ranges = [loss for loss in losses if isinstance(loss, BoundedRange) and loss.epsilon > 0]
+    rest = [loss for loss in losses if not isinstance(loss, Pure | BoundedRange) and not _is_empty(loss)]
+    gaussians = [loss for loss in rest if isinstance(loss, GaussianRelease)]
+    everything = [*pure, *ranges, *rest]
+    # Plain plus the rest is basic composition, also when the two are interleaved: exchange the stream of the
+    # rest first, M0(S) <= e^epsilon M'(S) + delta, then that of the plain part, M'(S) <= e^plain M1(S).
+    ways = [("integer orders", _by_orders(Fraction(0), everything))]
+    if pure and (ranges or rest):
+        ways.append(("pure plus integer orders", _by_orders(_plain_sum(pure), [*ranges, *rest])))
+    if ranges and rest:
+        ways.append(("pure plus integer orders", _by_orders(_plain_sum([*pure, *ranges]), rest)))
+    if ranges and not rest:
+        ways += _range_ways(_plain_sum(pure), ranges, recursion=recursion)
+    if not rest:
+        ways += _optimal_ways(pure, ranges)
+    # Without Gaussians the optimal composition is at least as good, and has no transform.
+    if gaussians and not ranges and len(gaussians) == len(rest):
+        ways.append(("loss distribution", lambda left: epsilon_by_loss_distribution([*pure, *gaussians], left)))
+    return ways
+
+
+def _by_orders(plain: Fraction, losses: Sequence[AnyLoss]) -> Convert:
+    offset = float_up(plain)
+    rho = sum((_least_rho(loss) for loss in losses), Fraction(0))
+
+    def convert(left: Fraction) -> float:
+        return _add_up(offset, epsilon_from_rho(rho, left))
+
+    return convert
+
+
+def _range_ways(plain: Fraction, ranges: Sequence[BoundedRange], *, recursion: bool) -> list[tuple[str, Convert]]:
+    offset = float_up(plain)
+    each = [(loss.steps, loss.width) for loss in ranges]
+    # A step is also one of any larger width, and then no order of the widths, adaptive or not, can matter.
+    steps, width = sum(steps for steps, _ in each), max(width for _, width in each)
+
+    def concentrated(left: Fraction) -> float:
+        return _add_up(offset, epsilon_by_concentration(each, left))
+
+    def recursive(left: Fraction) -> float:
+        return _add_up(offset, epsilon_by_recursion(steps, width, left))
+
+    ways: list[tuple[str, Convert]] = [("bounded range concentration", concentrated)]
+    if recursion and steps <= _MOST_STEPS:
+        name = "bounded range recursion"
+        ways.append((f"pure plus {name}" if plain else name, recursive))
+    return ways
+
+
+def _optimal_ways(pure: Sequence[Pure], ranges: Sequence[BoundedRange]) -> list[tuple[str, Convert]]:
+    amounts = Counter({loss.epsilon: 0 for loss in pure})
+    for loss in pure:
+        amounts[loss.epsilon] += 1
+    for steps in ranges:
+        amounts[steps.width] += steps.steps
+    if not pure or amounts.total() > _MOST_LOSSES:
+        return [("advanced composition", lambda left: advanced_epsilon(amounts, left))] if pure else []
+    epsilons = list(amounts.elements())
+    return [("optimal composition", lambda left: optimal_epsilon(epsilons, left))]
+
+
+def _least_rho(loss: AnyLoss) -> Fraction:
+    return loss.steps * kappa(loss.width) if isinstance(loss, BoundedRange) else loss.as_ledger().rho
+
+
+def _plain_sum(losses: Sequence[AnyLoss]) -> Fraction:
+    return sum((loss.epsilon for loss in losses if isinstance(loss, Pure | BoundedRange)), Fraction(0))
+
+
+def _is_empty(loss: AnyLoss) -> bool:
+    """Whether nothing but bad mass and distance is lost."""
+    return loss.as_ledger().rho == 0
+
+
+def _add_up(plain: float, converted: float) -> float:
+    return math.nextafter(plain + converted, math.inf) if plain and converted else plain + converted
+
+
+def _pure_part(losses: Sequence[AnyLoss]) -> Pure:
     pure = [loss for loss in losses if isinstance(loss, Pure)]
     return Pure(
         epsilon=sum((loss.epsilon for loss in pure), Fraction(0)),
@@ -105,7 +255,7 @@ def _pure_part(losses: Sequence[Loss]) -> Pure:
     )
 
 
-def _as_one_ledger(losses: Sequence[Loss]) -> Ledger:
+def _as_one_ledger(losses: Sequence[AnyLoss]) -> Ledger:
     # docs/privacy.md, 'Composition and conversion': rho adds up, and all answers are good with probability at least
     # prod(1 - bad_i).
     # Total variation adds up when the drawn noises are replaced by the ideal ones, one loss at a time.
@@ -121,25 +271,19 @@ def _as_one_ledger(losses: Sequence[Loss]) -> Ledger:
     )
 
 
-def _least_epsilon(plain: Fraction, ledger: Ledger, allowed: Fraction) -> float | None:
-    """Solve plain + conversion(ledger, what epsilon leaves of delta) <= epsilon; None without a solution."""
-    offset = float_up(plain)
+def _least_epsilon(convert: Convert, whole: Ledger, allowed: Fraction) -> float | None:
+    """Solve convert(what epsilon leaves of delta) <= epsilon; None without a solution."""
 
     def needed(epsilon: float) -> float | None:
-        left = remaining_delta(allowed, bad=ledger.bad, distance=ledger.distance, epsilon=epsilon)
-        if left is None:
-            return None
-        converted = epsilon_from_rho(ledger.rho, left)
-        return math.nextafter(offset + converted, math.inf) if offset and converted else offset + converted
+        left = remaining_delta(allowed, bad=whole.bad, distance=whole.distance, epsilon=epsilon)
+        return None if left is None else convert(left)
 
-    if ledger == Ledger(Fraction(0)):
-        return offset
     # `needed` rises with epsilon, since a larger epsilon leaves less delta. So the iteration climbs from
     # below to the least solution and never past it: what `Budget.rho` allows is not priced above the budget.
     # It takes two or three steps unless the distance is a large part of delta; a distance within about a
     # thousandth of the largest possible is refused. What is returned has passed needed(epsilon) <= epsilon,
     # and that makes the statement valid.
-    epsilon = offset
+    epsilon = 0.0
     for _ in range(1000):
         more = needed(epsilon)
         if more is None:

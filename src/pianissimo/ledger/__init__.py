@@ -1,0 +1,25 @@
+"""A durable, append-only ledger of charges against a cap, for one data set.
+
+Charge, then ask: `Ledger.reserve` is on disk before a question runs, `Ledger.settle` gives back only what
+pay-what-you-get allows, and what was never settled stays charged for ever.
+"""
+
+from pianissimo.ledger.chain import Entry, Head
+from pianissimo.ledger.history import history, history_tables
+from pianissimo.ledger.keys import key_file
+from pianissimo.ledger.ledger import Ledger, Reservation, Verified
+from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
+
+__all__ = [
+    "BAD_UNIT",
+    "RHO_UNIT",
+    "Charge",
+    "Entry",
+    "Head",
+    "Ledger",
+    "Reservation",
+    "Verified",
+    "history",
+    "history_tables",
+    "key_file",
+]

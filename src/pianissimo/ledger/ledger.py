@@ -1,0 +1,475 @@
+"""Charges that are durable before anything is asked, within a cap that no number of processes can break."""
+
+import hmac
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self, TypeVar
+
+from pianissimo.errors import BudgetError, LedgerError, ParameterError
+from pianissimo.ledger.chain import Chain, Entry, Head, Header, Units, broken, check_chain
+from pianissimo.ledger.postgres import PostgresStore
+from pianissimo.ledger.sqlite import SqliteStore
+from pianissimo.ledger.store import (
+    ADD_IF_IT_FITS,
+    INSERT_BUDGET,
+    INSERT_ENTRY,
+    SELECT_BUDGET,
+    SELECT_BY_KEY,
+    SELECT_BY_NUMBER,
+    SELECT_ENTRIES,
+    SELECT_LAST,
+    SELECT_SETTLE,
+    Store,
+    UnknownOutcomeError,
+    entry_of,
+    entry_row,
+    header_of,
+    header_row,
+)
+from pianissimo.ledger.units import Charge, of_units
+from pianissimo.noise import Secret
+from pianissimo.privacy import float_down, float_up
+
+Found = TypeVar("Found")
+
+_NO_KEY = "the chain has no key, so whoever can write the ledger could make a new one; give a key when it is made"
+_LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "question": 10_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A charge that is on disk.
+
+    >>> Reservation(number=1, charge=Charge(steps=3), fresh=True, settled=None, ticket=b"").charge.steps
+    3
+    """
+
+    number: int
+    charge: Charge
+    fresh: bool
+    """Whether this call made it. If not, the question ran before: show what it gave, do not run it again."""
+
+    settled: Charge | None
+    """What the answer cost in the end, if that is known."""
+
+    ticket: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A ledger whose every entry is as it was written.
+
+    >>> Verified(head=Head(0, bytes(32)), keyed=True, warnings=()).head.count
+    0
+    """
+
+    head: Head
+    keyed: bool
+    warnings: tuple[str, ...]
+
+
+class Ledger:
+    """An append-only ledger of charges against a cap, in an SQLite file or a PostgreSQL database.
+
+    A charge is one conditional update and one chained entry in one synced transaction: it is there as a whole or not at
+    all, and the sum is never above the cap. What is left is public.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger.open(f"{folder.name}/budget.db", cap=Charge(steps=20, calls=2), key=Secret(bytes(32)))
+    >>> asked = ledger.reserve(Charge(steps=11, calls=1), question="top 10", who="ada", idempotency_key="q1")
+    >>> ledger.settle(asked, Charge(steps=4, calls=1)).settled
+    Charge(steps=4, calls=1, rho_units=0, bad_units=0)
+    >>> ledger.left
+    Charge(steps=16, calls=1, rho_units=0, bad_units=0)
+    >>> ledger.reserve(Charge(steps=17, calls=1), question="top 16", who="ada", idempotency_key="q2")
+    Traceback (most recent call last):
+    pianissimo.errors.BudgetError: a charge must fit what is left, 16 steps, got 17
+    >>> ledger.verify().head.count
+    2
+    >>> ledger.close(); folder.cleanup()
+    """
+
+    def __init__(self, store: Store, chain: Chain, header: Header, root: bytes) -> None:
+        self._store = store
+        self._chain = chain
+        self._header = header
+        self._root = root
+        self._seen = Head(0, root)
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        place: str | Path,
+        *,
+        key: Secret | None,
+        cap: Charge | None = None,
+        dataset: str = "",
+        witness: Head | None = None,
+        read_only: bool = False,
+    ) -> Self:
+        """Open the ledger at a path or a `postgresql://` URL and verify all of it; given a `cap`, make it first.
+
+        One that is there already must have the same cap. `read_only` shows a ledger that may be broken: nothing is
+        verified until `verify` is called, and nothing can be charged.
+
+        >>> Ledger.open("nowhere.db", key=None)
+        Traceback (most recent call last):
+        pianissimo.errors.LedgerError: there must be a ledger at nowhere.db, got no such file; give a cap to make one
+        """
+        if key is not None and not isinstance(key, Secret):
+            raise ParameterError(f"key must be a Secret or None, got {type(key).__name__}")
+        if cap is not None and (read_only or not isinstance(cap, Charge)):
+            raise ParameterError("cap must be a Charge, and given only to open a ledger for writing")
+        _check_text(dataset=dataset)
+        store = _store(place, create=cap is not None, read_only=read_only)
+        try:
+            chain = Chain(key)
+            if cap is not None:
+                _make_if_absent(store, chain, cap, dataset)
+            header, root = _read_header(store)
+            ledger = cls(store, chain, header, root)
+            if not read_only:
+                _check_opening(header, cap=cap, dataset=dataset, keyed=chain.keyed)
+                ledger._seen = ledger.verify(witness).head
+        except BaseException:
+            store.close()
+            raise
+        return ledger
+
+    @property
+    def place(self) -> str:
+        """Where it is, without a password."""
+        return self._store.place
+
+    @property
+    def dataset(self) -> str:
+        """Whose budget it is."""
+        return self._header.dataset
+
+    @property
+    def created(self) -> str:
+        """When it was made, in UTC."""
+        return self._header.created
+
+    @property
+    def cap(self) -> Charge:
+        """What may be spent in all."""
+        return self._header.cap
+
+    @property
+    def spent(self) -> Charge:
+        """What is spent by now, what was reserved and not settled included."""
+        with self._reading():
+            return of_units(header_of(self._store.execute(SELECT_BUDGET))[3])
+
+    @property
+    def left(self) -> Charge:
+        """What may still be spent."""
+        return self.cap - self.spent
+
+    def reserve(self, charge: Charge, *, question: str, who: str, idempotency_key: str) -> Reservation:
+        """Charge before asking: when this returns, the charge is on disk.
+
+        With an idempotency key that was used before, the charge made then is returned, `fresh` no more, and nothing is
+        charged; asking something else under it is an error. `BudgetError` if the charge does not fit.
+        """
+        if not isinstance(charge, Charge):
+            raise ParameterError(f"charge must be a Charge, got {type(charge).__name__}")
+        _check_text(question=question, who=who, idempotency_key=idempotency_key)
+        if not idempotency_key:
+            raise ParameterError("idempotency_key must not be empty")
+        ticket = secrets.token_bytes(16)
+
+        def look() -> Reservation | None:
+            rows = self._store.execute(SELECT_BY_KEY, [idempotency_key])
+            return None if not rows else self._found(entry_of(rows[0]), charge, question, who, ticket)
+
+        def write() -> Reservation:
+            entry = self._append(
+                "reserve", charge.units, who=who, question=question, idempotency_key=idempotency_key, ticket=ticket
+            )
+            return Reservation(number=entry.number, charge=charge, fresh=True, settled=None, ticket=ticket)
+
+        return self._once(look, write)
+
+    def settle(self, reservation: Reservation, actual: Charge) -> Reservation:
+        """Give back what the answer did not cost; once, and only to whoever reserved.
+
+        `actual` is a function of the answer that is shown, and of nothing else about the data.
+        """
+        if not isinstance(reservation, Reservation):
+            raise ParameterError(f"reservation must be a Reservation, got {type(reservation).__name__}")
+        if not isinstance(actual, Charge):
+            raise ParameterError(f"actual must be a Charge, got {type(actual).__name__}")
+        if not actual.fits(reservation.charge):
+            raise ParameterError("actual must be at most what was reserved in every unit, got more")
+        if not reservation.fresh:
+            raise LedgerError("a charge must be settled by the call that made it; found again, it stands as it is")
+        change: Units = tuple(  # type: ignore[assignment]
+            spent - reserved for spent, reserved in zip(actual.units, reservation.charge.units, strict=True)
+        )
+        settled = Reservation(
+            number=reservation.number,
+            charge=reservation.charge,
+            fresh=True,
+            settled=actual,
+            ticket=reservation.ticket,
+        )
+
+        def look() -> Reservation | None:
+            rows = self._store.execute(SELECT_SETTLE, [reservation.number])
+            if not rows:
+                return None
+            if entry_of(rows[0]).change != change:
+                raise LedgerError("a charge must be settled once, got a second cost for it")
+            return settled
+
+        def write() -> Reservation:
+            rows = self._store.execute(SELECT_BY_NUMBER, [reservation.number])
+            reserve = entry_of(rows[0]) if rows else None
+            if (
+                reserve is None
+                or reserve.kind != "reserve"
+                or reserve.change != reservation.charge.units
+                or not hmac.compare_digest(reserve.ticket, reservation.ticket)
+            ):
+                raise LedgerError("a charge must be in the ledger as it was reserved, got another or none")
+            self._append("settle", change, who=reserve.who, settles=reserve.number, ticket=secrets.token_bytes(16))
+            return settled
+
+        return self._once(look, write)
+
+    def entries(self) -> list[Entry]:
+        """All entries, the oldest first; not verified."""
+        with self._reading():
+            return [entry_of(row) for row in self._store.execute(SELECT_ENTRIES)]
+
+    def head(self) -> Head:
+        """What to keep in a second place, and give to `verify` later; it follows a verification."""
+        return self.verify().head
+
+    def verify(self, witness: Head | None = None) -> Verified:
+        """Check every entry, their order and their sum; `LedgerError` says what was altered.
+
+        A cut at the end, together with the balance, shows only against a `witness`: an earlier `head`.
+        """
+        with self._reading():
+            header, root, count, spent = header_of(self._store.execute(SELECT_BUDGET))
+            entries = [entry_of(row) for row in self._store.execute(SELECT_ENTRIES)]
+        if header != self._header or root != self._root:
+            raise broken("the ledger's cap and names must be those it was opened with, got others")
+        if header.keyed and not self._chain.keyed:
+            raise LedgerError("the key must be given to verify this ledger, got none")
+        witnesses = [self._seen] if witness is None else [self._seen, witness]
+        head = check_chain(self._chain, header, root, count, spent, entries, witnesses)
+        return Verified(head=head, keyed=header.keyed, warnings=() if header.keyed else (_NO_KEY,))
+
+    def close(self) -> None:
+        """Let go of the file or the connection."""
+        with self._lock:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.place!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a ledger is not pickled: it carries its key; open it anew where it is needed")
+
+    def _once(self, look: Callable[[], Found | None], write: Callable[[], Found]) -> Found:
+        """What `look` finds, or else what `write` writes; a commit that fails is looked for and never repeated."""
+        with self._lock:
+            self._store.begin_write()
+            try:
+                found = look()
+                made = write() if found is None else None
+            except BaseException:
+                self._store.rollback()
+                raise
+            if made is None:
+                self._store.rollback()
+                assert found is not None  # noqa: S101
+                return found
+            try:
+                self._store.commit()
+            except UnknownOutcomeError as error:
+                return self._after_unknown(look, error)
+            return made
+
+    def _after_unknown(self, look: Callable[[], Found | None], error: UnknownOutcomeError) -> Found:
+        try:
+            self._store.begin_write()  # waits until the lost transaction is over, one way or the other
+            try:
+                found = look()
+            finally:
+                self._store.rollback()
+        except LedgerError:
+            raise LedgerError(f"{error}; it is unknown whether the charge stands: ask again under its key") from None
+        if found is None:
+            raise LedgerError(f"{error}; nothing was written, try again") from None
+        if not error.durable:
+            raise LedgerError(f"{error}; the charge stands, and nothing may be asked for it") from None
+        return found
+
+    def _append(
+        self,
+        kind: str,
+        change: Units,
+        *,
+        who: str,
+        ticket: bytes,
+        question: str = "",
+        idempotency_key: str | None = None,
+        settles: int | None = None,
+    ) -> Entry:
+        """Move the balance and add an entry, in the transaction begun."""
+        conditions = [value for each, cap in zip(change, self.cap.units, strict=True) for value in (each, each, cap)]
+        rows = self._store.execute(ADD_IF_IT_FITS, [*change, *conditions])
+        if not rows:
+            self._refuse(change)
+        number, *spent = rows[0]
+        previous = self._checked_tail(number, tuple(spent), change)
+        entry = Entry(
+            number=number,
+            kind=kind,  # type: ignore[arg-type]
+            time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            who=who,
+            question=question,
+            idempotency_key=idempotency_key,
+            ticket=ticket,
+            settles=settles,
+            change=change,
+            spent=tuple(spent),
+        )
+        digest = self._chain.digest(previous, entry)
+        self._store.execute(INSERT_ENTRY, [*entry_row(entry)[:-1], digest])
+        return entry
+
+    def _checked_tail(self, number: int, spent: tuple[int, ...], change: Units) -> bytes:
+        """The digest that entry `number` follows, if the balance and the last entry agree and nothing seen is gone."""
+        rows = self._store.execute(SELECT_LAST, [number - 2, self._seen.count])
+        entries = {entry.number: entry for entry in map(entry_of, rows)}
+        before = tuple(each - moved for each, moved in zip(spent, change, strict=True))
+        digests = {0: self._root} | {each: entry.digest for each, entry in entries.items()}
+        tail = entries.get(number - 1)
+        if max(entries, default=0) != number - 1 or before != (tail.spent if tail is not None else (0, 0, 0, 0)):
+            raise broken("the balance must be that of the last entry, got another")
+        if tail is not None:
+            if number - 2 not in digests:
+                raise broken(f"entry {number - 1} must follow entry {number - 2}, got a gap")
+            self._chain.check(digests[number - 2], tail)
+        if digests.get(self._seen.count) != self._seen.digest:
+            raise broken("entries seen before must stay, got others or fewer")
+        self._seen = Head(number - 1, digests[number - 1])
+        return self._seen.digest
+
+    def _refuse(self, change: Units) -> NoReturn:
+        header, root, _, spent = header_of(self._store.execute(SELECT_BUDGET))
+        if header != self._header or root != self._root:
+            raise broken("the ledger's cap and names must be those it was opened with, got others")
+        if min(change) < 0 or not Charge.fits(of_units(spent), self.cap):
+            raise broken("the balance must cover what is given back and be within the cap")
+        raise BudgetError(_too_much(of_units(change), self.cap - of_units(spent)))
+
+    def _found(self, entry: Entry, charge: Charge, question: str, who: str, ticket: bytes) -> Reservation:
+        if (entry.change, entry.question, entry.who) != (charge.units, question, who):
+            raise LedgerError("an idempotency key must stand for one question, got another charge, question or person")
+        rows = self._store.execute(SELECT_SETTLE, [entry.number])
+        change = entry_of(rows[0]).change if rows else None
+        return Reservation(
+            number=entry.number,
+            charge=charge,
+            fresh=hmac.compare_digest(entry.ticket, ticket),  # so it is after a commit whose outcome was unknown
+            settled=None if change is None else of_units(a + b for a, b in zip(charge.units, change, strict=True)),
+            ticket=ticket,
+        )
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock:
+            self._store.begin_read()
+            try:
+                yield
+            finally:
+                self._store.rollback()
+
+
+def _store(place: str | Path, *, create: bool, read_only: bool) -> Store:
+    if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
+        return PostgresStore(place, read_only=read_only)
+    if not isinstance(place, str | os.PathLike) or not str(place) or "\0" in str(place):
+        raise ParameterError("place must be the path of a file or a postgresql:// URL, got something else")
+    if isinstance(place, str) and "://" in place:
+        raise ParameterError(f"place must be a path or a postgresql:// URL, got {place.partition('://')[0]}://")
+    return SqliteStore(Path(place), create=create, read_only=read_only)
+
+
+def _make_if_absent(store: Store, chain: Chain, cap: Charge, dataset: str) -> None:
+    store.begin_write()
+    try:
+        if store.has_tables():
+            store.rollback()
+            return
+        created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        header = Header(identity=secrets.token_bytes(16), dataset=dataset, created=created, keyed=chain.keyed, cap=cap)
+        store.make_tables()
+        store.execute(INSERT_BUDGET, header_row(header, chain.root(header)))
+    except BaseException:
+        store.rollback()
+        raise
+    store.commit()
+
+
+def _read_header(store: Store) -> tuple[Header, bytes]:
+    store.begin_read()
+    try:
+        if not store.has_tables():
+            raise LedgerError(f"there must be a ledger at {store.place}, got none; give a cap to make one")
+        header, root, _, _ = header_of(store.execute(SELECT_BUDGET))
+    finally:
+        store.rollback()
+    return header, root
+
+
+def _check_opening(header: Header, *, cap: Charge | None, dataset: str, keyed: bool) -> None:
+    if cap is not None and (header.cap, header.dataset) != (cap, dataset):
+        raise LedgerError("a ledger must be opened with the cap and data set it was made with, got others")
+    if header.keyed != keyed:
+        raise LedgerError(
+            f"this ledger must be opened {'with its key, got none' if header.keyed else 'without a key, got one'}"
+        )
+
+
+def _too_much(charge: Charge, left: Charge) -> str:
+    asked, has = charge.to_dict(), left.to_dict()
+    names = {"steps": "steps", "calls": "calls", "rho_units": "rho", "bad_units": "bad"}
+    short = [(shown, unit) for unit, shown in names.items() if asked[unit] > has[unit]]
+    has |= {"rho": float_down(left.rho), "bad": float_down(left.bad)}
+    asked |= {"rho": float_up(charge.rho), "bad": float_up(charge.bad)}
+    lacking = " and ".join(f"{has[shown]:.6g} {shown}" for shown, _ in short)
+    return f"a charge must fit what is left, {lacking}, got {' and '.join(f'{asked[shown]:.6g}' for shown, _ in short)}"
+
+
+def _check_text(**texts: str) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str) or len(text) > _LONGEST[name]:
+            raise ParameterError(f"{name} must be a text of at most {_LONGEST[name]} letters, got another")
+        # A terminal would obey control characters; PostgreSQL refuses some, and lone surrogates.
+        if not text.replace("\n", "").replace("\t", "").isprintable():
+            raise ParameterError(f"{name} must be printable text, got control characters")

@@ -1,0 +1,187 @@
+"""A ledger in PostgreSQL, for processes on many machines; needs `pip install pianissimo[postgres]`.
+
+Every writer first locks the budget line. So whoever looks, under that lock, for what a lost connection may have written
+waits until the server has made up its mind about it.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+from urllib.parse import unquote
+
+from pianissimo.checks import check_name
+from pianissimo.errors import LedgerError, ParameterError
+from pianissimo.ledger.store import Row, UnknownOutcomeError, tables
+
+_MAKING = 0x706961  # an advisory lock, for the moment when there is no line to lock yet
+_LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two ledgers would become one
+_PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 60_000, "idle_in_transaction_session_timeout": 60_000}
+_left_to_parents: list[Any] = []
+
+
+class PostgresStore:
+    """One connection to a PostgreSQL database; `?ledger=NAME` in the URL tells several ledgers there apart.
+
+    >>> PostgresStore("postgresql://localhost/shop?ledger=a b")
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: ledger must be 1 to 64 letters, digits, '_' or '-', got 'a b'
+    """
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        self._url, name = _without_ledger(url)
+        self.place = _without_password(url)
+        self._schema = f'"pianissimo_{name}"'
+        self._names = {"budget": f"{self._schema}.budget", "entries": f"{self._schema}.entries"}
+        self._read_only = read_only
+        self._psycopg = _psycopg()
+        self._connection: Any = None
+        self._process = os.getpid()
+        self._connected()
+
+    def begin_write(self) -> None:
+        if self._read_only:
+            raise LedgerError("a ledger must be open for writing to be charged, got one opened to be read")
+        self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        try:
+            if self.has_tables():
+                self.execute("SELECT id FROM {budget} WHERE id = 1 FOR UPDATE")
+            else:
+                self.execute("SELECT pg_advisory_xact_lock(?)", [_MAKING])
+        except BaseException:
+            self.rollback()
+            raise
+
+    def begin_read(self) -> None:
+        self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        with self._speaking():
+            return self._run(statement, values)
+
+    def commit(self) -> None:
+        try:
+            self._run("COMMIT")
+        except self._psycopg.Error as error:
+            self.close()
+            raise UnknownOutcomeError(f"PostgreSQL must confirm a commit, got {_name(error)}", durable=True) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def rollback(self) -> None:
+        if self._connection is not None:
+            try:
+                self._run("ROLLBACK")
+            except self._psycopg.Error:
+                self.close()
+
+    def has_tables(self) -> bool:
+        names = [self._names["budget"], self._names["entries"]]
+        found = self.execute("SELECT to_regclass(?) IS NOT NULL AND to_regclass(?) IS NOT NULL", names)
+        return bool(found[0][0])
+
+    def make_tables(self) -> None:
+        self.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
+        for statement in tables(integer="BIGINT", binary="BYTEA", strict=""):
+            self.execute(statement)
+        self.execute(
+            f"CREATE FUNCTION {self._schema}.entries_stay() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'entries of a ledger stay as they are'; END $$"
+        )
+        self.execute(
+            "CREATE TRIGGER entries_stay BEFORE UPDATE OR DELETE OR TRUNCATE ON {entries} "
+            f"FOR EACH STATEMENT EXECUTE FUNCTION {self._schema}.entries_stay()"
+        )
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(self._psycopg.Error):
+                connection.close()
+
+    def _begin(self, statement: str) -> None:
+        try:
+            self._connected()
+            self._run(statement)
+        except self._psycopg.Error:
+            # An old connection may be dead. Nothing was sent on it, so a new one may start afresh.
+            self.close()
+            with self._speaking():
+                self._connected()
+                self._run(statement)
+
+    def _run(self, statement: str, values: Row = ()) -> list[Row]:
+        cursor = self._connected().execute(statement.format(**self._names).replace("?", "%s"), tuple(values) or None)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def _connected(self) -> Any:
+        if self._process != os.getpid():
+            # To close a connection carried over a fork would end its parent's session.
+            _left_to_parents.append(self._connection)
+            self._connection, self._process = None, os.getpid()
+        if self._connection is None:
+            with self._speaking():
+                self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> Any:
+        connection = self._psycopg.connect(self._url, autocommit=True, connect_timeout=10)
+        try:
+            _settle_in(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextlib.contextmanager
+    def _speaking(self) -> Iterator[None]:
+        try:
+            yield
+        except self._psycopg.Error as error:
+            raise LedgerError(
+                f"{self.place} must be a ledger that can be read and written, got {_name(error)}"
+            ) from None
+
+
+def _settle_in(connection: Any) -> None:
+    """Set how long to wait, and refuse a server that could forget a commit."""
+    for name, milliseconds in _PATIENCE.items():
+        connection.execute("SELECT set_config(%s, %s, false)", (name, str(milliseconds)))
+    for name in ("fsync", "full_page_writes", "synchronous_commit"):
+        (value,) = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
+        if value == "off":
+            raise LedgerError(f"{name} must be on for a ledger, got off; a crash could undo a charge")
+
+
+def _psycopg() -> ModuleType:
+    try:
+        import psycopg
+    except ImportError:
+        raise LedgerError("a ledger in PostgreSQL must have its driver; pip install pianissimo[postgres]") from None
+    return psycopg
+
+
+def _without_ledger(url: str) -> tuple[str, str]:
+    address, _, query = url.partition("?")
+    options = [each for each in query.split("&") if each]  # as they are: the driver has rules of its own for them
+    names = [unquote(each.partition("=")[2]) for each in options if each.startswith("ledger=")] or ["budget"]
+    if len(names) != 1:
+        raise ParameterError(f"ledger must be named once in a URL, got {len(names)} names")
+    check_name(ledger=names[0])
+    if len(names[0]) > _LONGEST_NAME:
+        raise ParameterError(f"ledger must have a name of at most {_LONGEST_NAME} letters, got {len(names[0])}")
+    rest = "&".join(each for each in options if not each.startswith("ledger="))
+    return f"{address}?{rest}" if rest else address, names[0]
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    host, slash, database = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{database}"
+
+
+def _name(error: Exception) -> str:
+    # The kind alone: the server's text may quote what was in a row, or the connection's address.
+    return type(error).__name__

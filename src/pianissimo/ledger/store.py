@@ -1,0 +1,152 @@
+"""What a ledger asks of a database, and the few statements that it sends.
+
+The budget line is one conditional update over all units: one row changes, or nothing does. The lock that a store takes
+first gives entries their order; it is not what keeps the cap.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pianissimo.errors import LedgerError
+from pianissimo.ledger.chain import Entry, Header, broken, check_types
+from pianissimo.ledger.units import COLUMNS, LARGEST, of_units
+
+Row = Sequence[Any]
+
+
+class UnknownOutcomeError(LedgerError):
+    """A commit that failed: what it wrote may be there or not.
+
+    >>> UnknownOutcomeError("lost", durable=False).durable
+    False
+    """
+
+    def __init__(self, message: str, *, durable: bool) -> None:
+        super().__init__(message)
+        self.durable = durable
+        """Whether what is found there afterwards can be relied on."""
+
+
+class Store(Protocol):
+    """One connection to one ledger. It knows transactions and tables, not what they mean."""
+
+    place: str
+    """For people: without a password."""
+
+    def begin_write(self) -> None:
+        """Wait until no other process writes, then let none do so."""
+
+    def begin_read(self) -> None:
+        """See one state of the ledger until `rollback`."""
+
+    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        """Run a statement with `?` for each value, in the transaction begun."""
+
+    def commit(self) -> None:
+        """Make it durable; raise `UnknownOutcomeError` if nobody knows whether it is, and drop the connection."""
+
+    def rollback(self) -> None:
+        """Undo, or drop the connection."""
+
+    def has_tables(self) -> bool:
+        """Whether a ledger was made here."""
+
+    def make_tables(self) -> None:
+        """Make the tables, in the transaction begun."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+def tables(*, integer: str, binary: str, strict: str) -> tuple[str, str]:
+    """The two tables, in an engine's words."""
+    caps = ", ".join(f"cap_{each} {integer} NOT NULL" for each in COLUMNS)
+    spent = ", ".join(f"spent_{each} {integer} NOT NULL" for each in COLUMNS)
+    changes = ", ".join(f"{each} {integer} NOT NULL" for each in COLUMNS)
+    checks = ", ".join(f"CHECK (spent_{each} >= 0 AND spent_{each} <= cap_{each})" for each in COLUMNS)
+    budget = (
+        f"CREATE TABLE {{budget}} (id {integer} PRIMARY KEY CHECK (id = 1), identity {binary} NOT NULL, "
+        f"dataset TEXT NOT NULL, created TEXT NOT NULL, keyed {integer} NOT NULL, root {binary} NOT NULL, "
+        f"entries {integer} NOT NULL, {caps}, {spent}, {checks}){strict}"
+    )
+    entries = (
+        f"CREATE TABLE {{entries}} (number {integer} PRIMARY KEY, kind TEXT NOT NULL, time TEXT NOT NULL, "
+        f"who TEXT NOT NULL, question TEXT NOT NULL, idempotency_key TEXT UNIQUE, ticket {binary} NOT NULL, "
+        f"settles {integer} UNIQUE REFERENCES {{entries}} (number), {changes}, {spent}, "
+        f"digest {binary} NOT NULL){strict}"
+    )
+    return budget, entries
+
+
+_CAPS = ", ".join(f"cap_{each}" for each in COLUMNS)
+_SPENT = ", ".join(f"spent_{each}" for each in COLUMNS)
+_HEADER = f"identity, dataset, created, keyed, root, entries, {_CAPS}, {_SPENT}"
+_ENTRY = f"number, kind, time, who, question, idempotency_key, ticket, settles, {', '.join(COLUMNS)}, {_SPENT}, digest"
+_N = len(COLUMNS)
+
+# Names of columns are put together here and nowhere else; all values are bound.
+INSERT_BUDGET = f"INSERT INTO {{budget}} (id, {_HEADER}) VALUES (1, {', '.join('?' * (6 + 2 * _N))})"  # noqa: S608
+SELECT_BUDGET = f"SELECT {_HEADER} FROM {{budget}} WHERE id = 1"  # noqa: S608
+ADD_IF_IT_FITS = (
+    f"UPDATE {{budget}} SET {', '.join(f'spent_{each} = spent_{each} + ?' for each in COLUMNS)}, "  # noqa: S608
+    "entries = entries + 1 WHERE id = 1"
+    + "".join(f" AND spent_{each} + ? <= cap_{each} AND spent_{each} + ? >= 0 AND cap_{each} = ?" for each in COLUMNS)
+    + f" RETURNING entries, {_SPENT}"
+)
+INSERT_ENTRY = f"INSERT INTO {{entries}} ({_ENTRY}) VALUES ({', '.join('?' * (9 + 2 * _N))})"  # noqa: S608
+SELECT_ENTRIES = f"SELECT {_ENTRY} FROM {{entries}} ORDER BY number"  # noqa: S608
+SELECT_LAST = f"SELECT {_ENTRY} FROM {{entries}} WHERE number >= ? OR number = ? ORDER BY number"  # noqa: S608
+SELECT_BY_KEY = f"SELECT {_ENTRY} FROM {{entries}} WHERE idempotency_key = ?"  # noqa: S608
+SELECT_BY_NUMBER = f"SELECT {_ENTRY} FROM {{entries}} WHERE number = ?"  # noqa: S608
+SELECT_SETTLE = f"SELECT {_ENTRY} FROM {{entries}} WHERE settles = ?"  # noqa: S608
+
+
+def entry_row(entry: Entry) -> Row:
+    """What `INSERT_ENTRY` takes."""
+    named = (entry.number, entry.kind, entry.time, entry.who, entry.question, entry.idempotency_key, entry.ticket)
+    return *named, entry.settles, *entry.change, *entry.spent, entry.digest
+
+
+def entry_of(row: Row) -> Entry:
+    """What a `SELECT` of an entry gave."""
+    number, kind, time, who, question, idempotency_key, ticket, settles, *units, digest = row
+    return check_types(
+        Entry(
+            number=number,
+            kind=kind,
+            time=time,
+            who=who,
+            question=question,
+            idempotency_key=idempotency_key,
+            ticket=ticket,
+            settles=settles,
+            change=tuple(units[:_N]),
+            spent=tuple(units[_N:]),
+            digest=digest,
+        )
+    )
+
+
+def header_row(header: Header, root: bytes) -> Row:
+    """What `INSERT_BUDGET` takes, for a ledger without entries."""
+    names = (header.identity, header.dataset, header.created, int(header.keyed), root, 0)
+    return *names, *header.cap.units, *(0,) * _N
+
+
+def header_of(rows: list[Row]) -> tuple[Header, bytes, int, tuple[int, int, int, int]]:
+    """What `SELECT_BUDGET` gave: header, root, number of entries, what is spent."""
+    if len(rows) != 1:
+        raise broken("a ledger must have one budget line, got none")
+    identity, dataset, created, keyed, root, count, *units = rows[0]
+    well_formed = (
+        type(identity) is bytes
+        and type(root) is bytes
+        and type(dataset) is str
+        and type(created) is str
+        and all(type(each) is int and 0 <= each <= LARGEST for each in (keyed, count, *units))
+        and keyed <= 1
+    )
+    if not well_formed:
+        raise broken("the budget line must hold numbers, texts and bytes where they belong")
+    header = Header(identity=identity, dataset=dataset, created=created, keyed=bool(keyed), cap=of_units(units[:_N]))
+    return header, root, count, tuple(units[_N:])

@@ -1,0 +1,145 @@
+"""What a ledger counts in: whole numbers, so that sums are exact on every engine; charges round up, caps down."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Self
+
+from pianissimo.checks import Real
+from pianissimo.errors import ParameterError
+from pianissimo.privacy import float_up
+
+RHO_UNIT = Fraction(1, 2**40)
+"""One unit of zCDP."""
+
+BAD_UNIT = Fraction(1, 2**60)
+"""One unit of bad mass."""
+
+LARGEST = 2**62 - 1
+"""Two of these still add up within the 64 bits of a database; SQLite would go on in floating point beyond."""
+
+COLUMNS = ("steps", "calls", "rho_units", "bad_units")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What a question costs, or may cost at most, in every unit that a budget is kept in.
+
+    >>> Charge(steps=11, calls=1) + Charge(steps=3)
+    Charge(steps=14, calls=1, rho_units=0, bad_units=0)
+    >>> Charge(steps=-1)
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: steps must be a whole number from 0 to 2^62 - 1, got -1
+    """
+
+    steps: int = 0
+    """Selection steps: answers that came back, the threshold among them."""
+
+    calls: int = 0
+    """Calls that may each fail with the delta of the budget."""
+
+    rho_units: int = 0
+    """zCDP, in units of `RHO_UNIT`."""
+
+    bad_units: int = 0
+    """Bad mass, in units of `BAD_UNIT`."""
+
+    def __post_init__(self) -> None:
+        for name, value in zip(COLUMNS, self.units, strict=True):
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
+                raise ParameterError(f"{name} must be a whole number from 0 to 2^62 - 1, got {value!r}")
+
+    @classmethod
+    def rounded_up(cls, *, steps: int = 0, calls: int = 0, rho: Real = 0, bad: Real = 0) -> Self:
+        """A charge, rounded against whoever asks.
+
+        >>> Charge.rounded_up(rho=Fraction(1, 2**41), bad=1e-300)
+        Charge(steps=0, calls=0, rho_units=1, bad_units=1)
+        """
+        rho_units, bad_units = (math.ceil(each) for each in _in_units(rho=rho, bad=bad))
+        return cls(steps=steps, calls=calls, rho_units=rho_units, bad_units=bad_units)
+
+    @classmethod
+    def rounded_down(cls, *, steps: int = 0, calls: int = 0, rho: Real = 0, bad: Real = 0) -> Self:
+        """A cap, rounded against whoever asks.
+
+        >>> Charge.rounded_down(steps=100, rho=Fraction(3, 2**41))
+        Charge(steps=100, calls=0, rho_units=1, bad_units=0)
+        """
+        rho_units, bad_units = (math.floor(each) for each in _in_units(rho=rho, bad=bad))
+        return cls(steps=steps, calls=calls, rho_units=rho_units, bad_units=bad_units)
+
+    @property
+    def units(self) -> tuple[int, int, int, int]:
+        """The numbers in the order of a ledger's columns.
+
+        >>> Charge(steps=2, bad_units=5).units
+        (2, 0, 0, 5)
+        """
+        return self.steps, self.calls, self.rho_units, self.bad_units
+
+    @property
+    def rho(self) -> Fraction:
+        """The zCDP, exactly.
+
+        >>> Charge(rho_units=2**39).rho
+        Fraction(1, 2)
+        """
+        return self.rho_units * RHO_UNIT
+
+    @property
+    def bad(self) -> Fraction:
+        """The bad mass, exactly.
+
+        >>> Charge(bad_units=2**50).bad
+        Fraction(1, 1024)
+        """
+        return self.bad_units * BAD_UNIT
+
+    def fits(self, left: "Charge") -> bool:
+        """Whether it is at most `left` in every unit.
+
+        >>> Charge(steps=1).fits(Charge(steps=1)), Charge(calls=1).fits(Charge(steps=1))
+        (True, False)
+        """
+        return all(mine <= theirs for mine, theirs in zip(self.units, left.units, strict=True))
+
+    def to_dict(self) -> dict[str, int | float]:
+        """As JSON shows it: exact units, and rho and bad as numbers, rounded up.
+
+        >>> Charge(steps=1, rho_units=2**38).to_dict()
+        {'steps': 1, 'calls': 0, 'rho': 0.25, 'bad': 0.0, 'rho_units': 274877906944, 'bad_units': 0}
+        """
+        return {
+            "steps": self.steps,
+            "calls": self.calls,
+            "rho": float_up(self.rho),
+            "bad": float_up(self.bad),
+            "rho_units": self.rho_units,
+            "bad_units": self.bad_units,
+        }
+
+    def __add__(self, other: "Charge") -> "Charge":
+        return of_units(mine + theirs for mine, theirs in zip(self.units, other.units, strict=True))
+
+    def __sub__(self, other: "Charge") -> "Charge":
+        return of_units(mine - theirs for mine, theirs in zip(self.units, other.units, strict=True))
+
+
+def of_units(units: Iterable[int]) -> Charge:
+    """The charge with these numbers, in the order of a ledger's columns.
+
+    >>> of_units([1, 2, 3, 4])
+    Charge(steps=1, calls=2, rho_units=3, bad_units=4)
+    """
+    return Charge(**dict(zip(COLUMNS, units, strict=True)))
+
+
+def _in_units(*, rho: Real, bad: Real) -> tuple[Fraction, Fraction]:
+    for name, value in (("rho", rho), ("bad", bad)):
+        if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
+            raise ParameterError(f"{name} must be a number, got {type(value).__name__}")
+        if not (value >= 0 and value < math.inf):
+            raise ParameterError(f"{name} must be finite and not negative, got {value}")
+    return Fraction(rho) / RHO_UNIT, Fraction(bad) / BAD_UNIT
