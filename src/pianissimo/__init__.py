@@ -24,6 +24,7 @@ from pianissimo.labels import Domain
 from pianissimo.privacy import Unit
 from pianissimo.queries import Count, Histogram, Sum, Tidy, TopK
 from pianissimo.stream import Live, Stream, StreamRelease
+from pianissimo.table import Table
 
 __all__ = [
     "Budget",
@@ -41,6 +42,7 @@ __all__ = [
     "Stream",
     "StreamRelease",
     "Sum",
+    "Table",
     "Tidy",
     "TopK",
     "Unit",
