@@ -121,3 +121,11 @@ def test_the_best_candidate_comes_first() -> None:
 def test_a_budget_that_no_mechanism_fits_is_refused() -> None:
     with pytest.raises(pp.ParameterError, match="must have a mechanism that fits its budget"):
         pharmacy(budget=pp.Budget(1e-9, 1e-9)).plan()
+
+
+def test_what_a_plan_never_chooses_is_not_chosen_for_want_of_another() -> None:
+    """A sparse top list alone would fit; its promise is not that of streams, so nothing fits."""
+    domain = [str(number) for number in range(100_000)]
+    query = pp.TopK("x", key="x", k=1, domain=domain, max_keys_per_event=None)
+    with pytest.raises(pp.ParameterError, match="must have a mechanism that fits its budget"):
+        pharmacy(budget=pp.Budget(1e-4, 1e-9), horizon=2**21, queries=[query]).plan()

@@ -70,7 +70,7 @@ def candidates(query: Query, share: Share, horizon: int | None, coverage: float)
             found.append(make(query, share, releases, coverage))
         except ParameterError as error:
             problems.append(str(error))
-    if not found:
+    if not any(candidate.selectable for candidate in found):
         reason = problems[0] if problems else "unknown labels need a delta, and any number of keys a known domain"
         raise ParameterError(f"query {query.name!r} must have a mechanism that fits its budget, got none: {reason}")
     return sorted(found, key=lambda candidate: candidate.expected_error.typical)
