@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RUST := $(wildcard rust/src/*.rs) Cargo.toml Cargo.lock pyproject.toml
+RUST := $(shell find rust/src -name "*.rs") Cargo.toml Cargo.lock pyproject.toml
 
 .PHONY: demo test check bench lock clean build
 
