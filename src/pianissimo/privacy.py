@@ -180,7 +180,43 @@ class GaussianRelease:
         return Ledger(rho=self.counts / (2 * self.variance), distance=self.distance)
 
 
-Loss = Pure | Zcdp | Ledger | BoundedRange
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixed:
+    """A pure part beside a concentrated one, kept apart: whoever prices them may add the pure part as it is.
+
+    The comparison mechanism is the composition of both, in any order and also interleaved.
+
+    >>> Mixed(pure=Fraction(1, 2), rho=Fraction(1, 8)).as_ledger()
+    Ledger(rho=Fraction(1, 4), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    """
+
+    pure: Fraction
+    """The epsilon of the pure part."""
+
+    rho: Fraction = Fraction(0)
+    """The zCDP of the other part."""
+
+    bad: Fraction = Fraction(0)
+    """Of both parts together: see `Ledger`."""
+
+    distance: Fraction = Fraction(0)
+    """Of both parts together: see `Ledger`."""
+
+    def __post_init__(self) -> None:
+        _check_loss(pure=self.pure, rho=self.rho, bad=self.bad, distance=self.distance)
+        _check_bad(self.bad)
+
+    @property
+    def parts(self) -> tuple[Pure, Ledger]:
+        """The same as two losses."""
+        return Pure(self.pure), Ledger(rho=self.rho, bad=self.bad, distance=self.distance)
+
+    def as_ledger(self) -> "Ledger":
+        """The pure part is (pure^2 / 2)-zCDP: Bun and Steinke 2016, Proposition 1.4."""
+        return Ledger(rho=self.pure**2 / 2 + self.rho, bad=self.bad, distance=self.distance)
+
+
+Loss = Pure | Zcdp | Ledger | BoundedRange | Mixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from pianissimo.accounting import (
     price,
 )
 from pianissimo.errors import ParameterError
-from pianissimo.privacy import BoundedRange, GaussianRelease, Ledger, Loss, Pure, Zcdp
+from pianissimo.privacy import BoundedRange, GaussianRelease, Ledger, Loss, Mixed, Pure, Zcdp
 
 SMALL = st.fractions(0, 3, max_denominator=1000)
 TINY = st.integers(0, 1000).map(lambda parts: Fraction(parts, 10**12))
@@ -337,3 +337,16 @@ def test_a_delta_that_cannot_be_is_refused(delta: float, message: str) -> None:
     with pytest.raises(ParameterError) as refusal:
         price([Zcdp(Fraction(1))], delta)
     assert str(refusal.value) == message
+
+
+def test_a_mixed_loss_costs_what_its_two_parts_cost() -> None:
+    mixed = Mixed(pure=Fraction(1, 2), rho=Fraction(1, 50), bad=Fraction(1, 10**8), distance=Fraction(1, 2**100))
+    apart = [Pure(Fraction(1, 2)), Ledger(Fraction(1, 50), Fraction(1, 10**8), Fraction(1, 2**100))]
+    assert compose([mixed], 1e-6) == compose(apart, 1e-6)
+    assert compose([mixed]) == compose(apart)
+
+
+def test_a_large_pure_part_is_added_and_not_folded_into_rho() -> None:
+    mixed = Mixed(pure=Fraction(1), rho=Fraction(1, 100))
+    assert compose([mixed], 1e-9).method == "pure plus integer orders"
+    assert compose([mixed], 1e-9).epsilon < compose([mixed.as_ledger()], 1e-9).epsilon

@@ -19,7 +19,7 @@ from pianissimo.accounting.loss_distribution import epsilon_by_loss_distribution
 from pianissimo.accounting.optimal import advanced_epsilon, optimal_epsilon
 from pianissimo.checks import Real, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.privacy import BoundedRange, GaussianRelease, Ledger, Loss, Pure, Zcdp, float_up
+from pianissimo.privacy import BoundedRange, GaussianRelease, Ledger, Loss, Mixed, Pure, Zcdp, float_up
 
 AnyLoss = Loss | GaussianRelease
 """What can be priced: a loss of a run, or single releases whose noise has a known law."""
@@ -100,10 +100,13 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
     Price(epsilon=1.0, delta=0.0, method='pure')
     >>> compose([Zcdp(Fraction(1, 2)), Ledger(Fraction(0), bad=Fraction(1, 10**7))], delta=1e-6)
     Price(epsilon=5.24..., delta=1e-06, method='integer orders')
+    >>> compose([Mixed(pure=Fraction(1), bad=Fraction(1, 10**7))], delta=1e-6)
+    Price(epsilon=1.0, delta=1.00...e-07, method='pure')
     >>> compose([Ledger(Fraction(1), bad=Fraction(1, 1000))], delta=1e-6)
     Traceback (most recent call last):
     pianissimo.errors.ParameterError: delta must be above the bad mass 0.001 of the losses, got 1e-06; ...
     """
+    losses = [part for loss in losses for part in (loss.parts if isinstance(loss, Mixed) else (loss,))]
     if delta is not None:
         return _price(losses, delta, recursion=recursion)
     if all(isinstance(loss, Pure) for loss in losses):
