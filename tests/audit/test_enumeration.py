@@ -12,7 +12,7 @@ from pianissimo.audit.enumeration import (
     Case,
     Lattice,
     Law,
-    audit_cases,
+    enumerated_cases,
     hockey_stick,
     k_bar_law,
     noisy_threshold_law,
@@ -22,7 +22,7 @@ from pianissimo.audit.enumeration import (
 )
 from pianissimo.selection import LimitedDomain, OptimalThreshold, PayWhatYouGet
 
-CASES = audit_cases()
+CASES = enumerated_cases()
 SOUND = [case for case in CASES if not case.is_mutant]
 MUTANTS = [case for case in CASES if case.is_mutant]
 

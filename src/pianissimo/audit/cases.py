@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo.audit.bounds import lower_rate
+from pianissimo.audit.fixed_thresholds import fixed_threshold_composition
 from pianissimo.audit.many_runs import check_against, observe, places_of, texts
 from pianissimo.audit.pairs import Pair, observed_ticks
 from pianissimo.audit.parts import Composition
@@ -22,7 +23,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.histograms import KnownHistogram, MetaHistogram, MetaTopList, TopList, UnknownHistogram
 from pianissimo.labels import Domain
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
-from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
+from pianissimo.selection import FixedThresholdGauss, KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
 
 ALPHA = 1e-5
 """The chance that one audit accuses a sound mechanism."""
@@ -220,5 +221,6 @@ audit_cases[TopList] = _top_attempts
 audit_cases[MetaHistogram] = meta_composition
 audit_cases[MetaTopList] = _meta_top_composition
 audit_cases[SparseGumbel] = sparse_composition
+audit_cases[FixedThresholdGauss] = fixed_threshold_composition
 for _answer in (KnownGauss, KnownGumb, UnkGauss, UnkGumb):
     audit_cases[_answer] = answer_composition

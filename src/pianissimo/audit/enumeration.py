@@ -315,10 +315,10 @@ def fixed_threshold_law(
     return law
 
 
-def audit_cases() -> list[Case]:
+def enumerated_cases() -> list[Case]:
     """The mechanisms and the mutants, with the sizes at which they are tried.
 
-    >>> sum(case.is_mutant for case in audit_cases()) >= 6
+    >>> sum(case.is_mutant for case in enumerated_cases()) >= 6
     True
     """
     return [*_sound_races(), *_sound_thresholds(), *_repeated(), *_broken_races(), *_broken_thresholds()]
@@ -327,10 +327,10 @@ def audit_cases() -> list[Case]:
 def enumerate_all() -> dict[str, float]:
     """The largest quotient of every case by its name.
 
-    >>> all(name for name in map(lambda case: case.name, audit_cases()))
+    >>> all(name for name in map(lambda case: case.name, enumerated_cases()))
     True
     """
-    return {case.name: worst_quotient(case) for case in audit_cases()}
+    return {case.name: worst_quotient(case) for case in enumerated_cases()}
 
 
 def _race_claim(mechanism: LimitedDomain | StrictDomain | OptimalThreshold | PayWhatYouGet) -> dict[float, float]:

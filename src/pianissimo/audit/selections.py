@@ -74,7 +74,7 @@ def counts_part(answer: Answer, *, keys: int | None) -> AttackedPart:
 
     return AttackedPart(
         part=Part(name="counts", times=1, rho=moved / (2 * answer.variance)),
-        attempts=lambda factor: [_counts_attempt(answers, moved=moved, variance=answer.variance, factor=factor)],
+        attempts=lambda factor: [counts_attempt(answers, moved=moved, variance=answer.variance, factor=factor)],
     )
 
 
@@ -173,9 +173,10 @@ def events_text(number: int) -> str:
     return "one event" if number == 1 else f"{number} events"
 
 
-def _counts_attempt(
+def counts_attempt(
     answers: Callable[[NDArray[np.int64], Noise], NDArray[np.int64]], *, moved: int, variance: Fraction, factor: float
 ) -> Attempt:
+    """For rows of counts far ahead, what is published of them, with and without events for all but the last."""
     seen = min(moved, MOST_MOVED)
     own = math.sqrt(seen / variance)
     events = group_size(own, pure=False)
