@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUST := $(shell find rust/src -name "*.rs") Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test check bench lock clean build
+.PHONY: demo test check bench reliability soak lock clean build
 
 build: $(VENV)/.built
 
@@ -29,6 +29,18 @@ test: build  ## all tests: Rust, Python, docstring examples
 	cargo test --release --locked --quiet
 	$(BIN)/python -m pytest -n auto -q
 
+FAULTS := tests/faults tests/ledger/test_ledger_races.py tests/ledger/test_ledger_tampering.py
+
+reliability: build  ## every row of the fault catalogue with its figure and its bar, at the size of every change
+	rm -rf target/reliability
+	$(BIN)/python -m pytest -n auto -q $(FAULTS)
+	$(BIN)/python -m tests.faults.report
+
+soak: build  ## the same at full size: about an hour
+	rm -rf target/reliability
+	PIANISSIMO_SOAK=1 $(BIN)/python -m pytest -n auto -q $(FAULTS)
+	PIANISSIMO_SOAK=1 $(BIN)/python -m tests.faults.report
+
 check: build  ## formatting, lints, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -43,7 +55,7 @@ bench: $(VENV)/.bench  ## speed and memory, as ratios against peers in the same 
 	$(BIN)/python -m benchmarks
 
 lock:  ## make the lock files anew
-	$(BIN)/uv pip compile pyproject.toml --group dev --extra plot --extra pandas --extra accounting --extra postgres --extra tables --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --group dev --extra plot --extra pandas --extra accounting --extra postgres --extra tables --extra kafka --extra metrics --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml --group bench --universal --python-version 3.11 -c requirements/dev.txt \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements/bench.txt

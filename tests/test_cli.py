@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -349,3 +350,65 @@ def test_other_errors_of_ours_are_code_1(shop: Path, monkeypatch: pytest.MonkeyP
     result = call("run", shop, "--out", shop.parent / "out")
     assert result.exit_code == 1
     assert result.stderr == "Error: all 4 releases are made; start a new stream\n"
+
+
+def test_a_demo_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Ctrl-C finishes the tick at hand; kill -9 does not even that."""
+    program = "from pianissimo.cli import main; main()"
+    command = [sys.executable, "-c", program, "demo", "--ticks", "60", "--json", "--out", str(tmp_path / "out")]
+    releases: list[str] = []
+    for sent in (signal.SIGINT, signal.SIGKILL):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(len(releases) + 5)]
+            process.send_signal(sent)
+            rest, told = process.communicate(timeout=60)
+        assert process.returncode == (0 if sent == signal.SIGINT else -signal.SIGKILL)
+        assert lines[: len(releases)] == releases
+        releases = [line for line in [*lines, *rest.splitlines(keepends=True)] if line.endswith("\n")]
+        assert len(releases) < 60
+        if sent == signal.SIGINT:
+            assert f"Stopped after tick {len(releases)} of 60; the same command goes on." in told
+        else:
+            assert "A demo was stopped here after tick" in told
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "A demo was stopped here after tick" in done.stderr
+    assert done.stdout.splitlines(keepends=True)[: len(releases)] == releases
+    assert len(done.stdout.splitlines()) == 60
+    assert not list((tmp_path / "out").glob(".state*"))
+
+
+def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> None:
+    state = shop.parent / "state"
+    first = call("run", shop, "--state", state, "--json")
+    assert first.exit_code == 0, first.output
+    ticks = json.loads(first.stdout)["ticks"]
+    again = call("run", shop, "--state", state)
+    assert f"went on at tick {ticks + 1}" in again.output
+    status = json.loads(call("status", state, "--json").stdout)
+    assert (status["sealed_tick"], status["visible_tick"], status["witnessed_tick"]) == (ticks, ticks, ticks)
+    assert json.loads(call("verify", state, "--json").stdout)["verified"]
+    budget = json.loads(call("budget", state, "--json").stdout)
+    assert budget["verified"]
+    assert len(budget["questions"]) == 1
+    shown = [json.loads(line) for line in call("releases", state, "--json").stdout.splitlines()]
+    assert {each["tick"] for each in shown} == set(range(1, ticks + 1))
+    assert call("rotate-secret", state, "--new", shop.parent / "new.secret").exit_code == 0
+    wrong = call("verify", state)
+    assert wrong.exit_code == 3
+    assert "must be the one of this stream" in wrong.output
+    (shop.parent / "new.secret").replace(shop.parent / "state.secret")
+    assert call("verify", state).exit_code == 0
+    assert json.loads(call("budget", state, "--json").stdout)["verified"]
+    assert call("recover", state).exit_code == 2
+    assert call("recover", state, "--accept-rollback").exit_code == 3
+    (shop.parent / "state.witness").unlink()
+    assert call("run", shop, "--state", state).exit_code == 3
+    assert call("recover", state, "--accept-lost-witness").exit_code == 0
+    shop.write_text(
+        shop.read_text().replace("epsilon = 1.0", "epsilon = 2.0").replace("epsilon = 1\n", "epsilon = 2\n")
+    )
+    changed = call("run", shop, "--state", state)
+    assert changed.exit_code == 3
+    assert "must go on with the parameters" in changed.output
+    assert call("run", shop).exit_code == 2

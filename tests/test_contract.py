@@ -14,7 +14,15 @@ from tests.pin_guarantees import PINNED, promise_of
 
 from pianissimo.errors import MergeError, StateError
 from pianissimo.mechanism import Mergeable, Run
-from pianissimo.testing import SeededNoise, check_life_cycle, check_merging, check_resuming, check_splitting
+from pianissimo.testing import (
+    SeededNoise,
+    check_gathering,
+    check_life_cycle,
+    check_merging,
+    check_resuming,
+    check_short_dumps,
+    check_splitting,
+)
 
 events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), max_size=4), max_size=12)
 ticks = st.lists(events, min_size=6, max_size=6)
@@ -34,6 +42,22 @@ def test_batches_split_anyhow_count_the_same(case: Case, batch: list[list[str]],
 @given(stream=ticks, stop=st.integers(0, 6))
 def test_saving_and_resuming_change_nothing(case: Case, stream: list[list[list[str]]], stop: int) -> None:
     check_resuming(case.mechanism, [case.as_batch(batch) for batch in stream], stop)
+
+
+@every_mechanism
+@few_examples
+@given(stream=ticks, order=st.permutations(range(12)))
+def test_what_a_tick_adds_can_be_stored_and_counted_later(
+    case: Case, stream: list[list[list[str]]], order: list[int]
+) -> None:
+    check_gathering(case.mechanism, [case.as_batch(batch) for batch in stream], order)
+
+
+@every_mechanism
+@few_examples
+@given(stream=ticks, stop=st.integers(0, 6))
+def test_a_short_dump_and_the_logs_are_the_state(case: Case, stream: list[list[list[str]]], stop: int) -> None:
+    check_short_dumps(case.mechanism, [case.as_batch(batch) for batch in stream], stop)
 
 
 @every_mechanism

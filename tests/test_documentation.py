@@ -1,6 +1,7 @@
 """What the documents say runs, what they link to exists, and the core is imported where the architecture says."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -86,7 +87,10 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
     # In a copy, since an example may write beside itself.
     folder = shutil.copytree(example.parent, tmp_path / "examples")
     command = [sys.executable, "-W", "error", str(folder / example.name)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_FOR_AN_EXAMPLE)
+    environment = {**os.environ, "KILLS": "3"}
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_FOR_AN_EXAMPLE, env=environment
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -1,7 +1,8 @@
 """`pianissimo` in a terminal: a demo, what a stream file promises, running it, what was released, attacking it.
 
-With `--json` standard output holds JSON and nothing else. Exit codes: 0 done, 2 a file or an argument that
-must be mended, 1 anything else.
+With `--json` standard output holds JSON and nothing else. Exit codes: 0 done, 2 a file or an argument that must be
+mended, 3 a durable stream that must not go on as it is, 4 one that another process runs, 5 a store that cannot be
+written, 1 anything else.
 """
 
 import io
@@ -24,18 +25,31 @@ from pianissimo.accounting import Budget
 from pianissimo.audit.command import audit_all, audit_tables, has_violation, mechanisms_of, to_plain
 from pianissimo.demo import (
     TRUTH_NOTE,
-    WINDOW_TICKS,
     DemoFolder,
     Record,
     Screen,
+    check_demo,
     is_demo,
+    open_demo,
     pharmacy_batches,
-    pharmacy_stream,
     read_demo,
     summary,
+    window_at,
 )
 from pianissimo.engine import read_plan, read_releases, run_file
-from pianissimo.errors import InputError, ParameterError, PianissimoError, SpecError
+from pianissimo.engine.commands import COMMANDS
+from pianissimo.engine.inspect import is_state, ledger_key, stored_plan, stored_releases
+from pianissimo.engine.place import Place
+from pianissimo.engine.run_durable import run_durably, stop_on_signals
+from pianissimo.errors import (
+    InputError,
+    LeaseError,
+    ParameterError,
+    PianissimoError,
+    RefusalError,
+    SpecError,
+    StoreError,
+)
 from pianissimo.ledger import Head, Ledger, history, history_tables, key_file
 from pianissimo.planner import StreamPlan, plan_tables
 from pianissimo.stream.spec import FileFormat, StreamSpec, load_spec
@@ -55,6 +69,18 @@ class _BadFile(click.ClickException):
     exit_code = 2
 
 
+class _Stopped(click.ClickException):
+    """A durable stream that does not go on."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        return self.code
+
+
 class _Commands(click.Group):
     """Commands whose errors end as a message on standard error, not as a traceback."""
 
@@ -63,6 +89,9 @@ class _Commands(click.Group):
             return super().invoke(context)
         except (SpecError, InputError) as error:
             raise _BadFile(str(error)) from error
+        except (RefusalError, LeaseError, StoreError) as error:
+            code = 3 if isinstance(error, RefusalError) else 4 if isinstance(error, LeaseError) else 5
+            raise _Stopped(str(error), code) from error
         except PianissimoError as error:
             raise click.ClickException(str(error)) from error
 
@@ -90,23 +119,33 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
     """Watch a generated stream being released.
 
     A running count, the drugs that pass a threshold, a top list of shops, and what the last hours added. The events
-    are made up, so their truth is shown beside the releases: as text and as a picture.
+    are made up, so their truth is shown beside the releases: as text and as a picture. Stopped with Ctrl-C, or killed,
+    it goes on where it was.
     """
     console = _console(stderr=as_json)
-    live = pharmacy_stream(ticks).start()
-    console.print(plan_tables(live.plan.to_dict()))
-    click.echo(f"\n{TRUTH_NOTE}\n", err=as_json)
     record = Record()
-    with DemoFolder(out, live.plan) as folder, Screen(console, ticks=ticks) as screen:
-        for batch in pharmacy_batches(ticks, seed):
-            release = live.tick(batch)
-            window = live.window(f"{min(release.tick, WINDOW_TICKS)}h")
-            record.observe(batch, release, window)
-            folder.write(release, window)
-            if as_json:
-                _echo_json(release.to_json())
-            else:
-                screen.show(record)
+    check_demo(out)
+    with open_demo(out, ticks, seed) as live, stop_on_signals() as stop:
+        console.print(plan_tables(live.plan.to_dict()))
+        click.echo(f"\n{TRUTH_NOTE}\n", err=as_json)
+        begun = live.tick_number
+        if begun:
+            click.echo(f"A demo was stopped here after tick {begun}: it goes on.\n", err=as_json)
+        with DemoFolder(out, live.plan) as folder, Screen(console, ticks=ticks) as screen:
+            for tick, batch in enumerate(pharmacy_batches(ticks, seed), 1):
+                release = live.released(tick) if tick <= begun else live.tick(batch)
+                window = window_at(live, tick)
+                record.observe(batch, release, window)
+                folder.write(release, window)
+                if as_json:
+                    _echo_json(release.to_json())
+                elif tick >= begun:
+                    screen.show(record)
+                if stop.is_set() and tick >= begun:
+                    break
+        if live.tick_number < ticks:
+            click.echo(f"\nStopped after tick {live.tick_number} of {ticks}; the same command goes on.", err=as_json)
+            return
     has_picture = folder.draw(record)
     click.echo(f"\n{summary(record)}\n", err=as_json)
     for path in folder.written:
@@ -132,16 +171,59 @@ def plan(*, file: Path, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("file", type=_PATH)
-@click.option("--out", type=_PATH, required=True, help="The folder to write releases to.")
+@click.option("--out", type=_PATH, help="The folder to write releases to; needed without --state.")
 @click.option("--format", type=click.Choice(get_args(FileFormat)), default="parquet", show_default=True)
+@click.option("--state", metavar="DIR", help="A folder or a postgresql:// URL: the stream can be killed and goes on.")
+@click.option("--secret", metavar="PATH|env:NAME|command:WORDS", help="With --state.  [default: DIR.secret]")
+@click.option("--witness", type=_PATH, help="With --state; best on another disk.  [default: DIR.witness]")
+@click.option("--take-over", is_flag=True, help="With --state: from a process that hangs.")
 @_json_option
-def run(*, file: Path, out: Path, format: FileFormat, as_json: bool) -> None:  # noqa: A002
+def run(
+    *,
+    file: Path,
+    out: Path | None,
+    format: FileFormat,  # noqa: A002
+    state: str | None,
+    secret: str | None,
+    witness: Path | None,
+    take_over: bool,
+    as_json: bool,
+) -> None:
     """Release the stream in FILE, tick after tick.
 
-    The data are those that FILE names. Rows that cannot be read go to a file beside the releases.
+    The data are those that FILE names. Rows that cannot be read go to a file beside the releases. With --state every
+    tick is stored, and whenever the command is stopped or killed, the same command goes on where it was.
     """
     spec = load_spec(file)
     _console(stderr=as_json).print(plan_tables(_plan_of(spec, file).to_dict()))
+    if state is not None:
+        with _progress() as progress:
+            durable = run_durably(
+                spec,
+                state,
+                secret=secret,
+                witness=witness,
+                out=out,
+                format=format,
+                take_over=take_over,
+                progress=progress,
+            )
+        loop = durable.loop
+        if as_json:
+            refused = None if durable.refused is None else str(durable.refused)
+            told = {"ticks": loop.tick, "first_tick": loop.first_tick, "stopped": loop.stopped, "state": state}
+            _echo_json(json.dumps({**told, "refused": refused}))
+            return
+        begun = "began" if durable.created else f"went on at tick {loop.first_tick}"
+        click.echo(f"\nThe stream {begun}; {loop.tick} of {loop.last_tick} ticks are released in {state}")
+        if loop.stopped:
+            click.echo("It was told to stop; the same command goes on.")
+        if durable.refused is not None:
+            click.echo(f"Rows were refused; see {durable.refused}")
+        click.echo(f"Look at the last one: pianissimo releases {state} --last 1")
+        return
+    if out is None:
+        raise click.UsageError("--out or --state must be given, got neither")
     with _progress() as progress:
         done = run_file(spec, out, format=format, progress=progress)
     if as_json:
@@ -167,10 +249,12 @@ def releases(*, folder: Path, query: str | None, tick: int | None, last: int | N
     """
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
-    tables = read_demo(folder) if is_demo(folder) else read_releases(folder)
+    durable = is_state(folder)
+    tables = read_demo(folder) if is_demo(folder) else stored_releases(folder) if durable else read_releases(folder)
     if query is not None and query not in tables:
         raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
-    every = {} if is_demo(folder) else {each["name"]: each["every"] for each in read_plan(folder).get("queries", [])}
+    plan = {} if is_demo(folder) else stored_plan(folder) if durable else read_plan(folder)
+    every = {each["name"]: each["every"] for each in plan.get("queries", [])}
     console = _console()
     for number, name, rows in _chosen(tables, query, tick, last, every):
         if as_json:
@@ -206,7 +290,7 @@ def audit(*, target: str, runs: int, as_json: bool) -> None:
 @click.option("--witness", metavar="COUNT:DIGEST", help="What this command showed before; finds entries cut off since.")
 @_json_option
 def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) -> None:
-    """Show the ledger at PLACE, a file or a postgresql:// URL.
+    """Show the ledger at PLACE: a file, the folder of a durable stream, or a postgresql:// URL.
 
     Who asked what, when (UTC), what it cost and what is left. Exit code 1 if it cannot be verified.
     """
@@ -214,6 +298,8 @@ def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) 
     if key is None and "://" not in place and beside.exists():
         key = beside
     secret = None if key is None else key_file(key, create=False)
+    if secret is None and Path(place).is_dir() and Place.of(place).secret.exists():
+        secret = ledger_key(place)
     with Ledger.open(place, key=secret, read_only=True) as ledger:
         content = history(ledger, None if witness is None else Head.parse(witness))
     if as_json:
@@ -369,3 +455,7 @@ def _progress(unit: str = "ticks") -> Iterator[Callable[[int, int], None]]:
             bar.update(task, completed=done, total=total)
 
         yield advance
+
+
+for _command in COMMANDS:
+    cli.add_command(_command)

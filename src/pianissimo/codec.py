@@ -32,10 +32,20 @@ def encode(kind: str, version: int, content: Plain, key: bytes = b"") -> bytes:
     >>> decode("counter", 1, encode("counter", 1, {"total": 7}))
     {'total': 7}
     """
+    head = _MAGIC + bytes([_FORMAT])
+    body = pack(kind, version, content)
+    return head + body + _checksum(head + body, key)
+
+
+def pack(kind: str, version: int, content: Plain) -> bytes:
+    """The same without a checksum, for what is authenticated otherwise.
+
+    >>> unpack("counter", 1, pack("counter", 1, {"total": 7}))
+    {'total': 7}
+    """
     packer = msgpack.Packer(default=_pack, strict_types=True, use_bin_type=True)
     body: bytes = packer.pack({"kind": kind, "version": version, "content": content})
-    head = _MAGIC + bytes([_FORMAT])
-    return head + body + _checksum(head + body, key)
+    return body
 
 
 def decode(kind: str, version: int, stored: bytes, key: bytes = b"") -> Plain:
@@ -58,6 +68,11 @@ def decode(kind: str, version: int, stored: bytes, key: bytes = b"") -> Plain:
         )
     if not hmac.compare_digest(_checksum(head + body, key), checksum):
         raise StateError("a stored state must match its checksum, got damaged bytes or another secret")
+    return unpack(kind, version, body)
+
+
+def unpack(kind: str, version: int, body: bytes) -> Plain:
+    """The plain data that `pack` packed, of this kind and version."""
     try:
         envelope = msgpack.unpackb(body, ext_hook=_unpack, raw=False, strict_map_key=False)
         found = (envelope["kind"], envelope["version"])

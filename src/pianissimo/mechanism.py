@@ -7,7 +7,7 @@ state. The life cycle (ticks, horizon, merging, saving) is in `Run` and nowhere 
 import hashlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar, cast, runtime_checkable
 
@@ -56,6 +56,24 @@ class Mechanism(Protocol[Batch_contra, State, Value_co]):
 
 
 @runtime_checkable
+class Gathering(Protocol[Batch_contra, State_contra]):
+    """A mechanism whose update has two steps, so that what a tick adds can be stored before it is counted.
+
+    `update(state, batch)` is `add(state, gather(state, batch))`. Whoever has neither stores its whole state instead.
+    """
+
+    def gather(self, state: State_contra, batch: Batch_contra) -> codec.Plain:
+        """What a batch adds: aggregated plain data, the same for the same events in any order.
+
+        It changes nothing, and reads of the state only what no event changes, such as the slots of a domain or the
+        key of pseudonyms. Users are in it as keyed pseudonyms, if at all.
+        """
+
+    def add(self, state: State_contra, gathered: codec.Plain) -> None:
+        """Count what was gathered."""
+
+
+@runtime_checkable
 class Mergeable(Protocol[State]):
     """A mechanism whose states can be added, as those of workers that saw different events."""
 
@@ -83,6 +101,24 @@ class Storable(Protocol):
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over a stored content; called on a fresh part."""
+
+
+@runtime_checkable
+class Logged(Protocol):
+    """A part of a state that grows by one entry a tick and keeps the last ones: entries are stored once each."""
+
+    @property
+    def log_length(self) -> int:
+        """How many of its last entries make it whole."""
+
+    def to_short(self) -> codec.Plain:
+        """Its content without the entries."""
+
+    def log(self) -> codec.Plain:
+        """The last entry."""
+
+    def take_short(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
+        """Take over a stored content and the last entries, the oldest first; called on a fresh part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +175,55 @@ class Run(Generic[Batch, State, Value]):
             # Raised before anything was counted: the run may go on.
             self._guard.forgive()
             raise
+
+    def gather(self, batch: Batch) -> codec.Plain:
+        """What a batch of the open tick adds, as plain data that `add` counts; nothing is counted yet."""
+        try:
+            with self._guard:
+                self._check_open()
+                if isinstance(self.mechanism, Gathering):
+                    return {"gathered": self.mechanism.gather(self._state, batch)}
+                state = self._restored(dict(_dump(self._state)))
+                self.mechanism.update(state, batch)
+                return {"state": dict(_dump(state))}
+        except (HorizonError, InputError):
+            self._guard.forgive()
+            raise
+
+    def add(self, content: codec.Plain) -> None:
+        """Count what `gather` gave."""
+        with self._guard:
+            self._check_open()
+            if "state" in content:
+                self._state = self._restored(content["state"])
+            else:
+                cast(Gathering[Batch, State], self.mechanism).add(self._state, content["gathered"])
+
+    def dump(self, *, short: bool = False) -> codec.Plain:
+        """The state between two ticks as plain data. It holds exact counts: keep it as secret as the events.
+
+        With `short`, it is without what `log` gives tick by tick.
+        """
+        with self._guard:
+            return {"tick": self._tick, "mechanism": self._identity(), "state": dict(_dump(self._state, short=short))}
+
+    @property
+    def log_length(self) -> int:
+        """How many of the last logs a short dump needs."""
+        return max((part.log_length for _, part in _logged(self._state)), default=0)
+
+    def log(self) -> codec.Plain:
+        """What the last release has added to what a short dump leaves out."""
+        with self._guard:
+            return {name: part.log() for name, part in _logged(self._state)}
+
+    def load(self, content: codec.Plain, logs: Sequence[codec.Plain] | None = None) -> None:
+        """Take over what `dump` gave, of the same mechanism; the one who calls knows that it is of the same noise.
+
+        Given the `logs`, the oldest first, it takes a short dump.
+        """
+        with self._guard:
+            self._take(content, logs)
 
     def release(self) -> Release[Value]:
         """Close the open tick and publish."""
@@ -198,9 +283,7 @@ class Run(Generic[Batch, State, Value]):
     def snapshot(self) -> bytes:
         """The state between two ticks, as bytes. It holds exact counts: keep it as secret as the events."""
         kind, version = type(self.mechanism).__name__, self.mechanism.state_version
-        with self._guard:
-            content = {"tick": self._tick, "mechanism": self._identity(), "state": dict(_dump(self._state))}
-            return codec.encode(kind, version, content, _snapshot_key(self._noise))
+        return codec.encode(kind, version, self.dump(), _snapshot_key(self._noise))
 
     @classmethod
     def resume(
@@ -214,17 +297,25 @@ class Run(Generic[Batch, State, Value]):
         kind, version = type(mechanism).__name__, mechanism.state_version
         content = codec.decode(kind, version, stored, _snapshot_key(noise))
         run = cls(mechanism, noise, coverage=coverage)
+        run._take(content)
+        return run
+
+    def _take(self, content: codec.Plain, logs: Sequence[codec.Plain] | None = None) -> None:
         try:
-            if content["mechanism"] != run._identity():
+            if content["mechanism"] != self._identity():
                 raise StateError("a stored state must belong to this mechanism, got one of other parameters")
             tick = content["tick"]
-            if not (isinstance(tick, int) and 0 <= tick <= mechanism.guarantee.horizon):
+            if not (isinstance(tick, int) and 0 <= tick <= self.mechanism.guarantee.horizon):
                 raise StateError("a stored state must stand at a tick of its horizon, got another number")
-            _restore(run._state, content["state"])
+            state = self._restored(content["state"], logs)
         except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
             raise StateError("a stored state must have the content of this version, got other content") from None
-        run._tick = tick
-        return run
+        self._tick, self._state = tick, state
+
+    def _restored(self, content: dict[str, codec.Plain], logs: Sequence[codec.Plain] | None = None) -> State:
+        state = self.mechanism.start(self._noise)
+        _restore(state, content, logs)
+        return state
 
     def _identity(self) -> bytes:
         return hashlib.blake2b(repr(self.mechanism).encode(), digest_size=16).digest()
@@ -303,18 +394,30 @@ def _stored_fields(state: object) -> Iterator[Field[Any]]:
     return (each for each in fields(cast(Any, state)) if not each.metadata.get("transient"))
 
 
-def _dump(state: object) -> Iterator[tuple[str, codec.Plain]]:
+def _dump(state: object, *, short: bool = False) -> Iterator[tuple[str, codec.Plain]]:
     for each in _stored_fields(state):
         value = getattr(state, each.name)
-        yield each.name, value.to_plain() if isinstance(value, Storable) else value
+        if short and isinstance(value, Logged):
+            yield each.name, value.to_short()
+        else:
+            yield each.name, value.to_plain() if isinstance(value, Storable) else value
 
 
-def _restore(state: object, content: dict[str, codec.Plain]) -> None:
+def _logged(state: object) -> Iterator[tuple[str, Logged]]:
+    for each in _stored_fields(state):
+        value = getattr(state, each.name)
+        if isinstance(value, Logged):
+            yield each.name, value
+
+
+def _restore(state: object, content: dict[str, codec.Plain], logs: Sequence[codec.Plain] | None = None) -> None:
     if set(content) != {each.name for each in _stored_fields(state)}:
         raise StateError("a stored state must have the fields of this version, got other fields")
     for name, plain in content.items():
         part = getattr(state, name)
-        if isinstance(part, Storable):
+        if logs is not None and isinstance(part, Logged):
+            part.take_short(plain, [log[name] for log in logs])
+        elif isinstance(part, Storable):
             part.take_plain(plain)
         else:
             setattr(state, name, plain)

@@ -13,7 +13,7 @@ how far a draw is from its distribution; the argument is in `rust/src/samplers.r
 import hmac
 import secrets
 from fractions import Fraction
-from typing import Any, NoReturn, Protocol, Self, overload
+from typing import Any, NoReturn, Protocol, Self, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +105,27 @@ class Noise(Protocol):
 
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
         """A keyed 128-bit item key for each label; `lengths` cut `text` into labels."""
+
+
+@runtime_checkable
+class Sealable(Protocol):
+    """Noise that can be bound to sealed data: other data, independent noise."""
+
+    def sealed(self, tick: int) -> Noise:
+        """The noise of what is first drawn when `tick` is sealed; 0 for before the first."""
+
+
+def sealed(noise: Noise, tick: int) -> Noise:
+    """The noise bound to what was sealed up to `tick`, or as it is where nothing is ever sealed.
+
+    A draw is bound to one tick for ever, and never to a later one than is sealed when it is first made. Draws that are
+    used at one tick alone are bound to that tick.
+
+    >>> noise = KeyedNoise(bytes(32))
+    >>> sealed(noise, 7) is noise
+    True
+    """
+    return noise.sealed(tick) if isinstance(noise, Sealable) else noise
 
 
 class KeyedNoise:

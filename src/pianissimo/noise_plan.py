@@ -81,6 +81,12 @@ class NoisePlan(Protocol):
     def influence(self, tick: int) -> Sequence[Term]:
         """Column `tick` of C: how an event of this tick shifts the nodes' sums."""
 
+    def bound_tick(self, level: int, node: int) -> int:
+        """The tick to whose sealed data the noise of a node is bound: a late one that is sealed at the first draw.
+
+        `PlanNoise` looks `smoothness` - 1 positions ahead, so that is how long before its first use it is drawn.
+        """
+
     def variance_profile(self, ticks: "Ticks" = None) -> NDArray[np.float64]:
         """The variance of each release in floating point, for predictions only: of all ticks, the first n, or some."""
 

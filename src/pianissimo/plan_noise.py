@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pianissimo import _core
 from pianissimo.node_noise import NodeNoise
-from pianissimo.noise import Integers, Keys, Noise
+from pianissimo.noise import Integers, Keys, Noise, sealed
 from pianissimo.noise_plan import NoisePlan, Term, difference_weights
 
 Array = TypeVar("Array", bound=np.ndarray[Any, Any])
@@ -55,7 +55,7 @@ def evaluate(plan: NoisePlan, noise: Noise, tick: int, keys: Keys, *, since: int
     total = np.zeros(len(keys), dtype=np.int64)
     values = np.empty(len(keys), dtype=np.int64)
     for node, weight in sorted(difference_weights(plan, since, tick).items()):
-        plan.noises[node[0]].draw(noise.at(*node), keys, values)
+        plan.noises[node[0]].draw(sealed(noise, plan.bound_tick(*node)).at(*node), keys, values)
         _core.add_scaled(total, weight, values)
     return total
 
@@ -149,7 +149,7 @@ class PlanNoise:
 
     def _draw(self, noise: Noise, node: tuple[int, int], keys: KeyRange, start: int, out: Integers) -> None:
         """The noise of a node for the series from `start` on."""
-        place, law = noise.at(*node), self._plan.noises[node[0]]
+        place, law = sealed(noise, self._plan.bound_tick(*node)).at(*node), self._plan.noises[node[0]]
         for first in range(0, len(out), _CHUNK):
             last = min(first + _CHUNK, len(out))
             law.draw(place, keys(start + first, start + last), out[first:last])

@@ -256,7 +256,7 @@ def float_down(value: Fraction) -> float:
     >>> float_down(Fraction(1, 3)) <= Fraction(1, 3)
     True
     """
-    return -float_up(-value)
+    return 0.0 - float_up(-value)
 
 
 def _check_loss(**losses: Fraction) -> None:

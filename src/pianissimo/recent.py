@@ -5,6 +5,7 @@ forgotten.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,26 @@ class Recent:
         """Its content as plain data."""
         ticks = [[list(moves) for moves in tick] for tick in self._closed]
         return {"tick": self._tick, "closed": ticks, "open": [list(moves) for moves in self._open]}
+
+    @property
+    def log_length(self) -> int:
+        """How many of its last log entries make it whole."""
+        return self._limit
+
+    def to_short(self) -> codec.Plain:
+        """Its content without the closed ticks, of which there are logs."""
+        return {"tick": self._tick, "closed": len(self._closed), "open": [list(moves) for moves in self._open]}
+
+    def log(self) -> codec.Plain:
+        """What the last closed tick added to it."""
+        return [list(moves) for moves in self._closed[-1]] if self._closed else []
+
+    def take_short(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
+        """Take over a stored content and the logs of its closed ticks, the oldest first."""
+        needed = content["closed"]
+        if len(logs) < needed:
+            raise ParameterError(f"a history must have the logs of its last {needed} ticks, got {len(logs)}")
+        self.take_plain(content | {"closed": list(logs[len(logs) - needed :])})
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over a stored content."""

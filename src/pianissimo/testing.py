@@ -13,6 +13,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from pianissimo import codec
 from pianissimo.errors import HorizonError
 from pianissimo.mechanism import Mechanism, Run
 from pianissimo.noise import Integers, KeyedNoise, Keys, PathPart
@@ -147,6 +148,39 @@ def check_resuming(mechanism: Mechanism[Any, Any, Any], ticks: Sequence[Any], st
     assert second.tick == first.tick
     assert before + releases_of(second, ticks[stop:]) == straight
     assert Run.resume(mechanism, SeededNoise(2), stored).snapshot() == stored
+
+
+def check_gathering(mechanism: Mechanism[Any, Any, Any], ticks: Sequence[Any], order: Sequence[int]) -> None:
+    """What a tick adds can be stored and counted later, does not depend on the order of events, and counts alike."""
+    straight = Run(mechanism, SeededNoise(5))
+    expected = releases_of(straight, ticks)
+    run = Run(mechanism, SeededNoise(5))
+    values = []
+    for batch in ticks:
+        before = codec.pack("state", 1, run.dump())
+        gathered = codec.pack("gathered", 1, run.gather(batch))
+        assert codec.pack("state", 1, run.dump()) == before
+        places = sorted(range(len(batch)), key=lambda place: order[place % len(order)])
+        shuffled = batch[places] if hasattr(batch, "gather") else [batch[place] for place in places]
+        assert codec.pack("gathered", 1, run.gather(shuffled)) == gathered
+        run.add(codec.unpack("gathered", 1, gathered))
+        values.append(plain_value(run.release().value))
+    assert values == expected
+
+
+def check_short_dumps(mechanism: Mechanism[Any, Any, Any], ticks: Sequence[Any], stop: int) -> None:
+    """A short dump with the logs of the last ticks is the whole state."""
+    straight, first = Run(mechanism, SeededNoise(6)), Run(mechanism, SeededNoise(6))
+    expected = releases_of(straight, ticks)
+    logs = []
+    before = []
+    for batch in ticks[:stop]:
+        before += releases_of(first, [batch])
+        logs.append(codec.unpack("log", 1, codec.pack("log", 1, first.log())))
+    second = Run(mechanism, SeededNoise(6))
+    second.load(codec.unpack("state", 1, codec.pack("state", 1, first.dump(short=True))), logs)
+    assert codec.pack("state", 1, second.dump()) == codec.pack("state", 1, first.dump())
+    assert before + releases_of(second, ticks[stop:]) == expected
 
 
 def check_merging(mechanism: Mechanism[Any, Any, Any], left: Sequence[Any], right: Sequence[Any]) -> None:

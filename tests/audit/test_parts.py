@@ -22,7 +22,8 @@ from pianissimo.audit.parts import Composition
 from pianissimo.counting import HaarPlan, TreePlan
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.histograms import MetaHistogram, MetaTopList
-from pianissimo.histograms.meta import MetaHistogramState, Tally
+from pianissimo.histograms.meta import MetaHistogramState
+from pianissimo.histograms.value import Tally
 from pianissimo.labels import Domain
 from pianissimo.noise import Keys, Noise, PathPart
 from pianissimo.privacy import Guarantee, Ledger

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.faults.report import record, size
 from tests.ledger.processes import KEY, charge_for_ever, race, reserve_and_settle, start
 
 from pianissimo.errors import LedgerError
@@ -15,7 +16,7 @@ from pianissimo.ledger import Charge, Ledger
 from pianissimo.ledger import postgres as postgres_engine
 from pianissimo.ledger import sqlite as sqlite_engine
 
-CAP = Charge(steps=2501, calls=10**9)
+CAP = Charge(steps=size(2501, 80_001), calls=10**9)
 KILLS = 15
 SMALL_CAP = Charge(steps=151, calls=10**9)
 
@@ -26,7 +27,13 @@ def test_eight_processes_spend_exactly_the_cap(place: str) -> None:
         assert granted == CAP.steps
         assert ledger.spent == Charge(steps=CAP.steps, calls=charges)
         assert ledger.verify().head.count == charges
-    print(f"{charges} charges by 8 processes, {charges / seconds:.0f} a second, overspend 0")
+    record(
+        "R10",
+        "postgresql" if place.startswith("postgresql") else "sqlite",
+        figure=f"{charges} charges by 8 processes, {charges / seconds:.0f} a second, overspend 0",
+        bar="overspend exactly 0",
+        passed=True,
+    )
 
 
 def without_checks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +51,13 @@ def test_a_read_followed_by_a_write_overspends(place: str, monkeypatch: pytest.M
     without_checks(monkeypatch)
     with Ledger.open(place, key=KEY, cap=SMALL_CAP) as ledger:
         granted, _, _ = race(place, mutant=True)
-        assert granted > SMALL_CAP.steps
+        record(
+            "R10",
+            f"read, then write, {'postgresql' if place.startswith('postgresql') else 'sqlite'}",
+            figure=f"overspends by {granted - SMALL_CAP.steps} steps",
+            bar="must overspend",
+            passed=granted > SMALL_CAP.steps,
+        )
         with pytest.raises(LedgerError, match="within the cap"):
             ledger.verify()
 

@@ -77,7 +77,13 @@ class Counter:
         return start_total(self.plan, self.history)
 
     def update(self, state: CounterState, batch: Sized) -> None:
-        add_to_total(state, len(batch))
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: CounterState, batch: Sized) -> int:  # noqa: ARG002
+        return len(batch)
+
+    def add(self, state: CounterState, gathered: int) -> None:
+        add_to_total(state, gathered)
 
     def release(self, state: CounterState, tick: int, noise: Noise) -> int:
         return release_total(state, self.plan, tick, noise)
@@ -152,11 +158,17 @@ class Summer:
         return start_total(self.plan, self.history)
 
     def update(self, state: CounterState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: CounterState, batch: pl.Series) -> int:  # noqa: ARG002
         if not batch.dtype.is_integer() or batch.null_count():
             raise InputError(f"values must be whole steps of the grid without nulls, got {batch.dtype}")
         # Clipped values are below 2^53 in size, so that a batch of fewer than 2^31 rows sums within 128 bits.
         within = batch.cast(pl.Int64).clip(self.low, self.high).cast(pl.Int128)
-        add_to_total(state, int(within.sum()))
+        return int(within.sum())
+
+    def add(self, state: CounterState, gathered: int) -> None:
+        add_to_total(state, gathered)
 
     def release(self, state: CounterState, tick: int, noise: Noise) -> int:
         return release_total(state, self.plan, tick, noise)

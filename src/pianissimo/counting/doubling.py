@@ -108,6 +108,11 @@ class DoublingPlan:
         period = tick.bit_length() - 1
         return [Term(period, tick >> height, 1) for height in range(period + 1)]
 
+    def bound_tick(self, level: int, node: int) -> int:
+        # A node is first used when its last tick is released.
+        height = level - node.bit_length() + 1
+        return ((node + 1) << height) - 1
+
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
         variances = np.array([float(noise.variance) for noise in self.noises])

@@ -133,6 +133,10 @@ class HaarPlan:
         column += [Term(level, leaf >> level, 1 - 2 * (leaf >> (level - 1) & 1)) for level in range(1, self.levels + 1)]
         return column
 
+    def bound_tick(self, level: int, node: int) -> int:
+        # Used from its first tick on, and drawn one tick earlier.
+        return node << level
+
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         return haar_profile(as_ticks(ticks, self.horizon), self.noises)
 

@@ -127,6 +127,10 @@ class HaarSkipPlan:
     def influence(self, tick: int) -> list[Term]:
         return self.tree.influence(self.position(tick))
 
+    def bound_tick(self, level: int, node: int) -> int:
+        # The last tick before the node's first position.
+        return int(np.searchsorted(self.positions, self.tree.bound_tick(level, node), side="right"))
+
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         return haar_profile(self.positions[as_ticks(ticks, self.horizon) - 1], self.noises)
 

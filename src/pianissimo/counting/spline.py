@@ -150,6 +150,11 @@ class SplinePlan:
         column += [_whole_term(height, node + 2, TOP_LATTICE, _top_step(height, event, node)) for node in (-2, -1, 0)]
         return [term for term in column if term.weight]
 
+    def bound_tick(self, level: int, node: int) -> int:
+        # Drawn two ticks before its first use: tick `node` for a spike, one tick into its cell for a spline.
+        first_use = node if level == 0 else (node - 2) * 4**level + 1
+        return max(0, int(first_use) - 2)
+
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
         lattices = _lattices(self.height)

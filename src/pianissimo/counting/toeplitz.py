@@ -33,7 +33,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.counting.calibration import Target
 from pianissimo.errors import ParameterError
 from pianissimo.node_noise import GaussianNode, NodeNoise, gaussian_node
-from pianissimo.noise import Keys, Noise
+from pianissimo.noise import Keys, Noise, sealed
 from pianissimo.noise_plan import Term, Ticks, as_ticks
 from pianissimo.plan_noise import KeyRange
 
@@ -144,6 +144,9 @@ class ToeplitzPlan:
         column = self._weights.column[: self.horizon - tick + 1]
         return [Term(0, tick + place, entry) for place, entry in enumerate(column)]
 
+    def bound_tick(self, level: int, node: int) -> int:  # noqa: ARG002
+        return node
+
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         profile: NDArray[np.float64] = np.cumsum(self._weights.floats**2) * float(self.noise.variance)
         return profile[as_ticks(ticks, self.horizon) - 1]
@@ -192,7 +195,7 @@ class ToeplitzPlan:
 
     def _draw(self, noise: Noise, node: int, keys: Keys) -> NDArray[np.int64]:
         values = np.empty(len(keys), dtype=np.int64)
-        self.noise.draw(noise.at(0, node), keys, values)
+        self.noise.draw(sealed(noise, self.bound_tick(0, node)).at(0, node), keys, values)
         return values
 
     def _window(self, size: float, ticks: int) -> float:

@@ -143,6 +143,10 @@ class TopDownPlan:
         column += [Term(level, leaf // ARITY ** (level - 1), 1) for level in range(1, self.height + 1)]
         return column
 
+    def bound_tick(self, level: int, node: int) -> int:
+        # A node has weight as soon as its parent does, and is drawn one tick earlier.
+        return int(node // ARITY * ARITY**level) if level else 0
+
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
         profile: NDArray[np.float64] = (numbers / ARITY**self.height) ** 2 * float(self.noises[0].variance)

@@ -163,6 +163,10 @@ class TreePlan:
     def influence(self, tick: int) -> list[Term]:
         return [Term(level, (tick - 1) // self.base**level + 1, 1) for level in range(self.levels)]
 
+    def bound_tick(self, level: int, node: int) -> int:
+        # A cell is first used when its last tick is released.
+        return node * int(self.base**level)
+
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
         sums = np.zeros(len(numbers))

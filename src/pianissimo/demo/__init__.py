@@ -1,6 +1,7 @@
 """A stream to look at: generated events, private releases, and how far these are from the truth."""
 
-from pianissimo.demo.folder import DemoFolder, is_demo, read_demo
+from pianissimo.demo.durable import open_demo, window_at
+from pianissimo.demo.folder import DemoFolder, check_demo, is_demo, read_demo
 from pianissimo.demo.pharmacy import pharmacy_batches, pharmacy_stream
 from pianissimo.demo.record import WINDOW_TICKS, Record
 from pianissimo.demo.show import TRUTH_NOTE, Screen, summary
@@ -11,9 +12,12 @@ __all__ = [
     "DemoFolder",
     "Record",
     "Screen",
+    "check_demo",
     "is_demo",
+    "open_demo",
     "pharmacy_batches",
     "pharmacy_stream",
     "read_demo",
     "summary",
+    "window_at",
 ]

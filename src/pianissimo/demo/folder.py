@@ -31,8 +31,7 @@ class DemoFolder:
     """
 
     def __init__(self, path: Path, plan: StreamPlan) -> None:
-        if (path / _PLAN).exists() and not is_demo(path):
-            raise InputError(f"{path} must be empty or hold an earlier demo, got other releases; choose another folder")
+        check_demo(path)
         self.path = path
         self.plan = plan
         self.written = [path / _PLAN, path / _RELEASES, path / _WINDOWS]
@@ -71,6 +70,12 @@ class DemoFolder:
     ) -> None:
         self._releases.close()
         self._windows.close()
+
+
+def check_demo(path: Path) -> None:
+    """Refuse a folder that holds releases of a real stream."""
+    if (path / _PLAN).exists() and not is_demo(path):
+        raise InputError(f"{path} must be empty or hold an earlier demo, got other releases; choose another folder")
 
 
 def is_demo(path: Path) -> bool:

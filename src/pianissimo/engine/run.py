@@ -63,7 +63,7 @@ def run_file(
     check_free(out)
     live = spec.stream.start()
     rows = read_rows(spec)
-    refused = _write_refused(out, rows.refused)
+    refused = write_refused(out, rows.refused)
     last_tick = spec.last_tick
     with ReleaseFolder(out, plan=live.plan.to_dict(), format=format) as folder:
         for tick, batch in enumerate(rows.batches(last_tick), 1):
@@ -73,7 +73,8 @@ def run_file(
     return RunSummary(ticks=last_tick, folder=out, refused=refused)
 
 
-def _write_refused(out: Path, refused: pl.DataFrame) -> Path | None:
+def write_refused(out: Path, refused: pl.DataFrame) -> Path | None:
+    """Leave the lines that were refused in a file for the owner's eyes; None if there are none."""
     path = out / _REFUSED
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -131,7 +131,7 @@ class ReleaseFolder:
                 part = self._closed[0]
                 path = self.path / part.name / f"ticks-{part.first:08}-{part.last:08}.{self.format}"
                 path.parent.mkdir(exist_ok=True)
-                write_whole(path, _content(part.table, self.format))
+                write_whole(path, content_of(part.table, self.format))
                 del self._closed[0]
         except OSError as fault:
             first, last = min(part.first for part in self._closed), max(part.last for part in self._closed)
@@ -206,7 +206,13 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _content(table: pl.DataFrame, form: FileFormat) -> bytes:
+def last_tick_in(path: Path) -> int | None:
+    """The last tick of the parts in a folder."""
+    return max((last for parts in _parts(path).values() for _, last, _ in parts), default=None)
+
+
+def content_of(table: pl.DataFrame, form: FileFormat) -> bytes:
+    """The bytes of a table's file."""
     # Made in memory: writing to a path itself, polars reports a full disk as a fault of its own.
     file = io.BytesIO()
     if form == "parquet":

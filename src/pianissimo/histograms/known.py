@@ -94,7 +94,16 @@ class KnownHistogram:
         )
 
     def update(self, state: KnownHistogramState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: KnownHistogramState, batch: pl.Series) -> list[NDArray[np.int64]]:
+        # The slots of a domain never change.
         slots, counts = count_known(batch, state.index, self.max_keys_per_event)
+        order = np.argsort(slots)
+        return [slots[order], counts[order]]
+
+    def add(self, state: KnownHistogramState, gathered: list[NDArray[np.int64]]) -> None:
+        slots, counts = gathered
         add_counts(state.counts, slots, counts)
         state.recent.add(slots, counts)
 

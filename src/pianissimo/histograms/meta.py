@@ -30,17 +30,14 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.contributions import count_labels
 from pianissimo.errors import InputError
-from pianissimo.histograms.value import LabelCounts
+from pianissimo.histograms.value import LabelCounts, Tally, in_order
 from pianissimo.labels import Domain, LabelIndex, detached
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.noise import Keys, Noise
+from pianissimo.noise import Keys, Noise, sealed
 from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
 
 _LARGEST_COUNT = 2**61
 _ANY_NUMBER = 2**31
-
-Tally = list[codec.Plain]
-"""Labels in the order of their bytes and a whole number for each, as a list of two: plain data."""
 
 
 class OneShot(Protocol):
@@ -172,12 +169,18 @@ class MetaHistogram:
         )
 
     def update(self, state: MetaHistogramState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: MetaHistogramState, batch: pl.Series) -> Tally:
         bound = self.max_keys_per_event
         labels, counts = count_labels(batch, _ANY_NUMBER if bound is None else bound)
         if self.answer.domain is not None:
             known = state.domain.slots(labels) >= 0
             labels, counts = labels.filter(pl.Series(known)), counts[known]
-        state.current = _sum([state.current, _in_order(labels, counts)])
+        return in_order(labels, counts)
+
+    def add(self, state: MetaHistogramState, gathered: Tally) -> None:
+        state.current = _sum([state.current, gathered])
 
     def release(self, state: MetaHistogramState, tick: int, noise: Noise) -> LabelCounts:
         cell, place, level = state.current, tick, 0
@@ -207,7 +210,9 @@ class MetaHistogram:
             counts = np.zeros(len(self.answer.domain), dtype=np.int64)
             counts[state.domain.slots(labels)] = sparse
             labels, keys = self.answer.domain.labels, state.domain.keys_from(0)
-        return _in_order(*self.answer.answer(labels, keys, counts, noise.at(level, place)))
+        # A cell is answered once, when its last tick is released.
+        bound = sealed(noise, place * int(self.base**level))
+        return in_order(*self.answer.answer(labels, keys, counts, bound.at(level, place)))
 
 
 def levels_of(horizon: int, base: int) -> int:
@@ -232,11 +237,6 @@ def _digit_sum(number: int, base: int) -> int:
 
 def _nothing() -> Tally:
     return [pl.Series("key", [], dtype=pl.String), np.empty(0, dtype=np.int64)]
-
-
-def _in_order(labels: pl.Series, numbers: NDArray[np.int64]) -> Tally:
-    order = labels.arg_sort().to_numpy()
-    return [labels.gather(order).alias("key"), numbers[order]]
 
 
 def _sum(tallies: list[Tally]) -> Tally:

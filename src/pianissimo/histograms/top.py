@@ -6,12 +6,13 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.histograms.known import KnownHistogram, KnownHistogramState
 from pianissimo.histograms.meta import MetaHistogram, MetaHistogramState
 from pianissimo.histograms.unknown import UnknownHistogram, UnknownHistogramState
-from pianissimo.histograms.value import LabelCounts
+from pianissimo.histograms.value import LabelCounts, Tally
 from pianissimo.labels import detached
 from pianissimo.noise import Noise
 from pianissimo.noise_plan import NoisePlan
@@ -73,6 +74,12 @@ class TopList:
     def update(self, state: TopListState, batch: pl.Series) -> None:
         self.histogram.update(state, batch)  # type: ignore[arg-type]
 
+    def gather(self, state: TopListState, batch: pl.Series) -> codec.Plain:
+        return self.histogram.gather(state, batch)  # type: ignore[arg-type]
+
+    def add(self, state: TopListState, gathered: codec.Plain) -> None:
+        self.histogram.add(state, gathered)  # type: ignore[arg-type]
+
     def release(self, state: TopListState, tick: int, noise: Noise) -> LabelCounts:
         return self._first(self.histogram.release(state, tick, noise))  # type: ignore[arg-type]
 
@@ -132,6 +139,12 @@ class MetaTopList:
 
     def update(self, state: MetaHistogramState, batch: pl.Series) -> None:
         self.histogram.update(state, batch)
+
+    def gather(self, state: MetaHistogramState, batch: pl.Series) -> Tally:
+        return self.histogram.gather(state, batch)
+
+    def add(self, state: MetaHistogramState, gathered: Tally) -> None:
+        self.histogram.add(state, gathered)
 
     def release(self, state: MetaHistogramState, tick: int, noise: Noise) -> LabelCounts:
         return first_of(self.histogram.release(state, tick, noise), self.k)

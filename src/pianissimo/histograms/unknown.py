@@ -18,7 +18,7 @@ from pianissimo.checks import check_at_least, check_probability
 from pianissimo.contributions import count_labels
 from pianissimo.error_bars import half_width
 from pianissimo.histograms.thresholds import Cut, threshold_at
-from pianissimo.histograms.value import LabelCounts, Rest, add_counts
+from pianissimo.histograms.value import LabelCounts, Rest, Tally, add_counts, in_order
 from pianissimo.labels import MOST_LABELS, LabelIndex, detached
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Keys, Noise
@@ -148,7 +148,14 @@ class UnknownHistogram:
         )
 
     def update(self, state: UnknownHistogramState, batch: pl.Series) -> None:
-        self._add(state, *count_labels(batch, self.max_keys_per_event))
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: UnknownHistogramState, batch: pl.Series) -> Tally:  # noqa: ARG002
+        return in_order(*count_labels(batch, self.max_keys_per_event))
+
+    def add(self, state: UnknownHistogramState, gathered: Tally) -> None:
+        labels, counts = gathered
+        self._add(state, labels, counts)
 
     def release(self, state: UnknownHistogramState, tick: int, noise: Noise) -> LabelCounts:
         state.recent.close()

@@ -6,9 +6,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo import codec
 from pianissimo.errors import InputError
 
 _LARGEST_COUNT = 2**61
+
+Tally = list[codec.Plain]
+"""Labels in the order of their bytes and a whole number for each, as a list of two: plain data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +52,14 @@ def add_counts(counts: NDArray[np.int64], slots: NDArray[np.int64], more: NDArra
     if len(sums) and not int(sums.max()) < _LARGEST_COUNT:
         raise InputError("a count must stay below 2^61, got more; start a new run")
     counts[slots] = sums
+
+
+def in_order(labels: pl.Series, numbers: NDArray[np.int64]) -> Tally:
+    """Labels in the order of their bytes with their numbers, so that the same events always give the same data.
+
+    >>> labels, numbers = in_order(pl.Series(["b", "a"]), np.array([1, 2]))
+    >>> labels.to_list(), numbers
+    (['a', 'b'], array([2, 1]))
+    """
+    ordered = pl.DataFrame({"key": labels, "number": numbers}).sort("key")
+    return [ordered["key"], ordered["number"].to_numpy()]

@@ -7,17 +7,20 @@ pay-what-you-get allows, and what was never settled stays charged for ever.
 from pianissimo.ledger.chain import Entry, Head
 from pianissimo.ledger.history import history, history_tables
 from pianissimo.ledger.keys import key_file
-from pianissimo.ledger.ledger import Ledger, Reservation, Verified
+from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
+from pianissimo.ledger.within import StoreWithin
 
 __all__ = [
     "BAD_UNIT",
     "RHO_UNIT",
+    "STATE_FILE",
     "Charge",
     "Entry",
     "Head",
     "Ledger",
     "Reservation",
+    "StoreWithin",
     "Verified",
     "history",
     "history_tables",

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
-from pianissimo.errors import BudgetError, LedgerError, ParameterError
+from pianissimo.databases import SqliteConnection
+from pianissimo.errors import BudgetError, DamageError, LedgerError, ParameterError, StoreError
 from pianissimo.ledger.chain import Chain, Entry, Head, Header, Units, broken, check_chain
 from pianissimo.ledger.postgres import PostgresStore
 from pianissimo.ledger.sqlite import SqliteStore
@@ -34,12 +35,16 @@ from pianissimo.ledger.store import (
     header_row,
 )
 from pianissimo.ledger.units import Charge, of_units
+from pianissimo.ledger.within import StoreWithin
 from pianissimo.noise import Secret
 from pianissimo.privacy import float_down, float_up
 
 Found = TypeVar("Found")
 
 _NO_KEY = "the chain has no key, so whoever can write the ledger could make a new one; give a key when it is made"
+STATE_FILE = "state.db"
+"""What a durable stream's store is called in its folder."""
+
 _LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "question": 10_000}
 
 
@@ -144,6 +149,20 @@ class Ledger:
             store.close()
             raise
         return ledger
+
+    @classmethod
+    def within(cls, store: Store, *, key: Secret | None, cap: Charge | None = None, dataset: str = "") -> Self:
+        """The ledger among the tables of another store, in the transaction that is open there; given a `cap`, make it.
+
+        Nothing but its names and its key is checked: call `verify` once the transaction is over.
+        """
+        chain = Chain(key)
+        if cap is not None:
+            _make_if_absent(store, chain, cap, dataset)
+        header, root = _read_header(store)
+        _check_opening(header, cap=cap, dataset=dataset, keyed=chain.keyed)
+        chain.check_root(header, root)
+        return cls(store, chain, header, root)
 
     @property
     def place(self) -> str:
@@ -417,7 +436,17 @@ def _store(place: str | Path, *, create: bool, read_only: bool) -> Store:
         raise ParameterError("place must be the path of a file or a postgresql:// URL, got something else")
     if isinstance(place, str) and "://" in place:
         raise ParameterError(f"place must be a path or a postgresql:// URL, got {place.partition('://')[0]}://")
+    if Path(place).is_dir():
+        return _store_in(Path(place), read_only=read_only)
     return SqliteStore(Path(place), create=create, read_only=read_only)
+
+
+def _store_in(folder: Path, *, read_only: bool) -> Store:
+    """The ledger of the durable stream in a folder."""
+    try:
+        return StoreWithin(SqliteConnection(folder / STATE_FILE, create=False, read_only=read_only))
+    except (StoreError, DamageError) as error:
+        raise LedgerError(str(error)) from None
 
 
 def _make_if_absent(store: Store, chain: Chain, cap: Charge, dataset: str) -> None:

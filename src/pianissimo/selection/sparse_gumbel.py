@@ -49,7 +49,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.node_noise import LaplaceNode
-from pianissimo.noise import DRAW_DISTANCE, Keys, Noise
+from pianissimo.noise import DRAW_DISTANCE, Keys, Noise, sealed
 from pianissimo.noise_plan import NoisePlan, plan_loss
 from pianissimo.plan_noise import evaluate, rounded
 from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
@@ -213,15 +213,23 @@ class SparseGumbel:
         )
 
     def update(self, state: SparseGumbelState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: SparseGumbelState, batch: pl.Series) -> list[NDArray[np.int64]]:
         slots, more = count_known(batch, state.index, self.max_keys_per_event)
+        order = np.argsort(slots)
+        return [slots[order], more[order]]
+
+    def add(self, state: SparseGumbelState, gathered: list[NDArray[np.int64]]) -> None:
+        slots, more = gathered
         state.counts = _added(state.counts, slots, more)
 
     def release(self, state: SparseGumbelState, tick: int, noise: Noise) -> list[tuple[str, int]]:
         if tick == 1:
-            state.chosen = self._select(state, noise)
+            state.chosen = self._select(state, sealed(noise, tick))
         elif state.left > 0 and self._somebody_leads(state, tick, noise):
             state.left -= 1
-            state.chosen = self._select(state, noise)
+            state.chosen = self._select(state, sealed(noise, tick))
         estimates = self._estimates(state, tick, noise)
         order = np.lexsort((state.chosen, -estimates))
         labels = self.domain.labels.gather(state.chosen[order]).to_list()
@@ -251,7 +259,7 @@ class SparseGumbel:
         outside = np.ones(len(state.counts), dtype=np.bool_)
         outside[state.chosen] = False
         keys = state.index.keys_from(0)[outside]
-        tested = state.counts[outside] + _laplace(self.test_scale, keys, noise.at("tests", tick))
+        tested = state.counts[outside] + _laplace(self.test_scale, keys, sealed(noise, tick).at("tests", tick))
         # That some test is above is less than the paper's first test above: tests after it are never looked at there.
         return bool((tested > threshold).any())
 

@@ -36,7 +36,8 @@ def as_frame(batch: object, queries: Sequence[Query]) -> pl.DataFrame:
     """
     columns = needed_columns(queries)
     if batch is None or (isinstance(batch, Sequence | Mapping) and len(batch) == 0):
-        return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+        numbers = _number_columns(queries)
+        return pl.DataFrame(schema={column: pl.Float64 if column in numbers else pl.String for column in columns})
     if isinstance(batch, str | bytes):
         raise InputError(f"a batch must be a table or a list of dicts, got {type(batch).__name__}")
     if isinstance(batch, Mapping):
@@ -80,13 +81,16 @@ def _from_columns(values: Mapping[Any, Any], queries: Sequence[Query], height: i
     if height is None and len(lengths) != 1:
         raise _not_a_table(values)
     rows = next(iter(lengths)) if height is None else height
-    numbers = {query.value for query in queries if isinstance(query, Sum)}
-    series = [
-        _typed_column(column, values[column], as_numbers=column in numbers and not _is_label_column(column, queries))
-        for column in columns
-    ]
+    numbers = _number_columns(queries)
+    series = [_typed_column(column, values[column], as_numbers=column in numbers) for column in columns]
     # Without a column to read only the number of rows counts.
     return pl.DataFrame(series) if series else pl.DataFrame({"": pl.repeat(None, rows, eager=True)})
+
+
+def _number_columns(queries: Sequence[Query]) -> set[str]:
+    """The columns that are read as numbers and not as labels too."""
+    numbers = {query.value for query in queries if isinstance(query, Sum)}
+    return {column for column in numbers if not _is_label_column(column, queries)}
 
 
 def _is_label_column(column: str, queries: Sequence[Query]) -> bool:

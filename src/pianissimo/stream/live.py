@@ -2,10 +2,12 @@
 
 import secrets
 import threading
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from pianissimo import codec
 from pianissimo.durations import ticks_in
-from pianissimo.errors import HorizonError, ParameterError
+from pianissimo.errors import HorizonError, ParameterError, StateError
 from pianissimo.mechanism import Guard, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.planner import QueryPlan, StreamPlan
@@ -28,9 +30,42 @@ class LiveQuery:
         """Whether the query is part of the release of this tick."""
         return tick % self.query.every == 0 and self.run.tick < self.run.mechanism.guarantee.horizon
 
+    def is_published_at(self, tick: int) -> bool:
+        """Whether the query was part of the release of this tick, which is the last one."""
+        return tick % self.query.every == 0 and self.run.tick == tick // self.query.every
+
     def is_open(self) -> bool:
         """Whether events still count: not after the last release of a schedule."""
         return self.run.tick < self.run.mechanism.guarantee.horizon
+
+    def gather(self, content: Any) -> codec.Plain:
+        """What some events of the open tick add, as plain data; None where they do not count any more."""
+        return self.run.gather(content) if self.is_open() else None
+
+    def add(self, gathered: codec.Plain) -> None:
+        """Count what was gathered."""
+        if gathered is not None:
+            self.run.add(gathered)
+
+    def dump(self) -> codec.Plain:
+        """All that it knows between two ticks, as plain data: secret. What is in the logs is left out."""
+        return {"name": self.query.name, "run": self.run.dump(short=True), "tidy": self._tidier.to_plain()}
+
+    @property
+    def log_length(self) -> int:
+        """How many of the last ticks' logs `load` needs."""
+        return self.run.log_length * self.query.every
+
+    def load(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
+        """Take over what `dump` gave, with the logs of the last releases, the oldest first."""
+        try:
+            name, run, tidy = content["name"], content["run"], content["tidy"]
+        except (TypeError, KeyError):
+            raise StateError("a stored state must have the content of this version, got other content") from None
+        if name != self.query.name:
+            raise StateError(f"a stored state must be that of query {self.query.name!r}, got another query's")
+        self.run.load(run, logs)
+        self._tidier.take_plain(tidy)
 
     def table(self) -> Any:
         """Close the open tick and publish."""

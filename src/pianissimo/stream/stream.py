@@ -3,18 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from typing import cast
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from pianissimo.accounting import Budget
 from pianissimo.checks import check_at_least, check_name, check_probability
 from pianissimo.durations import duration_of
 from pianissimo.errors import ParameterError
-from pianissimo.noise import KeyedNoise, fresh_secret
+from pianissimo.noise import KeyedNoise, Secret, fresh_secret
 from pianissimo.planner import StreamPlan, make_plan
 from pianissimo.privacy import Unit
 from pianissimo.queries import Query
 from pianissimo.stream.batches import needed_columns
 from pianissimo.stream.live import Live
+
+if TYPE_CHECKING:
+    from pianissimo.engine.durable import DurableStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,45 @@ class Stream:
             coverage=self.coverage,
             queries=self.queries,
             tick=cast(timedelta | None, self.tick),
+        )
+
+    def open(
+        self,
+        state: Path | str,
+        *,
+        secret: Secret | Path | str | None = None,
+        witness: Path | str | None = None,
+        cap: Budget | None = None,
+        take_over: bool = False,
+        snapshot_every: int | None = None,
+    ) -> "DurableStream":
+        """Run it in a folder or a PostgreSQL database, so that it goes on after a crash as if nothing had happened.
+
+        The first call creates the stream and charges its whole horizon. The secret is a file beside the folder unless
+        it is given, or said to be in `env:NAME` or printed by `command:WORDS`; lost, it ends the stream. The witness, a
+        file beside the folder too, tells a store that was rolled back: keep it on another disk if you can. A `cap` for
+        the data set, where other streams or questions are to share the ledger, holds from the beginning.
+
+        >>> import tempfile
+        >>> from pianissimo.queries import Count
+        >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=1440, queries=[Count("purchases")])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with stream.open(f"{folder}/state") as live:
+        ...         first = live.tick([{}] * 1000)
+        ...     with stream.open(f"{folder}/state") as live:
+        ...         live, live.released(1).to_json() == first.to_json()
+        (DurableStream('s', tick=1 of 1440), True)
+        """
+        from pianissimo.engine.opening import open_stream
+
+        return open_stream(
+            self,
+            state,
+            secret=secret,
+            witness=witness,
+            cap=cap,
+            take_over=take_over,
+            snapshot_every=snapshot_every,
         )
 
     def start(self) -> Live:

@@ -1,6 +1,7 @@
 """Estimates made to look as counts do, on request: post-processing of what was released, beside the raw estimates."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,6 +23,14 @@ class Tidier:
     def __init__(self, wanted: Sequence[Tidy | str]) -> None:
         self._wanted = frozenset(Tidy(each) for each in wanted)
         self._largest: dict[str | None, float] = {}
+
+    def to_plain(self) -> list[list[object]]:
+        """What it remembers of the tables before, as plain data."""
+        return [[key, value] for key, value in self._largest.items()]
+
+    def take_plain(self, content: list[list[Any]]) -> None:
+        """Remember what was stored."""
+        self._largest = dict(content)
 
     def add(self, table: pl.DataFrame) -> pl.DataFrame:
         """The table with a column of tidy estimates, or as it is if nothing is wanted."""

@@ -1,0 +1,202 @@
+"""PostgreSQL, for a store that outlives its machine; needs `pip install pianissimo[postgres]`.
+
+Each store has a schema of its own, named by `?state=NAME` in the URL. A server that could forget a commit is refused.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+from urllib.parse import unquote
+
+from pianissimo.checks import check_name
+from pianissimo.databases.connection import Row
+from pianissimo.errors import DiskFullError, ParameterError, StoreError, UnknownCommitError
+
+_MAKING = 0x706962  # an advisory lock, for the moment when there is no row to lock yet
+_LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two stores would become one
+_PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 120_000, "idle_in_transaction_session_timeout": 300_000}
+_left_to_parents: list[Any] = []
+
+
+class PostgresConnection:
+    """One connection to a PostgreSQL database.
+
+    >>> PostgresConnection("postgresql://localhost/shop?state=a b")
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: state must be 1 to 64 letters, digits, '_' or '-', got 'a b'
+    """
+
+    words = {"integer": "BIGINT", "binary": "BYTEA", "strict": "", "locked": " FOR UPDATE"}  # noqa: RUF012
+
+    def __init__(self, url: str, *, create: bool = False, read_only: bool = False) -> None:
+        self._url, name = _without_state(url)
+        self.place = _without_password(url)
+        self.schema = f"pianissimo_{name}"
+        self._read_only = read_only
+        self._psycopg = _psycopg()
+        self._connection: Any = None
+        self._open = False
+        self._process = os.getpid()
+        if create and not read_only:
+            with self._speaking():
+                self._connected().execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+        self._connected()
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._open
+
+    def begin_write(self) -> None:
+        if self._read_only:
+            raise StoreError("a store must be open for writing to be changed, got one opened to be read")
+        self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        try:
+            # All writers of a store one after the other; what keeps them safe are unique keys and epochs.
+            self.execute("SELECT pg_advisory_xact_lock(?, hashtext(?))", [_MAKING, self.schema])
+        except BaseException:
+            self.rollback()
+            raise
+
+    def begin_read(self) -> None:
+        self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        with self._speaking():
+            return self._run(statement, values)
+
+    def commit(self) -> None:
+        try:
+            self._run("COMMIT")
+            self._open = False
+        except self._psycopg.Error as error:
+            self.close()
+            full = isinstance(error, self._psycopg.errors.DiskFull)
+            raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {_name(error)}", full=full) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def rollback(self) -> None:
+        if self._connection is not None and self._open:
+            try:
+                self._run("ROLLBACK")
+                self._open = False
+            except self._psycopg.Error:
+                self.close()
+
+    def has_table(self, name: str) -> bool:
+        return bool(self.execute("SELECT to_regclass(?) IS NOT NULL", [f'"{self.schema}".{name}'])[0][0])
+
+    def make_stay(self, table: str) -> None:
+        self.execute(
+            "CREATE OR REPLACE FUNCTION rows_stay() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'these rows stay as they are'; END $$"
+        )
+        self.execute(
+            f"CREATE TRIGGER {table}_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+            "FOR EACH STATEMENT EXECUTE FUNCTION rows_stay()"
+        )
+
+    def settle(self) -> None:
+        """The server's own recovery did it before it answered."""
+
+    def try_lock(self, name: str) -> bool:
+        """Hold a lock as long as this session lives; False if another session does."""
+        return bool(self.execute("SELECT pg_try_advisory_lock(?, hashtext(?))", [_MAKING + 1, name])[0][0])
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        self._open = False
+        if connection is not None and self._process == os.getpid():
+            with contextlib.suppress(self._psycopg.Error):
+                connection.close()
+
+    def _begin(self, statement: str) -> None:
+        try:
+            self._connected()
+            self._run(statement)
+        except self._psycopg.Error:
+            # An old connection may be dead. Nothing was sent on it, so a new one may start afresh.
+            self.close()
+            with self._speaking():
+                self._connected()
+                self._run(statement)
+        self._open = True
+
+    def _run(self, statement: str, values: Row = ()) -> list[Row]:
+        cursor = self._connected().execute(statement.replace("?", "%s"), tuple(values) or None)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def _connected(self) -> Any:
+        if self._process != os.getpid():
+            # To close a connection carried over a fork would end its parent's session.
+            _left_to_parents.append(self._connection)
+            self._connection, self._open, self._process = None, False, os.getpid()
+        if self._connection is None:
+            with self._speaking():
+                self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> Any:
+        connection = self._psycopg.connect(self._url, autocommit=True, connect_timeout=10)
+        try:
+            _settle_in(connection)
+            connection.execute(f'SET search_path TO "{self.schema}"')
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextlib.contextmanager
+    def _speaking(self) -> Iterator[None]:
+        try:
+            yield
+        except self._psycopg.errors.DiskFull:
+            self.rollback()
+            raise DiskFullError(f"{self.place} must have room on its disk, got none; make room") from None
+        except self._psycopg.Error as error:
+            raise StoreError(f"{self.place} must be a store that can be read and written, got {_name(error)}") from None
+
+
+def _settle_in(connection: Any) -> None:
+    """Set how long to wait, and refuse a server that could forget a commit."""
+    for name, milliseconds in _PATIENCE.items():
+        connection.execute("SELECT set_config(%s, %s, false)", (name, str(milliseconds)))
+    for name in ("fsync", "full_page_writes", "synchronous_commit"):
+        (value,) = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
+        if value == "off":
+            raise StoreError(f"{name} must be on for a store, got off; a crash could undo what was released")
+
+
+def _psycopg() -> ModuleType:
+    try:
+        import psycopg
+    except ImportError:
+        raise StoreError("a store in PostgreSQL must have its driver; pip install pianissimo[postgres]") from None
+    return psycopg
+
+
+def _without_state(url: str) -> tuple[str, str]:
+    address, _, query = url.partition("?")
+    options = [each for each in query.split("&") if each]  # as they are: the driver has rules of its own for them
+    names = [unquote(each.partition("=")[2]) for each in options if each.startswith("state=")] or ["state"]
+    if len(names) != 1:
+        raise ParameterError(f"state must be named once in a URL, got {len(names)} names")
+    check_name(state=names[0])
+    if len(names[0]) > _LONGEST_NAME:
+        raise ParameterError(f"state must have a name of at most {_LONGEST_NAME} letters, got {len(names[0])}")
+    rest = "&".join(each for each in options if not each.startswith("state="))
+    return f"{address}?{rest}" if rest else address, names[0]
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    host, slash, database = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{database}"
+
+
+def _name(error: Exception) -> str:
+    # The kind alone: the server's text may quote what was in a row, or the connection's address.
+    return type(error).__name__

@@ -1,0 +1,627 @@
+"""A stream that can be killed at any instant: seal, release, witness, publish.
+
+A tick goes through four steps, each durable before the next begins. SEAL fixes the events of the tick in one
+transaction. RELEASE stores the bytes that everybody will get; they follow from what is sealed and from the secret, so
+that a crash in between changes nothing. WITNESS writes down, outside the store, how far the stream has come. PUBLISH
+lets readers and sinks have the stored bytes. Nothing of a tick leaves the process before its release is on the disk,
+and no noise is drawn before the data that it covers are sealed.
+"""
+
+import contextlib
+import os
+import platform
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pianissimo import codec
+from pianissimo.engine.creation import check_creatable, create_stream
+from pianissimo.engine.failpoints import reach
+from pianissimo.engine.keys import KeyRing
+from pianissimo.engine.publish import Publisher, Sink
+from pianissimo.engine.records import Seal, StoredRelease, StreamRecord
+from pianissimo.engine.sealed_noise import SealedNoise
+from pianissimo.engine.startup import Found, check_start
+from pianissimo.engine.store import StateStore
+from pianissimo.engine.wiring import Wiring
+from pianissimo.engine.witness import Testimony
+from pianissimo.errors import (
+    DamageError,
+    DiskFullError,
+    HorizonError,
+    InputError,
+    LeaseError,
+    ParameterError,
+    PendingError,
+    RefusalError,
+    StateError,
+    StoreError,
+    SyncError,
+    UnknownCommitError,
+)
+from pianissimo.ledger import Charge
+from pianissimo.mechanism import Guard
+from pianissimo.noise import KeyedNoise, Noise, Secret
+from pianissimo.planner import StreamPlan
+from pianissimo.stream.batches import as_frame, query_inputs
+from pianissimo.stream.live import Live, LiveQuery
+from pianissimo.stream.payload import payload_of, release_of
+from pianissimo.stream.release import StreamRelease
+
+SNAPSHOT_EVERY = 8
+"""The state is stored whole after every so many ticks, and what each tick added in between."""
+
+_NO_STATE = b""
+
+
+@dataclass(slots=True, repr=False)
+class _OpenTick:
+    """A tick between its seal and its publication."""
+
+    seal: Seal
+    gathered: list[list[codec.Plain]]
+    release: StreamRelease | None = None
+    stored: StoredRelease | None = None
+    snapshot: bytes | None = None
+    history: bytes | None = None
+    is_stored: bool = False
+    is_witnessed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What a start found and did, without a number of events.
+
+    >>> Recovered(created=True, tick=0, snapshot_tick=0, replayed=0, finished=None).replayed
+    0
+    """
+
+    created: bool
+    """Whether the stream is new."""
+
+    tick: int
+    """The last tick that is released."""
+
+    snapshot_tick: int
+    replayed: int
+    """How many ticks were counted again from what they had added."""
+
+    finished: int | None
+    """The tick that was sealed and is released now, if there was one."""
+
+
+class DurableStream(Live):
+    """A running stream whose every tick is stored. `Stream.open` makes one; use it in a `with`, or `close` it.
+
+    `tick` counts the events of one tick, seals it and releases it. If it raises before the seal, nothing was counted
+    and it may be called again; if it raises a `PendingError`, the tick is sealed, and `finish` releases it.
+    """
+
+    def __init__(
+        self,
+        plan: StreamPlan,
+        config: dict[str, Any],
+        wiring: Wiring,
+        *,
+        create: bool = True,
+        cap: Charge | None = None,
+        take_over: bool = False,
+        snapshot_every: int = SNAPSHOT_EVERY,
+        sinks: Sequence[Sink] = (),
+        publish_at_once: bool = True,
+        read_only: bool = False,
+        make_noise: Callable[[Secret], Noise] = KeyedNoise,
+    ) -> None:
+        if not snapshot_every >= 1:
+            raise ParameterError(f"snapshot_every must be at least 1, got {snapshot_every}")
+        self.plan = plan
+        self._wiring = wiring
+        self._snapshot_every = snapshot_every
+        self._publish_at_once = publish_at_once and not read_only
+        self._read_only = read_only
+        self._make_noise = make_noise
+        self._lock = threading.Lock()
+        self._guard = Guard()
+        self._open_tick: _OpenTick | None = None
+        self._unsure: tuple[Seal, list[list[codec.Plain]], UnknownCommitError] | None = None
+        self._lease = 0
+        self._ring: KeyRing
+        self._record: StreamRecord
+        self._roots: dict[int, Noise] = {}
+        self._store = StateStore(wiring.opened(create=create))
+        try:
+            if read_only:
+                # One state of the store, whatever its writer does meanwhile.
+                self._store.connection.begin_read()
+            else:
+                self._process_lock = wiring.held(self._store.connection, take_over=take_over)
+                reach("checkpoint.before")
+                self._store.connection.settle()
+                reach("checkpoint.after")
+            created = not self._store.is_made()
+            if created:
+                check_creatable(self._store, wiring, create=create)
+                create_stream(self._store, wiring, plan, config, cap)
+            found = check_start(self._store, wiring, plan, config)
+            self._take_over(found)
+            self._publisher = Publisher(
+                self._store, self._record.incarnation, self._lease, self._checked_payload, sinks
+            )
+            self._publisher.check_not_behind(self._tick)
+            self.recovered = self._recover(found, created=created)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def incarnation(self) -> str:
+        """The name of this life of the stream: part of the path of all its noise."""
+        return self._record.incarnation.hex()
+
+    @property
+    def position(self) -> Any:
+        """What was given as `position` with the last sealed tick, or None."""
+        return codec.unpack("positions", 1, self._positions) if self._positions else None
+
+    @property
+    def pending(self) -> int | None:
+        """The tick that is sealed and not wholly released yet."""
+        return None if self._open_tick is None else self._open_tick.seal.tick
+
+    def tick(self, batch: object = None, *, drop_bad_rows: bool = False, position: Any = None) -> StreamRelease:
+        """Count the events of one tick, all or none of them, seal, and publish.
+
+        `position` is plain data that says where the source was read to; it is sealed with the tick.
+        """
+        return self.tick_of([batch], drop_bad_rows=drop_bad_rows, position=position)
+
+    def tick_of(self, batches: Sequence[object], *, drop_bad_rows: bool = False, position: Any = None) -> StreamRelease:
+        """As `tick`, for a tick whose events come in several batches."""
+        queries = [each.query for each in self._queries]
+        inputs = [query_inputs(queries, as_frame(batch, queries), drop_bad_rows=drop_bad_rows) for batch in batches]
+        positions = b"" if position is None else codec.pack("positions", 1, position)
+        with self._lock:
+            if self._read_only:
+                raise StateError("a stream must be open for writing to count events, got one opened to be read")
+            if self._open_tick is not None:
+                raise PendingError(
+                    f"tick {self._open_tick.seal.tick} must be finished first, got another; call finish()"
+                )
+            if self._tick - self._record.last_tick >= self.plan.horizon:
+                raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
+            if self._unsure is not None:
+                # Whatever the last call was given is sealed now, or it is not and these events come in its place.
+                with contextlib.suppress(StoreError), self._guard:
+                    self._look()
+                if self._unsure is not None:
+                    raise DiskFullError("the store must say whether the last tick is sealed, got no answer; try again")
+                if self._open_tick is not None:
+                    raise PendingError(
+                        f"tick {self._open_tick.seal.tick} was sealed after all, with the events given before; "
+                        "call finish(), and do not give them again"
+                    ) from DiskFullError("its commit failed for want of room")
+            with self._guard:
+                self._seal_tick(inputs, positions)
+            return self._finish()
+
+    def finish(self) -> StreamRelease:
+        """Release the tick that is sealed, from where it was left."""
+        with self._lock:
+            if self._open_tick is None:
+                raise StateError("a tick must be sealed to be finished, got none")
+            return self._finish()
+
+    def publish(self) -> None:
+        """Let readers see all that is released, and send the stored bytes to the sinks that lack them."""
+        with self._lock:
+            self._publisher.publish(self._tick)
+
+    @property
+    def visible_tick(self) -> int:
+        """The last tick that readers see."""
+        return self._store.visible(self._record.incarnation)
+
+    def released(self, tick: int) -> StreamRelease:
+        """What was released for an earlier tick."""
+        return release_of(self.payload(tick))
+
+    def payload(self, tick: int) -> bytes:
+        """The bytes of an earlier release, as they were stored."""
+        with self._lock:
+            return self._checked_payload(tick)
+
+    def _checked_payload(self, tick: int) -> bytes:
+        stored = self._store.release(self._record.incarnation, tick)
+        seal = self._store.seal(self._record.incarnation, tick, self._ring)
+        if stored is None or seal is None:
+            raise ParameterError(f"tick must be one of the released ones, up to {self._tick}, got {tick}")
+        stored.check(self._ring.epoch(seal.epoch), seal)
+        return stored.payload
+
+    def between(self, start: int, end: int) -> StreamRelease:
+        """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
+        first = self._record.last_tick
+        with self._lock:
+            if not first <= start < end <= self._tick:
+                raise ParameterError(f"an interval must lie within ticks {first} to {self._tick}, got {start} to {end}")
+            tables = {
+                each.query.name: each.table_between(start - first, end - first)
+                for each in self._queries
+                if each.can_tell(start - first, end - first)
+            }
+        if not tables:
+            raise ParameterError(
+                "an interval must begin and end at ticks where a query is published that tells them, got others"
+            )
+        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables)
+
+    def rotate_secret(self, secret: Secret) -> None:
+        """Begin an epoch with a new secret: what is sealed and drawn from the next tick on depends on it alone.
+
+        The secrets before stay in the store, closed under the new one, for as long as nodes of theirs are in use.
+        """
+        with self._lock:
+            if self._open_tick is not None:
+                raise PendingError("a tick must be finished before a rotation, got one that is not; call finish()")
+            if secret in self._ring.secrets:
+                raise ParameterError("a new secret must not have been used before, got an old one")
+            with self._guard:
+                ring = self._ring.rotated(secret, self._tick + 1)
+                with self._store.writing("rotate"):
+                    self._store.check_lease(self._record.incarnation, self._lease)
+                    self._store.insert_epoch(self._record.incarnation, ring.row(self._record.incarnation))
+                    reach("rotate.commit")
+                self._ring = ring
+                last = self._store.last_seal(self._record.incarnation, ring)
+                if last is not None:
+                    self._testify(last)
+
+    def close(self) -> None:
+        """Let go of the store. What is sealed is released at the next start."""
+        self._guard.close("a stream that was closed must be opened again")
+        store = getattr(self, "_store", None)
+        if store is not None:
+            store.close()
+        lock = getattr(self, "_process_lock", None)
+        if lock is not None:
+            lock.release()
+
+    def __enter__(self) -> "DurableStream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"DurableStream({self.plan.name!r}, tick={self._tick} of {self._record.last_tick + self.plan.horizon})"
+
+    def _take_over(self, found: Found) -> None:
+        """Take the lease, and everything that the checks found."""
+        self._record = found.record
+        self._ring = found.ring
+        self._ledger_head = found.ledger_head
+        self._mac = found.last.mac if found.last is not None else found.record.mac
+        self._positions = found.last.positions if found.last is not None else found.record.positions
+        self._tick = found.record.last_tick if found.last is None else found.last.tick
+        if not self._read_only:
+            with self._store.writing("lease"):
+                owner = f"{platform.node()}:{os.getpid()}"
+                self._lease = self._store.take_lease(self._record.incarnation, owner)
+                reach("lease.commit")
+        self._macs: dict[int, bytes] = {self._record.last_tick: self._record.mac}
+        self._queries = [
+            LiveQuery(
+                each,
+                SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=each.query.every).at(
+                    "query", each.query.name
+                ),
+                self.plan.coverage,
+            )
+            for each in self.plan.queries
+        ]
+        self._log_length = max(each.log_length for each in self._queries)
+
+    def _root_of(self, tick: int) -> Noise:
+        """The noise of a tick's epoch, at the path of this incarnation."""
+        number = self._ring.number_at(tick)
+        if number not in self._roots:
+            noise = self._make_noise(self._ring.epoch(number).noise)
+            self._roots[number] = noise.at("pianissimo/noise/v1", self._record.incarnation, self._record.config_digest)
+        return self._roots[number]
+
+    def _mac_of(self, tick: int) -> bytes:
+        """The digest of the seal of a tick; read from the store and checked again where it is not at hand."""
+        if tick not in self._macs:
+            seal = self._store.seal(self._record.incarnation, tick, self._ring)
+            if seal is None:
+                raise DamageError(f"tick {tick} must be sealed before its noise is drawn, got no seal")
+            self._macs[tick] = seal.mac
+        return self._macs[tick]
+
+    def _recover(self, found: Found, *, created: bool) -> Recovered:
+        """The state as of the last release: the last stored one and what each tick added since; then finish."""
+        incarnation, first = self._record.incarnation, self._record.last_tick
+        sealed, start = self._tick, first
+        snapshot = self._store.snapshot(incarnation)
+        content = _NO_STATE
+        if snapshot is not None:
+            start, content = self._opened_snapshot(*snapshot)
+            self._load(content, start)
+        self._state_digest = self._digest(content)
+        if start > sealed:
+            raise DamageError("a stored state must not be ahead of the seals, got one that is; restore a backup")
+        finished = None
+        for tick in range(start + 1, sealed + 1):
+            seal = self._store.seal(incarnation, tick, self._ring)
+            assert seal is not None  # noqa: S101  # the chain was checked
+            if seal.state != self._state_digest:
+                raise DamageError(f"the state before tick {tick} must be the sealed one, got another; restore a backup")
+            gathered = self._opened_delta(seal)
+            stored = self._store.release(incarnation, tick)
+            self._tick = tick - 1
+            self._open_tick = _OpenTick(seal, gathered)
+            if stored is None:
+                if tick != sealed:
+                    raise DamageError(f"tick {tick} must be released before the next is sealed, got no release")
+                finished = tick
+                if self._read_only:
+                    self._compute()
+                    self._open_tick = None
+                else:
+                    self._finish()
+            else:
+                self._compute(snapshot=False)  # it would be the last one stored
+                self._check_same(stored, seal)
+                self._open_tick = None
+                self._tick = tick
+        self._tick = sealed
+        if found.last is not None and not self._read_only:
+            self._testify(found.last)
+        if self._publish_at_once:
+            self._publisher.publish(self._tick)
+        return Recovered(
+            created=created, tick=self._tick, snapshot_tick=start, replayed=sealed - start, finished=finished
+        )
+
+    def _check_same(self, stored: StoredRelease, seal: Seal) -> None:
+        """What is released again from the sealed data must be what was stored."""
+        stored.check(self._ring.epoch(seal.epoch), seal)
+        assert self._open_tick is not None  # noqa: S101
+        again = self._open_tick.stored
+        assert again is not None  # noqa: S101
+        if again.payload != stored.payload and not _same_content(again.payload, stored.payload):
+            raise DamageError(
+                f"the release of tick {stored.tick} must follow from what is sealed, got another; "
+                "use the version that wrote it, or restore a backup"
+            )
+
+    def _seal_tick(self, inputs: list[list[Any]], positions: bytes) -> None:
+        """T1: these events and no others are the tick's, for ever."""
+        tick, incarnation = self._tick + 1, self._record.incarnation
+        try:
+            gathered = [[each.gather(content[place]) for content in inputs] for place, each in enumerate(self._queries)]
+            content = codec.pack("delta", 1, gathered)
+        except InputError:
+            self._guard.forgive()
+            raise
+        epoch = self._ring.number_at(tick)
+        keys = self._ring.epoch(epoch)
+        seal = Seal(
+            incarnation=incarnation,
+            tick=tick,
+            epoch=epoch,
+            previous=self._mac,
+            positions=positions or self._positions,
+            counts=keys.digest("delta", content),
+            state=self._state_digest,
+            config_digest=self._record.config_digest,
+        ).signed(keys)
+        closed = keys.closed(content, "delta", incarnation, tick, seal.mac)
+        try:
+            with self._store.writing("seal"):
+                reach("seal.begin")
+                self._check_turn(tick)
+                self._store.insert_seal(seal, keys)
+                self._store.insert_delta(incarnation, tick, closed)
+                reach("seal.commit")
+        except UnknownCommitError as error:
+            self._unsure = (seal, gathered, error)
+            self._look()
+            return
+        except (SyncError, LeaseError, RefusalError):
+            raise
+        except StoreError:
+            # Rolled back: nothing of this tick is written or counted.
+            self._guard.forgive()
+            raise
+        self._is_sealed(seal, gathered)
+
+    def _is_sealed(self, seal: Seal, gathered: list[list[codec.Plain]]) -> None:
+        self._mac, self._positions = seal.mac, seal.positions
+        self._macs[seal.tick] = seal.mac
+        self._open_tick = _OpenTick(seal, gathered)
+
+    def _check_turn(self, tick: int) -> None:
+        """What must hold in the store for a tick to be sealed; in the transaction that seals it."""
+        incarnation = self._record.incarnation
+        self._store.check_lease(incarnation, self._lease)
+        last = self._store.last_seal(incarnation, self._ring)
+        before = self._record.last_tick if last is None else last.tick
+        mac = self._record.mac if last is None else last.mac
+        if before != tick - 1 or mac != self._mac:
+            raise LeaseError(f"tick {tick} must follow the last seal, got another process that sealed since")
+        if last is not None:
+            if last.positions != self._positions:
+                raise DamageError(f"tick {tick} must begin where the last one ended, got another place")
+            if not self._store.has_release(incarnation, last.tick):
+                raise DamageError(f"tick {last.tick} must be released before the next is sealed, got no release")
+        if not self._store.has_charge(self._record.charge):
+            raise DamageError("a charge must cover the tick, got none in the ledger; restore a backup")
+
+    def _look(self) -> None:
+        """After a commit that may or may not have happened: look, now or, where that fails, before the next tick."""
+        assert self._unsure is not None  # noqa: S101
+        seal, gathered, error = self._unsure
+        try:
+            found = self._store.seal(seal.incarnation, seal.tick, self._ring)
+        except (SyncError, RefusalError):
+            raise
+        except StoreError:
+            self._guard.forgive()
+            raise
+        self._unsure = None
+        if found is None:
+            self._guard.forgive()
+            kind = DiskFullError if error.full else StoreError
+            raise kind(f"{error}; nothing was written, try again") from None
+        if found.mac != seal.mac:
+            raise LeaseError(f"tick {seal.tick} must be sealed once, got another process that sealed it") from None
+        self._is_sealed(seal, gathered)
+
+    def _finish(self) -> StreamRelease:
+        """T2 to T4 of the open tick, each from where it was left."""
+        opened = self._open_tick
+        assert opened is not None  # noqa: S101
+        if opened.stored is None:
+            with self._guard:
+                self._compute()
+        try:
+            if not opened.is_stored:
+                self._store_release(opened)
+            if not opened.is_witnessed:
+                self._testify(opened.seal)
+                opened.is_witnessed = True
+        except (SyncError, LeaseError):
+            self._guard.close("a stream whose store failed must not go on in this process")
+            raise
+        except StoreError as error:
+            raise PendingError(
+                f"tick {opened.seal.tick} is sealed and not released yet: {error}; call finish(), "
+                "and do not give its events again"
+            ) from error
+        self._open_tick = None
+        self._tick = opened.seal.tick
+        if self._publish_at_once:
+            try:
+                self._publisher.publish(self._tick)
+            except (SyncError, LeaseError):
+                self._guard.close("a stream whose store failed must not go on in this process")
+                raise
+            except StoreError as error:
+                # The tick is released; readers see it with the next one that can be written.
+                self._publisher.faults["store"] = str(error)
+        assert opened.release is not None  # noqa: S101
+        return opened.release
+
+    def _compute(self, *, snapshot: bool = True) -> None:
+        """Count what is sealed, and make the bytes of the release."""
+        opened = self._open_tick
+        assert opened is not None  # noqa: S101
+        tick, seal = opened.seal.tick, opened.seal
+        place = tick - self._record.last_tick
+        for each, gathered in zip(self._queries, opened.gathered, strict=True):
+            for content in gathered:
+                each.add(content)
+        tables = {each.query.name: each.table() for each in self._queries if each.is_published(place)}
+        release = StreamRelease(tick=tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
+        payload = payload_of(release, stream=self.plan.name, incarnation=self._record.incarnation)
+        keys = self._ring.epoch(seal.epoch)
+        stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
+        if self._log_length:
+            logs = [each.run.log() if each.is_published_at(place) else None for each in self._queries]
+            opened.history = codec.pack("history", 1, logs)
+        if snapshot and tick % self._snapshot_every == 0:
+            opened.snapshot = codec.pack("stream state", 1, [each.dump() for each in self._queries])
+            self._state_digest = self._digest(opened.snapshot)
+        opened.release = release
+        reach("release.computed")
+        opened.stored = stored
+        opened.gathered = []
+
+    def _store_release(self, opened: _OpenTick) -> None:
+        """T2: the bytes that everybody gets."""
+        assert opened.stored is not None  # noqa: S101
+        incarnation, tick = self._record.incarnation, opened.seal.tick
+        try:
+            with self._store.writing("release"):
+                self._store.check_lease(incarnation, self._lease)
+                self._store.insert_release(opened.stored)
+                self._publisher.enqueue(tick)
+                keys = self._ring.epoch(opened.seal.epoch)
+                if opened.history is not None:
+                    closed = keys.closed(opened.history, "history", incarnation, tick, opened.seal.mac)
+                    keep = self._log_length + self._snapshot_every
+                    self._store.insert_history(incarnation, tick, closed, keep=keep)
+                if opened.snapshot is not None:
+                    closed = keys.closed(opened.snapshot, "snapshot", incarnation, tick, opened.seal.mac)
+                    self._store.insert_snapshot(incarnation, tick, closed)
+                reach("release.commit")
+        except UnknownCommitError as error:
+            # The same row again, or for the first time: inserting is harmless either way.
+            if not self._store.has_release(incarnation, tick):
+                raise (DiskFullError(str(error)) if error.full else error) from None
+        opened.is_stored = True
+        opened.snapshot = opened.history = None
+
+    def _testify(self, seal: Seal) -> None:
+        """T3: write down outside how far the stream has come."""
+        if self._wiring.witness is not None:
+            testimony = Testimony(
+                incarnation=self._record.incarnation,
+                tick=seal.tick,
+                positions=seal.positions,
+                mac=seal.mac,
+                ledger_head=self._ledger_head,
+            )
+            self._wiring.witness.append(testimony, self._ring)
+
+    def _digest(self, content: bytes) -> bytes:
+        return self._ring.epoch(0).digest("state", content)
+
+    def _opened_snapshot(self, tick: int, closed: bytes) -> tuple[int, bytes]:
+        seal = self._store.seal(self._record.incarnation, tick, self._ring)
+        if seal is None:
+            raise DamageError("a stored state must belong to a sealed tick, got one that does not; restore a backup")
+        keys = self._ring.epoch(seal.epoch)
+        return tick, keys.opened(closed, "snapshot", self._record.incarnation, tick, seal.mac)
+
+    def _opened_delta(self, seal: Seal) -> list[list[codec.Plain]]:
+        keys = self._ring.epoch(seal.epoch)
+        closed = self._store.delta(self._record.incarnation, seal.tick)
+        content = keys.opened(closed, "delta", self._record.incarnation, seal.tick, seal.mac)
+        if keys.digest("delta", content) != seal.counts:
+            raise DamageError(f"what tick {seal.tick} adds must be what was sealed, got another; restore a backup")
+        gathered: list[list[codec.Plain]] = codec.unpack("delta", 1, content)
+        if len(gathered) != len(self._queries):
+            raise StateError("a stored tick must be of these queries, got others")
+        return gathered
+
+    def _load(self, content: bytes, tick: int) -> None:
+        states = codec.unpack("stream state", 1, content)
+        if len(states) != len(self._queries):
+            raise StateError("a stored state must be of these queries, got others")
+        logs = [self._opened_history(number, closed) for number, closed in self._history(tick)]
+        for place, (each, state) in enumerate(zip(self._queries, states, strict=True)):
+            each.load(state, [log[place] for log in logs if log[place] is not None])
+        self._tick = tick
+
+    def _history(self, tick: int) -> list[tuple[int, bytes]]:
+        return self._store.history(self._record.incarnation, tick) if self._log_length else []
+
+    def _opened_history(self, tick: int, closed: bytes) -> list[codec.Plain]:
+        seal = self._store.seal(self._record.incarnation, tick, self._ring)
+        if seal is None:
+            raise DamageError(f"the history of tick {tick} must belong to a seal, got none; restore a backup")
+        keys = self._ring.epoch(seal.epoch)
+        content = keys.opened(closed, "history", self._record.incarnation, tick, seal.mac)
+        logs: list[codec.Plain] = codec.unpack("history", 1, content)
+        return logs
+
+
+def _same_content(left: bytes, right: bytes) -> bool:
+    """Whether two payloads say the same, however they are written."""
+    one, other = release_of(left), release_of(right)
+    return (one.tick, one.coverage, one.names) == (other.tick, other.coverage, other.names) and all(
+        one[name].equals(other[name]) for name in one.names
+    )

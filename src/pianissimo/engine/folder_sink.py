@@ -1,0 +1,51 @@
+"""A folder that gets every release as it is published: a file a tick and query, which `read_releases` reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pianissimo.engine.sinks import content_of, last_tick_in, write_whole
+from pianissimo.errors import InputError
+from pianissimo.stream.payload import release_of
+from pianissimo.stream.spec import FileFormat
+
+
+class FolderSink:
+    """Parts of one tick each, under names that tell the tick: sent twice, a release is written once more, the same."""
+
+    def __init__(self, path: Path, *, plan: dict[str, Any], format: FileFormat = "parquet") -> None:  # noqa: A002
+        self.path = path
+        self.format: FileFormat = format
+        self.name = f"folder {path.resolve()}"
+        self._columns: dict[str, dict[str, str]] = {}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            stored = path / "plan.json"
+            text = json.dumps(plan, indent=2, ensure_ascii=False)
+            if not stored.exists():
+                write_whole(stored, text.encode())
+            elif json.loads(stored.read_text(encoding="utf-8")).get("digest") != plan["digest"]:
+                raise InputError(f"{path} must hold releases of this stream alone, got another plan")
+            if (path / "columns.json").exists():
+                self._columns = json.loads((path / "columns.json").read_text(encoding="utf-8"))
+        except OSError as fault:
+            raise InputError(f"{path} must be a folder that can be written, got: {fault.strerror}") from None
+        except ValueError:
+            raise InputError(f"{path} must hold releases of this stream alone, got damaged files") from None
+
+    def last(self) -> int | None:
+        """The last tick that is there."""
+        return last_tick_in(self.path)
+
+    def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:  # noqa: ARG002
+        """Write the tables of a release."""
+        release = release_of(payload)
+        for name, table in release.tables.items():
+            rows = table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), pl.all())
+            if name not in self._columns:
+                self._columns[name] = {column: str(kind) for column, kind in rows.schema.items()}
+                write_whole(self.path / "columns.json", json.dumps(self._columns, indent=2).encode())
+            (self.path / name).mkdir(exist_ok=True)
+            write_whole(self.path / name / f"ticks-{tick:08}-{tick:08}.{self.format}", content_of(rows, self.format))

@@ -1,0 +1,226 @@
+"""Looking at a durable stream from outside: where it stands, what it released, whether all of it is sound."""
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pianissimo.engine.durable import DurableStream
+from pianissimo.engine.keys import open_ring
+from pianissimo.engine.place import Place
+from pianissimo.engine.secret import Given
+from pianissimo.engine.startup import check_seals, open_record
+from pianissimo.engine.store import StateStore
+from pianissimo.engine.wiring import wire
+from pianissimo.engine.witness import Witness
+from pianissimo.errors import InputError, StoreError
+from pianissimo.noise import Secret
+from pianissimo.planner import StreamPlan
+from pianissimo.stream import Stream
+from pianissimo.stream.payload import release_of
+from pianissimo.stream.stored import stream_from_plain
+
+_NO_WITNESS = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Where a stream stands: ticks and names, no number of events. Not verified: that takes the secret.
+
+    >>> Status.__slots__[:3]
+    ('stream', 'incarnation', 'incarnations')
+    """
+
+    stream: str
+    incarnation: str
+    incarnations: int
+    created: str
+    first_tick: int
+    sealed_tick: int
+    released_tick: int
+    visible_tick: int
+    witnessed_tick: int | None
+    last_tick: int
+    """Of the horizon."""
+
+    snapshot_tick: int
+    """A start counts the ticks after it again."""
+
+    key_epoch: int
+    key_id: str
+    lease_epoch: int
+    lease_owner: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+
+def is_state(place: Path | str) -> bool:
+    """Whether a durable stream is there.
+
+    >>> is_state("nowhere")
+    False
+    """
+    return str(place).startswith(("postgresql://", "postgres://")) or Place.of(place, witness=_NO_WITNESS).exists()
+
+
+def read_status(place: Path | str, *, witness: Path | str | None = None) -> Status:
+    """Where the stream at a place stands."""
+    found = Place.of(place, witness=witness if witness or not _is_url(place) else _NO_WITNESS)
+    store = _open(found)
+    try:
+        with store.reading():
+            records = store.streams()
+            if not records:
+                raise StoreError(f"there must be a stream at {place}, got none")
+            record = records[-1]
+            sealed = store.last_sealed_tick(record.incarnation)
+            _, released = store.released_ticks(record.incarnation)
+            snapshot = store.snapshot_tick(record.incarnation)
+            epochs = store.epochs(record.incarnation)
+            lease, owner = store.lease(record.incarnation)
+            visible = store.visible(record.incarnation)
+    finally:
+        store.close()
+    head = None if found.witness is None else Witness(found.witness).head()
+    return Status(
+        stream=record.name,
+        incarnation=record.incarnation.hex(),
+        incarnations=len(records),
+        created=record.created,
+        first_tick=record.last_tick + 1,
+        sealed_tick=record.last_tick if sealed is None else sealed,
+        released_tick=max(released, record.last_tick),
+        visible_tick=visible,
+        witnessed_tick=None if head is None else head[1],
+        last_tick=record.last_tick + json.loads(record.config)["plan"]["horizon"],
+        snapshot_tick=record.last_tick if snapshot is None else snapshot,
+        key_epoch=len(epochs) - 1,
+        key_id=epochs[-1].key_id.hex(),
+        lease_epoch=lease,
+        lease_owner=owner,
+    )
+
+
+def stored_stream(place: Path | str) -> tuple[Stream, datetime | None]:
+    """The stream at a place as it was written down when it was created, and when its tick 1 begins."""
+    store = _open(Place.of(place, witness=_NO_WITNESS))
+    try:
+        content = json.loads(store.streams()[-1].config)
+    finally:
+        store.close()
+    origin = content["clock"]["origin"]
+    return stream_from_plain(content["stream"]), None if origin is None else datetime.fromisoformat(origin)
+
+
+def ledger_key(place: Path | str, *, secret: Given = None) -> Secret:
+    """The key of the ledger among the store's tables: it comes from the stream's first secret."""
+    wiring = wire(place, secret=secret, read_only=True)
+    store = StateStore(wiring.opened(create=False))
+    try:
+        _, ring = open_record(store, wiring)
+        return ring.keys[0].ledger
+    finally:
+        store.close()
+
+
+def stored_plan(place: Path | str) -> dict[str, Any]:
+    """The plan that the stream at a place was created with."""
+    store = _open(Place.of(place, witness=_NO_WITNESS))
+    try:
+        records = store.streams()
+    finally:
+        store.close()
+    plan: dict[str, Any] = json.loads(records[-1].config)["plan"]
+    return plan
+
+
+def stored_releases(place: Path | str) -> dict[str, pl.DataFrame]:
+    """What readers may see of the stream at a place, by query, with the column tick first."""
+    store = _open(Place.of(place, witness=_NO_WITNESS))
+    tables: dict[str, list[pl.DataFrame]] = {}
+    try:
+        with store.reading():
+            for record in store.streams():
+                for tick in range(record.last_tick + 1, store.visible(record.incarnation) + 1):
+                    stored = store.release(record.incarnation, tick)
+                    if stored is None:
+                        raise InputError(f"tick {tick} must be stored where it is visible, got none; run verify")
+                    for name, table in release_of(stored.payload).tables.items():
+                        with_tick = table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), pl.all())
+                        tables.setdefault(name, []).append(with_tick)
+    finally:
+        store.close()
+    return {name: pl.concat(parts) for name, parts in tables.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was verified.
+
+    >>> Verdict(seals=3, releases=3, derived=1, incarnations=1).derived
+    1
+    """
+
+    incarnations: int
+    seals: int
+    releases: int
+    derived: int
+    """How many of the last releases were made again from what is sealed, with the same result."""
+
+    def to_dict(self) -> dict[str, int]:
+        """The same as plain data."""
+        return asdict(self)
+
+
+def verify(
+    plan: StreamPlan,
+    config: dict[str, Any],
+    place: Path | str,
+    *,
+    secret: Given = None,
+    witness: Path | str | None = None,
+) -> Verdict:
+    """Check every digest and order, the ledger and the witness, and derive the last releases again; or raise."""
+    wiring = wire(place, secret=secret, witness=witness, read_only=True)
+    with DurableStream(plan, config, wiring, create=False, read_only=True) as live:
+        store = live._store
+        seals = releases = 0
+        records = store.streams()
+        for record in records:
+            ring = open_ring(wiring.secret(create=False), record.incarnation, store.epochs(record.incarnation))
+            record.check(ring.keys[0])
+            check_seals(store, record, ring)
+            for seal in store.seals(record.incarnation, ring):
+                seals += 1
+                stored = store.release(record.incarnation, seal.tick)
+                if stored is not None:
+                    stored.check(ring.epoch(seal.epoch), seal)
+                    releases += 1
+        return Verdict(
+            incarnations=len(records),
+            seals=seals,
+            releases=releases,
+            derived=live.recovered.replayed - (live.recovered.finished is not None),
+        )
+
+
+def _open(place: Place) -> StateStore:
+    store = StateStore(place.connect(create=False, read_only=True))
+    made = False
+    try:
+        made = store.is_made()
+    finally:
+        if not made:
+            store.close()
+    if not made:
+        raise StoreError(f"there must be a stream at {store.place}, got none")
+    return store
+
+
+def _is_url(place: Path | str) -> bool:
+    return "://" in str(place)

@@ -1,0 +1,85 @@
+"""T4: readers and sinks get the stored bytes, and nothing else, in the order of ticks."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pianissimo.engine.failpoints import reach
+from pianissimo.engine.store import StateStore, fault_of
+from pianissimo.errors import InputError, RollbackError
+
+
+class Sink(Protocol):
+    """Where releases go. A tick may be sent twice after a crash; the bytes are the same."""
+
+    name: str
+
+    def last(self) -> int | None:
+        """The last tick that the sink is known to have; None if it cannot tell."""
+
+    def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:
+        """Take a release under the key (incarnation, tick), durably; `InputError` if it cannot be taken now."""
+
+
+class Publisher:
+    """Raises what is visible and sends what is not confirmed."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        incarnation: bytes,
+        lease: int,
+        payload: Callable[[int], bytes],
+        sinks: Sequence[Sink] = (),
+    ) -> None:
+        self._store = store
+        self._incarnation = incarnation
+        self._payload = payload
+        self._lease = lease
+        self._sinks = sinks
+        self.faults: dict[str, str] = {}
+        """What a sink said when it last failed; it is tried again at the next slot."""
+
+    def check_not_behind(self, tick: int) -> None:
+        """Refuse a store that is behind what a sink has."""
+        for sink in self._sinks:
+            last = sink.last()
+            if last is not None and last > tick:
+                raise RollbackError(
+                    f"the store must be at tick {last} or later, which the sink {sink.name!r} has, got tick {tick}: it "
+                    "was rolled back; bring the newer one back, or accept the loss with: pianissimo recover"
+                )
+
+    def enqueue(self, tick: int) -> None:
+        """Every sink must get this tick; in the transaction that stores it."""
+        for sink in self._sinks:
+            self._store.add_to_outbox(sink.name, self._incarnation, tick)
+
+    def publish(self, up_to: int) -> None:
+        """Send and show everything up to a tick that is stored and witnessed."""
+        delivered = [(sink.name, tick) for sink in self._sinks for tick in self._sent(sink, up_to)]
+        if not delivered and self._store.visible(self._incarnation) >= up_to:
+            return
+        with self._store.writing("publish"):
+            self._store.check_lease(self._incarnation, self._lease)
+            self._store.raise_visible(self._incarnation, up_to)
+            for name, tick in delivered:
+                self._store.mark_delivered(name, self._incarnation, tick)
+            reach("publish.commit")
+
+    def _sent(self, sink: Sink, up_to: int) -> list[int]:
+        done: list[int] = []
+        for tick in self._store.undelivered(sink.name, self._incarnation, up_to):
+            payload = self._payload(tick)
+            try:
+                reach("publish.before_send")
+                sink.send(self._incarnation, tick, payload)
+                reach("publish.send")
+            except InputError as error:
+                self.faults[sink.name] = str(error)
+                break
+            except OSError as error:
+                self.faults[sink.name] = str(fault_of(error, sink.name))
+                break
+            self.faults.pop(sink.name, None)
+            done.append(tick)
+        return done

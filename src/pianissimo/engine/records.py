@@ -1,0 +1,145 @@
+"""What a durable stream stores of itself: the stream, its seals and its releases, each with a keyed digest.
+
+A seal's digest covers the one before it, so that the last covers all; the first follows the stream's own. Digests are
+over an injective encoding of all fields. Nothing in them depends on the time of day, on who sealed or how often it was
+tried: the same stream and the same events give the same digests, and with them the same noise.
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass, replace
+
+from pianissimo.engine.keys import Keys
+from pianissimo.errors import DamageError
+from pianissimo.noise import encode_path
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRecord:
+    """One incarnation of a stream; never changed.
+
+    >>> StreamRecord.__slots__[:3]
+    ('incarnation', 'number', 'name')
+    """
+
+    incarnation: bytes
+    """128 bits from the operating system: part of the path of all noise."""
+
+    number: int
+    """Of the incarnations in this store, from 1."""
+
+    name: str
+    config: str
+    """The plan and the clock as JSON."""
+
+    config_digest: bytes
+    created: str
+    """UTC."""
+
+    last_tick: int
+    """The last tick before this incarnation: 0, or that of the witness after a rollback."""
+
+    positions: bytes
+    """Where the sources are read from."""
+
+    charge: str
+    """The idempotency key of the charge that covers it."""
+
+    mac: bytes = b""
+
+    def signed(self, keys: Keys) -> "StreamRecord":
+        """The record with its digest."""
+        return replace(self, mac=self._mac(keys))
+
+    def check(self, keys: Keys) -> None:
+        """Refuse a record that does not carry its digest."""
+        if not hmac.compare_digest(self.mac, self._mac(keys)):
+            raise damaged(f"the record of stream {self.name!r}")
+
+    def _mac(self, keys: Keys) -> bytes:
+        fields = (self.incarnation, self.number, self.name, self.config, self.config_digest, self.created)
+        return keys.mac("stream", VERSION, *fields, self.last_tick, self.positions, self.charge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """That a tick has these events and no others, for ever.
+
+    >>> Seal.__slots__[:4]
+    ('incarnation', 'tick', 'epoch', 'previous')
+    """
+
+    incarnation: bytes
+    tick: int
+    epoch: int
+    """Of the keys."""
+
+    previous: bytes
+    """The digest of the seal before, or of the stream."""
+
+    positions: bytes
+    """Where the sources were read to."""
+
+    counts: bytes
+    """The digest of what the tick adds."""
+
+    state: bytes
+    """The digest of the last stored state before this tick."""
+
+    config_digest: bytes
+    mac: bytes = b""
+
+    def signed(self, keys: Keys) -> "Seal":
+        """The seal with its digest."""
+        return replace(self, mac=self._mac(keys))
+
+    def check(self, keys: Keys) -> None:
+        """Refuse a seal that does not carry its digest."""
+        if not hmac.compare_digest(self.mac, self._mac(keys)):
+            raise damaged(f"the seal of tick {self.tick}")
+
+    def _mac(self, keys: Keys) -> bytes:
+        fields = (self.incarnation, self.tick, self.epoch, self.previous, self.positions, self.counts, self.state)
+        return keys.mac("seal", VERSION, *fields, self.config_digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRelease:
+    """What was released for a tick: the bytes that everybody gets, for ever.
+
+    >>> StoredRelease.__slots__[:3]
+    ('incarnation', 'tick', 'payload')
+    """
+
+    incarnation: bytes
+    tick: int
+    payload: bytes
+    mac: bytes = b""
+    digest: bytes = b""
+    """Of the bytes alone, without a key: readers can check it too."""
+
+    def __post_init__(self) -> None:
+        if not self.digest:
+            place = encode_path(self.incarnation, self.tick)
+            digest = hashlib.blake2b(place, digest_size=32)
+            digest.update(self.payload)
+            object.__setattr__(self, "digest", digest.digest())
+
+    def signed(self, keys: Keys, seal: Seal) -> "StoredRelease":
+        """The release with its digest."""
+        return replace(self, mac=self._mac(keys, seal))
+
+    def check(self, keys: Keys, seal: Seal) -> None:
+        """Refuse a release that does not carry its digest, or that of another seal."""
+        if not hmac.compare_digest(self.mac, self._mac(keys, seal)):
+            raise damaged(f"the release of tick {self.tick}")
+
+    def _mac(self, keys: Keys, seal: Seal) -> bytes:
+        return keys.mac("release", VERSION, self.incarnation, self.tick, seal.mac, self.digest)
+
+
+def damaged(what: str) -> DamageError:
+    """The error for a record that is not as it was written."""
+    return DamageError(f"{what} must be as it was written, got other content; stop and restore a backup")

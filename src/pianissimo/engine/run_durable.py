@@ -1,0 +1,79 @@
+"""A stream file run durably: `pianissimo run FILE --state DIR`."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pianissimo.engine.durable import DurableStream
+from pianissimo.engine.folder_sink import FolderSink
+from pianissimo.engine.hardening import forbid_dumps
+from pianissimo.engine.loop import Engine, LoopSummary, Progress
+from pianissimo.engine.opening import open_stream
+from pianissimo.engine.run import write_refused
+from pianissimo.engine.secret import Given
+from pianissimo.engine.sources.files import FileTicks
+from pianissimo.stream.spec import FileFormat, StreamSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableRun:
+    """What a durable run has done, without a number of events."""
+
+    loop: LoopSummary
+    created: bool
+    refused: Path | None
+    """The file of refused lines, for whoever may see the data; None if every line was counted."""
+
+
+def run_durably(
+    spec: StreamSpec,
+    state: str,
+    *,
+    secret: Given = None,
+    witness: Path | str | None = None,
+    out: Path | None = None,
+    format: FileFormat = "parquet",  # noqa: A002
+    take_over: bool = False,
+    progress: Progress | None = None,
+    health: Path | None = None,
+) -> DurableRun:
+    """Go on with the stream of a file where it stands, or begin it, up to its last tick or until a signal."""
+    forbid_dumps()
+    source = FileTicks(spec)
+    plan = spec.stream.plan()
+    sinks = [] if out is None else [FolderSink(out, plan=plan.to_dict(), format=format)]
+    with open_stream(
+        spec.stream, state, secret=secret, witness=witness, origin=spec.origin, sinks=sinks, take_over=take_over
+    ) as live:
+        folder = None if "://" in state else Path(state)
+        refused = None if folder is None else write_refused(folder, source.rows.refused)
+        return DurableRun(
+            loop=_loop(live, source, spec.last_tick, progress, health or (folder and folder / "health.json")),
+            created=live.recovered.created,
+            refused=refused,
+        )
+
+
+def _loop(
+    live: DurableStream, source: FileTicks, last_tick: int, progress: Progress | None, health: Path | None
+) -> LoopSummary:
+    with stop_on_signals() as stop:
+        return Engine(live, source, last_tick, progress=progress, health=health, stop=stop).run()
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set: the tick at hand is finished first."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,405 @@
+"""The tables of a durable stream, one schema for every engine, and the few statements that are sent.
+
+Safety rests on unique keys and on digests: one seal and one release for an incarnation and a tick, never changed. The
+lease says who may write; whoever comes with an old epoch writes nothing.
+"""
+
+import hmac
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pianissimo.databases import Connection, Row
+from pianissimo.engine.failpoints import reach
+from pianissimo.engine.keys import Epoch, KeyRing, Keys
+from pianissimo.engine.records import Seal, StoredRelease, StreamRecord, damaged
+from pianissimo.errors import DamageError, DiskFullError, LeaseError, StoreError
+
+SCHEMA = 1
+_TABLES = (
+    "CREATE TABLE schema_version (version {integer} PRIMARY KEY){strict}",
+    "CREATE TABLE streams (incarnation {binary} PRIMARY KEY, number {integer} NOT NULL UNIQUE, name TEXT NOT NULL, "
+    "config TEXT NOT NULL, config_digest {binary} NOT NULL, created TEXT NOT NULL, last_tick {integer} NOT NULL, "
+    "positions {binary} NOT NULL, charge TEXT NOT NULL, mac {binary} NOT NULL){strict}",
+    "CREATE TABLE key_epochs (incarnation {binary} NOT NULL REFERENCES streams, number {integer} NOT NULL, "
+    "first_tick {integer} NOT NULL, key_id {binary} NOT NULL, check_value {binary} NOT NULL, "
+    "earlier {binary} NOT NULL, PRIMARY KEY (incarnation, number)){strict}",
+    "CREATE TABLE seals (incarnation {binary} NOT NULL REFERENCES streams, tick {integer} NOT NULL, "
+    "epoch {integer} NOT NULL, previous {binary} NOT NULL, positions {binary} NOT NULL, counts {binary} NOT NULL, "
+    "state {binary} NOT NULL, config_digest {binary} NOT NULL, mac {binary} NOT NULL, "
+    "PRIMARY KEY (incarnation, tick)){strict}",
+    "CREATE TABLE releases (incarnation {binary} NOT NULL, tick {integer} NOT NULL, payload {binary} NOT NULL, "
+    "digest {binary} NOT NULL, mac {binary} NOT NULL, PRIMARY KEY (incarnation, tick), "
+    "FOREIGN KEY (incarnation, tick) REFERENCES seals (incarnation, tick)){strict}",
+    "CREATE TABLE deltas (incarnation {binary} NOT NULL, tick {integer} NOT NULL, content {binary} NOT NULL, "
+    "PRIMARY KEY (incarnation, tick)){strict}",
+    "CREATE TABLE snapshots (incarnation {binary} NOT NULL, tick {integer} NOT NULL, content {binary} NOT NULL, "
+    "PRIMARY KEY (incarnation, tick)){strict}",
+    "CREATE TABLE history (incarnation {binary} NOT NULL, tick {integer} NOT NULL, content {binary} NOT NULL, "
+    "PRIMARY KEY (incarnation, tick)){strict}",
+    "CREATE TABLE outbox (sink TEXT NOT NULL, incarnation {binary} NOT NULL, tick {integer} NOT NULL, "
+    "delivered {integer} NOT NULL, PRIMARY KEY (sink, incarnation, tick)){strict}",
+    "CREATE TABLE progress (incarnation {binary} PRIMARY KEY REFERENCES streams, visible {integer} NOT NULL){strict}",
+    "CREATE TABLE leases (incarnation {binary} PRIMARY KEY REFERENCES streams, epoch {integer} NOT NULL, "
+    "owner TEXT NOT NULL){strict}",
+)
+_STAYING = ("streams", "seals", "releases")
+_STREAM = "incarnation, number, name, config, config_digest, created, last_tick, positions, charge, mac"
+_SEAL = "incarnation, tick, epoch, previous, positions, counts, state, config_digest, mac"
+_AT_ONCE = 4096
+
+
+class StateStore:
+    """What a durable stream reads and writes. All of it happens in a transaction: `writing` or `reading`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    @property
+    def place(self) -> str:
+        """For people."""
+        return self.connection.place
+
+    @contextmanager
+    def writing(self, step: str) -> Iterator[None]:
+        """One durable transaction; `step` names its failpoints."""
+        self.connection.begin_write()
+        try:
+            yield
+            reach(f"{step}.before_commit")
+        except OSError as error:  # of a failpoint
+            self.connection.rollback()
+            raise fault_of(error, self.place) from None
+        except BaseException:
+            self.connection.rollback()
+            raise
+        self.connection.commit()
+        reach(f"{step}.after_commit")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """One state of the store; within a transaction, that one."""
+        if self.connection.in_transaction:
+            yield
+            return
+        self.connection.begin_read()
+        try:
+            yield
+        finally:
+            self.connection.rollback()
+
+    def is_made(self) -> bool:
+        """Whether the tables are there, in a version that is known."""
+        with self.reading():
+            if not self.connection.has_table("schema_version"):
+                return False
+            rows = self._run("SELECT version FROM schema_version")
+            if [list(row) for row in rows] != [[SCHEMA]]:
+                raise StoreError(
+                    f"{self.place} must be of version {SCHEMA}, got another; use the version that wrote it"
+                )
+            return True
+
+    def make(self) -> None:
+        """Make the tables, in the transaction begun."""
+        for statement in _TABLES:
+            self._run(statement.format(**self.connection.words))
+        for table in _STAYING:
+            self.connection.make_stay(table)
+        self._run("INSERT INTO schema_version (version) VALUES (?)", [SCHEMA])
+
+    def streams(self) -> list[StreamRecord]:
+        """All incarnations, the oldest first."""
+        with self.reading():
+            rows = self._run(f"SELECT {_STREAM} FROM streams ORDER BY number")  # noqa: S608
+        return [_stream_of(row) for row in rows]
+
+    def insert_stream(self, record: StreamRecord, epoch: Epoch) -> None:
+        """A new incarnation, with its first secret, its lease and nothing visible."""
+        values = [getattr(record, name) for name in _STREAM.split(", ")]
+        self._run(f"INSERT INTO streams ({_STREAM}) VALUES ({_marks(values)})", values)  # noqa: S608
+        self.insert_epoch(record.incarnation, epoch)
+        start = [record.incarnation, record.last_tick]
+        self._run("INSERT INTO progress (incarnation, visible) VALUES (?, ?)", start)
+        self._run("INSERT INTO leases (incarnation, epoch, owner) VALUES (?, 0, '')", [record.incarnation])
+
+    def insert_epoch(self, incarnation: bytes, epoch: Epoch) -> None:
+        """One more secret of the ring."""
+        values = [incarnation, epoch.number, epoch.first_tick, epoch.key_id, epoch.check, epoch.earlier]
+        self._run(
+            "INSERT INTO key_epochs (incarnation, number, first_tick, key_id, check_value, earlier) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            values,
+        )
+
+    def epochs(self, incarnation: bytes) -> list[Epoch]:
+        """The rows of the ring."""
+        with self.reading():
+            rows = self._run(
+                "SELECT number, first_tick, key_id, check_value, earlier FROM key_epochs WHERE incarnation = ? "
+                "ORDER BY number",
+                [incarnation],
+            )
+        return [
+            Epoch(
+                number=_whole(row[0]),
+                first_tick=_whole(row[1]),
+                key_id=_raw(row[2]),
+                check=_raw(row[3]),
+                earlier=_raw(row[4]),
+            )
+            for row in rows
+        ]
+
+    def take_lease(self, incarnation: bytes, owner: str) -> int:
+        """The next epoch, for this owner; in the transaction begun."""
+        epoch = self._lease(incarnation) + 1
+        self._run("UPDATE leases SET epoch = ?, owner = ? WHERE incarnation = ?", [epoch, owner, incarnation])
+        return epoch
+
+    def check_lease(self, incarnation: bytes, epoch: int) -> None:
+        """Stop whoever is not the last to have taken the lease; in the transaction begun."""
+        if self._lease(incarnation) != epoch:
+            raise LeaseError(
+                "one process may seal a stream, got another that took over since; this one has written nothing more"
+            )
+
+    def _lease(self, incarnation: bytes) -> int:
+        locked = self.connection.words["locked"]
+        rows = self._run(f"SELECT epoch FROM leases WHERE incarnation = ?{locked}", [incarnation])  # noqa: S608
+        if len(rows) != 1:
+            raise damaged("the lease")
+        return _whole(rows[0][0])
+
+    def lease(self, incarnation: bytes) -> tuple[int, str]:
+        """The epoch and the owner, to be shown."""
+        with self.reading():
+            rows = self._run("SELECT epoch, owner FROM leases WHERE incarnation = ?", [incarnation])
+        return (_whole(rows[0][0]), str(rows[0][1])) if rows else (0, "")
+
+    def insert_seal(self, seal: Seal, keys: Keys) -> None:
+        """A seal; a second one for its tick is an error of the database."""
+        positions = keys.closed(seal.positions, "positions", seal.incarnation, seal.tick)
+        values = [positions if name == "positions" else getattr(seal, name) for name in _SEAL.split(", ")]
+        self._run(f"INSERT INTO seals ({_SEAL}) VALUES ({_marks(values)})", values)  # noqa: S608
+
+    def seal(self, incarnation: bytes, tick: int, ring: KeyRing) -> Seal | None:
+        """The seal of a tick, checked."""
+        with self.reading():
+            rows = self._run(f"SELECT {_SEAL} FROM seals WHERE incarnation = ? AND tick = ?", [incarnation, tick])  # noqa: S608
+        return _seal_of(rows[0], ring) if rows else None
+
+    def last_seal(self, incarnation: bytes, ring: KeyRing) -> Seal | None:
+        """The last seal, checked."""
+        with self.reading():
+            newest = f"SELECT {_SEAL} FROM seals WHERE incarnation = ? ORDER BY tick DESC LIMIT 1"  # noqa: S608
+            rows = self._run(newest, [incarnation])
+        return _seal_of(rows[0], ring) if rows else None
+
+    def last_sealed_tick(self, incarnation: bytes) -> int | None:
+        """Its number alone; not checked."""
+        with self.reading():
+            rows = self._run("SELECT max(tick) FROM seals WHERE incarnation = ?", [incarnation])
+        return None if rows[0][0] is None else _whole(rows[0][0])
+
+    def seals(self, incarnation: bytes, ring: KeyRing) -> Iterator[Seal]:
+        """All seals in the order of their ticks, each checked by itself; in the transaction begun."""
+        after = -1
+        while True:
+            rows = self._run(
+                f"SELECT {_SEAL} FROM seals WHERE incarnation = ? AND tick > ? ORDER BY tick LIMIT ?",  # noqa: S608
+                [incarnation, after, _AT_ONCE],
+            )
+            for row in rows:
+                seal = _seal_of(row, ring)
+                yield seal
+                after = seal.tick
+            if len(rows) < _AT_ONCE:
+                return
+
+    def insert_release(self, release: StoredRelease) -> bool:
+        """Store a release if its tick has none; False if there is one, which must then be the same."""
+        rows = self._run(
+            "SELECT mac FROM releases WHERE incarnation = ? AND tick = ?", [release.incarnation, release.tick]
+        )
+        if rows:
+            if not hmac.compare_digest(_raw(rows[0][0]), release.mac):
+                raise damaged(f"the release of tick {release.tick}")
+            return False
+        self._run(
+            "INSERT INTO releases (incarnation, tick, payload, digest, mac) VALUES (?, ?, ?, ?, ?)",
+            [release.incarnation, release.tick, release.payload, release.digest, release.mac],
+        )
+        return True
+
+    def release(self, incarnation: bytes, tick: int) -> StoredRelease | None:
+        """The release of a tick, checked for damage; whether it is forged takes the key to tell."""
+        with self.reading():
+            rows = self._run(
+                "SELECT payload, digest, mac FROM releases WHERE incarnation = ? AND tick = ?", [incarnation, tick]
+            )
+        if not rows:
+            return None
+        payload, digest, mac = map(_raw, rows[0])
+        found = StoredRelease(incarnation=incarnation, tick=tick, payload=payload, mac=mac)
+        if found.digest != digest:
+            raise damaged(f"the release of tick {tick}")
+        return found
+
+    def has_release(self, incarnation: bytes, tick: int) -> bool:
+        """Whether a tick is released."""
+        with self.reading():
+            return bool(self._run("SELECT 1 FROM releases WHERE incarnation = ? AND tick = ?", [incarnation, tick]))
+
+    def released_ticks(self, incarnation: bytes) -> tuple[int, int]:
+        """How many releases there are, and the last tick of them."""
+        with self.reading():
+            rows = self._run(
+                "SELECT count(*), coalesce(max(tick), 0) FROM releases WHERE incarnation = ?", [incarnation]
+            )
+        return _whole(rows[0][0]), _whole(rows[0][1])
+
+    def insert_delta(self, incarnation: bytes, tick: int, content: bytes) -> None:
+        """What a tick adds, encrypted."""
+        self._run("INSERT INTO deltas (incarnation, tick, content) VALUES (?, ?, ?)", [incarnation, tick, content])
+
+    def delta(self, incarnation: bytes, tick: int) -> bytes:
+        """What a tick adds, encrypted."""
+        with self.reading():
+            rows = self._run("SELECT content FROM deltas WHERE incarnation = ? AND tick = ?", [incarnation, tick])
+        if not rows:
+            raise damaged(f"what tick {tick} adds")
+        return _raw(rows[0][0])
+
+    def insert_snapshot(self, incarnation: bytes, tick: int, content: bytes) -> None:
+        """A state, encrypted, in the place of all that came before it."""
+        values = [incarnation, tick]
+        if self._run("SELECT 1 FROM snapshots WHERE incarnation = ? AND tick = ?", values):
+            return
+        self._run("INSERT INTO snapshots (incarnation, tick, content) VALUES (?, ?, ?)", [*values, content])
+        self._run("DELETE FROM snapshots WHERE incarnation = ? AND tick < ?", values)
+        self._run("DELETE FROM deltas WHERE incarnation = ? AND tick <= ?", values)
+
+    def snapshot(self, incarnation: bytes) -> tuple[int, bytes] | None:
+        """The last state that is stored, and its tick."""
+        with self.reading():
+            rows = self._run(
+                "SELECT tick, content FROM snapshots WHERE incarnation = ? ORDER BY tick DESC LIMIT 1", [incarnation]
+            )
+        return (_whole(rows[0][0]), _raw(rows[0][1])) if rows else None
+
+    def insert_history(self, incarnation: bytes, tick: int, content: bytes, *, keep: int) -> None:
+        """What a tick adds to the past that intervals are answered from, encrypted; only the last ones are kept."""
+        if not self._run("SELECT 1 FROM history WHERE incarnation = ? AND tick = ?", [incarnation, tick]):
+            values = [incarnation, tick, content]
+            self._run("INSERT INTO history (incarnation, tick, content) VALUES (?, ?, ?)", values)
+        # One stored state more than is needed: the last state may be as old as its schedule.
+        self._run("DELETE FROM history WHERE incarnation = ? AND tick <= ?", [incarnation, tick - keep])
+
+    def history(self, incarnation: bytes, up_to: int) -> list[tuple[int, bytes]]:
+        """What ticks have added to the past, in their order."""
+        with self.reading():
+            rows = self._run(
+                "SELECT tick, content FROM history WHERE incarnation = ? AND tick <= ? ORDER BY tick",
+                [incarnation, up_to],
+            )
+        return [(_whole(row[0]), _raw(row[1])) for row in rows]
+
+    def snapshot_tick(self, incarnation: bytes) -> int | None:
+        """The tick of the last state that is stored."""
+        with self.reading():
+            rows = self._run("SELECT max(tick) FROM snapshots WHERE incarnation = ?", [incarnation])
+        return None if rows[0][0] is None else _whole(rows[0][0])
+
+    def has_charge(self, key: str) -> bool:
+        """Whether the ledger holds a charge under this key."""
+        with self.reading():
+            return bool(self._run("SELECT 1 FROM entries WHERE kind = 'reserve' AND idempotency_key = ?", [key]))
+
+    def add_to_outbox(self, sink: str, incarnation: bytes, tick: int) -> None:
+        """A release that a sink must get."""
+        values = [sink, incarnation, tick]
+        if not self._run("SELECT 1 FROM outbox WHERE sink = ? AND incarnation = ? AND tick = ?", values):
+            self._run("INSERT INTO outbox (sink, incarnation, tick, delivered) VALUES (?, ?, ?, 0)", values)
+
+    def undelivered(self, sink: str, incarnation: bytes, up_to: int) -> list[int]:
+        """The ticks that a sink has not confirmed yet."""
+        with self.reading():
+            rows = self._run(
+                "SELECT tick FROM outbox WHERE sink = ? AND incarnation = ? AND delivered = 0 AND tick <= ? "
+                "ORDER BY tick",
+                [sink, incarnation, up_to],
+            )
+        return [_whole(row[0]) for row in rows]
+
+    def mark_delivered(self, sink: str, incarnation: bytes, tick: int) -> None:
+        """That a sink has a release."""
+        self._run(
+            "UPDATE outbox SET delivered = 1 WHERE sink = ? AND incarnation = ? AND tick = ?", [sink, incarnation, tick]
+        )
+
+    def visible(self, incarnation: bytes) -> int:
+        """The last tick that readers may see."""
+        with self.reading():
+            rows = self._run("SELECT visible FROM progress WHERE incarnation = ?", [incarnation])
+        if not rows:
+            raise damaged("what is visible")
+        return _whole(rows[0][0])
+
+    def raise_visible(self, incarnation: bytes, tick: int) -> None:
+        """Let readers see a tick."""
+        self._run("UPDATE progress SET visible = ? WHERE incarnation = ? AND visible < ?", [tick, incarnation, tick])
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.connection.close()
+
+    def _run(self, statement: str, values: Row = ()) -> list[Row]:
+        return self.connection.execute(statement, values)
+
+
+def fault_of(error: OSError, place: str) -> StoreError:
+    """A fault of the operating system as one of the store."""
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(f"{place} must have room on its disk, got none; make room")
+    return StoreError(f"{place} must be a store that can be written, got {error.strerror}")
+
+
+def _marks(values: list[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _stream_of(row: Row) -> StreamRecord:
+    texts = dict(zip(_STREAM.split(", "), row, strict=True))
+    if not all(isinstance(texts[name], str) for name in ("name", "config", "created", "charge")):
+        raise damaged("the record of a stream")
+    for name in ("incarnation", "config_digest", "positions", "mac"):
+        texts[name] = _raw(texts[name])
+    for name in ("number", "last_tick"):
+        texts[name] = _whole(texts[name])
+    return StreamRecord(**texts)
+
+
+def _seal_of(row: Row, ring: KeyRing) -> Seal:
+    values = dict(zip(_SEAL.split(", "), row, strict=True))
+    for name, value in values.items():
+        values[name] = _whole(value) if name in ("tick", "epoch") else _raw(value)
+    keys = ring.epoch(values["epoch"])
+    values["positions"] = keys.opened(values["positions"], "positions", values["incarnation"], values["tick"])
+    seal = Seal(**values)
+    seal.check(keys)
+    return seal
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise DamageError("a store must hold numbers where they belong, got something else; restore a backup")
+    return value
+
+
+def _raw(value: object) -> bytes:
+    if type(value) is not bytes:
+        raise DamageError("a store must hold bytes where they belong, got something else; restore a backup")
+    return value

@@ -1,0 +1,400 @@
+"""R2: the real engine in one thread, on a disk, a witness, a source and a sink that all fail as one seed says.
+
+A run is a list of lives of a process. A life begins with a start, reads and releases ticks, and ends in a crash at some
+step, a power loss, a failed sync, a full disk, a restored backup, or when another process takes over. The noise is
+absent, so that a release tells exactly what was counted; every path of noise is written down with the data it covers.
+At the end everything that was ever shown is compared with the source.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from tests.faults.disk import Disk
+
+from pianissimo import Budget, Count, Histogram, Stream
+from pianissimo.databases import SqliteConnection
+from pianissimo.databases.connection import Connection
+from pianissimo.engine import failpoints
+from pianissimo.engine.durable import DurableStream
+from pianissimo.engine.keys import KeyRing
+from pianissimo.engine.recover import accept_rollback
+from pianissimo.engine.wiring import Wiring
+from pianissimo.engine.witness import Testimony
+from pianissimo.errors import (
+    DiskFullError,
+    InputError,
+    LeaseError,
+    PendingError,
+    PianissimoError,
+    RollbackError,
+    StoreError,
+    SyncError,
+)
+from pianissimo.noise import Integers, Keys, PathPart, Secret
+from pianissimo.planner import StreamPlan
+from pianissimo.stream.payload import release_of
+from pianissimo.testing import NoNoise
+
+TICKS = 5
+SNAPSHOT_EVERY = 2
+SECRET = Secret(bytes(range(32)))
+CLOCK: dict[str, Any] = {"clock": {"tick_seconds": None, "origin": None}}
+LABELS = ("aspirin", "ibuprofen", "codeine")
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Violation(AssertionError):  # noqa: N818
+    """Something that must never happen."""
+
+
+@lru_cache
+def plan(kind: str = "any") -> StreamPlan:
+    """A counter and labels of a domain: with absent noise they tell everything."""
+    return Stream(
+        "simulated",
+        budget=Budget(8.0, 1e-6),
+        horizon=32,
+        queries=[Count("n"), Histogram("labels", key="label", domain=list(LABELS))],
+    ).plan()
+
+
+@dataclass
+class RecordingNoise(NoNoise):
+    """Absent noise that writes down where it was asked for."""
+
+    book: set[tuple[Any, ...]]
+    path: tuple[PathPart, ...] = ()
+
+    def at(self, *path: PathPart) -> Self:
+        return type(self)(self.book, self.path + path)
+
+    def gaussian(
+        self,
+        sigma: float | None = None,
+        keys: Keys | None = None,
+        *,
+        variance: Fraction | None = None,
+        out: Integers | None = None,
+    ) -> Integers | int:
+        self.book.add((self.path, "gaussian", variance, b"" if keys is None else np.ascontiguousarray(keys).tobytes()))
+        return super().gaussian(sigma, keys, variance=variance, out=out)
+
+    def laplace(
+        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
+    ) -> Integers | int:
+        self.book.add((self.path, "laplace", scale, b"" if keys is None else np.ascontiguousarray(keys).tobytes()))
+        return super().laplace(scale, keys, out=out)
+
+
+class SimulatedWitness:
+    """A witness whose last line may be lost if it was not synced."""
+
+    def __init__(self) -> None:
+        self.lines: list[Testimony] = []
+        self.lost = False
+
+    def head(self) -> tuple[bytes, int] | None:
+        line = self._furthest()
+        return None if line is None else (line.incarnation, line.tick)
+
+    def last(self, ring: KeyRing) -> Testimony | None:
+        return self._furthest()
+
+    def append(self, testimony: Testimony, ring: KeyRing, *, new_life: bool = False) -> None:
+        failpoints.reach("witness.before_append")
+        seen = self._furthest()
+        if not new_life and seen is not None and seen.tick >= testimony.tick and seen.mac != testimony.mac:
+            raise RollbackError("another has gone further")
+        failpoints.reach("witness.append")
+        failpoints.reach("witness.sync")
+        self.lines.append(testimony)
+        failpoints.reach("witness.after_sync")
+
+    def shorten(self) -> None:
+        pass
+
+    def _furthest(self) -> Testimony | None:
+        return max(reversed(self.lines), key=lambda line: line.tick) if self.lines else None
+
+
+@dataclass
+class SimulatedSink:
+    """Remembers every byte that it was ever sent."""
+
+    chance: random.Random
+    got: dict[int, set[bytes]] = field(default_factory=dict)
+    name: str = "sink"
+
+    def last(self) -> int | None:
+        return None
+
+    def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:
+        if self.chance.random() < 0.1:
+            raise InputError("the sink must answer, got nothing")
+        self.got.setdefault(tick, set()).add(payload)
+
+
+class _NoLock:
+    def release(self) -> None:
+        pass
+
+
+@dataclass
+class Simulation:
+    """One seed."""
+
+    seed: int
+    ticks: int = TICKS
+    log: list[str] = field(default_factory=list)
+    recoveries: int = 0
+    synchronous: str = "FULL"
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.disk = Disk(f"disk{self.seed}", self.seed)
+        self.witness = SimulatedWitness()
+        self.sink = SimulatedSink(self.chance)
+        self.source: list[str] = []
+        self.acknowledged: dict[int, bytes] = {}
+        self.drawn: dict[tuple[Any, ...], Any] = {}
+        self.book: set[tuple[Any, ...]] = set()
+        self.backup: tuple[dict[str, bytes], int] | None = None
+        self.stale: list[DurableStream] = []
+        self.restored = False
+        self.clean = 0
+
+    def run(self) -> None:
+        """Live after life, until all ticks are released; then compare."""
+        try:
+            for life in range(60):
+                # After a while nothing fails any more, so that it comes to an end.
+                calm = life > 25
+                if self._live(calm=calm):
+                    break
+            else:
+                raise self.violation("it never came to an end")
+            self._compare()
+        finally:
+            self.disk.drop()
+
+    def violation(self, what: str) -> Violation:
+        return Violation(f"seed {self.seed}: {what}; " + " / ".join(self.log[-30:]))
+
+    def _wiring(self) -> Wiring:
+        def connect(create: bool) -> Connection:
+            return SqliteConnection(
+                Path(self.disk.path), create=create, vfs=self.disk.vfs, synchronous=self.synchronous
+            )
+
+        return Wiring(
+            connect=connect,
+            lock=lambda connection, take_over: _NoLock(),
+            witness=self.witness,
+            read_secret=lambda create: SECRET,
+        )
+
+    def _open(self) -> DurableStream:
+        return DurableStream(
+            plan(),
+            CLOCK,
+            self._wiring(),
+            snapshot_every=SNAPSHOT_EVERY,
+            sinks=[self.sink],
+            make_noise=lambda secret: RecordingNoise(self.book),
+        )
+
+    def _live(self, *, calm: bool) -> bool:
+        chance = self.chance
+        live: DurableStream | None = None
+        self.disk.fail_sync_at = self.disk.capacity = None
+        actions = {} if calm else self._faults()
+        try:
+            with failpoints.armed(actions):
+                try:
+                    live = self._open()
+                except RollbackError:
+                    self._recover()
+                    return False
+                self.recoveries += 1
+                self.log.append(f"start at {live.tick_number}")
+                while live.tick_number < self.ticks:
+                    self._tick(live)
+                    if not calm and chance.random() < 0.15:
+                        self.backup = (self.disk.copy(), len(self.witness.lines))
+                        self.log.append("back up")
+                    if not calm and chance.random() < 0.1:
+                        # Another process takes over; this one does not know.
+                        live._store.connection.close()
+                        self.stale.append(live)
+                        self.log.append("overtaken")
+                        return False
+                    if self.stale and chance.random() < 0.5:
+                        self._wake(live)
+                live.publish()
+                if calm or not live._publisher.faults:
+                    live.close()
+                    return not live._publisher.faults
+                live.close()
+                return False
+        except Crash:
+            self.log.append("crash")
+        except SyncError:
+            self.log.append("failed sync")
+        except (DiskFullError, PendingError) as error:
+            self.log.append(type(error).__name__)
+            self.disk.capacity = None
+        except StoreError:
+            self.log.append("store error")
+        except LeaseError:
+            self.log.append("lost the lease")
+        self._end_of_life(calm=calm)
+        if live is not None:
+            live._store.close()
+        return False
+
+    def _faults(self) -> dict[str, Callable[[str], None]]:
+        chance = self.chance
+        kind = chance.choice(("crash", "crash", "crash", "power", "sync", "full", "error", "none"))
+        self.log.append(kind)
+        if kind == "sync":
+            self.disk.fail_sync_at = self.disk.syncs + chance.randint(1, 40)
+        if kind == "full":
+            used = sum(len(image.seen) for image in self.disk.files.values())
+            self.disk.capacity = used + chance.randint(1, 60) * 4096
+        if kind not in ("crash", "power", "error"):
+            return {}
+        left = chance.randint(1, 60)
+
+        def act(point: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self.log.append(f"{kind} at {point}")
+                if kind == "error":
+                    raise OSError(5, point)
+                # From here on nothing that the process does reaches the disk.
+                self.disk.end_process()
+                raise Crash
+
+        points = [point for point in failpoints.POINTS if kind != "error" or point.startswith(("seal.", "release."))]
+        if kind == "error":
+            # An error of the operating system within a transaction; elsewhere it is no fault of a store.
+            points = ["seal.begin", "seal.before_commit", "release.before_commit"]
+        return dict.fromkeys(points, act)
+
+    def _end_of_life(self, *, calm: bool) -> None:
+        self.disk.fail_sync_at = None
+        self.disk.capacity = None
+        if not calm and self.chance.random() < 0.5:
+            self.disk.lose_power()
+            self.log.append("power loss")
+        else:
+            self.disk.end_process()
+        if not calm and self.backup is not None and self.chance.random() < 0.15:
+            self._restore()
+
+    def _restore(self) -> None:
+        assert self.backup is not None
+        files, _ = self.backup
+        self.disk.restore(files)
+        self.restored = True
+        self.log.append("restore")
+        self.backup = None
+
+    def _recover(self) -> None:
+        """Somebody accepts what happened."""
+        self.log.append("accept")
+        if not self.restored:
+            raise self.violation("a rollback was seen where there was none")
+        accept_rollback(plan(), CLOCK, self._wiring())
+
+    def _tick(self, live: DurableStream) -> None:
+        tick = live.tick_number + 1
+        start = 0 if live.position is None else live.position["read"]
+        failpoints.reach("absorb.read")
+        # Events may have come meanwhile: a tick that is read again has other ones.
+        arrived = self.chance.randint(0, 4)
+        while len(self.source) < start + arrived:
+            self.source.append(self.chance.choice(LABELS))
+        end = start + arrived
+        batch = [{"label": label} for label in self.source[start:end]]
+        self.book.clear()
+        try:
+            release = live.tick(batch, position={"read": end})
+        except PendingError:
+            self.log.append(f"pending {tick}")
+            self.disk.capacity = None
+            release = live.finish()
+        self._check_noise(live, tick)
+        self.acknowledged[tick] = live.payload(tick)
+        self.log.append(f"tick {tick} to {end}")
+        if release.tick != tick:
+            raise self.violation("the tick that was asked for must be released")
+
+    def _check_noise(self, live: DurableStream, tick: int) -> None:
+        """I6: what is drawn at a tick is never drawn again for other data."""
+        seal = live._store.seal(live._record.incarnation, tick, live._ring)
+        assert seal is not None
+        for call in self.book:
+            path = call[0]
+            if "sealed" in path:
+                bound = path[path.index("sealed") + 1]
+                before = self.drawn.setdefault(call, bound)
+                if before != bound:
+                    raise self.violation("one noise over two data")
+
+    def _wake(self, live: DurableStream) -> None:
+        """A process that was overtaken goes on: nothing of what it does may count."""
+        stale = self.stale.pop()
+        live._store.connection.close()
+        try:
+            stale.tick([{"label": "codeine"}] * 3, position={"read": 10**6})
+        except PianissimoError:
+            pass  # the store may even have been restored to before its time
+        else:
+            raise self.violation("a process that was overtaken released a tick")
+        finally:
+            stale._store.connection.close()
+        self.log.append("a stale process woke")
+
+    def _compare(self) -> None:
+        self.disk.fail_sync_at = self.disk.capacity = None
+        live = self._open()
+        try:
+            payloads = {tick: live.payload(tick) for tick in range(live._record.last_tick + 1, live.tick_number + 1)}
+            counted = live.position["read"] if live.position else 0
+            first = live._record
+            start = 0
+            if first.positions:
+                from pianissimo import codec
+
+                start = codec.unpack("positions", 1, first.positions)["read"]
+        finally:
+            live.close()
+        for tick, sent in self.sink.got.items():
+            if len(sent) != 1:
+                raise self.violation(f"tick {tick} was shown in {len(sent)} ways")
+            if tick in payloads and sent != {payloads[tick]}:
+                raise self.violation(f"tick {tick} was shown other than it is stored")
+        for tick, payload in payloads.items():
+            if tick not in self.sink.got:
+                raise self.violation(f"tick {tick} was never sent")
+            if not self.restored and tick in self.acknowledged and self.acknowledged[tick] != payload:
+                raise self.violation(f"tick {tick} is not what was acknowledged")
+        if payloads:
+            last = release_of(payloads[max(payloads)])
+            if last["n"]["estimate"].item() != counted - start:
+                raise self.violation("events were lost or counted twice")
+            labels = dict(last["labels"].select("key", "estimate").rows())
+            for label in LABELS:
+                if labels[label] != self.source[start:counted].count(label):
+                    raise self.violation("a label was lost or counted twice")

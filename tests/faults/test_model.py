@@ -1,0 +1,32 @@
+"""R1: no reachable state of the protocol breaks an invariant; every broken variant is caught."""
+
+import time
+
+from tests.faults.protocol_model import BROKEN, Protocol, Scope, search
+from tests.faults.report import SOAK, record
+
+SMALL = Scope(events=1, ticks=2, crashes=1)
+FULL = Scope(events=2, ticks=2, crashes=2, losses=1) if SOAK else Scope(events=1, ticks=3, crashes=1)
+
+
+def test_no_reachable_state_breaks_an_invariant_and_every_broken_variant_does() -> None:
+    begin = time.perf_counter()
+    found = search(Protocol(), FULL, most=10**8)
+    caught = {}
+    for name, protocol in BROKEN.items():
+        outcome = search(protocol, SMALL)
+        caught[name] = outcome.violation
+    seconds = time.perf_counter() - begin
+    violations = 0 if found.violation is None else 1
+    killed = sum(problem is not None for problem in caught.values())
+    record(
+        "R1",
+        "model",
+        figure=f"{found.states:,} states, {violations} violations, {killed}/{len(BROKEN)} variants, {seconds:.0f} s",
+        bar=f">= 1,000,000 states, 0 violations, {len(BROKEN)}/{len(BROKEN)} variants, <= 60 s",
+        passed=found.states >= 1_000_000
+        and violations == 0
+        and killed == len(BROKEN) >= 13
+        and (SOAK or seconds <= 60),
+        caught=caught,
+    )

@@ -1,0 +1,161 @@
+"""The stream that the fault tests run, its events, and a process that runs it and may be killed.
+
+What happens in a tick is a function of its number, so that any process can read the source again from anywhere.
+"""
+
+import multiprocessing
+import os
+import shutil
+import unittest.mock
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import lru_cache
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pianissimo.engine.failpoints as failpoints
+from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
+from pianissimo.engine import creation
+from pianissimo.engine.durable import DurableStream
+from pianissimo.engine.folder_sink import FolderSink
+from pianissimo.engine.opening import config_of
+from pianissimo.engine.wiring import wire
+from pianissimo.planner import StreamPlan
+
+TICKS = 6
+SNAPSHOT_EVERY = 3
+DOMAIN = ["north", "south"]
+DRUGS = ["aspirin", "ibuprofen", "a rare one", "codeine"]
+
+
+@lru_cache
+def stream() -> Stream:
+    """A counter, a sum, known and unknown labels, a top list, and a query published at every second tick."""
+    return Stream(
+        "faults",
+        budget=Budget(8.0, 1e-6),
+        horizon=64,
+        queries=[
+            Count("purchases"),
+            Sum("revenue", value="price", range=(0, 10)),
+            Histogram("drugs", key="drug", tidy=["non_negative", "monotone"]),
+            Histogram("regions", key="region", domain=DOMAIN, every=2),
+            TopK("top", key="drug", k=2, domain=DRUGS),
+        ],
+        tick="1h",
+    )
+
+
+@lru_cache
+def plan() -> StreamPlan:
+    """Its plan."""
+    return stream().plan()
+
+
+def config() -> dict[str, Any]:
+    """What its store is created with."""
+    return config_of(stream())
+
+
+def events(tick: int) -> list[dict[str, Any]]:
+    """The events of a tick."""
+    return [
+        {"drug": DRUGS[(tick * number) % 3], "region": DOMAIN[number % 2], "price": (tick + number) % 11}
+        for number in range(20 + 7 * (tick % 4))
+    ]
+
+
+def open_world(place: str | Path, *, witness: str | Path | None = None, **options: Any) -> DurableStream:
+    """The stream at a place."""
+    options.setdefault("snapshot_every", SNAPSHOT_EVERY)
+    if options.pop("alike", False):
+        with alike():
+            return open_world(place, witness=witness, **options)
+    secret, out = options.pop("secret", None), options.pop("out", None)
+    if out is not None:
+        options["sinks"] = [FolderSink(Path(out), plan=plan().to_dict(), format="jsonl")]
+    return DurableStream(plan(), config(), wire(place, witness=witness, secret=secret), **options)
+
+
+class _NoTime:
+    """A clock that stands still."""
+
+    @staticmethod
+    def now(_: object) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@contextmanager
+def alike() -> Iterator[None]:
+    """All streams that are created meanwhile are the same one, down to the noise: what no deployment could do."""
+    with (
+        unittest.mock.patch("pianissimo.engine.creation.secrets.token_bytes", lambda size: bytes(range(size))),
+        unittest.mock.patch.object(creation, "datetime", _NoTime),
+    ):
+        yield
+
+
+def run_to(live: DurableStream, last: int = TICKS) -> None:
+    """Read the source from where the stream stands, tick after tick."""
+    while live.tick_number < last:
+        tick = live.tick_number + 1
+        assert live.position in (None, {"read": tick - 1})
+        failpoints.reach("absorb.read")
+        live.tick(events(tick), position={"read": tick})
+
+
+def payloads(live: DurableStream, last: int = TICKS) -> list[bytes]:
+    """What was released."""
+    return [live.payload(tick) for tick in range(1, last + 1)]
+
+
+def run_process(pipe: Any, place: str, actions: dict[str, str], options: dict[str, Any]) -> None:
+    """Run the stream in a process of its own, which may be killed at a failpoint."""
+    last = options.pop("last", TICKS)
+    armed = {point: failpoints.action_of(text) for point, text in actions.items()}
+    with failpoints.armed(armed), open_world(place, **options) as live:
+        pipe.send(("open", live.tick_number))
+        while live.tick_number < last:
+            run_to(live, live.tick_number + 1)
+            pipe.send(("tick", live.tick_number))
+    pipe.send(("done", last))
+
+
+def context() -> BaseContext:
+    """Processes that start in milliseconds, with the package loaded."""
+    chosen = multiprocessing.get_context("forkserver")
+    chosen.set_forkserver_preload(["tests.faults.world"])
+    return chosen
+
+
+def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Any]:
+    """One process and the end of a pipe from it."""
+    here = context()
+    mine, theirs = here.Pipe()
+    process = here.Process(target=target, args=(theirs, *arguments))  # type: ignore[attr-defined]
+    process.start()
+    theirs.close()
+    return process, mine
+
+
+def copy_state(source: Path, target: Path) -> Path:
+    """A state folder with its secret and its witness, under another name."""
+    shutil.copytree(source, target)
+    for ending in (".secret", ".witness"):
+        beside = source.with_name(source.name + ending)
+        if beside.exists():
+            shutil.copy2(beside, target.with_name(target.name + ending))
+    return target
+
+
+def drop_state(folder: Path) -> None:
+    """Remove a state folder and what lies beside it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for ending in (".secret", ".witness"):
+        folder.with_name(folder.name + ending).unlink(missing_ok=True)
+
+
+assert os.environ.get("PIANISSIMO_FAILPOINTS") is None
