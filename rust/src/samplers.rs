@@ -9,8 +9,9 @@
 //! * *Laplace.* Zero or not, a sign, and one more than a geometric variable, whose digits in any base are independent.
 //!   This split is exact.
 //!
-//! Each table is within (entries + 1) 2^-128 <= 2^-113 of its distribution in total variation, and a draw uses at most
-//! three and one sign, so a draw is within 2^-110. Nothing here loops or branches on the result.
+//! Each table is within (entries + 1) 2^-128 <= 2^-113 of its distribution in total variation, and each of at most four
+//! splits of a Gaussian adds 2^-114. A draw uses at most five tables, a Laplace draw one sign as well, so it is within 7 /
+//! 2^113 < 2^-110. Nothing here loops or branches on the result.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -32,6 +33,9 @@ const DIRECT_VARIANCE: u64 = 1 << 16;
 
 /// Laplace scales up to this are one table.
 const DIRECT_SCALE: u64 = 92;
+
+/// The largest sigma and the largest Laplace scale.
+const LARGEST_SCALE: u64 = 4_000_000_000;
 
 /// The base of the digits of a geometric variable.
 const DIGIT_BASE: u64 = 4096;
@@ -135,20 +139,20 @@ impl Sampler {
         let (parts, zero) = match distribution {
             Distribution::Gaussian { .. } => {
                 if parameter.numerator.clone() * 100u32 < parameter.denominator
-                    || !parameter.at_most(100_000_000_000_000)
+                    || !parameter.at_most(LARGEST_SCALE.pow(2))
                 {
                     return Err(Error::Parameter(
-                        "sigma must be between 0.1 and 1e7: rescale the grid of the counts".into(),
+                        "sigma must be between 0.1 and 4e9: rescale the grid of the counts".into(),
                     ));
                 }
                 (gaussian_parts(&parameter)?, None)
             }
             Distribution::Laplace { .. } => {
                 if parameter.numerator.clone() * 10u32 < parameter.denominator
-                    || !parameter.at_most(10_000_000)
+                    || !parameter.at_most(LARGEST_SCALE)
                 {
                     return Err(Error::Parameter(
-                        "scale must be between 0.1 and 1e7: rescale the grid of the counts".into(),
+                        "scale must be between 0.1 and 4e9: rescale the grid of the counts".into(),
                     ));
                 }
                 laplace_parts(&parameter)?
@@ -312,7 +316,7 @@ mod tests {
     #[test]
     fn large_variances_are_split_exactly_and_smoothly() {
         for (numerator, denominator) in
-            [(65_537u128, 1u128), (40_000_001, 64), (10u128.pow(10), 1), (10u128.pow(14), 1)]
+            [(65_537u128, 1u128), (40_000_001, 64), (10u128.pow(10), 1), (10u128.pow(14), 1), (16 * 10u128.pow(18), 1)]
         {
             let mut rest = Ratio::new(numerator, denominator);
             while !rest.at_most(DIRECT_VARIANCE) {
@@ -328,6 +332,7 @@ mod tests {
                 assert!(v0 <= 2f64.powi(18) * 1.01);
                 rest = high;
             }
+            assert!(gaussian(numerator, denominator).parts().len() <= 5);
         }
     }
 
@@ -339,12 +344,12 @@ mod tests {
     fn sampled_variances_are_those_asked_for() {
         // Relative deviation of a sampled variance: sqrt(2 / n) = 0.32 % (Gaussian), sqrt(5 / n) = 0.5 % (Laplace);
         // the limit is at least 6 of them for the seed used.
-        for sigma in [1u128, 2, 20, 200, 1000, 100_000, 10_000_000] {
+        for sigma in [1u128, 2, 20, 200, 1000, 100_000, 10_000_000, 4_000_000_000] {
             let square = sigma * sigma;
             let ratio = variance(&draws(&gaussian(square, 1), 200_000)) / square as f64;
             assert!((ratio - 1.0).abs() < 0.02, "sigma {sigma}: {ratio}");
         }
-        for scale in [2u128, 20, 200, 100_000, 10_000_000] {
+        for scale in [2u128, 20, 200, 100_000, 10_000_000, 4_000_000_000] {
             let sampler = Sampler::of(Distribution::Laplace { numerator: scale, denominator: 1 }).unwrap();
             let q = (-1.0 / scale as f64).exp();
             let ratio = variance(&draws(&sampler, 200_000)) * (1.0 - q).powi(2) / (2.0 * q);
@@ -359,14 +364,14 @@ mod tests {
 
     #[test]
     fn scales_out_of_range_are_refused() {
-        for (numerator, denominator) in [(0u128, 1u128), (1, 101), (10u128.pow(14) + 1, 1), (1, 0)] {
+        for (numerator, denominator) in [(0u128, 1u128), (1, 101), (16 * 10u128.pow(18) + 1, 1), (1, 0)] {
             assert!(Sampler::of(Distribution::Gaussian { numerator, denominator }).is_err());
         }
     }
 
     #[test]
     fn no_draw_is_beyond_the_bound() {
-        for sigma in [1u128, 30, 500, 70_000, 10_000_000] {
+        for sigma in [1u128, 30, 500, 70_000, 10_000_000, 4_000_000_000] {
             let sampler = gaussian(sigma * sigma, 1);
             assert!(sampler.bound() <= 15 * sigma as i64 + 15, "{sigma}: {}", sampler.bound());
             assert!(draws(&sampler, 10_000).iter().all(|value| value.abs() <= sampler.bound()));

@@ -27,10 +27,12 @@ SEVERAL_TABLES = [
     ("gaussian", Fraction(10**6) + Fraction(1, 64)),
     ("gaussian", Fraction(10**10)),
     ("gaussian", Fraction(10**14)),
+    ("gaussian", Fraction(16 * 10**18)),
     ("laplace", Fraction(93)),
     ("laplace", Fraction(1000)),
     ("laplace", Fraction(10**5)),
     ("laplace", Fraction(10**7)),
+    ("laplace", Fraction(4 * 10**9)),
 ]
 
 
