@@ -5,6 +5,7 @@ pub mod counters;
 pub mod error;
 pub mod fixed_point;
 pub mod labels;
+pub mod monitors;
 pub mod prf;
 pub mod samplers;
 

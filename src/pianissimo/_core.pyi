@@ -4,6 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "ChargeBook",
+    "RaceTable",
     "Root",
     "SlotTable",
     "add_scaled",
@@ -16,6 +18,34 @@ __all__ = [
 ]
 
 _Integers = NDArray[np.signedinteger[Any]]
+
+@final
+class ChargeBook:
+    def __new__(cls, limit: int, per_tick: int) -> ChargeBook: ...
+    def __len__(self) -> int: ...
+    def add(self, users: NDArray[np.uint64], keys: NDArray[np.int64]) -> None: ...
+    def close(self, reported: NDArray[np.bool_]) -> None: ...
+    def content(
+        self,
+    ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]]: ...
+    def restore(
+        self,
+        charged: NDArray[np.uint64],
+        counts: NDArray[np.uint32],
+        users: NDArray[np.uint64],
+        holders: NDArray[np.uint32],
+        keys: NDArray[np.uint32],
+    ) -> None: ...
+    def weights(self, keys: int) -> NDArray[np.int64]: ...
+
+@final
+class RaceTable:
+    def __new__(cls, numerator: int, denominator: int) -> RaceTable: ...
+    def chances(self) -> tuple[int, list[int]]: ...
+    def passing(
+        self, weights: NDArray[np.int64], thresholds: NDArray[np.int64], bits: NDArray[np.uint64]
+    ) -> NDArray[np.bool_]: ...
+    def values(self, bits: NDArray[np.uint64]) -> NDArray[np.int64]: ...
 
 @final
 class Root:
