@@ -7,6 +7,7 @@ pub mod fixed_point;
 pub mod labels;
 pub mod prf;
 pub mod samplers;
+pub mod users;
 
 #[cfg(feature = "python")]
 mod python;

@@ -23,6 +23,12 @@ class Unit(Enum):
     EVENT = "event"
     """One record of the stream. A person with many records is hidden only by group privacy: see docs/limits.md."""
 
+    USER = "user"
+    """One user with all records of the whole run."""
+
+    USER_PERIOD = "user and period"
+    """One user with all records of one period, of a fixed number of ticks; other periods of hers count as others'."""
+
 
 class Neighbors(Enum):
     """Which two streams may not be told apart.
@@ -32,7 +38,7 @@ class Neighbors(Enum):
     """
 
     ADD_OR_REMOVE = "add_or_remove"
-    """One event is emptied, or an empty one filled, at its tick; nothing else moves."""
+    """One unit is there in the one and missing in the other; nothing else moves, and events keep their ticks."""
 
 
 @dataclass(frozen=True, slots=True)
