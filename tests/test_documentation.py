@@ -19,7 +19,7 @@ WITH_PYTHON = [*GUIDES, ROOT / "docs" / "choosing.md"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
-CORE_USERS = {"labels.py", "monitors/core.py", "node_noise.py", "noise.py", "plan_noise.py"}
+CORE_USERS = {"labels.py", "monitors/core.py", "node_noise.py", "noise.py", "plan_noise.py", "users/table.py"}
 SECONDS_FOR_AN_EXAMPLE = 120
 
 

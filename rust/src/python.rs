@@ -4,6 +4,7 @@
 #![allow(clippy::needless_pass_by_value, clippy::type_complexity)]
 
 mod monitors;
+mod users;
 
 use numpy::ndarray::Array2;
 use numpy::{
@@ -314,7 +315,7 @@ fn sampler_tables(
 /// The size no draw exceeds.
 #[pyfunction]
 fn sampler_bound(name: &str, numerator: u128, denominator: u128) -> PyResult<i64> {
-    Ok(Sampler::of(distribution(name, numerator, denominator)?)?.bound())
+    Ok(distribution(name, numerator, denominator)?.bound()?)
 }
 
 #[pymodule]
@@ -322,6 +323,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Root>()?;
     module.add_class::<PySlotTable>()?;
     monitors::register(module)?;
+    users::register(module)?;
     module.add_function(wrap_pyfunction!(add_scaled, module)?)?;
     module.add_function(wrap_pyfunction!(release, module)?)?;
     module.add_function(wrap_pyfunction!(encode_text, module)?)?;

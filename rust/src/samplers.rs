@@ -83,6 +83,39 @@ impl Distribution {
         }
     }
 
+    /// The parameter, if there is a sampler for it.
+    fn checked(self) -> Result<Ratio, Error> {
+        let (numerator, denominator) = self.parameter();
+        let parameter = Ratio::new(numerator, denominator);
+        let (least, largest, message) = match self {
+            Distribution::Gaussian { .. } => (
+                100u32,
+                LARGEST_SCALE.pow(2),
+                "sigma must be between 0.1 and 4e9: rescale the grid of the counts",
+            ),
+            Distribution::Laplace { .. } => {
+                (10, LARGEST_SCALE, "scale must be between 0.1 and 4e9: rescale the grid of the counts")
+            }
+        };
+        if parameter.numerator.clone() * least < parameter.denominator || !parameter.at_most(largest) {
+            return Err(Error::Parameter(message.into()));
+        }
+        Ok(parameter)
+    }
+
+    /// No draw is larger in size. Above the bound of the sampler itself, and known without its tables.
+    pub fn bound(self) -> Result<i64, Error> {
+        let parameter = self.reduced()?.checked()?;
+        let whole = parameter.floor() + 1u32;
+        // A table ends where a weight is below 2^-129 of the largest: at 13.4 sigma, or 90 scales. The last digit of a
+        // geometric variable is at most 45 scales wide, and one such digit is more than the last weight needs.
+        let bound = match self {
+            Distribution::Gaussian { .. } => (whole.sqrt() + 1u32) * 15u32 + 15u32,
+            Distribution::Laplace { .. } => whole * 180u32,
+        };
+        bound.to_i64().ok_or_else(|| Error::Parameter("a draw must fit in 64 bits".into()))
+    }
+
     fn reduced(self) -> Result<Self, Error> {
         let (numerator, denominator) = self.parameter();
         if numerator == 0 || denominator == 0 || numerator.max(denominator) >> 127 != 0 {
@@ -134,29 +167,10 @@ impl Sampler {
     }
 
     fn build(distribution: Distribution) -> Result<Self, Error> {
-        let (numerator, denominator) = distribution.parameter();
-        let parameter = Ratio::new(numerator, denominator);
+        let parameter = distribution.checked()?;
         let (parts, zero) = match distribution {
-            Distribution::Gaussian { .. } => {
-                if parameter.numerator.clone() * 100u32 < parameter.denominator
-                    || !parameter.at_most(LARGEST_SCALE.pow(2))
-                {
-                    return Err(Error::Parameter(
-                        "sigma must be between 0.1 and 4e9: rescale the grid of the counts".into(),
-                    ));
-                }
-                (gaussian_parts(&parameter)?, None)
-            }
-            Distribution::Laplace { .. } => {
-                if parameter.numerator.clone() * 10u32 < parameter.denominator
-                    || !parameter.at_most(LARGEST_SCALE)
-                {
-                    return Err(Error::Parameter(
-                        "scale must be between 0.1 and 4e9: rescale the grid of the counts".into(),
-                    ));
-                }
-                laplace_parts(&parameter)?
-            }
+            Distribution::Gaussian { .. } => (gaussian_parts(&parameter)?, None),
+            Distribution::Laplace { .. } => laplace_parts(&parameter)?,
         };
         Ok(Sampler { distribution, parts, zero })
     }
@@ -315,9 +329,13 @@ mod tests {
 
     #[test]
     fn large_variances_are_split_exactly_and_smoothly() {
-        for (numerator, denominator) in
-            [(65_537u128, 1u128), (40_000_001, 64), (10u128.pow(10), 1), (10u128.pow(14), 1), (16 * 10u128.pow(18), 1)]
-        {
+        for (numerator, denominator) in [
+            (65_537u128, 1u128),
+            (40_000_001, 64),
+            (10u128.pow(10), 1),
+            (10u128.pow(14), 1),
+            (16 * 10u128.pow(18), 1),
+        ] {
             let mut rest = Ratio::new(numerator, denominator);
             while !rest.at_most(DIRECT_VARIANCE) {
                 let (factor, low, high) = split_variance(&rest);
@@ -366,6 +384,39 @@ mod tests {
     fn scales_out_of_range_are_refused() {
         for (numerator, denominator) in [(0u128, 1u128), (1, 101), (16 * 10u128.pow(18) + 1, 1), (1, 0)] {
             assert!(Sampler::of(Distribution::Gaussian { numerator, denominator }).is_err());
+        }
+    }
+
+    #[test]
+    fn the_bound_without_tables_is_above_that_of_the_tables() {
+        for scale in [
+            1u128,
+            2,
+            7,
+            50,
+            91,
+            92,
+            93,
+            94,
+            120,
+            400,
+            4_000,
+            94_208,
+            376_832,
+            376_833,
+            400_000,
+            4_000_000_000,
+        ] {
+            for distribution in [
+                Distribution::Laplace { numerator: scale, denominator: 1 },
+                Distribution::Laplace { numerator: scale, denominator: 10 },
+                Distribution::Gaussian { numerator: scale, denominator: 1 },
+                Distribution::Gaussian { numerator: scale * scale, denominator: 1 },
+                Distribution::Gaussian { numerator: scale, denominator: 100 },
+            ] {
+                let bound = distribution.bound().unwrap();
+                assert!(Sampler::of(distribution).unwrap().bound() <= bound, "{distribution:?}");
+            }
         }
     }
 

@@ -22,21 +22,25 @@ from pianissimo.errors import (
 )
 from pianissimo.labels import Domain
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Histogram, Sum, Tidy, TopK
+from pianissimo.queries import Count, Distinct, Histogram, MaxFrequency, Quantiles, Sum, Tidy, TopK
 from pianissimo.stream import Live, Stream, StreamRelease
 from pianissimo.table import Table
+from pianissimo.user_unit import User, user
 
 __all__ = [
     "Budget",
     "Count",
+    "Distinct",
     "Domain",
     "Histogram",
     "HorizonError",
     "InputError",
     "Live",
+    "MaxFrequency",
     "MergeError",
     "ParameterError",
     "PianissimoError",
+    "Quantiles",
     "SpecError",
     "StateError",
     "Stream",
@@ -46,7 +50,9 @@ __all__ = [
     "Tidy",
     "TopK",
     "Unit",
+    "User",
     "__version__",
+    "user",
 ]
 
 __version__ = version("pianissimo")

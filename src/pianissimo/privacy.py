@@ -26,6 +26,9 @@ class Unit(Enum):
     USER = "user"
     """One user with all records of the whole run."""
 
+    USER_PERIOD = "user and period"
+    """One user with all records of one period, of a fixed number of ticks; other periods of hers count as others'."""
+
 
 class Neighbors(Enum):
     """Which two streams may not be told apart.

@@ -66,6 +66,9 @@ class Candidate:
     note: str = ""
     """What to know about it, such as a bias."""
 
+    noise: str = ""
+    """The noise in words, where it is not that of one plan."""
+
     selectable: bool = True
     """Whether a plan may choose it by itself: its promise is that of streams."""
 

@@ -33,8 +33,10 @@ from pianissimo.noise import DRAW_DISTANCE
 from pianissimo.planner.candidates import candidates
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, sampled_profile
 from pianissimo.planner.table import render_plan
-from pianissimo.privacy import Guarantee, Neighbors, Pure, Unit, float_up
-from pianissimo.queries import Histogram, Query, Sum, TopK
+from pianissimo.planner.users import user_ways
+from pianissimo.privacy import Guarantee, Loss, Mixed, Neighbors, Pure, Unit, float_up
+from pianissimo.queries import Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
+from pianissimo.user_unit import User
 
 _PATH_VERSION = 1
 _PURE_SLACK = 1e-12
@@ -72,6 +74,8 @@ class QueryPlan:
     @property
     def noise(self) -> str:
         """The noise in words."""
+        if self.chosen.noise:
+            return self.chosen.noise
         plan = getattr(self.mechanism, "plan", None)
         if plan is None:
             return self.chosen.note or "see the mechanism"
@@ -110,23 +114,26 @@ class QueryPlan:
         ledger = loss.as_ledger()
         keys: dict[str, Any] = {}
         if isinstance(self.query, Histogram | TopK):
-            domain = self.query.domain
             keys["max_keys_per_event"] = self.query.max_keys_per_event
+        if isinstance(self.query, Histogram | TopK | MaxFrequency):
+            domain = self.query.domain
             keys["domain"] = "unknown" if domain is None else f"{len(domain)} labels"
         if isinstance(self.query, TopK):
             keys["k"] = self.query.k
         if isinstance(self.query, Sum):
             keys["range"], keys["grid"] = list(self.query.range), float(self.query.grid)
+        if isinstance(self.query, Quantiles):
+            keys["range"], keys["at"] = list(self.query.limits), list(self.query.at)
         thresholds = self.thresholds
         return {
             "name": self.query.name,
-            "kind": "top_k" if isinstance(self.query, TopK) else type(self.query).__name__.lower(),
+            "kind": self.query.kind,
             "every": self.query.every,
             **keys,
             "mechanism": self.chosen.name,
             "pure": self.chosen.pure,
             "guarantee": {
-                **({"epsilon": float_up(loss.epsilon)} if isinstance(loss, Pure) else {"rho": float_up(ledger.rho)}),
+                **_loss_dict(loss),
                 "bad": float_up(ledger.bad),
                 "unit": self.guarantee.unit.value,
                 "neighbors": self.guarantee.neighbors.value,
@@ -159,7 +166,9 @@ class StreamPlan:
     """
 
     name: str
-    unit: Unit
+    unit: Unit | User
+    """Whose presence is hidden."""
+
     budget: Budget
     horizon: int
     """How many ticks the promise covers; 2^32 for an open horizon."""
@@ -169,6 +178,18 @@ class StreamPlan:
     queries: tuple[QueryPlan, ...]
     price: Price
     """The (epsilon, delta) that the mechanisms really cost: at most the budget."""
+
+    @property
+    def protected(self) -> str:
+        """Whose presence is hidden, in a word.
+
+        >>> from pianissimo.queries import Count
+        >>> plan = make_plan(name="shop", unit=User("customer"), budget=Budget(1.0, 1e-9), horizon=24, coverage=0.95,
+        ...                  queries=[Count("purchases")])
+        >>> plan.protected
+        'user'
+        """
+        return (self.unit.unit if isinstance(self.unit, User) else self.unit).value
 
     @property
     def neighbors(self) -> Neighbors:
@@ -186,7 +207,7 @@ class StreamPlan:
         """The same as plain data, ready for JSON."""
         return {
             "stream": self.name,
-            "unit": self.unit.value,
+            **_unit_dict(self.unit, self.tick),
             "neighbors": self.neighbors.value,
             "horizon": self.horizon,
             "coverage": self.coverage,
@@ -207,7 +228,7 @@ class StreamPlan:
 def make_plan(
     *,
     name: str,
-    unit: Unit,
+    unit: Unit | User,
     budget: Budget,
     horizon: int | None,
     coverage: float,
@@ -225,7 +246,11 @@ def make_plan(
     if horizon is not None:
         check_at_least(1, horizon=horizon)
     check_probability(coverage=coverage)
-    ways = _ways(queries, budget, horizon, coverage)
+    if isinstance(unit, User):
+        weights = _relative_weights(queries)
+        ways = user_ways(queries, weights, user=unit, budget=budget, horizon=horizon, tick=tick, coverage=coverage)
+    else:
+        ways = _ways(queries, budget, horizon, coverage)
     best = min(ways, key=_score)
     plans = []
     for place, (query, share) in enumerate(zip(queries, _relative_weights(queries), strict=True)):
@@ -233,7 +258,7 @@ def make_plan(
         chosen = _first_selectable(best[place])
         others = sorted((each for each in options if each is not chosen), key=lambda each: each.expected_error.typical)
         plans.append(QueryPlan(query=query, share=share, chosen=chosen, alternatives=tuple(others)))
-    cost = price([plan.guarantee.loss for plan in plans], Fraction(budget.delta))
+    cost = price([mechanism.guarantee.loss for mechanism in _mechanisms(plans)], Fraction(budget.delta))
     allowed = _PURE_SLACK if budget.pure else float_up(Fraction(budget.delta))
     if not (cost.epsilon <= float_up(Fraction(budget.epsilon)) and cost.delta <= allowed):
         raise ParameterError("a plan must stay within its budget, got one that does not: please report this")
@@ -247,6 +272,11 @@ def make_plan(
         queries=tuple(plans),
         price=cost,
     )
+
+
+def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:
+    """Each mechanism once, also where it answers several queries."""
+    return list({id(plan.mechanism): plan.mechanism for plan in plans}.values())
 
 
 Way = list[list[Candidate]]
@@ -311,6 +341,21 @@ def _series(query: Query) -> int:
 
 def _is_unknown(query: Query) -> bool:
     return isinstance(query, Histogram | TopK) and query.domain is None
+
+
+def _loss_dict(loss: Loss) -> dict[str, float]:
+    if isinstance(loss, Pure):
+        return {"epsilon": float_up(loss.epsilon)}
+    if isinstance(loss, Mixed):
+        return {"pure": float_up(loss.pure), "rho": float_up(loss.rho)}
+    return {"rho": float_up(loss.as_ledger().rho)}
+
+
+def _unit_dict(unit: Unit | User, tick: timedelta | None) -> dict[str, Any]:
+    if isinstance(unit, Unit):
+        return {"unit": unit.value}
+    period = unit.period(tick)
+    return {"unit": unit.unit.value, "user": unit.column} | ({} if period is None else {"period": period})
 
 
 def _error_dict(error: ExpectedError) -> dict[str, float]:

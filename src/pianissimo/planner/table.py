@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-_KINDS = {"top_k": "top list"}
+_KINDS = {"top_k": "top list", "max_frequency": "largest count", "distinct": "number of distinct values"}
 _OPEN_HORIZON = 2**32
 
 
@@ -44,14 +44,24 @@ def _promise(plan: dict[str, Any]) -> Text:
     epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
     ticks = "no end" if plan["horizon"] >= _OPEN_HORIZON else f"{plan['horizon']} ticks"
     what = f"{epsilon}-" if is_pure else f"({epsilon}, {delta})-"
-    head = Text(f"Stream {plan['stream']}: {ticks}, {what}differential privacy per {plan['unit']}, whole run", "bold")
+    head = Text(f"Stream {plan['stream']}: {ticks}, {what}differential privacy per {_unit(plan)}, whole run", "bold")
     budgeted = f"{budget['epsilon']:g}" if budget["delta"] == 0 else f"({budget['epsilon']:g}, {budget['delta']:g})"
-    rest = f"\nof a budget of {budgeted}; neighbors: one event added or removed; {promise['method']}"
+    rest = f"\nof a budget of {budgeted}; neighbors: {_neighbors(plan)} added or removed; {promise['method']}"
     if is_pure:
         rest += f", up to a delta of {delta} for the distance of drawn noise from its law"
     if plan["horizon"] >= _OPEN_HORIZON:
         rest += "; booked as 2^32 ticks"
     return head.append(rest, "not bold")
+
+
+def _unit(plan: dict[str, Any]) -> str:
+    return f"{plan['unit']} of {plan['period']} ticks" if "period" in plan else str(plan["unit"])
+
+
+def _neighbors(plan: dict[str, Any]) -> str:
+    if "period" in plan:
+        return f"one user's events of one period of {plan['period']} ticks"
+    return "one user with all her events" if "user" in plan else "one event"
 
 
 def _queries(plan: dict[str, Any]) -> Table:
@@ -114,6 +124,9 @@ def _other(other: dict[str, Any], chosen: str) -> str:
 
 def _loss(guarantee: dict[str, Any]) -> str:
     """What answering one query loses, in words: a pure epsilon, or a rho with the chance of showing a rare label."""
+    if "pure" in guarantee:
+        parts = f"{guarantee['pure']:.4g} pure for the cap, and rho = {guarantee['rho']:.4g} at whole orders"
+        return f"{parts}, once for all queries that share the cap"
     if "epsilon" in guarantee:
         return f"{guarantee['epsilon']:.4g}-differential privacy, pure up to the distance of the drawn noise"
     rare = f", and a chance of {guarantee['bad']:.2g} to show a label of one event" if guarantee["bad"] else ""

@@ -14,35 +14,62 @@ import polars as pl
 from pianissimo.counting import grid_steps
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL
-from pianissimo.queries import Count, Histogram, Query, Sum, TopK
+from pianissimo.queries import (
+    Column,
+    Count,
+    Distinct,
+    Histogram,
+    MaxFrequency,
+    Quantiles,
+    Query,
+    Role,
+    Sum,
+    TopK,
+)
 
 _LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
 
 
-def needed_columns(queries: Sequence[Query]) -> list[str]:
-    """The columns that the queries read, each once, in the order of the queries.
+def columns_read(queries: Sequence[Query], user: str | None = None) -> dict[str, Column]:
+    """The columns that the queries read, each once, in the order of the queries, and before them the one of users.
+
+    A column that one query reads as labels is read as labels for all; lists are allowed where a query allows them.
+
+    >>> columns_read([Histogram("drugs", key="drug")], user="customer")["customer"].role
+    <Role.USERS: 'users'>
+    """
+    found = {} if user is None else {user: Column(user, Role.USERS)}
+    for column in (column for query in queries for column in query.reads):
+        known = found.get(column.name, column)
+        role = known.role if known.role is not Role.NUMBERS else column.role
+        found[column.name] = Column(column.name, role, known.holds_lists or column.holds_lists)
+    return found
+
+
+def needed_columns(queries: Sequence[Query], user: str | None = None) -> list[str]:
+    """The names of the columns that are read.
 
     >>> needed_columns([Count("n"), Histogram("drugs", key="drug"), Sum("revenue", value="price", range=(0, 9))])
     ['drug', 'price']
     """
-    return list(dict.fromkeys(column for query in queries if (column := _column_of(query)) is not None))
+    return list(columns_read(queries, user))
 
 
-def as_frame(batch: object, queries: Sequence[Query]) -> pl.DataFrame:
-    """The batch as a polars frame with the columns the queries need. An empty list, and None, hold no event.
+def as_frame(batch: object, queries: Sequence[Query], user: str | None = None) -> pl.DataFrame:
+    """The batch as a polars frame with the columns that are needed. An empty list, and None, hold no event.
 
     >>> as_frame([{"drug": "aspirin"}, {"drug": 7}], [Histogram("drugs", key="drug")])["drug"].to_list()
     ['aspirin', '7']
     """
-    columns = needed_columns(queries)
+    columns = columns_read(queries, user)
     if batch is None or (isinstance(batch, Sequence | Mapping) and len(batch) == 0):
         return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
     if isinstance(batch, str | bytes):
         raise InputError(f"a batch must be a table or a list of dicts, got {type(batch).__name__}")
     if isinstance(batch, Mapping):
-        return _from_columns(batch, queries)
+        return _from_columns(batch, columns)
     if isinstance(batch, Sequence):
-        return _from_rows(batch, queries)
+        return _from_rows(batch, columns)
     frame = _from_table(batch)
     _check_present(columns, frame.columns)
     return frame
@@ -65,32 +92,25 @@ def _not_a_table(batch: object) -> InputError:
     )
 
 
-def _from_rows(rows: Sequence[Any], queries: Sequence[Query]) -> pl.DataFrame:
+def _from_rows(rows: Sequence[Any], columns: Mapping[str, Column]) -> pl.DataFrame:
     if not all(isinstance(row, Mapping) for row in rows):
         raise InputError("rows of a list must be dicts, got something else")
-    columns = needed_columns(queries)
     _check_present(columns, list(dict.fromkeys(name for row in rows for name in row)))
-    return _from_columns({column: [row.get(column) for row in rows] for column in columns}, queries, len(rows))
+    return _from_columns({column: [row.get(column) for row in rows] for column in columns}, columns, len(rows))
 
 
-def _from_columns(values: Mapping[Any, Any], queries: Sequence[Query], height: int | None = None) -> pl.DataFrame:
-    columns = needed_columns(queries)
+def _from_columns(values: Mapping[Any, Any], columns: Mapping[str, Column], height: int | None = None) -> pl.DataFrame:
     _check_present(columns, list(values))
     lengths = {len(values[column]) for column in columns} if columns else {len(column) for column in values.values()}
     if height is None and len(lengths) != 1:
         raise _not_a_table(values)
     rows = next(iter(lengths)) if height is None else height
-    numbers = {query.value for query in queries if isinstance(query, Sum)}
     series = [
-        _typed_column(column, values[column], as_numbers=column in numbers and not _is_label_column(column, queries))
-        for column in columns
+        _typed_column(column.name, values[column.name], as_numbers=column.role is Role.NUMBERS)
+        for column in columns.values()
     ]
     # Without a column to read only the number of rows counts.
     return pl.DataFrame(series) if series else pl.DataFrame({"": pl.repeat(None, rows, eager=True)})
-
-
-def _is_label_column(column: str, queries: Sequence[Query]) -> bool:
-    return any(isinstance(query, Histogram | TopK) and query.key == column for query in queries)
 
 
 def _typed_column(name: str, values: Any, *, as_numbers: bool) -> pl.Series:
@@ -152,7 +172,7 @@ def _check_present(columns: Iterable[str], present: Sequence[Any]) -> None:
 
 
 def query_column(query: Query, frame: pl.DataFrame) -> pl.Series | None:
-    """What the query counts of each row: texts, lists of texts, or steps of its grid; None if it counts rows.
+    """What the query counts of each row: texts, lists of texts, numbers or steps of its grid; None if it counts rows.
 
     >>> query_column(Histogram("shelves", key="shelf"), pl.DataFrame({"shelf": [7, 8]})).to_list()
     ['7', '8']
@@ -161,16 +181,34 @@ def query_column(query: Query, frame: pl.DataFrame) -> pl.Series | None:
         case Count():
             return None
         case Sum(value=column):
-            return _value_column(query, frame[column])
-        case Histogram(key=column) | TopK(key=column):
+            return grid_steps(_number_column(column, frame[column]), query.exact_grid)
+        case Quantiles(value=column):
+            return _number_column(column, frame[column])
+        case Histogram(key=column) | TopK(key=column) | MaxFrequency(key=column) | Distinct(key=column):
             return _label_column(column, frame[column])
 
 
-def _value_column(query: Sum, column: pl.Series) -> pl.Series:
+def user_column(name: str, frame: pl.DataFrame) -> pl.Series:
+    """Whose event each row is: texts, or whole numbers of 64 bits; null where a row does not say.
+
+    >>> user_column("customer", pl.DataFrame({"customer": [7, None]})).to_list()
+    [7, None]
+    """
+    column = frame[name]
+    if column.dtype in _LABEL_TYPES:
+        return column.cast(pl.String)
+    if column.dtype.is_integer():
+        return column.cast(pl.Int64, strict=False)
+    if column.dtype == pl.Null:
+        return column.cast(pl.String)
+    raise InputError(f"column {name!r} must hold texts or whole numbers, got {column.dtype}; cast it first")
+
+
+def _number_column(name: str, column: pl.Series) -> pl.Series:
     if not (column.dtype.is_numeric() or column.dtype == pl.Null):
-        raise InputError(f"column {query.value!r} must hold numbers, got {column.dtype}; cast it first")
+        raise InputError(f"column {name!r} must hold numbers, got {column.dtype}; cast it first")
     values = column.cast(pl.Float64)
-    return grid_steps(values.set(values.is_nan() | values.is_infinite(), None), query.exact_grid)
+    return values.set(values.is_nan() | values.is_infinite(), None)
 
 
 def _label_column(name: str, column: pl.Series) -> pl.Series:
@@ -200,18 +238,21 @@ def fault_of(column: pl.Series) -> pl.Series:
     return column.is_null() | (column.str.len_bytes() > LONGEST_LABEL).fill_null(value=False)
 
 
-def row_faults(queries: Sequence[Query], frame: pl.DataFrame) -> pl.Series:
+def row_faults(queries: Sequence[Query], frame: pl.DataFrame, user: str | None = None) -> pl.Series:
     """For each row what must hold and does not, or null where the row can be counted. It looks at that row alone.
 
     >>> row_faults([Histogram("drugs", key="drug")], pl.DataFrame({"drug": ["aspirin", None]})).to_list()
     [None, "column 'drug' must not be null and its labels must have at most 256 bytes"]
     """
     faults = pl.repeat(None, n=frame.height, eager=True, dtype=pl.String)
+    checked = [] if user is None else [(user_column(user, frame), must_name_users(user))]
     for query in queries:
         column = query_column(query, frame)
         if column is not None:
-            reason = pl.repeat(must_hold(query), n=frame.height, eager=True)
-            faults = faults.zip_with(faults.is_not_null() | ~fault_of(column), reason)
+            checked.append((column, must_hold(query)))
+    for column, rule in checked:
+        reason = pl.repeat(rule, n=frame.height, eager=True)
+        faults = faults.zip_with(faults.is_not_null() | ~fault_of(column), reason)
     return faults
 
 
@@ -221,30 +262,54 @@ def must_hold(query: Query) -> str:
     >>> must_hold(Sum("revenue", value="price", range=(0, 9)))
     "column 'price' must hold finite numbers"
     """
-    if isinstance(query, Sum):
-        return f"column {query.value!r} must hold finite numbers"
-    return f"column {_column_of(query)!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
+    (column,) = query.reads
+    if column.role is Role.NUMBERS:
+        return f"column {column.name!r} must hold finite numbers"
+    return f"column {column.name!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
+
+
+def must_name_users(user: str) -> str:
+    """What the column of users must hold in each row.
+
+    >>> must_name_users("customer")
+    "column 'customer' must name a user, in at most 256 bytes or 63 bits"
+    """
+    return f"column {user!r} must name a user, in at most {LONGEST_LABEL} bytes or 63 bits"
 
 
 def query_inputs(queries: Sequence[Query], frame: pl.DataFrame, *, drop_bad_rows: bool) -> list[Any]:
     """What each query's mechanism counts of a frame: of all its rows, or of those that every query can count."""
     if drop_bad_rows:
         frame = frame.filter(row_faults(queries, frame).is_null())
-    inputs: list[Any] = []
-    for query in queries:
-        column = query_column(query, frame)
+    return [frame if column is None else column for column in _sound_columns(queries, frame)]
+
+
+def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: str, *, drop_bad_rows: bool) -> pl.DataFrame:
+    """What the mechanisms of a stream of users count: a column `user`, and under its name the column of each query.
+
+    >>> frame = pl.DataFrame({"customer": [7, 7], "drug": ["aspirin", "ibuprofen"]})
+    >>> user_input([Histogram("drugs", key="drug")], frame, "customer", drop_bad_rows=False).columns
+    ['user', 'drugs']
+    """
+    if drop_bad_rows:
+        frame = frame.filter(row_faults(queries, frame, user).is_null())
+    users = user_column(user, frame)
+    if fault_of(users).any():
+        raise InputError(f"{must_name_users(user)}, got others; mend those rows, or let them be dropped")
+    columns = {
+        query.name: column
+        for query, column in zip(queries, _sound_columns(queries, frame), strict=True)
+        if column is not None
+    }
+    return pl.DataFrame({"user": users, **columns})
+
+
+def _sound_columns(queries: Sequence[Query], frame: pl.DataFrame) -> list[pl.Series | None]:
+    columns = [query_column(query, frame) for query in queries]
+    for query, column in zip(queries, columns, strict=True):
         if column is not None and fault_of(column).any():
             raise InputError(f"{must_hold(query)}, got others; mend those rows, or let them be dropped")
-        inputs.append(frame if column is None else column)
-    return inputs
-
-
-def _column_of(query: Query) -> str | None:
-    match query:
-        case Sum(value=column) | Histogram(key=column) | TopK(key=column):
-            return column
-        case Count():
-            return None
+    return columns
 
 
 def _longest(labels: pl.Series) -> int:

@@ -2,21 +2,26 @@
 
 import secrets
 import threading
+from collections.abc import Sequence
 from typing import Any, NoReturn
+
+import polars as pl
 
 from pianissimo.durations import ticks_in
 from pianissimo.errors import HorizonError, ParameterError
 from pianissimo.mechanism import Guard, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.planner import QueryPlan, StreamPlan
-from pianissimo.queries import Sum
-from pianissimo.stream.batches import as_frame, query_inputs
+from pianissimo.queries import Distinct, Query, Sum
+from pianissimo.stream.batches import as_frame, query_inputs, user_input
 from pianissimo.stream.release import StreamRelease, release_table
 from pianissimo.stream.tidy import Tidier
+from pianissimo.stream.user_tables import user_table
+from pianissimo.user_unit import User
 
 
 class LiveQuery:
-    """One query of a running stream: its run, when it is published, and what is done to its estimates."""
+    """One query with a mechanism of its own: its run, when it is published, and what is done to its estimates."""
 
     def __init__(self, plan: QueryPlan, noise: Noise, coverage: float) -> None:
         self.query = plan.query
@@ -24,27 +29,77 @@ class LiveQuery:
         self._tidier = Tidier(plan.query.tidy)
         self._grid = plan.query.exact_grid if isinstance(plan.query, Sum) else None
 
-    def is_published(self, tick: int) -> bool:
-        """Whether the query is part of the release of this tick."""
-        return tick % self.query.every == 0 and self.run.tick < self.run.mechanism.guarantee.horizon
+    @property
+    def queries(self) -> list[Query]:
+        """The one query."""
+        return [self.query]
 
-    def is_open(self) -> bool:
-        """Whether events still count: not after the last release of a schedule."""
+    def update(self, content: Any) -> None:
+        """Count events, while any release is to come."""
+        if self._is_open():
+            self.run.update(content)
+
+    def tables(self, tick: int) -> dict[str, pl.DataFrame]:
+        """What is published at a tick; nothing where the schedule has none."""
+        if tick % self.query.every or not self._is_open():
+            return {}
+        table = release_table(self.run.release(), self.run.coverage, self._grid)
+        return {self.query.name: self._tidier.add(table)}
+
+    def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
+        """What the ticks after `start` up to `end` added, if it was published at both and answers intervals."""
+        every = self.query.every
+        if not isinstance(self.run.mechanism, Windowed) or start % every or end % every:
+            return {}
+        release = self.run.between(start // every, end // every)
+        return {self.query.name: release_table(release, self.run.coverage, self._grid)}
+
+    def _is_open(self) -> bool:
         return self.run.tick < self.run.mechanism.guarantee.horizon
 
-    def table(self) -> Any:
-        """Close the open tick and publish."""
-        return self._tidier.add(release_table(self.run.release(), self.run.coverage, self._grid))
 
-    def can_tell(self, start: int, end: int) -> bool:
-        """Whether the query answers intervals and was published at both ends of this one."""
-        every = self.query.every
-        return isinstance(self.run.mechanism, Windowed) and start % every == 0 and end % every == 0
+class LiveUsers:
+    """Queries that one mechanism answers from the same events of users: released together, shown on their schedules."""
 
-    def table_between(self, start: int, end: int) -> Any:
-        """What the ticks after `start` up to `end` added."""
-        every = self.query.every
-        return release_table(self.run.between(start // every, end // every), self.run.coverage, self._grid)
+    def __init__(self, plans: Sequence[QueryPlan], noise: Noise, coverage: float) -> None:
+        self.queries = [plan.query for plan in plans]
+        self.run: Run[Any, Any, Any] = Run(plans[0].mechanism, noise, coverage=coverage)
+        self._tidiers = {query.name: Tidier(query.tidy) for query in self.queries}
+
+    def update(self, content: pl.DataFrame) -> None:
+        """Count events."""
+        if isinstance(self.queries[0], Distinct):
+            content = content.select("user", pl.col(self.queries[0].name).alias("value"))
+        self.run.update(content)
+
+    def tables(self, tick: int) -> dict[str, pl.DataFrame]:
+        """What is published at a tick."""
+        value = self.run.release().value
+        return {
+            query.name: self._tidiers[query.name].add(user_table(query, value, self.run.coverage))
+            for query in self.queries
+            if tick % query.every == 0
+        }
+
+    def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:  # noqa: ARG002
+        """Nothing: an interval that a cap was raised in has no noise of its own."""
+        return {}
+
+
+Part = LiveQuery | LiveUsers
+
+
+def live_parts(plan: StreamPlan, root: Noise) -> list[Part]:
+    """The runs of a plan, each with the queries that it answers."""
+    if not isinstance(plan.unit, User):
+        return [LiveQuery(each, root.at("query", each.query.name), plan.coverage) for each in plan.queries]
+    parts: dict[int, list[QueryPlan]] = {}
+    for each in plan.queries:
+        parts.setdefault(id(each.mechanism), []).append(each)
+    return [
+        LiveUsers(plans, root.at("users", *(each.query.name for each in plans)), plan.coverage)
+        for plans in parts.values()
+    ]
 
 
 class Live:
@@ -57,7 +112,7 @@ class Live:
         # A new incarnation each time: the same secret under two runs never gives two data sets the same noise.
         root = noise.at("stream", plan.name, secrets.token_bytes(16), plan.digest)
         self.plan = plan
-        self._queries = [LiveQuery(each, root.at("query", each.query.name), plan.coverage) for each in plan.queries]
+        self._parts = live_parts(plan, root)
         self._tick = 0
         self._lock = threading.Lock()
         self._guard = Guard()
@@ -73,13 +128,21 @@ class Live:
         The batch is a polars, pandas, pyarrow or duckdb table, or a list of dicts; None is a tick without events. Rows
         that a query cannot count are an error, or left out where `drop_bad_rows` says so: each is judged alone.
         """
-        queries = [each.query for each in self._queries]
-        inputs = query_inputs(queries, as_frame(batch, queries), drop_bad_rows=drop_bad_rows)
+        inputs = self._inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
             if self._tick >= self.plan.horizon:
                 raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
             with self._guard:
                 return self._count_and_release(inputs)
+
+    def _inputs(self, batch: object, *, drop_bad_rows: bool) -> list[Any]:
+        """What each part counts of a batch, all of which is checked before any of it is counted."""
+        queries = [query for part in self._parts for query in part.queries]
+        if isinstance(self.plan.unit, User):
+            user = self.plan.unit.column
+            frame = as_frame(batch, queries, user)
+            return [user_input(queries, frame, user, drop_bad_rows=drop_bad_rows)] * len(self._parts)
+        return query_inputs(queries, as_frame(batch, queries), drop_bad_rows=drop_bad_rows)
 
     def window(self, length: object) -> StreamRelease:
         """What the last ticks added: `live.window("1h")`, or a number of ticks.
@@ -96,9 +159,7 @@ class Live:
                 raise ParameterError(
                     f"an interval must lie within the {self._tick} released ticks, got {start} to {end}"
                 )
-            tables = {
-                each.query.name: each.table_between(start, end) for each in self._queries if each.can_tell(start, end)
-            }
+            tables = {name: table for part in self._parts for name, table in part.tables_between(start, end).items()}
             if not tables:
                 raise ParameterError(
                     "an interval must begin and end at ticks where a query is published that tells them, got others"
@@ -107,10 +168,9 @@ class Live:
 
     def _count_and_release(self, inputs: list[Any]) -> StreamRelease:
         tick = self._tick + 1
-        for each, content in zip(self._queries, inputs, strict=True):
-            if each.is_open():
-                each.run.update(content)
-        tables = {each.query.name: each.table() for each in self._queries if each.is_published(tick)}
+        for part, content in zip(self._parts, inputs, strict=True):
+            part.update(content)
+        tables = {name: table for part in self._parts for name, table in part.tables(tick).items()}
         self._tick = tick
         return StreamRelease(tick=tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
 
