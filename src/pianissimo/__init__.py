@@ -22,12 +22,13 @@ from pianissimo.errors import (
 )
 from pianissimo.labels import Domain
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Distinct, Histogram, MaxFrequency, Quantiles, Sum, Tidy, TopK
+from pianissimo.queries import Alarm, Count, Distinct, Histogram, MaxFrequency, Quantiles, Sum, Tidy, TopK, Trending
 from pianissimo.stream import Live, Stream, StreamRelease
 from pianissimo.table import Table
 from pianissimo.user_unit import User, user
 
 __all__ = [
+    "Alarm",
     "Budget",
     "Count",
     "Distinct",
@@ -49,6 +50,7 @@ __all__ = [
     "Table",
     "Tidy",
     "TopK",
+    "Trending",
     "Unit",
     "User",
     "__version__",

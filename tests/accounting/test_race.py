@@ -136,3 +136,10 @@ def test_a_line_is_converted_as_zcdp_is() -> None:
 def test_what_cannot_be_a_race_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ParameterError):
         Race(**fields)  # type: ignore[arg-type]
+
+
+def test_a_race_beside_others_costs_at_most_the_sum_of_both() -> None:
+    race, rest = Race(4, Fraction(30)), Zcdp(Fraction(1, 1000))
+    apart = compose([race], 5e-7).epsilon + compose([rest], 5e-7).epsilon
+    assert compose([race, rest], 1e-6).epsilon <= apart
+    assert compose([race, rest], 1e-6).epsilon >= max(compose([race], 1e-6).epsilon, compose([rest], 1e-6).epsilon)

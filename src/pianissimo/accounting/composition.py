@@ -31,6 +31,9 @@ _MOST_STEPS = 1000
 # Past this many pure losses the optimal composition is left for the advanced one, which needs no array.
 _MOST_LOSSES = 100_000
 
+# In so many parts delta is split between races and other losses.
+_SPLITS = 24
+
 # A statement with less delta is preferred if its epsilon is larger by no more than this part.
 _AS_GOOD = 1e-3
 
@@ -52,7 +55,7 @@ class Price:
     method: str
     """Which bound gave it: `pure`, `integer orders`, `pure plus integer orders`, `bounded range recursion`, `pure plus
     bounded range recursion`, `bounded range concentration`, `optimal composition`, `advanced composition`, `loss
-    distribution`, `race` or `pure plus race`."""
+    distribution`, `race`, `pure plus race` or `race plus integer orders`."""
 
 
 @overload
@@ -82,7 +85,7 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
     - optimal composition, advanced composition: all are pure or selection steps;
     - loss distribution: all are pure or single releases, and `dp-accounting` is installed;
     - race, pure plus race: race monitors by the exact law of their clocks, beside pure losses and selection steps added
-      plainly. Beside others their orders are added to the integer orders.
+      plainly. Beside others their orders are added to the integer orders, or delta is split.
 
     The smallest epsilon wins, but for one thing: a pure statement is preferred to one that is less than a thousandth
     below it.
@@ -219,12 +222,34 @@ def _race_ways(
         ways.append(
             ("pure plus race" if plain else "race", lambda left: _add_up(offset, epsilon_of_races(races, left)))
         )
+    else:
+        ways.append(("race plus integer orders", _race_apart(races, plain, rest)))
     ways.append(("integer orders", _by_orders(Fraction(0), [*pure, *ranges, *rest], races)))
     if pure:
         ways.append(("pure plus integer orders", _by_orders(_plain_sum(pure), [*ranges, *rest], races)))
     if ranges:
         ways.append(("pure plus integer orders", _by_orders(plain, rest, races)))
     return ways
+
+
+def _race_apart(races: Sequence[Race], plain: Fraction, rest: Sequence[AnyLoss]) -> Convert:
+    """The races at a part of delta, and all others at the rest of it: the best of some splits.
+
+    A race is a function of clocks drawn beforehand. If the clocks' laws satisfy (epsilon, d), all but a mass d of the
+    one is below e^epsilon times the other; for each value of the clocks the others' promise holds with them as a part
+    of their environment; so epsilons and deltas add up.
+    """
+    others = _by_orders(plain, rest)
+
+    def convert(left: Fraction) -> float | None:
+        found = []
+        for share in range(1, _SPLITS):
+            of_others = others(left * (_SPLITS - share) / _SPLITS)
+            if of_others is not None:
+                found.append(_add_up(epsilon_of_races(races, left * share / _SPLITS), of_others))
+        return min(found, default=None)
+
+    return convert
 
 
 def _by_orders(plain: Fraction, losses: Sequence[AnyLoss], races: Sequence[Race] = ()) -> Convert:

@@ -47,6 +47,21 @@ def quiet_threshold(scale: Real, tests: int, failure_probability: Real) -> int:
     return _ceil(float(scale) * _log_tests(tests, failure_probability))
 
 
+def automatic_threshold(
+    scale: Real, tests: int, *, keys_per_tick: int | None = None, delta_skip: Fraction | None = None
+) -> int:
+    """Find the least threshold that should be used: quiet, or, of unknown keys, one that keeps `delta_skip`.
+
+    Of unknown keys `tests` is the number of ticks.
+
+    >>> automatic_threshold(Fraction(1092, 100), 10**9)
+    267
+    """
+    if keys_per_tick is not None and delta_skip is not None:
+        return lone_threshold(scale, tests, keys_per_tick, delta_skip)
+    return quiet_threshold(scale, tests, FALSE_ALARM_RATE)
+
+
 def margin_of_detection(scale: Real, tests: int, failure_probability: Real) -> int:
     """Find how far above the threshold a weight must be to be found in every test, but for half this probability.
 

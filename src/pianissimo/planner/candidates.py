@@ -22,7 +22,18 @@ from pianissimo.labels import Domain
 from pianissimo.noise_plan import NoisePlan, is_pure
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, Share, predict_error
 from pianissimo.planner.top_lists import meta_top_list, sparse_top_list
-from pianissimo.queries import Count, Distinct, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
+from pianissimo.queries import (
+    Alarm,
+    Count,
+    Distinct,
+    Histogram,
+    MaxFrequency,
+    Quantiles,
+    Query,
+    Sum,
+    TopK,
+    Trending,
+)
 
 PlanMaker = Callable[..., NoisePlan]
 
@@ -119,7 +130,7 @@ def _plan_mechanism(query: Query, share: Share, releases: int, make_plan: PlanMa
 
     history = HISTORY
     match query:
-        case MaxFrequency() | Quantiles() | Distinct():
+        case MaxFrequency() | Quantiles() | Distinct() | Alarm() | Trending():
             raise ParameterError(f"{query.kind} must be asked of users, got single events; give unit=user('column')")
         case Count():
             plan = plan_for()

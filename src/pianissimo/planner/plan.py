@@ -29,13 +29,15 @@ from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.histograms import TopList, UnknownHistogram
 from pianissimo.labels import MOST_LABELS, Domain
+from pianissimo.monitors import Alarms, Trending
 from pianissimo.noise import DRAW_DISTANCE
 from pianissimo.planner.candidates import candidates
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, sampled_profile
 from pianissimo.planner.table import render_plan
 from pianissimo.planner.users import user_ways
-from pianissimo.privacy import Guarantee, Loss, Mixed, Neighbors, Pure, Unit, float_up
+from pianissimo.privacy import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
 from pianissimo.queries import Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
+from pianissimo.queries import Trending as WatchedKeys
 from pianissimo.user_unit import User
 
 _PATH_VERSION = 1
@@ -90,6 +92,11 @@ class QueryPlan:
     def thresholds(self) -> tuple[int, int] | None:
         """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
         mechanism = self.mechanism.histogram if isinstance(self.mechanism, TopList) else self.mechanism
+        if isinstance(mechanism, Alarms):
+            threshold = dict(mechanism.thresholds)[self.query.name]
+            return threshold, threshold
+        if isinstance(mechanism, Trending):
+            return mechanism.threshold_at(1), mechanism.threshold_at(mechanism.horizon)
         if not isinstance(mechanism, UnknownHistogram):
             return None
         profile = sampled_profile(mechanism.plan)
@@ -111,11 +118,10 @@ class QueryPlan:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
         loss = self.guarantee.loss
-        ledger = loss.as_ledger()
         keys: dict[str, Any] = {}
         if isinstance(self.query, Histogram | TopK):
             keys["max_keys_per_event"] = self.query.max_keys_per_event
-        if isinstance(self.query, Histogram | TopK | MaxFrequency):
+        if isinstance(self.query, Histogram | TopK | MaxFrequency | WatchedKeys):
             domain = self.query.domain
             keys["domain"] = "unknown" if domain is None else f"{len(domain)} labels"
         if isinstance(self.query, TopK):
@@ -134,7 +140,7 @@ class QueryPlan:
             "pure": self.chosen.pure,
             "guarantee": {
                 **_loss_dict(loss),
-                "bad": float_up(ledger.bad),
+                "bad": float_up(loss.bad if isinstance(loss, Race) else loss.as_ledger().bad),
                 "unit": self.guarantee.unit.value,
                 "neighbors": self.guarantee.neighbors.value,
                 "horizon": self.guarantee.horizon,
@@ -346,6 +352,8 @@ def _is_unknown(query: Query) -> bool:
 def _loss_dict(loss: Loss) -> dict[str, float]:
     if isinstance(loss, Pure):
         return {"epsilon": float_up(loss.epsilon)}
+    if isinstance(loss, Race):
+        return {"charges": loss.charges, "scale": float(loss.scale)}
     if isinstance(loss, Mixed):
         return {"pure": float_up(loss.pure), "rho": float_up(loss.rho)}
     return {"rho": float_up(loss.as_ledger().rho)}

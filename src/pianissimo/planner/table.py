@@ -9,7 +9,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-_KINDS = {"top_k": "top list", "max_frequency": "largest count", "distinct": "number of distinct values"}
+_KINDS = {
+    "top_k": "top list",
+    "max_frequency": "largest count",
+    "distinct": "number of distinct values",
+    "trending": "list of what is common now",
+}
 _OPEN_HORIZON = 2**32
 
 
@@ -124,6 +129,9 @@ def _other(other: dict[str, Any], chosen: str) -> str:
 
 def _loss(guarantee: dict[str, Any]) -> str:
     """What answering one query loses, in words: a pure epsilon, or a rho with the chance of showing a rare label."""
+    if "charges" in guarantee:
+        rare = f", and a chance of {guarantee['bad']:.2g} to show a key of one user" if guarantee["bad"] else ""
+        return f"a race of scale {guarantee['scale']:.4g} with {guarantee['charges']} clocks a user{rare}"
     if "pure" in guarantee:
         parts = f"{guarantee['pure']:.4g} pure for the cap, and rho = {guarantee['rho']:.4g} at whole orders"
         return f"{parts}, once for all queries that share the cap"

@@ -31,6 +31,8 @@ from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
 from pianissimo.noise import DRAW_DISTANCE
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, predict_error
+from pianissimo.planner.monitors import is_watched, monitor_candidates
+from pianissimo.privacy import Unit
 from pianissimo.queries import Count, Distinct, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
 from pianissimo.user_unit import User
 from pianissimo.users import (
@@ -110,23 +112,46 @@ def user_ways(
 ) -> list[list[list[Candidate]]]:
     """For each way to spend the budget, for each query its candidates, best first."""
     ticks = OPEN_HORIZON if horizon is None else horizon
-    parts = parts_of(queries, weights)
     shares = {query.name: weight for query, weight in zip(queries, weights, strict=True)}
+    counted = [query for query in queries if not is_watched(query)]
+    watched = [query for query in queries if is_watched(query)]
+    watching, counting = _split(budget, sum((shares[query.name] for query in watched), Fraction(0)))
+    monitors: dict[str, list[Candidate]] = {}
+    if watched:
+        replacement = user.unit is Unit.USER_PERIOD  # a part of her events is missing, not all of them
+        made = monitor_candidates(watched, budget=watching, ticks=ticks, coverage=coverage, replacement=replacement)
+        monitors = {name: [candidate] for name, candidate in made.items()}
+    if not counted:
+        return [[monitors[query.name] for query in queries]]
+    own = sum((shares[query.name] for query in counted), Fraction(0))
+    shares = {query.name: shares[query.name] / own for query in counted}
+    parts = parts_of(counted, [shares[query.name] for query in counted])
     ways, problems = [], []
     for is_pure in (True,) if budget.pure else (False, True):
         for cap_of in _caps(user, tick):
             try:
-                spent = _user_budget(budget, user, parts, ticks, is_pure=is_pure, searches=cap_of(Fraction(1)))
+                spent = _user_budget(counting, user, parts, ticks, is_pure=is_pure, searches=cap_of(Fraction(1)))
                 cap = cap_of(spent.search)
-                made = [_candidates(part, spent, cap, user, ticks, coverage, shares) for part in parts]
+                made_parts = [_candidates(part, spent, cap, user, ticks, coverage, shares) for part in parts]
             except ParameterError as error:
                 problems.append(error)
                 continue
-            by_name = {name: options for one in made for name, options in one.items()}
+            by_name = {name: options for one in made_parts for name, options in one.items()} | monitors
             ways.append([by_name[query.name] for query in queries])
     if not ways:
         raise problems[0]
     return ways
+
+
+def _split(budget: Budget, share: Fraction) -> tuple[Budget, Budget]:
+    """What is for watching and what for counting: epsilon by weights, delta by halves, where there are both.
+
+    A little less than half, so that a split of what bad mass leaves of delta, in 24 parts, covers both.
+    """
+    if share in (0, 1):
+        return budget, budget
+    epsilon, delta = Fraction(budget.epsilon), Fraction(budget.delta) * Fraction(49, 100)
+    return Budget(epsilon * share, delta), Budget(epsilon * (1 - share), delta)
 
 
 def _caps(user: User, tick: timedelta | None) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """What is wanted of a stream: the queries a user writes down."""
 
+from pianissimo.queries.alarm import Alarm
 from pianissimo.queries.common import Column, LargeDomain, Role, Tidy
 from pianissimo.queries.count import Count
 from pianissimo.queries.distinct import Distinct
@@ -8,10 +9,12 @@ from pianissimo.queries.max_frequency import MaxFrequency
 from pianissimo.queries.quantiles import Quantiles
 from pianissimo.queries.sum import Sum
 from pianissimo.queries.top_k import TopK
+from pianissimo.queries.trending import Trending
 
-Query = Count | Sum | Histogram | TopK | MaxFrequency | Quantiles | Distinct
+Query = Count | Sum | Histogram | TopK | MaxFrequency | Quantiles | Distinct | Alarm | Trending
 
 __all__ = [
+    "Alarm",
     "Column",
     "Count",
     "Distinct",
@@ -24,4 +27,5 @@ __all__ = [
     "Sum",
     "Tidy",
     "TopK",
+    "Trending",
 ]

@@ -15,6 +15,7 @@ from pianissimo.counting import grid_steps
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL
 from pianissimo.queries import (
+    Alarm,
     Column,
     Count,
     Distinct,
@@ -25,6 +26,7 @@ from pianissimo.queries import (
     Role,
     Sum,
     TopK,
+    Trending,
 )
 
 _LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
@@ -184,8 +186,20 @@ def query_column(query: Query, frame: pl.DataFrame) -> pl.Series | None:
             return grid_steps(_number_column(column, frame[column]), query.exact_grid)
         case Quantiles(value=column):
             return _number_column(column, frame[column])
-        case Histogram(key=column) | TopK(key=column) | MaxFrequency(key=column) | Distinct(key=column):
-            return _label_column(column, frame[column])
+        case Alarm():
+            return _matches(query, frame)
+        case Histogram() | TopK() | MaxFrequency() | Distinct() | Trending():
+            return _label_column(query.key, frame[query.key])
+
+
+def _matches(query: Alarm, frame: pl.DataFrame) -> pl.Series:
+    columns = [
+        _label_column(column.name, frame[column.name])
+        if column.role is Role.LABELS
+        else _number_column(column.name, frame[column.name])
+        for column in query.reads
+    ]
+    return query.predicate.matches(pl.DataFrame(columns))
 
 
 def user_column(name: str, frame: pl.DataFrame) -> pl.Series:
@@ -262,7 +276,7 @@ def must_hold(query: Query) -> str:
     >>> must_hold(Sum("revenue", value="price", range=(0, 9)))
     "column 'price' must hold finite numbers"
     """
-    (column,) = query.reads
+    column = query.reads[0]
     if column.role is Role.NUMBERS:
         return f"column {column.name!r} must hold finite numbers"
     return f"column {column.name!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"

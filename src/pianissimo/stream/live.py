@@ -12,7 +12,7 @@ from pianissimo.errors import HorizonError, ParameterError
 from pianissimo.mechanism import Guard, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.planner import QueryPlan, StreamPlan
-from pianissimo.queries import Distinct, Query, Sum
+from pianissimo.queries import Distinct, Query, Sum, Trending
 from pianissimo.stream.batches import as_frame, query_inputs, user_input
 from pianissimo.stream.release import StreamRelease, release_table
 from pianissimo.stream.tidy import Tidier
@@ -68,15 +68,18 @@ class LiveUsers:
 
     def update(self, content: pl.DataFrame) -> None:
         """Count events."""
-        if isinstance(self.queries[0], Distinct):
-            content = content.select("user", pl.col(self.queries[0].name).alias("value"))
+        first = self.queries[0]
+        if isinstance(first, Distinct):
+            content = content.select("user", pl.col(first.name).alias("value"))
+        elif isinstance(first, Trending):
+            content = content.select("user", pl.col(first.name).alias("key"))
         self.run.update(content)
 
     def tables(self, tick: int) -> dict[str, pl.DataFrame]:
         """What is published at a tick."""
-        value = self.run.release().value
+        release = self.run.release()
         return {
-            query.name: self._tidiers[query.name].add(user_table(query, value, self.run.coverage))
+            query.name: self._tidiers[query.name].add(user_table(query, release, self.run.coverage))
             for query in self.queries
             if tick % query.every == 0
         }

@@ -34,7 +34,20 @@ from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
 from pianissimo.planner.expected import OPEN_HORIZON
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Distinct, Histogram, MaxFrequency, Quantiles, Query, Role, Sum, Tidy, TopK
+from pianissimo.queries import (
+    Alarm,
+    Count,
+    Distinct,
+    Histogram,
+    MaxFrequency,
+    Quantiles,
+    Query,
+    Role,
+    Sum,
+    Tidy,
+    TopK,
+    Trending,
+)
 from pianissimo.stream.stream import Stream
 from pianissimo.user_unit import User
 
@@ -257,6 +270,14 @@ def _is_number(value: object) -> bool:
     )
 
 
+def _threshold(value: object) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, bool) or not isinstance(value, int) or not value >= 1:
+        raise ParameterError(f"must be a whole number of at least 1 or 'auto', got {_shown(value)}")
+    return value
+
+
 def _numbers(value: object) -> tuple[Any, ...]:
     if not isinstance(value, list) or not all(_is_number(each) for each in value):
         raise ParameterError(f"must be a list of numbers, got {_shown(value)}")
@@ -474,6 +495,34 @@ class _DistinctTable(_AnyQueryTable):
     key: _Key
 
 
+_Threshold = Annotated[int | Literal["auto"], PlainValidator(_threshold)]
+_Reports = Annotated[int, _checked(lambda value: check_at_least(1, alarms_per_user=value))]
+
+
+class _AlarmTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind alarm."""
+
+    asks = Alarm
+
+    kind: Literal["alarm"]
+    where: Annotated[str, PlainValidator(_text), Field(description="a condition such as \"symptom = 'fever'\"")]
+    threshold: _Threshold = "auto"
+    alarms_per_user: _Reports = 4
+
+
+class _TrendingTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind trending."""
+
+    asks = Trending
+
+    kind: Literal["trending"]
+    key: _Key
+    threshold: _Threshold = "auto"
+    alarms_per_user: _Reports = 4
+    max_keys_per_user: Annotated[int, _checked(lambda value: check_at_least(1, max_keys_per_user=value))] = 1
+    domain: _Domain = None
+
+
 _KINDS: dict[str, type[_AnyQueryTable]] = {
     "count": _CountTable,
     "sum": _SumTable,
@@ -482,11 +531,21 @@ _KINDS: dict[str, type[_AnyQueryTable]] = {
     "max_frequency": _MaxFrequencyTable,
     "quantiles": _QuantilesTable,
     "distinct": _DistinctTable,
+    "alarm": _AlarmTable,
+    "trending": _TrendingTable,
 }
 
 
 _QueryTable = Annotated[
-    _CountTable | _SumTable | _HistogramTable | _TopKTable | _MaxFrequencyTable | _QuantilesTable | _DistinctTable,
+    _CountTable
+    | _SumTable
+    | _HistogramTable
+    | _TopKTable
+    | _MaxFrequencyTable
+    | _QuantilesTable
+    | _DistinctTable
+    | _AlarmTable
+    | _TrendingTable,
     Field(discriminator="kind"),
 ]
 

@@ -7,20 +7,27 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.queries import Distinct, Quantiles, Query, Sum, TopK
+from pianissimo.mechanism import Release
+from pianissimo.monitors import Found
+from pianissimo.queries import Alarm, Distinct, Quantiles, Query, Sum, TopK
 from pianissimo.users import Bars, UserCounts, UserQuantiles
 
 
-def user_table(query: Query, value: Any, coverage: float) -> pl.DataFrame:
+def user_table(query: Query, release: Release[Any], coverage: float) -> pl.DataFrame:
     """The table of one query, with error bars that cover what the cap let through.
+
+    An alarm has a row if it rang, and none if it did not.
 
     >>> from pianissimo.queries import Count
     >>> from pianissimo.users import Cut, Law, UserRelease, UserTotal
     >>> visits = UserTotal(10, Law(None, 0, None), Cut(64, None))
-    >>> release = UserRelease(tick=1, cap=64, since=0, values={"visits": visits})
-    >>> user_table(Count("visits"), release, 0.95).to_dicts()
+    >>> value = UserRelease(tick=1, cap=64, since=0, values={"visits": visits})
+    >>> user_table(Count("visits"), Release(tick=1, value=value, error=0), 0.95).to_dicts()
     [{'estimate': 10, 'low': 10, 'high': 10}]
     """
+    value = release.value
+    if isinstance(value, Found):
+        return _found(query, value, math.ceil(release.error))
     own = value if isinstance(query, Distinct) else value[query.name]
     if isinstance(own, UserQuantiles):
         return _quantiles(query, own, coverage)
@@ -45,6 +52,19 @@ def _whole(estimates: Sequence[int], bars: Sequence[Bars]) -> pl.DataFrame:
         },
         schema=dict.fromkeys(("estimate", "low", "high"), pl.Int64),
     )
+
+
+def _found(query: Query, found: Found, half: int) -> pl.DataFrame:
+    table = pl.DataFrame(
+        {
+            "key": found.labels,
+            "estimate": found.estimates,
+            "low": found.estimates - half,
+            "high": found.estimates + half,
+        },
+        schema={"key": pl.String, "estimate": pl.Int64, "low": pl.Int64, "high": pl.Int64},
+    )
+    return table.filter(pl.col("key") == query.name).drop("key") if isinstance(query, Alarm) else table
 
 
 def _quantiles(query: Query, value: UserQuantiles, coverage: float) -> pl.DataFrame:
