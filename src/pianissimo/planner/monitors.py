@@ -49,7 +49,7 @@ def monitor_candidates(
     >>> found = monitor_candidates([Trending("searches", key="term")], budget=Budget(1.0, 1e-6), ticks=100,
     ...                            coverage=0.95, replacement=False)
     >>> found["searches"].mechanism.threshold
-    317
+    302
     """
     if budget.pure:
         raise ParameterError("alarms and trends must have a delta, got a budget without; allow one such as 1e-9")
