@@ -1,7 +1,8 @@
 //! What each user has given so far: keyed names in, units given before out, in about 36 bytes a user.
 //!
 //! A user's id is never stored, only a keyed 128-bit name. Whole numbers and texts of at most 15 bytes are one AES block
-//! each, so that different ids never share a name; longer texts go through keyed BLAKE3. Without the key nobody can tell
+//! each, so that different ids never share a name; longer texts go through keyed BLAKE3. A text that is the usual way
+//! to write a number is that number. Without the key nobody can tell
 //! whose name it is, nor choose ids that collide.
 //!
 //! The table is an index of 8-byte cells (32 bits of the name, 32 bits of the slot) with linear probing, beside the
@@ -19,9 +20,6 @@ const SHORT_TEXT: usize = 15;
 
 /// The most names a table holds: slots are 32 bits, and one value means that a cell is empty.
 pub const MOST_NAMES: usize = u32::MAX as usize - 1;
-
-/// A total of units stays below this.
-pub const LARGEST_TOTAL: u128 = 1 << 61;
 
 const NAME_CONTEXT: &str = "pianissimo 2026-11 long names v1";
 
@@ -123,7 +121,34 @@ impl Namer {
             }
             place = end;
         }
+        self.name_numbers(text, start, lengths, names);
     }
+
+    /// Texts that are numbers have the names of these: the same id may come as either.
+    fn name_numbers(&self, text: &[u8], start: usize, lengths: &[u32], names: &mut [u128]) {
+        let (mut numbers, mut places) = ([0u64; BLOCK], [0usize; BLOCK]);
+        let (mut count, mut from) = (0, start);
+        for (place, &length) in lengths.iter().enumerate() {
+            let end = from + length as usize;
+            if let Some(number) = number_of(&text[from..end]) {
+                (numbers[count], places[count]) = (number as u64, place);
+                count += 1;
+            }
+            from = end;
+        }
+        self.numbers.for_each(&Keys::Narrow(&numbers[..count]), |index, name| names[places[index]] = name);
+    }
+}
+
+/// The 64-bit number that a text is the usual way to write.
+fn number_of(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let is_usual = match digits {
+        [] => false,
+        [b'0'] => text.len() == 1,
+        [first, ..] => *first != b'0' && digits.len() <= 19 && digits.iter().all(u8::is_ascii_digit),
+    };
+    if is_usual { std::str::from_utf8(text).ok()?.parse().ok() } else { None }
 }
 
 impl Drop for Namer {
@@ -442,7 +467,6 @@ pub struct UserTable {
     cap: u64,
     over: u64,
     kept: u128,
-    given: u128,
 }
 
 impl UserTable {
@@ -456,7 +480,6 @@ impl UserTable {
             cap,
             over: 0,
             kept: 0,
-            given: 0,
         }
     }
 
@@ -494,12 +517,6 @@ impl UserTable {
             return Err(Error::Parameter("weights must be one for each id".into()));
         }
         check_room(self.len(), count)?;
-        let more =
-            weights.map_or(count as u128, |weights| weights.iter().map(|&weight| u128::from(weight)).sum());
-        if self.given + more >= LARGEST_TOTAL {
-            return Err(Error::Parameter("a total must stay below 2^61, got more; start a new run".into()));
-        }
-        self.given += more;
         let mut out = Vec::with_capacity(if wanted == Wanted::Nothing { 0 } else { count });
         let UserTable { namer, index, users, cap, over, kept, .. } = self;
         let mut slots = [0u32; BLOCK];
@@ -593,7 +610,6 @@ impl UserTable {
             self.users.at(slot).units = units;
         }
         self.accepted = accepted.to_vec();
-        self.given = units.iter().map(|&units| u128::from(units)).sum();
         self.set_cap(self.cap);
         Ok(())
     }
@@ -685,11 +701,24 @@ mod tests {
     }
 
     #[test]
-    fn totals_stay_below_their_bound() {
+    fn one_users_units_stop_growing_and_stop_nobody_else() {
         let mut users = table(2);
-        assert!(users.add(&Ids::Numbers(&[5, 6]), Some(&[1 << 60, 1 << 60]), Wanted::Nothing).is_err());
-        assert!(users.is_empty());
-        users.add(&Ids::Numbers(&[5]), Some(&[1 << 60]), Wanted::Nothing).unwrap();
-        assert_eq!((users.kept(), users.over()), (2, 1));
+        users.add(&Ids::Numbers(&[5, 5, 6]), Some(&[u64::MAX, u64::MAX, 1]), Wanted::Nothing).unwrap();
+        assert_eq!((users.kept(), users.over()), (3, 1));
+    }
+
+    #[test]
+    fn a_number_and_its_digits_are_one_user() {
+        let texts = ["7", "-12", "0", "9223372036854775807", "-9223372036854775808"];
+        let numbers = [7i64, -12, 0, i64::MAX, i64::MIN].map(|number| number as u64);
+        let lengths = texts.map(|text| text.len() as u32);
+        let mut users = table(9);
+        let slots = users.add(&Ids::Numbers(&numbers), None, Wanted::Slot).unwrap();
+        let text = texts.concat();
+        let again = users.add(&Ids::Texts { text: text.as_bytes(), lengths: &lengths }, None, Wanted::Slot);
+        assert_eq!(again.unwrap(), slots);
+        for other in ["07", "+7", "-0", "7 ", "", "-", "9223372036854775808", "7.0"] {
+            assert_eq!(number_of(other.as_bytes()), None, "{other}");
+        }
     }
 }

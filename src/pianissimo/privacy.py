@@ -225,6 +225,12 @@ class Mixed:
         return Ledger(rho=self.pure**2 / 2 + self.rho, bad=self.bad, distance=self.distance)
 
 
+_LEAST_RACE_SCALE = Fraction(1, 256)
+
+MOST_RACE_CHARGES = 2**18
+"""Up to so many clocks the sums of `gamma_pair` are exact to far below their margin."""
+
+
 @dataclass(frozen=True, slots=True)
 class Race:
     """Monitors that charge a user for what they report of her, and are a function of `charges` exponential clocks.
@@ -256,8 +262,10 @@ class Race:
         check_at_least(0, charges=self.charges)
         _check_loss(scale=self.scale, bad=self.bad, distance=self.distance)
         _check_bad(self.bad)
-        if not self.scale > 0:
-            raise ParameterError("scale must be positive, got 0")
+        if not self.scale >= _LEAST_RACE_SCALE:
+            raise ParameterError(f"scale must be at least 1/256, got {float(self.scale):g}")
+        if not self.charges <= MOST_RACE_CHARGES:
+            raise ParameterError(f"charges must be at most {MOST_RACE_CHARGES}, got {self.charges}")
 
     def as_ledger(self) -> "Ledger":
         """Refuse: the Renyi divergence is infinite from the order e^(1 / scale) / (e^(1 / scale) - 1) on."""

@@ -32,6 +32,10 @@ class User:
     within: timedelta | str | int | None = None
     """A period, such as "1d", or a number of ticks: hidden are a user's events of one period, and not of all."""
 
+    most_events_per_user: int | None = None
+    """No user has more events than this, as far as is known: public. Error bars then reach over what the cap cuts off
+    too; without it they cover what the cap lets through."""
+
     first_cap: int = 64
     """Where the cap that follows the stream begins; it doubles from there."""
 
@@ -52,6 +56,8 @@ class User:
             object.__setattr__(self, "within", duration_of(self.within))
         elif self.within is not None:
             check_at_least(1, within=self.within)
+        if self.most_events_per_user is not None:
+            check_at_least(1, most_events_per_user=self.most_events_per_user)
         check_at_least(1, first_cap=self.first_cap, caps=self.caps)
         if not 0 < self.cap_share < 1:
             raise ParameterError(f"cap_share must be above 0 and below 1, got {self.cap_share}")
@@ -84,6 +90,7 @@ def user(
     *,
     max_events_per_user: int | None = None,
     within: timedelta | str | int | None = None,
+    most_events_per_user: int | None = None,
     first_cap: int = 64,
     caps: int = 15,
     cap_share: float = 0.2,
@@ -97,6 +104,7 @@ def user(
         column,
         max_events_per_user=max_events_per_user,
         within=within,
+        most_events_per_user=most_events_per_user,
         first_cap=first_cap,
         caps=caps,
         cap_share=cap_share,

@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import integrate, stats
 
-from pianissimo.errors import HorizonError, ParameterError
+from pianissimo.errors import HorizonError, InputError, ParameterError
 from pianissimo.monitors import AboveThreshold
 from pianissimo.noise import DRAW_DISTANCE, Integers, Keys, PathPart
 from pianissimo.privacy import Pure
@@ -139,3 +139,15 @@ def test_what_is_promised_to_stop_it_does() -> None:
 def test_an_epsilon_that_cannot_be_is_refused(epsilon: float) -> None:
     with pytest.raises(ParameterError):
         AboveThreshold(threshold=0, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("query", [1.5, float("nan"), "3"])
+def test_queries_are_whole_numbers(query: Any) -> None:
+    svt = AboveThreshold(threshold=10, epsilon=1)
+    with pytest.raises(InputError, match="whole number"):
+        svt.test(svt.start(), query, NoNoise())
+
+
+def test_a_query_of_fixed_width_does_not_wrap() -> None:
+    svt = AboveThreshold(threshold=100, epsilon=1)
+    assert not any(svt.test(svt.start(), cast(int, np.int8(-128)), SeededNoise(seed)) for seed in range(200))

@@ -172,3 +172,18 @@ def test_predicates_on_one_event_are_allowed(where: pl.Expr) -> None:
 def test_predicates_that_look_across_events_are_refused(where: pl.Expr) -> None:
     with pytest.raises(ParameterError):
         check_row_by_row(where)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        pl.col("drug").is_in(pl.col("recalled")),
+        pl.lit(3).is_in(pl.col("y")),
+        pl.col("x").is_in(pl.col("y") + 0),
+        pl.col("x").str.contains(pl.col("pattern")),
+    ],
+)
+def test_a_look_up_in_other_rows_is_refused(where: pl.Expr) -> None:
+    """One row of hers once made the alarm ring for 300 others."""
+    with pytest.raises(ParameterError, match="must look at each event alone"):
+        check_row_by_row(where)

@@ -179,8 +179,8 @@ class Forgetful(UserCharges):
     """Mutant: stores no charges."""
 
     def to_plain(self) -> Plain:
-        charged, counts, *rest = super().to_plain()
-        return [charged[:0], counts[:0], *rest]
+        tests, charged, counts, *rest = super().to_plain()
+        return [tests, charged[:0], counts[:0], *rest]
 
 
 class OneMore(Trending):

@@ -281,7 +281,7 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
             "[stream]",
             '[stream]\nunit = { user = "customer", cap = 3 }',
             "stream.unit must have the fields 'user', 'cap_share', 'caps', 'first_cap', 'max_events_per_user', "
-            "'within', got 'cap'",
+            "'most_events_per_user', 'within', got 'cap'",
         ),
         (
             "[stream]",

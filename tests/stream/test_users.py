@@ -212,3 +212,60 @@ def test_a_file_of_users_is_released(tmp_path: Path) -> None:
     spec = load_spec(tmp_path / "news.toml")
     assert spec.stream.unit == pp.user("reader")
     assert run_file(spec, tmp_path / "out").ticks == 4
+
+
+@pytest.mark.parametrize("name", ["user", "weight", "value", "key"])
+@pytest.mark.parametrize("delta", [0, 1e-9])
+@pytest.mark.parametrize("kind", ["count", "distinct"])
+def test_no_query_takes_the_place_of_the_users(name: str, delta: float, kind: str) -> None:
+    """A distinct count called "user" once put its values in the place of the users, and every cap was void."""
+    query = pp.Count(name) if kind == "count" else pp.Distinct(name, key="article")
+    with pytest.raises(pp.ParameterError, match="must not be called"):
+        news(queries=[pp.Count("visits"), query], budget=pp.Budget(1.0, delta))
+
+
+def test_a_tick_without_events_and_ids_of_another_type_stop_nothing() -> None:
+    live = quiet(news(queries=[pp.Count("visits"), pp.Distinct("articles", key="article")]).plan())
+    live.tick(None)
+    live.tick(pl.DataFrame({"reader": [7, 8], "article": ["a", "b"]}))
+    live.tick(pl.DataFrame({"reader": [None, None], "article": ["a", "b"]}), drop_bad_rows=True)
+    live.tick(None)
+    release = live.tick(pl.DataFrame({"reader": ["7", "ann"], "article": ["a", "a"]}))
+    assert release["visits"]["estimate"].to_list() == [4]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"reader": "eve", "section": ["news"], "read": 1.0, "article": "a"},
+        {"reader": ["eve"], "section": "news", "read": 1.0, "article": "a"},
+        {"section": "news", "read": 1.0, "article": "a"},
+        {"reader": "eve", "section": "news", "read": 1.0},
+    ],
+)
+def test_one_bad_row_is_dropped_alone(row: dict[str, Any]) -> None:
+    live = quiet(news().plan())
+    assert live.tick([row, *ROWS], drop_bad_rows=True)["visits"]["estimate"].to_list() == [3]
+    assert live.tick([row], drop_bad_rows=True)["visits"]["estimate"].to_list() == [3]
+
+
+def test_a_column_of_lists_is_refused_before_anything_is_counted() -> None:
+    live = quiet(news().plan())
+    frame = pl.DataFrame(ROWS).with_columns(section=pl.concat_list("section"))
+    with pytest.raises(pp.InputError, match="one label an event"):
+        live.tick(frame)
+    assert live.tick(ROWS)["visits"]["estimate"].to_list() == [3]
+
+
+def test_whole_numbers_beside_missing_ones_are_ids() -> None:
+    frame = pl.DataFrame({"reader": [7.0, None, 7.5, float("nan"), 8.0]})
+    live = quiet(news(queries=[pp.Count("visits")]).plan())
+    assert live.tick(frame, drop_bad_rows=True)["visits"]["estimate"].to_list() == [2]
+
+
+def test_bars_reach_over_the_cut_where_the_most_events_are_known() -> None:
+    narrow = quiet(news(queries=[pp.Count("visits")]).plan()).tick(ROWS)["visits"].row(0)
+    unit = pp.user("reader", most_events_per_user=1000)
+    wide = quiet(news(unit=unit, queries=[pp.Count("visits")]).plan()).tick(ROWS)["visits"].row(0)
+    assert wide[:2] == narrow[:2]
+    assert wide[2] > narrow[2] + 900

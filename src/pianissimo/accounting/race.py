@@ -14,7 +14,7 @@ from fractions import Fraction
 from pianissimo.accounting.conversion import epsilon_from_curve
 from pianissimo.checks import check_probability
 from pianissimo.gamma_pair import hockey_stick, renyi
-from pianissimo.privacy import Race, float_up
+from pianissimo.privacy import MOST_RACE_CHARGES, Race, float_up
 
 _MARGIN = 1e-9
 _LARGEST_EPSILON = 1e6
@@ -36,6 +36,8 @@ def epsilon_of_races(races: Sequence[Race], delta: Fraction | float) -> float:
     if not races:
         return 0.0
     charges = sum(race.charges for race in races)
+    if charges > MOST_RACE_CHARGES:
+        return math.inf
     scale = min(race.scale for race in races)
     # Clocks that run one way only are also clocks that run both ways, some of which nobody reads.
     replacement = any(race.replacement for race in races)

@@ -14,11 +14,12 @@ scale).
 """
 
 import math
+import operator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from pianissimo.checks import Real, check_at_least, check_probability
-from pianissimo.errors import HorizonError
+from pianissimo.errors import HorizonError, InputError
 from pianissimo.noise import DRAW_DISTANCE, Noise, exact_scale
 from pianissimo.privacy import Pure
 
@@ -94,7 +95,11 @@ class AboveThreshold:
         """Test one query; True is TOP. `noise` is the same for all tests of one run, and another for the next run."""
         if state.stopped:
             raise HorizonError("the test has said TOP and is over; start a new one with a budget of its own")
+        try:
+            exact = operator.index(query)  # no fixed width, in which a sum could wrap
+        except TypeError:
+            raise InputError(f"a query must be a whole number, got {type(query).__name__}") from None
         state.tests += 1
         raised = self.threshold + int(noise.at("threshold").laplace(self.threshold_scale))
-        state.stopped = query + int(noise.at("query", state.tests).laplace(self.query_scale)) > raised
+        state.stopped = exact + int(noise.at("query", state.tests).laplace(self.query_scale)) > raised
         return state.stopped

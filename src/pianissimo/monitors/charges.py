@@ -34,6 +34,8 @@ class UserCharges:
 
     def __init__(self, noise: Noise, *, limit: int, per_tick: int) -> None:
         self.limit, self.per_tick = limit, per_tick
+        self.tests = 0
+        """How many times a monitor has tested with these charges: a part of the path of each test's noise."""
         self._noise = noise.at("users")
         self._book = ChargeBook(limit, per_tick)
 
@@ -67,31 +69,40 @@ class UserCharges:
         """
         if users.null_count():
             raise InputError("users must not be null, got nulls; drop or fill them")
-        if users.dtype.is_integer():
-            try:
-                numbers = users.cast(pl.Int64).to_numpy()
-            except pl.exceptions.InvalidOperationError:
-                raise InputError("users that are numbers must be below 2^63, got a larger one") from None
-            lengths = np.full(len(numbers), 8, dtype=np.uint32)
-            return self._noise.at("numbers").label_keys(numbers.astype("<i8", copy=False).tobytes(), lengths)
-        if users.dtype in (pl.String, pl.Categorical, pl.Enum):
-            return self._noise.at("texts").label_keys(*codec.join_texts(users.cast(pl.String)))
-        raise InputError(f"users must be whole numbers or texts, got {users.dtype}")
+        if not (users.dtype.is_integer() or users.dtype in (pl.String, pl.Categorical, pl.Enum)):
+            raise InputError(f"users must be whole numbers or texts, got {users.dtype}")
+        # A number is named by its digits: the same user may come as a number in one batch and as a text in the next.
+        return self._noise.label_keys(*codec.join_texts(users.cast(pl.String)))
 
     def to_plain(self) -> codec.Plain:
         """Names and charges, and the open tick."""
-        return list(self._book.content())
+        return [self.tests, *self._book.content()]
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over stored charges; without them returning users would be charged anew, and the promise void."""
-        charged, counts, users, holders, keys = content
+        tests, charged, counts, users, holders, keys = content
+        if not (isinstance(tests, int) and tests >= 0):
+            raise StateError("a number of tests must not be negative, got something else")
         try:
             self._book.restore(charged, counts, users, holders, keys)
         except ValueError as error:
             raise StateError(f"{error}, got something else") from None
+        self.tests = tests
 
     def __len__(self) -> int:
         return len(self._book)
 
     def __repr__(self) -> str:
         return f"UserCharges(limit={self.limit}, per_tick={self.per_tick})"
+
+
+def check_charges(charges: UserCharges, *, limit: int, per_tick: int) -> None:
+    """Refuse charges that another monitor keeps: it would let a user be charged more often than is promised.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> check_charges(UserCharges(NoNoise(), limit=50, per_tick=1), limit=1, per_tick=1)
+    Traceback (most recent call last):
+    pianissimo.errors.StateError: charges must be those of this monitor, got those of another; start makes them
+    """
+    if (charges.limit, charges.per_tick) != (limit, per_tick):
+        raise StateError("charges must be those of this monitor, got those of another; start makes them")

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo.errors import ParameterError
+from pianissimo.labels import LONGEST_LABEL
 from pianissimo.monitors.race_noise import Integers, RaceNoise
 from pianissimo.noise import Noise
 
@@ -61,6 +62,8 @@ class FixedLength:
             raise ParameterError("alphabet must have different characters, got none or one twice")
         if not (isinstance(self.length, int) and self.length >= 1 and self.size <= LARGEST_DOMAIN):
             raise ParameterError(f"length must be at least 1 with at most 2^128 texts, got {self.length}")
+        if max(len(each.encode()) for each in self.alphabet) * self.length > LONGEST_LABEL:
+            raise ParameterError(f"texts must have at most {LONGEST_LABEL} bytes, got longer ones")
 
     @property
     def size(self) -> int:

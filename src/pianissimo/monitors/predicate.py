@@ -22,6 +22,7 @@ _INNER = {
     "Ternary": ("predicate", "truthy", "falsy"),
     "Cast": ("expr",),
 }
+_WITH_A_LITERAL = {"IsIn", "Contains", "StartsWith", "EndsWith"}
 _COMPARISONS = {"Eq", "NotEq", "Lt", "LtEq", "Gt", "GtEq", "EqValidity", "NotEqValidity", "And", "Or", "Xor"}
 _FUNCTIONS = {
     "Sql": {"IsIn"},
@@ -164,8 +165,11 @@ def _check(tree: Any) -> None:
         if name not in _FUNCTIONS.get(str(family), ()):
             raise _refusal(name)
         inner = content["input"]
-        if name == "IsIn" and len(inner) == 2 and "Literal" in inner[1]:
-            inner = inner[:1]  # the list, which is laid beside no row
+        if name in _WITH_A_LITERAL:
+            # What a column of other rows' values would be looked up in, and a pattern that one row could spoil for all.
+            if not (len(inner) == 2 and isinstance(inner[1], dict) and "Literal" in inner[1]):
+                raise _refusal(f"{name} of a column")
+            inner = inner[:1]
     elif kind in _INNER:
         inner = [content[part] for part in _INNER[kind]]
     else:

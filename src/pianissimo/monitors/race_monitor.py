@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import Real, check_at_least, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.gamma_pair import least_scale
-from pianissimo.monitors.charges import MOST_CHARGES, UserCharges
+from pianissimo.monitors.charges import MOST_CHARGES, UserCharges, check_charges
 from pianissimo.monitors.race_noise import Bits, Integers, race_noise
 from pianissimo.monitors.thresholds import margin_of_detection
 from pianissimo.noise import DRAW_DISTANCE, Keys, Noise, exact_scale
@@ -53,10 +53,10 @@ class RaceMonitor:
     >>> b = RaceMonitor.calibrate(epsilon=1, delta=1e-6, k=1)
     >>> monitor, noise = RaceMonitor(k=1, b=b, threshold=150), SeededNoise(1)
     >>> charges = monitor.start(noise)
-    >>> monitor.test(charges, pl.Series(range(20)), noise.at("first test"))
-    >>> monitor.test(charges, pl.Series(range(400)), noise.at("second test"))
-    387
-    >>> monitor.test(charges, pl.Series(range(400)), noise.at("third test"))
+    >>> monitor.test(charges, pl.Series(range(20)), noise)
+    >>> monitor.test(charges, pl.Series(range(400)), noise)
+    405
+    >>> monitor.test(charges, pl.Series(range(400)), noise)
     """
 
     k: int
@@ -81,6 +81,7 @@ class RaceMonitor:
         if isinstance(self.threshold, bool) or not isinstance(self.threshold, int) or abs(self.threshold) >= 2**61:
             raise ParameterError(f"threshold must be a whole number below 2^61, got {self.threshold!r}")
         object.__setattr__(self, "b", exact_scale(b=self.b))
+        race_noise(self.b)  # refuses what no table has, before anybody is noted
 
     @staticmethod
     def calibrate(*, epsilon: Real, delta: Real, k: int, together: int = 1, replacement: bool = False) -> Fraction:
@@ -119,10 +120,12 @@ class RaceMonitor:
     def test(self, charges: UserCharges, users: pl.Series, noise: Noise) -> int | None:
         """Test how many of these users are active: the noisy number if TOP, None if BOTTOM. Charges them for a TOP.
 
-        `noise` is at a path of the test's own: two tests never share it.
+        The charges are those that `start` made, and `noise` the same for all tests: each descends to its own path.
         """
+        check_charges(charges, limit=self.k, per_tick=self.together)
         charges.add(users, np.zeros(len(users), dtype=np.int64))
-        tops = self.test_weights(charges.weights(1), _ONE_KEY, noise)
+        charges.tests += 1
+        tops = self.test_weights(charges.weights(1), _ONE_KEY, noise.at("test", charges.tests))
         charges.close(np.array([len(tops.places) > 0]))
         return int(tops.values[0]) if len(tops.places) else None
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.monitors.charges import MOST_CHARGES, UserCharges
+from pianissimo.monitors.charges import MOST_CHARGES, UserCharges, check_charges
 from pianissimo.noise import Keys, Noise
 
 # Cap is compared with whole numbers; its fraction is kept to this.
@@ -125,10 +125,12 @@ class ThresholdMonitor:
     def test(self, charges: UserCharges, users: pl.Series, noise: Noise) -> bool:
         """Test how many of these users are active; True is TOP, for which they are charged.
 
-        `noise` is at a path of the test's own: two tests never share it.
+        The charges are those that `start` made, and `noise` the same for all tests: each descends to its own path.
         """
+        check_charges(charges, limit=self.k, per_tick=1)
         charges.add(users, np.zeros(len(users), dtype=np.int64))
-        top = self.test_weights(charges.weights(1), _ONE_KEY, noise)
+        charges.tests += 1
+        top = self.test_weights(charges.weights(1), _ONE_KEY, noise.at("test", charges.tests))
         charges.close(top)
         return bool(top[0])
 

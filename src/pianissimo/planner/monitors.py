@@ -1,8 +1,8 @@
 """Plans for alarms and trends: one kind of noise for all that a stream watches.
 
-Monitors of one scale are one monitor with all their clocks (`privacy.Race`), so all of a stream have the same noise, and
-it is found for the sum of what they may charge a user for. Where the keys of a trend are unknown, a half of delta is for
-keys that one user alone holds.
+Monitors of one scale are one monitor with all their clocks (`privacy.Race`), so all of a stream have the same noise,
+found for the sum of what they may charge a user for. Where the keys of a trend are unknown, half of delta is for keys
+that one user alone holds.
 """
 
 from collections.abc import Sequence

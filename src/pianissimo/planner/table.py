@@ -90,7 +90,8 @@ def _queries(plan: dict[str, Any]) -> Table:
 
 def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
     title = Text(query["name"], "bold")
-    title.append(f", a {_KINDS.get(query['kind'], query['kind'])}", "not bold")
+    kind = _KINDS.get(query["kind"], query["kind"])
+    title.append(f", {'an' if kind[0] in 'aeiou' else 'a'} {kind}", "not bold")
     if "domain" in query:
         labels = "labels that nobody listed" if query["domain"] == "unknown" else f"a domain of {query['domain']}"
         title.append(f" over {labels}", "not bold")
@@ -102,7 +103,7 @@ def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
         "promise": _loss(query["guarantee"]),
         "by": query["guarantee"]["theorem"],
         "reason": query["reason"],
-        "others": "; ".join(_other(other, query["mechanism"]) for other in query["alternatives"]),
+        "others": "; ".join(_other(other, query["mechanism"], query["note"]) for other in query["alternatives"]),
     }
     for name, text in lines.items():
         if text:
@@ -118,12 +119,12 @@ def _hanging(name: str, text: str) -> Table:
     return line
 
 
-def _other(other: dict[str, Any], chosen: str) -> str:
+def _other(other: dict[str, Any], chosen: str, own_note: str) -> str:
     """A mechanism that was not chosen; where it differs in its noise plan alone, by this."""
     kind, noise_plan = _split(other["mechanism"])
     name = noise_plan if kind == _split(chosen)[0] else other["mechanism"]
     error = other["expected_error"]
-    note = f" ({other['note']})" if other["note"] else ""
+    note = f" ({other['note']})" if other["note"] and other["note"] != own_note else ""
     return f"{name} ±{_number(error['typical'])}, worst {_number(error['largest'])}{note}"
 
 

@@ -273,9 +273,7 @@ def _candidate(query: Query, mechanism: UserMechanism, user: User, coverage: flo
     if isinstance(mechanism.cap, PeriodCap):
         note += f" in each period of {mechanism.cap.ticks} ticks"
     elif is_adaptive:
-        note += (
-            f" at first; the error doubles, or little more, each time the cap does, up to {mechanism.cap.caps[-1]:,}"
-        )
+        note += f" at first, up to {mechanism.cap.caps[-1]:,}; with each doubling the error grows two- to threefold"
     law = "Laplace" if mechanism.epsilon is not None else "Gaussian"
     return Candidate(
         name=f"{type(mechanism).__name__}, {rule}, over {plan.name}",

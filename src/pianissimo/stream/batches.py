@@ -29,6 +29,11 @@ from pianissimo.queries import (
     Trending,
 )
 
+RESERVED_NAMES = ("key", "user", "value", "weight")
+"""Columns that mechanisms about users have themselves: a query of that name would take their place."""
+
+_LARGEST_EXACT = 2.0**53
+
 _LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
 
 
@@ -97,7 +102,7 @@ def _not_a_table(batch: object) -> InputError:
 def _from_rows(rows: Sequence[Any], columns: Mapping[str, Column]) -> pl.DataFrame:
     if not all(isinstance(row, Mapping) for row in rows):
         raise InputError("rows of a list must be dicts, got something else")
-    _check_present(columns, list(dict.fromkeys(name for row in rows for name in row)))
+    # A row without a column has no value there, whatever other rows have.
     return _from_columns({column: [row.get(column) for row in rows] for column in columns}, columns, len(rows))
 
 
@@ -107,15 +112,13 @@ def _from_columns(values: Mapping[Any, Any], columns: Mapping[str, Column], heig
     if height is None and len(lengths) != 1:
         raise _not_a_table(values)
     rows = next(iter(lengths)) if height is None else height
-    series = [
-        _typed_column(column.name, values[column.name], as_numbers=column.role is Role.NUMBERS)
-        for column in columns.values()
-    ]
+    series = [_typed_column(column, values[column.name]) for column in columns.values()]
     # Without a column to read only the number of rows counts.
     return pl.DataFrame(series) if series else pl.DataFrame({"": pl.repeat(None, rows, eager=True)})
 
 
-def _typed_column(name: str, values: Any, *, as_numbers: bool) -> pl.Series:
+def _typed_column(column: Column, values: Any) -> pl.Series:
+    name = column.name
     if isinstance(values, pl.Series):
         return values.alias(name)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and values.ndim == 1:
@@ -124,16 +127,17 @@ def _typed_column(name: str, values: Any, *, as_numbers: bool) -> pl.Series:
         values = list(values)
     except TypeError:
         raise InputError(f"column {name!r} must be a list of values, got a {type(values).__name__}") from None
-    if as_numbers:
+    if column.role is Role.NUMBERS:
         return pl.Series(name, [_number(value) for value in values], dtype=pl.Float64)
     labels = [_labels(value) for value in values]
-    if any(isinstance(label, list) for label in labels):
-        return pl.Series(
-            name,
-            [label if label is None or isinstance(label, list) else [label] for label in labels],
-            dtype=pl.List(pl.String),
-        )
-    return pl.Series(name, labels, dtype=pl.String)
+    if not column.holds_lists:
+        # A list where no query takes one is no label, and turns no other row into a list.
+        return pl.Series(name, [label if isinstance(label, str) else None for label in labels], dtype=pl.String)
+    return pl.Series(
+        name,
+        [label if label is None or isinstance(label, list) else [label] for label in labels],
+        dtype=pl.List(pl.String),
+    )
 
 
 def _labels(value: object) -> str | list[str | None] | None:
@@ -209,12 +213,13 @@ def user_column(name: str, frame: pl.DataFrame) -> pl.Series:
     [7, None]
     """
     column = frame[name]
-    if column.dtype in _LABEL_TYPES:
+    if column.dtype in _LABEL_TYPES or column.dtype == pl.Null:
         return column.cast(pl.String)
-    if column.dtype.is_integer():
+    if column.dtype.is_float():
+        # What tables make of whole numbers beside missing ones; anything else is no id.
+        column = column.set(column.is_nan() | (column != column.floor()) | (column.abs() > _LARGEST_EXACT), None)
+    if column.dtype.is_integer() or column.dtype.is_float():
         return column.cast(pl.Int64, strict=False)
-    if column.dtype == pl.Null:
-        return column.cast(pl.String)
     raise InputError(f"column {name!r} must hold texts or whole numbers, got {column.dtype}; cast it first")
 
 
@@ -315,6 +320,9 @@ def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: str, *, drop
         for query, column in zip(queries, _sound_columns(queries, frame), strict=True)
         if column is not None
     }
+    for name, column in columns.items():
+        if isinstance(column.dtype, pl.List):
+            raise InputError(f"query {name!r} must have one label an event where users are hidden, got lists")
     return pl.DataFrame({"user": users, **columns})
 
 

@@ -61,7 +61,8 @@ class LiveQuery:
 class LiveUsers:
     """Queries that one mechanism answers from the same events of users: released together, shown on their schedules."""
 
-    def __init__(self, plans: Sequence[QueryPlan], noise: Noise, coverage: float) -> None:
+    def __init__(self, plans: Sequence[QueryPlan], noise: Noise, coverage: float, most_events: int | None) -> None:
+        self._most_events = most_events
         self.queries = [plan.query for plan in plans]
         self.run: Run[Any, Any, Any] = Run(plans[0].mechanism, noise, coverage=coverage)
         self._tidiers = {query.name: Tidier(query.tidy) for query in self.queries}
@@ -79,7 +80,7 @@ class LiveUsers:
         """What is published at a tick."""
         release = self.run.release()
         return {
-            query.name: self._tidiers[query.name].add(user_table(query, release, self.run.coverage))
+            query.name: self._tidiers[query.name].add(user_table(query, release, self.run.coverage, self._most_events))
             for query in self.queries
             if tick % query.every == 0
         }
@@ -100,7 +101,12 @@ def live_parts(plan: StreamPlan, root: Noise) -> list[Part]:
     for each in plan.queries:
         parts.setdefault(id(each.mechanism), []).append(each)
     return [
-        LiveUsers(plans, root.at("users", *(each.query.name for each in plans)), plan.coverage)
+        LiveUsers(
+            plans,
+            root.at("users", *(each.query.name for each in plans)),
+            plan.coverage,
+            plan.unit.most_events_per_user,
+        )
         for plans in parts.values()
     ]
 

@@ -13,7 +13,7 @@ from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.planner import StreamPlan, make_plan
 from pianissimo.privacy import Unit
 from pianissimo.queries import Query
-from pianissimo.stream.batches import needed_columns
+from pianissimo.stream.batches import RESERVED_NAMES, needed_columns
 from pianissimo.stream.live import Live
 from pianissimo.user_unit import User
 
@@ -90,6 +90,9 @@ class Stream:
             return
         self.unit.period(cast(timedelta | None, self.tick))
         for query in self.queries:
+            if query.name in RESERVED_NAMES:
+                reserved = ", ".join(map(repr, RESERVED_NAMES))
+                raise ParameterError(f"queries about users must not be called {reserved}, got {query.name!r}")
             if any(column.name == self.unit.column for column in query.reads):
                 raise ParameterError(
                     f"query {query.name!r} must read another column than that of the users, got {self.unit.column!r}"

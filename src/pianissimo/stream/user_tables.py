@@ -13,8 +13,10 @@ from pianissimo.queries import Alarm, Distinct, Quantiles, Query, Sum, TopK
 from pianissimo.users import Bars, UserCounts, UserQuantiles
 
 
-def user_table(query: Query, release: Release[Any], coverage: float) -> pl.DataFrame:
+def user_table(query: Query, release: Release[Any], coverage: float, most_events: int | None = None) -> pl.DataFrame:
     """The table of one query, with error bars that cover what the cap let through.
+
+    If no user has more than `most_events`, they reach over what it cut off as well.
 
     An alarm has a row if it rang, and none if it did not.
 
@@ -30,15 +32,17 @@ def user_table(query: Query, release: Release[Any], coverage: float) -> pl.DataF
         return _found(query, value, math.ceil(release.error))
     own = value if isinstance(query, Distinct) else value[query.name]
     if isinstance(own, UserQuantiles):
-        return _quantiles(query, own, coverage)
+        return _quantiles(query, own, coverage, most_events)
     if isinstance(own, UserCounts):
-        rows = list(zip(own.labels.to_list(), own.estimates.tolist(), own.bars(coverage), strict=True))
+        rows = list(
+            zip(own.labels.to_list(), own.estimates.tolist(), own.bars(coverage, most_units=most_events), strict=True)
+        )
         if isinstance(query, TopK):
             # Ties go by the bytes of the labels, which is the order they come in.
             rows = sorted(rows, key=lambda row: -row[1])[: query.k]
-        table = _whole([estimate for _, estimate, _ in rows], [bars for *_, bars in rows])
+        table = _whole([estimate for _, estimate, _ in rows], [each for *_, each in rows])
         return table.insert_column(0, pl.Series("key", [label for label, *_ in rows], dtype=pl.String))
-    table = _whole([own.estimate], [own.bars(coverage)])
+    table = _whole([own.estimate], [own.bars(coverage, most_units=most_events)])
     # A value on the grid is a public number of steps: turning it into a floating-point number is post-processing.
     return table.select(pl.all().cast(pl.Float64) * float(query.exact_grid)) if isinstance(query, Sum) else table
 
@@ -67,11 +71,11 @@ def _found(query: Query, found: Found, half: int) -> pl.DataFrame:
     return table.filter(pl.col("key") == query.name).drop("key") if isinstance(query, Alarm) else table
 
 
-def _quantiles(query: Query, value: UserQuantiles, coverage: float) -> pl.DataFrame:
+def _quantiles(query: Query, value: UserQuantiles, coverage: float, most_events: int | None) -> pl.DataFrame:
     assert isinstance(query, Quantiles)  # noqa: S101
     rows: list[tuple[str, float, float | None, float | None]] = []
     for part, written in zip(query.parts, query.at, strict=True):
-        bars = value.bars(Fraction(part), coverage)
+        bars = value.bars(Fraction(part), coverage, most_units=most_events)
         rows.append((f"{written:g}", value.quantile(part), bars.low, bars.high))
     low, high = query.limits
     # The k-th largest is a bound from below, and the k-th smallest one from above.

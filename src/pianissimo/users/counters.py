@@ -179,7 +179,8 @@ class Counters:
     def draws(self, caps: tuple[int, ...]) -> int:
         """How many draws a whole run makes at most."""
         plan = self.plan(1, caps[0], 0)
-        nodes = 0 if plan is None else plan.node_count
+        # A shorter plan after a restart may have some more nodes than the longest; none has twice as many.
+        nodes = 0 if plan is None else 2 * plan.node_count
         return self.series * len(self.weights) * (nodes + 1)
 
     def check(self, caps: tuple[int, ...]) -> None:
@@ -266,7 +267,8 @@ def has_no_negative_entries(plan: NoisePlan) -> bool:
     """
     if plan.horizon > _LONGEST_CHECK:
         return False
-    return all(term.weight >= 0 for tick in range(1, plan.horizon + 1) for term in plan.influence(tick))
+    ticks = (1,) if getattr(plan, "columns_are_shifts", False) else range(1, plan.horizon + 1)
+    return all(term.weight >= 0 for tick in ticks for term in plan.influence(tick))
 
 
 def _series_keys(start: int, end: int) -> Keys:

@@ -17,7 +17,6 @@ from pianissimo.noise import Keys, Noise
 Units = NDArray[np.uint64]
 
 _TWO_LABELS = np.ones(2, dtype=np.uint32)
-_NUMBERS, _TEXTS = "whole numbers", "texts"
 
 
 class Users:
@@ -37,7 +36,6 @@ class Users:
         self._table = _core.UserTable(key, cap)
         self._namer = _core.Namer(key)
         self._cap = cap
-        self._kind = ""
 
     def __len__(self) -> int:
         return len(self._table)
@@ -91,9 +89,7 @@ class Users:
 
     def names(self, users: pl.Series) -> Keys:
         """The names of users who are yet to be counted."""
-        ids = self._checked(users)
-        self._kind = _TEXTS if ids.dtype == pl.String else _NUMBERS
-        return _names(self._namer, ids)
+        return _names(self._namer, checked_ids(users))
 
     def add_names(self, names: Keys) -> Units:
         """Count rows of users by their names, and tell for each how many units its user had given before it."""
@@ -118,28 +114,18 @@ class Users:
         """Forget all users, as a new period does."""
         self._table.clear()
 
-    def _checked(self, users: pl.Series) -> pl.Series:
-        """The ids as they are counted; ids of the other kind, nulls and texts beyond 256 bytes are refused."""
-        kind, ids = checked_ids(users)
-        if self._kind not in ("", kind):
-            raise InputError(f"user ids must stay {self._kind} for a whole run, got {kind}")
-        return ids
-
     def to_plain(self) -> codec.Plain:
         """Names and units, without the ids."""
         names, units, accepted = self._table.content()
-        return {"kind": self._kind, "cap": self._cap, "names": names, "units": units, "accepted": accepted}
+        return {"cap": self._cap, "names": names, "units": units, "accepted": accepted}
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over a stored content."""
-        if content["kind"] not in ("", _NUMBERS, _TEXTS):
-            raise ValueError("unknown kind of ids")
-        self._kind = content["kind"]
         self._table.restore(content["names"], content["units"], content["accepted"])
         self.set_cap(content["cap"])
 
     def _add(self, users: pl.Series, units: Units | None, wanted: str) -> Units | None:
-        ids = self._checked(users)
+        ids = checked_ids(users)
         try:
             if ids.dtype == pl.String:
                 told = self._table.add_texts(*codec.join_texts(ids), units, wanted)
@@ -147,7 +133,6 @@ class Users:
                 told = self._table.add_numbers(_as_bits(ids), units, wanted)
         except ValueError as error:
             raise InputError(str(error)) from None
-        self._kind = _TEXTS if ids.dtype == pl.String else _NUMBERS
         return told
 
     def _told(self, told: Units | None) -> Units:
@@ -175,7 +160,7 @@ class Names:
 
     def of(self, column: pl.Series) -> Keys:
         """The name of each id."""
-        return _names(self._namer, checked_ids(column)[1])
+        return _names(self._namer, checked_ids(column))
 
     def add(self, names: Keys) -> NDArray[np.uint32]:
         """The number of each name in the order of first appearance; new ones get the next numbers."""
@@ -210,8 +195,8 @@ class Names:
         return "Names(hidden)"
 
 
-def checked_ids(column: pl.Series) -> tuple[str, pl.Series]:
-    """Which kind of ids a column holds, and these as 64-bit numbers or texts.
+def checked_ids(column: pl.Series) -> pl.Series:
+    """The ids of a column, as 64-bit numbers or texts.
 
     >>> checked_ids(pl.Series([1, None]))
     Traceback (most recent call last):
@@ -224,10 +209,10 @@ def checked_ids(column: pl.Series) -> tuple[str, pl.Series]:
     if column.dtype == pl.String:
         if any_too_long(column):
             raise InputError(f"user ids must have at most {LONGEST_LABEL} bytes, got a longer one")
-        return _TEXTS, column
+        return column
     if column.dtype.is_integer() and column.dtype not in (pl.Int128, pl.UInt128):
         try:
-            return _NUMBERS, column.cast(pl.Int64)
+            return column.cast(pl.Int64)
         except pl.exceptions.InvalidOperationError:
             raise InputError("user ids must be whole numbers below 2^63, got a larger one") from None
     raise InputError(f"user ids must be whole numbers or texts, got {column.dtype}")

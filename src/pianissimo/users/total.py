@@ -28,7 +28,6 @@ from pianissimo.users.statistics import batch_column
 from pianissimo.users.table import Users
 from pianissimo.users.value import Cut, UserTotal
 
-_LARGEST_TOTAL = 2**61
 _ONE_SERIES = Sensitivity(total=1, squared=1)
 
 
@@ -40,9 +39,6 @@ class UserSumState:
     course: Course
     total: int
     """What counts of signed values, and of periods that are over."""
-
-    size: int
-    """The sizes of all values so far."""
 
     pending: Rows
     left_out: Rows
@@ -129,7 +125,6 @@ class UserSum:
             users=Users(noise, self.cap.caps[0]),
             course=Course(self.cap),
             total=0,
-            size=0,
             pending=Rows(),
             left_out=Rows(),
             counters=RunningCounters(self.counters),
@@ -140,11 +135,10 @@ class UserSum:
         low = values.min()
         if not self.signed and isinstance(low, int) and low < 0:
             raise InputError("values must not be negative, got a negative one; declare the sum as signed")
-        # |-2^63| does not fit; nobody has a cap of that size, and the total would be refused as well.
-        sizes = values.clip(-_LARGEST_TOTAL, _LARGEST_TOTAL).abs()
-        size = state.size + int(sizes.cast(pl.Int128).sum())
-        if not size < _LARGEST_TOTAL:
-            raise InputError("a total must stay below 2^61 in size, got more; start a new run")
+        # What is beyond the last cap never counts. So clipped, one value has no say in what others may give.
+        most = self.cap.caps[-1] + 1
+        values = values.clip(-most, most)
+        sizes = values.abs()
         units = sizes.cast(pl.UInt64).to_numpy()
         if self.signed:
             before = state.users.add_and_tell_before(users, units)
@@ -152,7 +146,6 @@ class UserSum:
             state.pending.append([before[within], values.to_numpy()[within]])
         else:
             state.users.add(users, units)
-        state.size = size
 
     def release(self, state: UserSumState, tick: int, noise: Noise) -> UserTotal:
         old = state.course.cap
