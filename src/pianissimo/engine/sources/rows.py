@@ -71,6 +71,7 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
     >>> import tempfile
     >>> from datetime import UTC, datetime, timedelta
     >>> from pianissimo.accounting import Budget
+    >>> from pianissimo.queries import Histogram
     >>> from pianissimo.stream import Stream
     >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=24, queries=[Histogram("drugs", key="drug")])
     >>> with tempfile.TemporaryDirectory() as folder:
