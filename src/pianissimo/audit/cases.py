@@ -108,7 +108,10 @@ def name_of(mechanism: Any) -> str:
     'Counter over haar'
     """
     plan = getattr(mechanism, "plan", None)
-    return type(mechanism).__name__ + ("" if plan is None else f" over {plan.name}")
+    if plan is None:
+        return type(mechanism).__name__
+    # Statistics of users have a class of plans, since they start anew.
+    return f"{type(mechanism).__name__} over {plan.__name__ if isinstance(plan, type) else plan.name}"
 
 
 def _counter_attempts(mechanism: Counter) -> list[Attempt]:

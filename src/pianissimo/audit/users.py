@@ -93,7 +93,7 @@ def statistics_attempts(mechanism: UserStatistics) -> list[Attempt]:
     >>> from pianissimo.users import FixedCap
     >>> statistics = UserStatistics(cap=FixedCap(units=2), plan=TreePlan, horizon=4, rho=Fraction(2))
     >>> [attempt.name for attempt in statistics_attempts(statistics)][0]
-    'count: one event at tick 1'
+    'count: one user at tick 1'
     """
     shares = sum((head.share for head in mechanism.heads), Fraction(0))
     attempts: list[Attempt] = []
@@ -130,6 +130,7 @@ def _head_attempts(mechanism: UserStatistics, name: str, share: Fraction, counte
         units=cap,
         history=0,
         prefix=f"{name}: ",
+        unit="user",
     )
     yield from target.attempts()[:1]
 

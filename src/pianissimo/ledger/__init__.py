@@ -5,10 +5,13 @@ pay-what-you-get allows, and what was never settled stays charged for ever.
 """
 
 from pianissimo.ledger.chain import Entry, Head
+from pianissimo.ledger.guarded import open_guarded
 from pianissimo.ledger.history import history, history_tables
 from pianissimo.ledger.keys import key_file
 from pianissimo.ledger.ledger import Ledger, Reservation, Verified
+from pianissimo.ledger.postgres import shown_url
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
+from pianissimo.ledger.witness import LocalWitness
 
 __all__ = [
     "BAD_UNIT",
@@ -17,9 +20,12 @@ __all__ = [
     "Entry",
     "Head",
     "Ledger",
+    "LocalWitness",
     "Reservation",
     "Verified",
     "history",
     "history_tables",
     "key_file",
+    "open_guarded",
+    "shown_url",
 ]
