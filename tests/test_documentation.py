@@ -15,11 +15,19 @@ from pianissimo.stream.spec import load_spec
 
 ROOT = Path(__file__).parent.parent
 GUIDES = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
-WITH_PYTHON = [*GUIDES, ROOT / "docs" / "choosing.md"]
+WITH_PYTHON = [*GUIDES, ROOT / "docs" / "choosing.md", ROOT / "docs" / "sketches.md"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
-CORE_USERS = {"labels.py", "monitors/core.py", "node_noise.py", "noise.py", "plan_noise.py", "users/table.py"}
+CORE_USERS = {
+    "labels.py",
+    "monitors/core.py",
+    "node_noise.py",
+    "noise.py",
+    "plan_noise.py",
+    "sketches/table.py",
+    "users/table.py",
+}
 SECONDS_FOR_AN_EXAMPLE = 120
 
 
@@ -103,8 +111,9 @@ def test_the_readme_shows_the_demo_and_the_error_of_the_counters() -> None:
     assert {"docs/images/demo.png", "docs/images/error_by_horizon.png"} <= set(links_of(ROOT / "README.md"))
 
 
-def test_the_picture_of_the_counters_can_be_drawn(tmp_path: Path) -> None:
-    script = ROOT / "docs" / "make_error_by_horizon.py"
+@pytest.mark.parametrize("name", ["make_error_by_horizon.py", "make_error_by_sketch_size.py"])
+def test_pictures_can_be_drawn(tmp_path: Path, name: str) -> None:
+    script = ROOT / "docs" / name
     picture = tmp_path / "picture.png"
     subprocess.run([sys.executable, "-W", "error", str(script), str(picture)], check=True, capture_output=True)
     assert picture.read_bytes().startswith(b"\x89PNG")
