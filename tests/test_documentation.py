@@ -15,11 +15,22 @@ from pianissimo.stream.spec import load_spec
 
 ROOT = Path(__file__).parent.parent
 GUIDES = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
-WITH_PYTHON = [*GUIDES, *(ROOT / "docs" / page for page in ("choosing.md", "monitors.md", "users.md"))]
+WITH_PYTHON = [
+    *GUIDES,
+    *(ROOT / "docs" / page for page in ("choosing.md", "monitors.md", "sketches.md", "users.md")),
+]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
-CORE_USERS = {"labels.py", "monitors/core.py", "node_noise.py", "noise.py", "plan_noise.py", "users/table.py"}
+CORE_USERS = {
+    "labels.py",
+    "monitors/core.py",
+    "node_noise.py",
+    "noise.py",
+    "plan_noise.py",
+    "sketches/table.py",
+    "users/table.py",
+}
 SECONDS_FOR_AN_EXAMPLE = 120
 
 
@@ -103,7 +114,10 @@ def test_the_readme_shows_the_demo_and_the_error_of_the_counters() -> None:
     assert {"docs/images/demo.png", "docs/images/error_by_horizon.png"} <= set(links_of(ROOT / "README.md"))
 
 
-@pytest.mark.parametrize("script", ["make_error_by_horizon.py", "make_user_caps.py", "make_who_is_charged.py"])
+@pytest.mark.parametrize(
+    "script",
+    ["make_error_by_horizon.py", "make_error_by_sketch_size.py", "make_user_caps.py", "make_who_is_charged.py"],
+)
 def test_the_pictures_can_be_drawn(script: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     subprocess.run(

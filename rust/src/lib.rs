@@ -8,6 +8,7 @@ pub mod labels;
 pub mod monitors;
 pub mod prf;
 pub mod samplers;
+pub mod sketches;
 pub mod users;
 
 #[cfg(feature = "python")]

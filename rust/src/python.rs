@@ -4,6 +4,7 @@
 #![allow(clippy::needless_pass_by_value, clippy::type_complexity)]
 
 mod monitors;
+mod sketches;
 mod users;
 
 use numpy::ndarray::Array2;
@@ -323,6 +324,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Root>()?;
     module.add_class::<PySlotTable>()?;
     monitors::register(module)?;
+    sketches::register(module)?;
     users::register(module)?;
     module.add_function(wrap_pyfunction!(add_scaled, module)?)?;
     module.add_function(wrap_pyfunction!(release, module)?)?;

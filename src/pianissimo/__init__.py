@@ -22,7 +22,19 @@ from pianissimo.errors import (
 )
 from pianissimo.labels import Domain
 from pianissimo.privacy import Unit
-from pianissimo.queries import Alarm, Count, Distinct, Histogram, MaxFrequency, Quantiles, Sum, Tidy, TopK, Trending
+from pianissimo.queries import (
+    Alarm,
+    Count,
+    Distinct,
+    HeavyHitters,
+    Histogram,
+    MaxFrequency,
+    Quantiles,
+    Sum,
+    Tidy,
+    TopK,
+    Trending,
+)
 from pianissimo.stream import Live, Stream, StreamRelease
 from pianissimo.table import Table
 from pianissimo.user_unit import User, user
@@ -33,6 +45,7 @@ __all__ = [
     "Count",
     "Distinct",
     "Domain",
+    "HeavyHitters",
     "Histogram",
     "HorizonError",
     "InputError",

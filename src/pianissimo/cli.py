@@ -38,6 +38,7 @@ from pianissimo.engine import last_tick, read_plan, read_releases, run_file
 from pianissimo.errors import InputError, ParameterError, PianissimoError, SpecError
 from pianissimo.ledger import Head, Ledger, LocalWitness, history, history_tables, key_file
 from pianissimo.planner import StreamPlan, plan_tables
+from pianissimo.sketch_commands import sketch
 from pianissimo.stream.spec import FileFormat, StreamSpec, load_spec
 from pianissimo.table import Table as AskedTable
 from pianissimo.table.show import answer_table
@@ -72,6 +73,9 @@ class _Commands(click.Group):
 @click.version_option(pianissimo.__version__, prog_name="pianissimo")
 def cli() -> None:
     """Statistics of event streams, released again and again, under one privacy promise."""
+
+
+cli.add_command(sketch)
 
 
 def main() -> None:

@@ -33,10 +33,12 @@ from pianissimo.monitors import Alarms, Trending
 from pianissimo.noise import DRAW_DISTANCE
 from pianissimo.planner.candidates import candidates
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, sampled_profile
+from pianissimo.planner.heavy_hitters import SketchMechanism, thresholds_of
+from pianissimo.planner.heavy_hitters import reason as heavy_hitters_reason
 from pianissimo.planner.table import render_plan
 from pianissimo.planner.users import user_ways
 from pianissimo.privacy import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
-from pianissimo.queries import Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
+from pianissimo.queries import HeavyHitters, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
 from pianissimo.queries import Trending as WatchedKeys
 from pianissimo.user_unit import User
 
@@ -95,6 +97,8 @@ class QueryPlan:
         if isinstance(mechanism, Alarms):
             threshold = dict(mechanism.thresholds)[self.query.name]
             return threshold, threshold
+        if isinstance(mechanism, SketchMechanism):
+            return thresholds_of(mechanism)
         if isinstance(mechanism, Trending):
             return mechanism.threshold_at(1), mechanism.threshold_at(mechanism.horizon)
         if not isinstance(mechanism, UnknownHistogram):
@@ -107,6 +111,8 @@ class QueryPlan:
     @property
     def reason(self) -> str:
         """Why this mechanism."""
+        if isinstance(self.query, HeavyHitters):
+            return heavy_hitters_reason(self.query, self.chosen, self.alternatives)
         if not self.alternatives:
             return "the only one that fits"
         second = min(self.alternatives, key=lambda other: other.expected_error.typical)
@@ -119,12 +125,15 @@ class QueryPlan:
         """The same as plain data."""
         loss = self.guarantee.loss
         keys: dict[str, Any] = {}
-        if isinstance(self.query, Histogram | TopK):
+        if isinstance(self.query, Histogram | TopK | HeavyHitters):
             keys["max_keys_per_event"] = self.query.max_keys_per_event
         if isinstance(self.query, Histogram | TopK | MaxFrequency | WatchedKeys):
             domain = self.query.domain
             keys["domain"] = "unknown" if domain is None else f"{len(domain)} labels"
-        if isinstance(self.query, TopK):
+        if isinstance(self.query, HeavyHitters):
+            keys["domain"] = "unknown"
+            keys["memory"], keys["allowed_memory"] = self.chosen.memory, self.query.memory
+        if isinstance(self.query, TopK | HeavyHitters):
             keys["k"] = self.query.k
         if isinstance(self.query, Sum):
             keys["range"], keys["grid"] = list(self.query.range), float(self.query.grid)
@@ -158,6 +167,8 @@ class QueryPlan:
                     "pure": other.pure,
                     "expected_error": _error_dict(other.expected_error),
                     "note": other.note,
+                    **({} if other.memory is None else {"memory": other.memory}),
+                    **({"excluded": other.excluded} if other.excluded else {}),
                 }
                 for other in self.alternatives
             ],
@@ -340,13 +351,17 @@ def _gaussian_shares(queries: Sequence[Query], budget: Budget, horizon: int | No
 
 def _series(query: Query) -> int:
     """How many series of noise the query has at most."""
+    if isinstance(query, HeavyHitters):
+        # Exact counts have so many labels; a tree of sketches draws far less, at every level for every label it holds.
+        levels = OPEN_HORIZON.bit_length()
+        return MOST_LABELS + 1 + levels * (levels * query.k + 1)
     if isinstance(query, Histogram | TopK):
         return len(query.domain) if isinstance(query.domain, Domain) else MOST_LABELS + 1
     return 1
 
 
 def _is_unknown(query: Query) -> bool:
-    return isinstance(query, Histogram | TopK) and query.domain is None
+    return isinstance(query, HeavyHitters) or (isinstance(query, Histogram | TopK) and query.domain is None)
 
 
 def _loss_dict(loss: Loss) -> dict[str, float]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 _KINDS = {
     "top_k": "top list",
+    "heavy_hitters": "list of heavy hitters",
     "max_frequency": "largest count",
     "distinct": "number of distinct values",
     "trending": "list of what is common now",
@@ -100,6 +101,7 @@ def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
     lines = {
         "noise": query["noise"] if query["noise"] != query["note"] else "",
         "note": query["note"],
+        "memory": _memory(query),
         "promise": _loss(query["guarantee"]),
         "by": query["guarantee"]["theorem"],
         "reason": query["reason"],
@@ -124,7 +126,11 @@ def _other(other: dict[str, Any], chosen: str, own_note: str) -> str:
     kind, noise_plan = _split(other["mechanism"])
     name = noise_plan if kind == _split(chosen)[0] else other["mechanism"]
     error = other["expected_error"]
-    note = f" ({other['note']})" if other["note"] and other["note"] != own_note else ""
+    words = [
+        other["note"] if other["note"] != own_note else "",
+        mebibytes(other["memory"]) if "memory" in other else "",
+    ]
+    note = f" ({'; '.join(filter(None, words))})" if any(words) else ""
     return f"{name} ±{_number(error['typical'])}, worst {_number(error['largest'])}{note}"
 
 
@@ -140,6 +146,22 @@ def _loss(guarantee: dict[str, Any]) -> str:
         return f"{guarantee['epsilon']:.4g}-differential privacy, pure up to the distance of the drawn noise"
     rare = f", and a chance of {guarantee['bad']:.2g} to show a label of one event" if guarantee["bad"] else ""
     return f"approximate, rho = {guarantee['rho']:.4g} at whole orders{rare}"
+
+
+def mebibytes(size: int) -> str:
+    """A size as a person reads it.
+
+    >>> mebibytes(2**26), mebibytes(98304)
+    ('64 MiB', '0.0938 MiB')
+    """
+    number = size / 2**20
+    return f"{number:.3g} MiB" if number < 1000 else f"{number:,.0f} MiB"
+
+
+def _memory(query: dict[str, Any]) -> str:
+    if query.get("memory") is None:
+        return ""
+    return f"about {mebibytes(query['memory'])} of the {mebibytes(query['allowed_memory'])} allowed"
 
 
 def _split(mechanism: str) -> tuple[str, str]:

@@ -33,7 +33,7 @@ from pianissimo.noise import DRAW_DISTANCE
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, predict_error
 from pianissimo.planner.monitors import is_watched, monitor_candidates
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Distinct, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
+from pianissimo.queries import Count, Distinct, HeavyHitters, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
 from pianissimo.user_unit import User
 from pianissimo.users import (
     AdaptiveCap,
@@ -254,6 +254,11 @@ def _head_of(query: Query, share: Fraction = Fraction(1)) -> Head:
                 smallest=tuple(query.smallest),
                 share=share,
             )
+    if isinstance(query, HeavyHitters):
+        raise ParameterError(
+            f"query {query.name!r} must be asked of single events, got users: a sketch hides one event; "
+            "take a histogram with a domain"
+        )
     raise ParameterError(
         f"query {query.name!r} must have a domain, and one label an event, where users are hidden, got another; "
         "list the labels that count"

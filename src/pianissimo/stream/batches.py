@@ -19,6 +19,7 @@ from pianissimo.queries import (
     Column,
     Count,
     Distinct,
+    HeavyHitters,
     Histogram,
     MaxFrequency,
     Quantiles,
@@ -192,7 +193,7 @@ def query_column(query: Query, frame: pl.DataFrame) -> pl.Series | None:
             return _number_column(column, frame[column])
         case Alarm():
             return _matches(query, frame)
-        case Histogram() | TopK() | MaxFrequency() | Distinct() | Trending():
+        case Histogram() | TopK() | MaxFrequency() | Distinct() | Trending() | HeavyHitters():
             return _label_column(query.key, frame[query.key])
 
 

@@ -9,11 +9,12 @@ import polars as pl
 
 from pianissimo.durations import ticks_in
 from pianissimo.errors import HorizonError, ParameterError
-from pianissimo.mechanism import Guard, Run, Windowed
+from pianissimo.mechanism import Guard, Release, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.planner import QueryPlan, StreamPlan
 from pianissimo.queries import Distinct, Query, Sum, Trending
 from pianissimo.stream.batches import as_frame, query_inputs, user_input
+from pianissimo.stream.heavy_tables import SketchMechanism, heavy_table
 from pianissimo.stream.release import StreamRelease, release_table
 from pianissimo.stream.tidy import Tidier
 from pianissimo.stream.user_tables import user_table
@@ -43,8 +44,13 @@ class LiveQuery:
         """What is published at a tick; nothing where the schedule has none."""
         if tick % self.query.every or not self._is_open():
             return {}
-        table = release_table(self.run.release(), self.run.coverage, self._grid)
-        return {self.query.name: self._tidier.add(table)}
+        return {self.query.name: self._tidier.add(self._table(self.run.release()))}
+
+    def _table(self, release: Release[Any]) -> pl.DataFrame:
+        mechanism = self.run.mechanism
+        if isinstance(mechanism, SketchMechanism):
+            return heavy_table(mechanism, release, self.run.coverage)
+        return release_table(release, self.run.coverage, self._grid)
 
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What the ticks after `start` up to `end` added, if it was published at both and answers intervals."""

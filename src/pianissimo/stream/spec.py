@@ -38,6 +38,7 @@ from pianissimo.queries import (
     Alarm,
     Count,
     Distinct,
+    HeavyHitters,
     Histogram,
     MaxFrequency,
     Quantiles,
@@ -292,6 +293,12 @@ def _keys_or_any(value: object) -> int | None:
     return value
 
 
+def _at_least_one(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not value >= 1:
+        raise ParameterError(f"must be a whole number of at least 1, got {_shown(value)}")
+    return value
+
+
 def _moment(value: object) -> datetime:
     try:
         return as_utc(value)
@@ -523,6 +530,20 @@ class _TrendingTable(_AnyQueryTable):
     domain: _Domain = None
 
 
+class _HeavyHittersTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind heavy_hitters."""
+
+    asks = HeavyHitters
+
+    kind: Literal["heavy_hitters"]
+    key: _Key
+    k: Annotated[int, PlainValidator(_at_least_one)] = 1024
+    max_keys_per_event: Annotated[int, PlainValidator(_at_least_one)] = 1
+    expected_events: Annotated[int | None, PlainValidator(_at_least_one)] = None
+    expected_keys: Annotated[int | None, PlainValidator(_at_least_one)] = None
+    memory: Annotated[int, PlainValidator(_at_least_one)] = 2**26
+
+
 _KINDS: dict[str, type[_AnyQueryTable]] = {
     "count": _CountTable,
     "sum": _SumTable,
@@ -533,6 +554,7 @@ _KINDS: dict[str, type[_AnyQueryTable]] = {
     "distinct": _DistinctTable,
     "alarm": _AlarmTable,
     "trending": _TrendingTable,
+    "heavy_hitters": _HeavyHittersTable,
 }
 
 
@@ -545,7 +567,8 @@ _QueryTable = Annotated[
     | _QuantilesTable
     | _DistinctTable
     | _AlarmTable
-    | _TrendingTable,
+    | _TrendingTable
+    | _HeavyHittersTable,
     Field(discriminator="kind"),
 ]
 

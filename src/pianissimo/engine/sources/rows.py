@@ -102,7 +102,7 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
     )
     tables, ticks, refused = [], [], []
     for path, form in find_files(source):
-        for piece in _READERS[form](path, wanted):
+        for piece in read_pieces(path, form, wanted):
             times = microseconds(piece.times)
             faults = clock.faults(source.time, times)
             if piece.columns.width:
@@ -114,6 +114,23 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
             lines = pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line")  # type: ignore[arg-type]
             refused.append(lines.select(pl.lit(path.name).alias("file"), "line", "reason"))
     return _sorted(pl.concat(tables), np.concatenate(ticks), pl.concat(refused), source.time)
+
+
+def read_pieces(path: Path, form: FileFormat, wanted: Wanted) -> Iterator[Piece]:
+    """The rows of one file, piece by piece."""
+    return _READERS[form](path, wanted)
+
+
+def form_of(path: Path) -> FileFormat:
+    """How the rows of a file are stored, by the ending of its name.
+
+    >>> form_of(Path("visits.ndjson"))
+    'jsonl'
+    """
+    form = _ENDINGS.get(path.suffix.lower())
+    if form is None:
+        raise InputError(f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}")
+    return form
 
 
 def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
