@@ -32,6 +32,10 @@ class User:
     within: timedelta | str | int | None = None
     """A period, such as "1d", or a number of ticks: hidden are a user's events of one period, and not of all."""
 
+    weight: str | None = None
+    """A column of 1 for what happens and -1 for what is taken back, if events may be deleted; both count towards the
+    cap. What was never there may be deleted too."""
+
     most_events_per_user: int | None = None
     """No user has more events than this, as far as is known: public. Error bars then reach over what the cap cuts off
     too; without it they cover what the cap lets through."""
@@ -48,6 +52,8 @@ class User:
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
             raise ParameterError(f"user must be the name of a column, got {self.column!r}")
+        if self.weight is not None and (not isinstance(self.weight, str) or self.weight in ("", self.column)):
+            raise ParameterError(f"weight must be the name of another column, got {self.weight!r}")
         if self.max_events_per_user is not None:
             check_at_least(1, max_events_per_user=self.max_events_per_user)
         elif self.within is not None:
@@ -90,6 +96,7 @@ def user(
     *,
     max_events_per_user: int | None = None,
     within: timedelta | str | int | None = None,
+    weight: str | None = None,
     most_events_per_user: int | None = None,
     first_cap: int = 64,
     caps: int = 15,
@@ -104,6 +111,7 @@ def user(
         column,
         max_events_per_user=max_events_per_user,
         within=within,
+        weight=weight,
         most_events_per_user=most_events_per_user,
         first_cap=first_cap,
         caps=caps,

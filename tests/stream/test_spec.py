@@ -284,7 +284,7 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
             "[stream]",
             '[stream]\nunit = { user = "customer", cap = 3 }',
             "stream.unit must have the fields 'user', 'cap_share', 'caps', 'first_cap', 'max_events_per_user', "
-            "'most_events_per_user', 'within', got 'cap'",
+            "'most_events_per_user', 'weight', 'within', got 'cap'",
         ),
         (
             "[stream]",
@@ -523,7 +523,8 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         ),
         (
             f'{SUM}\nkey = "drug"',
-            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'value', 'range', 'grid', got 'key'",
+            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'value', 'range', 'grid', 'outside', "
+            "got 'key'",
         ),
         ('kind = "top_k"\nkey = "drug"', ".k must be given, got nothing; it is how many labels are listed"),
         (TOP.replace("3", "0"), f".k {WHOLE}, got 0"),

@@ -160,7 +160,7 @@ def test_ids_beyond_63_bits_are_refused_row_by_row() -> None:
     ("changes", "message"),
     [
         ({"queries": [pp.Histogram("sections", key="section")]}, "must have a domain"),
-        ({"queries": [pp.Histogram("readers", key="reader", domain=["a"])]}, "another column than that of the users"),
+        ({"queries": [pp.Histogram("readers", key="reader", domain=["a"])]}, "other columns than those of the users"),
         ({"unit": pp.user("reader", max_events_per_user=3, within="90m"), "tick": "1h"}, "whole number of ticks"),
         ({"unit": "user"}, "unit must be Unit.EVENT or user"),
         ({"unit": pp.Unit.EVENT, "queries": [pp.Distinct("n", key="x")]}, "distinct must be asked of users"),
@@ -269,3 +269,28 @@ def test_bars_reach_over_the_cut_where_the_most_events_are_known() -> None:
     wide = quiet(news(unit=unit, queries=[pp.Count("visits")]).plan()).tick(ROWS)["visits"].row(0)
     assert wide[:2] == narrow[:2]
     assert wide[2] > narrow[2] + 900
+
+
+def test_events_may_be_taken_back() -> None:
+    """Also what was never there; both count towards the cap."""
+    unit = pp.user("reader", weight="change", max_events_per_user=4)
+    live = quiet(news(unit=unit, queries=QUERIES[:3]).plan())
+    rows = [row | {"change": 1} for row in ROWS] + [ROWS[0] | {"change": -1}, ROWS[2] | {"change": -1, "reader": "eve"}]
+    release = live.tick(rows)
+    assert release["visits"]["estimate"].to_list() == [1]
+    assert release["sections"].select("key", "estimate").rows() == [("news", 0), ("science", 0), ("sport", 1)]
+    with pytest.raises(pp.InputError, match="must hold 1 or -1"):
+        live.tick([ROWS[0] | {"change": 2}])
+    assert live.tick([ROWS[0] | {"change": 0}], drop_bad_rows=True)["visits"]["estimate"].to_list() == [1]
+    with pytest.raises(pp.ParameterError, match="where events are deleted"):
+        news(unit=unit)
+
+
+def test_values_outside_the_range_are_moved_or_refused_as_declared() -> None:
+    moved = pp.Sum("seconds", value="read", range=(0, 600))
+    refused = pp.Sum("seconds", value="read", range=(0, 600), outside="refuse")
+    assert quiet(news(queries=[moved]).plan()).tick(ROWS[2:])["seconds"]["estimate"].to_list() == [600.0]
+    live = quiet(news(queries=[refused]).plan())
+    with pytest.raises(pp.InputError, match="within 0 and 600"):
+        live.tick(ROWS)
+    assert live.tick(ROWS, drop_bad_rows=True)["seconds"]["estimate"].to_list() == [30.0]

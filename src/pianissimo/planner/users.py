@@ -195,7 +195,7 @@ def _candidates(
     problems = []
     for kind in _kinds(part, ticks, is_pure=spent.rho is None):
         try:
-            mechanism = _mechanism(part, spent, cap, kind, ticks, shares)
+            mechanism = _mechanism(part, spent, cap, user, kind, ticks, shares)
             made = {query.name: _candidate(query, mechanism, user, coverage) for query in part.queries}
         except ParameterError as error:
             problems.append(error)
@@ -217,7 +217,7 @@ def _kinds(part: Part, ticks: int, *, is_pure: bool) -> tuple[Any, ...]:
 
 
 def _mechanism(
-    part: Part, spent: UserBudget, cap: Cap, kind: Any, ticks: int, shares: dict[str, Fraction]
+    part: Part, spent: UserBudget, cap: Cap, user: User, kind: Any, ticks: int, shares: dict[str, Fraction]
 ) -> UserMechanism:
     fields: dict[str, Any] = {"plan": kind, "horizon": ticks, **spent.counters(part.share)}
     if isinstance(part.queries[0], Distinct):
@@ -225,6 +225,7 @@ def _mechanism(
             UserDistinct.fitting(cap=cap, **fields) if isinstance(cap, AdaptiveCap) else UserDistinct(cap=cap, **fields)
         )
     heads = tuple(_head_of(query, shares[query.name]) for query in part.queries)
+    fields["signed"] = user.weight is not None
     if isinstance(cap, AdaptiveCap):
         return UserStatistics.fitting(cap=cap, heads=heads, **fields)
     return UserStatistics(cap=cap, heads=heads, **fields)

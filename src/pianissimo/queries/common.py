@@ -89,6 +89,17 @@ def check_column(**column: str) -> None:
             raise ParameterError(f"{name} must be the name of a column, got {value!r}")
 
 
+def check_outside(outside: str) -> None:
+    """Refuse what is no rule for values outside a range.
+
+    >>> check_outside("drop")
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: outside must be 'clamp' or 'refuse', got 'drop'
+    """
+    if outside not in ("clamp", "refuse"):
+        raise ParameterError(f"outside must be 'clamp' or 'refuse', got {outside!r}")
+
+
 def domain_of(domain: LargeDomain | None) -> Domain | None:
     """The domain that a list of labels is.
 

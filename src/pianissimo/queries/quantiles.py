@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
-from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common
+from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common, check_outside
 
 _MOST_CELLS = 2**16
 _POWERS = tuple(1 << place for place in range(1, 17))
@@ -33,7 +33,10 @@ class Quantiles:
     """The column of values: numbers."""
 
     range: tuple[float, float]
-    """Where values lie: public; values outside are moved to the nearer end."""
+    """Where values lie: public; see `outside`."""
+
+    outside: Literal["clamp", "refuse"] = "clamp"
+    """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
 
     at: Sequence[float] = (0.5,)
     """Which parts, each above 0 and below 1."""
@@ -61,6 +64,7 @@ class Quantiles:
     def __post_init__(self) -> None:
         check_common(self)
         check_column(value=self.value)
+        check_outside(self.outside)
         low, high = self.limits
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ParameterError(f"range must begin below its end, both finite, got {low} to {high}")

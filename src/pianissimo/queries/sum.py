@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pianissimo.checks import check_positive
 from pianissimo.errors import ParameterError
-from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common
+from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common, check_outside
 
 _MOST_STEPS = 2**40
 
@@ -29,7 +29,10 @@ class Sum:
     """The column of values: numbers."""
 
     range: tuple[float, float]
-    """The least and the largest value that counts; values outside are moved to the nearer end."""
+    """The least and the largest value that counts; see `outside`."""
+
+    outside: Literal["clamp", "refuse"] = "clamp"
+    """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
 
     grid: float | Fraction = 1
     """Values are rounded to multiples of it, each by itself; both ends of the range are multiples."""
@@ -48,6 +51,7 @@ class Sum:
     def __post_init__(self) -> None:
         check_common(self)
         check_column(value=self.value)
+        check_outside(self.outside)
         check_positive(grid=self.grid)
         if not 1e-12 <= self.grid <= 1e12:
             raise ParameterError(f"grid must be between 1e-12 and 1e12, got {float(min(self.grid, 10**300)):g}")

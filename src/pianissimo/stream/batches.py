@@ -29,6 +29,7 @@ from pianissimo.queries import (
     TopK,
     Trending,
 )
+from pianissimo.user_unit import User
 
 RESERVED_NAMES = ("key", "user", "value", "weight")
 """Columns that mechanisms about users have themselves: a query of that name would take their place."""
@@ -38,15 +39,17 @@ _LARGEST_EXACT = 2.0**53
 _LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
 
 
-def columns_read(queries: Sequence[Query], user: str | None = None) -> dict[str, Column]:
+def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str, Column]:
     """The columns that the queries read, each once, in the order of the queries, and before them the one of users.
 
     A column that one query reads as labels is read as labels for all; lists are allowed where a query allows them.
 
-    >>> columns_read([Histogram("drugs", key="drug")], user="customer")["customer"].role
+    >>> columns_read([Histogram("drugs", key="drug")], User("customer"))["customer"].role
     <Role.USERS: 'users'>
     """
-    found = {} if user is None else {user: Column(user, Role.USERS)}
+    found = {} if user is None else {user.column: Column(user.column, Role.USERS)}
+    if user is not None and user.weight is not None:
+        found[user.weight] = Column(user.weight, Role.NUMBERS)
     for column in (column for query in queries for column in query.reads):
         known = found.get(column.name, column)
         role = known.role if known.role is not Role.NUMBERS else column.role
@@ -54,7 +57,7 @@ def columns_read(queries: Sequence[Query], user: str | None = None) -> dict[str,
     return found
 
 
-def needed_columns(queries: Sequence[Query], user: str | None = None) -> list[str]:
+def needed_columns(queries: Sequence[Query], user: User | None = None) -> list[str]:
     """The names of the columns that are read.
 
     >>> needed_columns([Count("n"), Histogram("drugs", key="drug"), Sum("revenue", value="price", range=(0, 9))])
@@ -63,7 +66,7 @@ def needed_columns(queries: Sequence[Query], user: str | None = None) -> list[st
     return list(columns_read(queries, user))
 
 
-def as_frame(batch: object, queries: Sequence[Query], user: str | None = None) -> pl.DataFrame:
+def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) -> pl.DataFrame:
     """The batch as a polars frame with the columns that are needed. An empty list, and None, hold no event.
 
     >>> as_frame([{"drug": "aspirin"}, {"drug": 7}], [Histogram("drugs", key="drug")])["drug"].to_list()
@@ -187,14 +190,19 @@ def query_column(query: Query, frame: pl.DataFrame) -> pl.Series | None:
     match query:
         case Count():
             return None
-        case Sum(value=column):
-            return grid_steps(_number_column(column, frame[column]), query.exact_grid)
-        case Quantiles(value=column):
-            return _number_column(column, frame[column])
+        case Sum(value=column, range=(low, high)):
+            return grid_steps(_within(query, _number_column(column, frame[column]), low, high), query.exact_grid)
+        case Quantiles(value=column, limits=(low, high)):
+            return _within(query, _number_column(column, frame[column]), low, high)
         case Alarm():
             return _matches(query, frame)
         case Histogram() | TopK() | MaxFrequency() | Distinct() | Trending() | HeavyHitters():
             return _label_column(query.key, frame[query.key])
+
+
+def _within(query: Sum | Quantiles, values: pl.Series, low: float, high: float) -> pl.Series:
+    """The values, those outside the range missing where they are refused."""
+    return values if query.outside == "clamp" else values.set((values < low) | (values > high), None)
 
 
 def _matches(query: Alarm, frame: pl.DataFrame) -> pl.Series:
@@ -258,14 +266,14 @@ def fault_of(column: pl.Series) -> pl.Series:
     return column.is_null() | (column.str.len_bytes() > LONGEST_LABEL).fill_null(value=False)
 
 
-def row_faults(queries: Sequence[Query], frame: pl.DataFrame, user: str | None = None) -> pl.Series:
+def row_faults(queries: Sequence[Query], frame: pl.DataFrame, user: User | None = None) -> pl.Series:
     """For each row what must hold and does not, or null where the row can be counted. It looks at that row alone.
 
     >>> row_faults([Histogram("drugs", key="drug")], pl.DataFrame({"drug": ["aspirin", None]})).to_list()
     [None, "column 'drug' must not be null and its labels must have at most 256 bytes"]
     """
     faults = pl.repeat(None, n=frame.height, eager=True, dtype=pl.String)
-    checked = [] if user is None else [(user_column(user, frame), must_name_users(user))]
+    checked = [] if user is None else _columns_of_users(user, frame)
     for query in queries:
         column = query_column(query, frame)
         if column is not None:
@@ -284,7 +292,10 @@ def must_hold(query: Query) -> str:
     """
     column = query.reads[0]
     if column.role is Role.NUMBERS:
-        return f"column {column.name!r} must hold finite numbers"
+        within = ""
+        if isinstance(query, Sum | Quantiles) and query.outside == "refuse":
+            within = f" within {query.range[0]} and {query.range[1]}"
+        return f"column {column.name!r} must hold finite numbers{within}"
     return f"column {column.name!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
 
 
@@ -304,18 +315,21 @@ def query_inputs(queries: Sequence[Query], frame: pl.DataFrame, *, drop_bad_rows
     return [frame if column is None else column for column in _sound_columns(queries, frame)]
 
 
-def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: str, *, drop_bad_rows: bool) -> pl.DataFrame:
+def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, drop_bad_rows: bool) -> pl.DataFrame:
     """What the mechanisms of a stream of users count: a column `user`, and under its name the column of each query.
 
+    Where events may be deleted, a column `weight` of 1 and -1 as well.
+
     >>> frame = pl.DataFrame({"customer": [7, 7], "drug": ["aspirin", "ibuprofen"]})
-    >>> user_input([Histogram("drugs", key="drug")], frame, "customer", drop_bad_rows=False).columns
+    >>> user_input([Histogram("drugs", key="drug")], frame, User("customer"), drop_bad_rows=False).columns
     ['user', 'drugs']
     """
     if drop_bad_rows:
         frame = frame.filter(row_faults(queries, frame, user).is_null())
-    users = user_column(user, frame)
-    if fault_of(users).any():
-        raise InputError(f"{must_name_users(user)}, got others; mend those rows, or let them be dropped")
+    own = _columns_of_users(user, frame)
+    for column, rule in own:
+        if fault_of(column).any():
+            raise InputError(f"{rule}, got others; mend those rows, or let them be dropped")
     columns = {
         query.name: column
         for query, column in zip(queries, _sound_columns(queries, frame), strict=True)
@@ -324,7 +338,18 @@ def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: str, *, drop
     for name, column in columns.items():
         if isinstance(column.dtype, pl.List):
             raise InputError(f"query {name!r} must have one label an event where users are hidden, got lists")
-    return pl.DataFrame({"user": users, **columns})
+    named = dict(zip(("user", "weight"), (column for column, _ in own), strict=False))
+    return pl.DataFrame(named | columns)
+
+
+def _columns_of_users(user: User, frame: pl.DataFrame) -> list[tuple[pl.Series, str]]:
+    """Whose event each row is and, where events may be deleted, whether it is one; with what must hold of each."""
+    columns = [(user_column(user.column, frame), must_name_users(user.column))]
+    if user.weight is not None:
+        weights = _number_column(user.weight, frame[user.weight])
+        signs = weights.set(weights.abs() != 1, None).cast(pl.Int8)
+        columns.append((signs, f"column {user.weight!r} must hold 1 or -1"))
+    return columns
 
 
 def _sound_columns(queries: Sequence[Query], frame: pl.DataFrame) -> list[pl.Series | None]:

@@ -154,7 +154,7 @@ class Live:
         """What each part counts of a batch, all of which is checked before any of it is counted."""
         queries = [query for part in self._parts for query in part.queries]
         if isinstance(self.plan.unit, User):
-            user = self.plan.unit.column
+            user = self.plan.unit
             frame = as_frame(batch, queries, user)
             return [user_input(queries, frame, user, drop_bad_rows=drop_bad_rows)] * len(self._parts)
         return query_inputs(queries, as_frame(batch, queries), drop_bad_rows=drop_bad_rows)

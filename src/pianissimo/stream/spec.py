@@ -49,6 +49,7 @@ from pianissimo.queries import (
     TopK,
     Trending,
 )
+from pianissimo.queries.common import check_outside
 from pianissimo.stream.stream import Stream
 from pianissimo.user_unit import User
 
@@ -412,6 +413,7 @@ class _AnyQueryTable(_Table):
 _Key = Annotated[str, PlainValidator(_text), Field(description="the column of labels")]
 _Domain = Annotated[Domain | None, PlainValidator(_domain)]
 _Flag = Annotated[bool, PlainValidator(_flag)]
+_Outside = Annotated[str, _checked(check_outside)]
 
 
 class _CountTable(_AnyQueryTable):
@@ -435,6 +437,7 @@ class _SumTable(_AnyQueryTable):
         Field(description="the least and the largest value that counts, such as [0, 500]; public"),
     ]
     grid: Annotated[float, _checked(lambda value: check_positive(grid=value))] = 1
+    outside: _Outside = "clamp"
 
 
 class _HistogramTable(_AnyQueryTable):
@@ -487,6 +490,7 @@ class _QuantilesTable(_AnyQueryTable):
         PlainValidator(_range),
         Field(description="where values lie, such as [0, 500]; public"),
     ]
+    outside: _Outside = "clamp"
     at: Annotated[tuple[float, ...], PlainValidator(_numbers)] = (0.5,)
     largest: Annotated[tuple[int, ...], PlainValidator(_numbers)] = ()
     smallest: Annotated[tuple[int, ...], PlainValidator(_numbers)] = ()

@@ -12,7 +12,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.planner import StreamPlan, make_plan
 from pianissimo.privacy import Unit
-from pianissimo.queries import Query
+from pianissimo.queries import Count, Histogram, MaxFrequency, Query, Sum, TopK
 from pianissimo.stream.batches import RESERVED_NAMES, needed_columns
 from pianissimo.stream.live import Live
 from pianissimo.user_unit import User
@@ -93,15 +93,17 @@ class Stream:
             if query.name in RESERVED_NAMES:
                 reserved = ", ".join(map(repr, RESERVED_NAMES))
                 raise ParameterError(f"queries about users must not be called {reserved}, got {query.name!r}")
-            if any(column.name == self.unit.column for column in query.reads):
+            if any(column.name in (self.unit.column, self.unit.weight) for column in query.reads):
                 raise ParameterError(
-                    f"query {query.name!r} must read another column than that of the users, got {self.unit.column!r}"
+                    f"query {query.name!r} must read other columns than those of the users, got one of them"
                 )
+            if self.unit.weight is not None and not isinstance(query, Count | Sum | Histogram | TopK | MaxFrequency):
+                raise ParameterError(f"query {query.name!r} must be a count, sum or histogram where events are deleted")
 
     @property
-    def user_column(self) -> str | None:
-        """The column that says whose event it is; None where single events are hidden."""
-        return self.unit.column if isinstance(self.unit, User) else None
+    def user(self) -> User | None:
+        """Who is hidden; None where single events are."""
+        return self.unit if isinstance(self.unit, User) else None
 
     @property
     def columns(self) -> list[str]:
@@ -111,7 +113,7 @@ class Stream:
         >>> Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Histogram("drugs", key="drug")]).columns
         ['drug']
         """
-        return needed_columns(self.queries, self.user_column)
+        return needed_columns(self.queries, self.user)
 
     def plan(self) -> StreamPlan:
         """What the stream will do and promise, before any data.

@@ -93,7 +93,7 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
         raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
     clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
     queries = spec.stream.queries
-    user = spec.stream.user_column
+    user = spec.stream.user
     columns = columns_read(queries, user).values()
     wanted = Wanted(
         labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
