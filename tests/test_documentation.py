@@ -28,6 +28,7 @@ CORE_USERS = {
     "node_noise.py",
     "noise.py",
     "plan_noise.py",
+    "sketches/arrow_views.py",
     "sketches/table.py",
     "users/table.py",
 }

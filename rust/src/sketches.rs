@@ -2,9 +2,9 @@
 
 pub mod entries;
 pub mod hashing;
+pub mod index;
 pub mod listing;
 pub mod misra_gries;
-pub mod order;
 pub mod privacy_aware;
 pub mod table;
 pub mod views;

@@ -14,6 +14,7 @@ __all__ = [
     "SlotTable",
     "UserTable",
     "add_scaled",
+    "are_texts",
     "encode_bytes",
     "encode_integer",
     "encode_text",
@@ -153,3 +154,4 @@ def sampler_bound(name: str, numerator: int, denominator: int) -> int: ...
 def sampler_tables(
     name: str, numerator: int, denominator: int
 ) -> tuple[list[tuple[int, list[tuple[int, int]]]], int | None]: ...
+def are_texts(views: NDArray[np.uint8], buffers: list[NDArray[np.uint8]]) -> NDArray[np.bool_]: ...

@@ -149,13 +149,13 @@ impl Sketch {
     }
 
     /// All stored keys in their order, with u = count + decrements.
-    fn listing(&mut self, py: Python<'_>) -> KeyListing {
+    fn listing(&self, py: Python<'_>) -> KeyListing {
         py.detach(|| {
-            KeyListing(match &mut self.0 {
-                State::Integers(sketch) => Listing::of_integers(sketch.table()),
-                State::Bytes(sketch) => Listing::of_bytes(sketch.table()),
-                State::IntegerSets(sketch) => Listing::of_integers(sketch.table()),
-                State::ByteSets(sketch) => Listing::of_bytes(sketch.table()),
+            KeyListing(match &self.0 {
+                State::Integers(sketch) => Listing::of_integers(&sketch.stored()),
+                State::Bytes(sketch) => Listing::of_bytes(&sketch.stored()),
+                State::IntegerSets(sketch) => Listing::of_integers(sketch.stored()),
+                State::ByteSets(sketch) => Listing::of_bytes(sketch.stored()),
             })
         })
     }
@@ -270,9 +270,22 @@ impl KeyListing {
     }
 }
 
+/// For each row of a chunk in Arrow's view layout whether it is UTF-8.
+#[pyfunction]
+fn are_texts<'py>(
+    py: Python<'py>,
+    views: PyReadonlyArray1<'py, u8>,
+    buffers: Vec<PyReadonlyArray1<'py, u8>>,
+) -> PyResult<Bound<'py, PyArray1<bool>>> {
+    let views = octets(&views)?;
+    let buffers = buffers.iter().map(octets).collect::<PyResult<Vec<_>>>()?;
+    Ok(py.detach(|| Views::are_texts(views, &buffers)).into_pyarray(py))
+}
+
 /// Adds the classes of this file to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Sketch>()?;
     module.add_class::<KeyListing>()?;
+    module.add_function(wrap_pyfunction!(are_texts, module)?)?;
     Ok(())
 }

@@ -2,7 +2,10 @@
 
 use std::cmp::Ordering;
 
+use hashbrown::HashTable;
+
 use super::hashing::{ByteHash, IntegerHash};
+use super::index::{Index, Narrowest};
 
 /// The keys of one type: how they are hashed, stored, told apart and put in order.
 pub trait Keys {
@@ -10,47 +13,56 @@ pub trait Keys {
     type Key<'a>: Copy;
     /// A key as it is stored.
     type Stored: Copy;
+    /// What stored keys have beside them.
+    type Arena: Arena;
+    /// How slots are found by hash.
+    type Index: Index;
+    /// Whether it pays to hash some keys before the first is looked up: if they are read fast enough twice.
+    const HASHED_AHEAD: bool;
 
-    /// How many keys a sketch of `k` counters may hold, replaced ones that it has not cleared away included.
-    fn most(k: usize) -> usize;
     /// The keyed hash of a key.
     fn hash(&self, key: Self::Key<'_>) -> u64;
     /// The hash of a stored key, the same as of the key itself.
     fn hash_stored(&self, stored: Self::Stored) -> u64;
-    /// Whether a stored key is this key.
-    fn is(&self, stored: Self::Stored, hash: u64, key: Self::Key<'_>) -> bool;
     /// Whether two keys are the same.
     fn same(left: Self::Key<'_>, right: Self::Key<'_>) -> bool;
-    /// Store a key behind all that are stored.
-    fn keep(&mut self, hash: u64, key: Self::Key<'_>) -> Self::Stored;
-    /// Store again those that stay, given in the order in which they were stored, and forget all others.
-    fn keep_only<'a>(&mut self, stored: impl Iterator<Item = &'a mut Self::Stored>)
-    where
-        Self::Stored: 'a;
-    /// How many bytes all these stored keys have in common at their beginning.
-    fn common(&self, stored: impl Iterator<Item = Self::Stored>) -> usize;
-    /// A mark that tells a stored key, and as much of its order as fits in front of a slot of so many bits.
-    fn mark(&self, stored: Self::Stored, slot: u32, slot_bits: u32, common: usize) -> u64;
-    /// The slot that a mark tells, with a search by key if it does so no other way.
-    fn slot(
-        &self,
-        mark: u64,
-        slot_bits: u32,
-        find: impl Fn(u64, Self::Key<'_>) -> Option<u32>,
-    ) -> Option<u32>;
-    /// The order of two keys by their marks, with a look at the stored keys of slots if these say too little.
-    fn compare(
-        &self,
-        left: u64,
-        right: u64,
-        slot_bits: u32,
-        stored: impl Fn(u32) -> Self::Stored,
-    ) -> Ordering;
+    /// Whether a stored key is this key.
+    fn is(stored: Self::Stored, arena: &Self::Arena, hash: u64, key: Self::Key<'_>) -> bool;
+    /// Store a key.
+    fn keep(arena: &mut Self::Arena, hash: u64, key: Self::Key<'_>) -> Self::Stored;
+    /// Store a key that is stored elsewhere.
+    fn keep_stored(arena: &mut Self::Arena, stored: Self::Stored, from: &Self::Arena) -> Self::Stored;
+    /// A number that is never larger for a smaller key.
+    fn rank(stored: Self::Stored, arena: &Self::Arena) -> u64;
+    /// The order of two stored keys.
+    fn compare(left: Self::Stored, right: Self::Stored, arena: &Self::Arena) -> Ordering;
+}
+
+/// The bytes of keys that do not fit where they are stored.
+pub trait Arena: Default {
+    /// Forget all.
+    fn clear(&mut self);
     /// How many bytes are held.
     fn memory(&self) -> usize;
 }
 
-const SIGN: u64 = 1 << 63;
+impl Arena for () {
+    fn clear(&mut self) {}
+
+    fn memory(&self) -> usize {
+        0
+    }
+}
+
+impl Arena for Vec<u8> {
+    fn clear(&mut self) {
+        Vec::clear(self);
+    }
+
+    fn memory(&self) -> usize {
+        self.capacity()
+    }
+}
 
 /// 64-bit whole numbers, in their natural order.
 pub struct Integers {
@@ -67,11 +79,9 @@ impl Integers {
 impl Keys for Integers {
     type Key<'a> = i64;
     type Stored = i64;
-
-    fn most(k: usize) -> usize {
-        // Enough for all counters to be replaced between two decrements.
-        2 * k + 1
-    }
+    type Arena = ();
+    type Index = HashTable<u32>;
+    const HASHED_AHEAD: bool = true;
 
     #[inline]
     fn hash(&self, key: i64) -> u64 {
@@ -84,47 +94,34 @@ impl Keys for Integers {
     }
 
     #[inline]
-    fn is(&self, stored: i64, _hash: u64, key: i64) -> bool {
-        stored == key
-    }
-
-    #[inline]
     fn same(left: i64, right: i64) -> bool {
         left == right
     }
 
     #[inline]
-    fn keep(&mut self, _hash: u64, key: i64) -> i64 {
+    fn is(stored: i64, _arena: &(), _hash: u64, key: i64) -> bool {
+        stored == key
+    }
+
+    #[inline]
+    fn keep(_arena: &mut (), _hash: u64, key: i64) -> i64 {
         key
     }
 
     #[inline]
-    fn keep_only<'a>(&mut self, _stored: impl Iterator<Item = &'a mut i64>) {}
-
-    #[inline]
-    fn common(&self, _stored: impl Iterator<Item = i64>) -> usize {
-        0
+    fn keep_stored(_arena: &mut (), stored: i64, _from: &()) -> i64 {
+        stored
     }
 
     #[inline]
-    fn mark(&self, stored: i64, _slot: u32, _slot_bits: u32, _common: usize) -> u64 {
+    fn rank(stored: i64, _arena: &()) -> u64 {
         // The flipped sign makes the unsigned order that of the signed numbers.
-        stored as u64 ^ SIGN
+        stored as u64 ^ (1 << 63)
     }
 
     #[inline]
-    fn slot(&self, mark: u64, _slot_bits: u32, find: impl Fn(u64, i64) -> Option<u32>) -> Option<u32> {
-        let key = (mark ^ SIGN) as i64;
-        find(self.hash(key), key)
-    }
-
-    #[inline]
-    fn compare(&self, left: u64, right: u64, _slot_bits: u32, _stored: impl Fn(u32) -> i64) -> Ordering {
+    fn compare(left: i64, right: i64, _arena: &()) -> Ordering {
         left.cmp(&right)
-    }
-
-    fn memory(&self) -> usize {
-        0
     }
 }
 
@@ -209,28 +206,22 @@ impl StoredBytes {
     }
 }
 
+/// The bytes of a stored key.
+#[inline]
+pub fn bytes_of<'a>(stored: &'a StoredBytes, arena: &'a [u8]) -> &'a [u8] {
+    let length = stored.length();
+    if stored.is_short() { &stored.0[4..4 + length] } else { &arena[stored.start()..stored.start() + length] }
+}
+
 /// Byte strings of at most 256 bytes, in the order of their bytes.
 pub struct Bytes {
     hash: ByteHash,
-    /// The long keys, in the order in which they were stored.
-    arena: Vec<u8>,
 }
 
 impl Bytes {
     /// Keys hashed under 32 random bytes.
     pub fn new(secret: &[u8; 32]) -> Self {
-        Bytes { hash: ByteHash::new(secret), arena: Vec::new() }
-    }
-
-    /// The bytes of a stored key.
-    #[inline]
-    pub fn bytes<'a>(&'a self, stored: &'a StoredBytes) -> &'a [u8] {
-        let length = stored.length();
-        if stored.is_short() {
-            &stored.0[4..4 + length]
-        } else {
-            &self.arena[stored.start()..stored.start() + length]
-        }
+        Bytes { hash: ByteHash::new(secret) }
     }
 
     #[inline]
@@ -248,12 +239,9 @@ fn doubled(hash: u64) -> u64 {
 impl Keys for Bytes {
     type Key<'a> = ByteKey<'a>;
     type Stored = StoredBytes;
-
-    fn most(k: usize) -> usize {
-        // What a table of a power of two has room for, with at least half as many replaced keys as stored ones.
-        let places = (k + k.div_ceil(2)).div_ceil(7) * 8;
-        (places.next_power_of_two() / 8 * 7).clamp(k + 1, 2 * k + 1)
-    }
+    type Arena = Vec<u8>;
+    type Index = Narrowest;
+    const HASHED_AHEAD: bool = false;
 
     #[inline]
     fn hash(&self, key: ByteKey<'_>) -> u64 {
@@ -262,20 +250,7 @@ impl Keys for Bytes {
 
     #[inline]
     fn hash_stored(&self, stored: StoredBytes) -> u64 {
-        if stored.is_short() {
-            self.hash_view(stored.view())
-        } else {
-            doubled((stored.view() >> 64) as u32 as u64)
-        }
-    }
-
-    #[inline]
-    fn is(&self, stored: StoredBytes, hash: u64, key: ByteKey<'_>) -> bool {
-        if key.long.is_empty() {
-            return stored.view() == key.view;
-        }
-        let expected = StoredBytes::long(key.view, hash, stored.start());
-        stored.0 == expected.0 && self.bytes(&stored) == key.long
+        if stored.is_short() { self.hash_view(stored.view()) } else { doubled((stored.view() >> 64) as u64) }
     }
 
     #[inline]
@@ -284,85 +259,45 @@ impl Keys for Bytes {
     }
 
     #[inline]
-    fn keep(&mut self, hash: u64, key: ByteKey<'_>) -> StoredBytes {
+    fn is(stored: StoredBytes, arena: &Vec<u8>, hash: u64, key: ByteKey<'_>) -> bool {
+        if key.long.is_empty() {
+            return stored.view() == key.view;
+        }
+        let expected = StoredBytes::long(key.view, hash, stored.start());
+        stored.0 == expected.0 && bytes_of(&stored, arena) == key.long
+    }
+
+    #[inline]
+    fn keep(arena: &mut Vec<u8>, hash: u64, key: ByteKey<'_>) -> StoredBytes {
         if key.long.is_empty() {
             return StoredBytes(key.view.to_le_bytes());
         }
-        let start = self.arena.len();
-        self.arena.extend_from_slice(key.long);
+        let start = arena.len();
+        arena.extend_from_slice(key.long);
         StoredBytes::long(key.view, hash, start)
     }
 
-    fn keep_only<'a>(&mut self, stored: impl Iterator<Item = &'a mut StoredBytes>) {
-        if self.arena.is_empty() {
-            return;
+    #[inline]
+    fn keep_stored(arena: &mut Vec<u8>, stored: StoredBytes, from: &Vec<u8>) -> StoredBytes {
+        if stored.is_short() {
+            return stored;
         }
-        let mut end = 0;
-        for stored in stored.filter(|stored| !stored.is_short()) {
-            let (start, length) = (stored.start(), stored.length());
-            self.arena.copy_within(start..start + length, end);
-            *stored = StoredBytes::long(stored.view(), (stored.view() >> 64) as u64, end);
-            end += length;
-        }
-        self.arena.truncate(end);
-    }
-
-    fn common(&self, mut stored: impl Iterator<Item = StoredBytes>) -> usize {
-        let Some(first) = stored.next() else { return 0 };
-        let mut common = self.bytes(&first);
-        while let (false, Some(other)) = (common.is_empty(), stored.next()) {
-            let other = self.bytes(&other);
-            if !other.starts_with(common) {
-                let agree = common.iter().zip(other).take_while(|(left, right)| left == right).count();
-                common = &common[..agree];
-            }
-        }
-        common.len()
+        let start = arena.len();
+        arena.extend_from_slice(bytes_of(&stored, from));
+        StoredBytes::long(stored.view(), (stored.view() >> 64) as u64, start)
     }
 
     #[inline]
-    fn mark(&self, stored: StoredBytes, slot: u32, slot_bits: u32, common: usize) -> u64 {
-        let leading = if stored.is_short() {
-            ((stored.view() >> 32 >> (8 * common.min(SHORT))) as u64).swap_bytes()
-        } else {
-            let rest = self.bytes(&stored).get(common..).unwrap_or_default();
-            rest.first_chunk().map_or_else(|| leading_word(rest), |word| u64::from_be_bytes(*word))
-        };
-        leading >> slot_bits << slot_bits | u64::from(slot)
+    fn rank(stored: StoredBytes, arena: &Vec<u8>) -> u64 {
+        let bytes = bytes_of(&stored, arena);
+        let mut word = [0; 8];
+        let length = bytes.len().min(8);
+        word[..length].copy_from_slice(&bytes[..length]);
+        u64::from_be_bytes(word)
     }
 
     #[inline]
-    fn slot(
-        &self,
-        mark: u64,
-        slot_bits: u32,
-        _find: impl Fn(u64, ByteKey<'_>) -> Option<u32>,
-    ) -> Option<u32> {
-        Some((mark & ((1 << slot_bits) - 1)) as u32)
+    fn compare(left: StoredBytes, right: StoredBytes, arena: &Vec<u8>) -> Ordering {
+        bytes_of(&left, arena).cmp(bytes_of(&right, arena))
     }
-
-    #[inline]
-    fn compare(
-        &self,
-        left: u64,
-        right: u64,
-        slot_bits: u32,
-        stored: impl Fn(u32) -> StoredBytes,
-    ) -> Ordering {
-        (left >> slot_bits).cmp(&(right >> slot_bits)).then_with(|| {
-            let at = |mark: u64| stored((mark & ((1 << slot_bits) - 1)) as u32);
-            self.bytes(&at(left)).cmp(self.bytes(&at(right)))
-        })
-    }
-
-    fn memory(&self) -> usize {
-        self.arena.capacity()
-    }
-}
-
-/// The bytes of a short string, in front of zeros.
-fn leading_word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_be_bytes(word)
 }

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::entries::{Bytes, Integers};
-use super::table::Table;
+use super::entries::{Bytes, Integers, bytes_of};
+use super::table::Rows;
 use crate::error::Error;
 
 /// Keys in their order.
@@ -75,21 +75,22 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The keys of a table of whole numbers.
-    pub fn of_integers(table: &Table<Integers>) -> Self {
-        let (keys, values) = table.sorted().iter().map(|counter| (counter.key, counter.over)).unzip();
+    /// The keys of rows of whole numbers.
+    pub fn of_integers(rows: &Rows<Integers>) -> Self {
+        let counters = rows.sorted(|_| true).into_iter().map(|slot| rows.counters[slot]);
+        let (keys, values) = counters.map(|counter| (counter.key, counter.over)).unzip();
         Listing { keys: KeyColumn::Integers(keys), values }
     }
 
-    /// The keys of a table of byte strings.
-    pub fn of_bytes(table: &Table<Bytes>) -> Self {
-        let sorted = table.sorted();
-        let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(sorted.len()));
-        for counter in &sorted {
-            text.extend_from_slice(table.keys().bytes(&counter.key));
+    /// The keys of rows of byte strings.
+    pub fn of_bytes(rows: &Rows<Bytes>) -> Self {
+        let (mut text, mut ends, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for slot in rows.sorted(|_| true) {
+            let counter = rows.counters[slot];
+            text.extend_from_slice(bytes_of(&counter.key, &rows.arena));
             ends.push(text.len());
+            values.push(counter.over);
         }
-        let values = sorted.iter().map(|counter| counter.over).collect();
         Listing { keys: KeyColumn::Bytes(text, ends), values }
     }
 
@@ -103,6 +104,7 @@ impl Listing {
     }
 
     /// Every number less `down`, and only what is above zero then.
+    #[must_use]
     pub fn lowered(&self, down: i64) -> Self {
         let mut keys = KeyColumn::empty_like(&self.keys, self.values.len());
         let mut values = Vec::with_capacity(self.values.len());

@@ -4,64 +4,65 @@
 //! Sketch", Algorithm 1. Counters hold u = count + D, with D the number of decrements, so that a decrement touches none
 //! of them.
 //!
-//! Replacing the smallest zero key is put off. Between two decrements no key becomes zero, so the keys replaced since the
-//! last one are the smallest of those that are zero all the time: to know how many they are says which ones. They are
-//! looked up, and the zero keys sorted, only when a zero key comes again, when the memory for replaced keys is used up,
-//! or when the sketch is read. A stream of ever new keys sorts nothing.
-
-use std::cmp::Ordering;
+//! Which zero keys were replaced is not looked up until the sketch is read. When a key of counter D comes, it is stored
+//! with count zero, or it was and has been replaced since. In both cases its count is one then, and one stored key less
+//! has count zero: itself, or the smallest of the others. And if no zero key is left, it is the second case. So how many
+//! there are is all that the stream needs; between two decrements no key becomes zero, and at a decrement all zero keys
+//! have been replaced. What came is kept for the reader, in its order.
+//!
+//! Keys that are new since the last decrement have a table of their own, which takes over at the next one, together
+//! with what is left of the other.
 
 use super::entries::Keys;
-use super::order::{Order, Ranking};
-use super::table::{Found, Table};
+use super::index::Found;
+use super::table::{Rows, Table};
 use crate::error::Error;
 
 /// How many keys are hashed ahead of their use.
 const BLOCK: usize = 64;
 
-/// A counter that is void: below every D.
-const VOID: i64 = -1;
+/// A key that had count zero at the last decrement came again.
+#[derive(Clone, Copy)]
+struct Return {
+    slot: u32,
+    /// How many new keys had replaced one before.
+    after: u32,
+}
 
 /// A Misra-Gries sketch of at most `k` keys.
 pub struct MisraGries<K: Keys> {
-    /// Counters of stored keys, and of zero keys that were replaced since the last decrement.
-    table: Table<K>,
+    keys: K,
+    /// The keys stored at the last decrement, those that were replaced since included.
+    old: Table<K>,
+    /// The keys stored since.
+    new: Table<K>,
     k: usize,
-    /// How many counters the table may hold.
-    most: usize,
     decrements: i64,
     total: i64,
     /// How many keys are stored.
     stored: usize,
     /// How many of them have count zero.
     zeros: usize,
-    /// How many zero keys were replaced since the last decrement.
-    replaced: usize,
-    /// The keys that were zero when it was made; empty if it is not made.
-    order: Order,
-    /// What these keys have in common at their beginning.
-    common: usize,
+    /// How many new keys have replaced a zero key since the last decrement.
+    replacing: usize,
+    /// The zero keys that came again since, replaced or not, in the order in which they came.
+    returned: Vec<Return>,
 }
 
 impl<K: Keys> MisraGries<K> {
     /// An empty sketch.
     pub fn new(keys: K, k: usize) -> Self {
-        MisraGries::of(Table::new(keys, K::most(k)), k, 0, 0)
-    }
-
-    fn of(table: Table<K>, k: usize, decrements: i64, total: i64) -> Self {
-        let zeros = table.counters().iter().filter(|counter| counter.over == decrements).count();
         MisraGries {
+            keys,
+            old: Table::new(k),
+            new: Table::new(k),
             k,
-            most: K::most(k),
-            decrements,
-            total,
-            stored: table.len(),
-            zeros,
-            replaced: 0,
-            order: Order::default(),
-            common: 0,
-            table,
+            decrements: 0,
+            total: 0,
+            stored: 0,
+            zeros: 0,
+            replacing: 0,
+            returned: Vec::new(),
         }
     }
 
@@ -73,8 +74,20 @@ impl<K: Keys> MisraGries<K> {
         decrements: i64,
         total: i64,
     ) -> Result<Self, Error> {
-        let table = Table::restore(keys, k, K::most(k), counters, decrements)?;
-        Ok(MisraGries::of(table, k, decrements, total))
+        let mut sketch = MisraGries::new(keys, k);
+        (sketch.decrements, sketch.total) = (decrements, total);
+        for (key, over) in counters {
+            let hash = sketch.keys.hash(key);
+            let fits = over >= decrements && sketch.stored < k;
+            if !fits || sketch.old.find_or_insert(&sketch.keys, hash, key, Some(over)) != Found::New {
+                return Err(Error::Parameter(
+                    "a sketch must store at most k keys, each once, with a count of at least zero".into(),
+                ));
+            }
+            sketch.stored += 1;
+            sketch.zeros += usize::from(over == decrements);
+        }
+        Ok(sketch)
     }
 
     /// The number of decrements, D.
@@ -87,15 +100,61 @@ impl<K: Keys> MisraGries<K> {
         self.total
     }
 
-    /// The table of u by key, cleared of replaced keys.
-    pub fn table(&mut self) -> &Table<K> {
-        self.clear_replaced();
-        &self.table
+    /// The stored keys, each with its u.
+    pub fn stored(&self) -> Rows<K> {
+        let replaced = self.replaced();
+        let mut rows = Rows::with_capacity(self.stored);
+        let (old, new) = (self.old.rows(), self.new.rows());
+        for (counter, _) in old.counters.iter().zip(&replaced).filter(|(_, replaced)| !**replaced) {
+            let counter = rows.copy(*counter, &old.arena);
+            rows.counters.push(counter);
+        }
+        for counter in &new.counters {
+            let counter = rows.copy(*counter, &new.arena);
+            rows.counters.push(counter);
+        }
+        rows
+    }
+
+    /// For each slot of the old table whether its key was replaced and has not come again.
+    fn replaced(&self) -> Vec<bool> {
+        let old = self.old.rows();
+        let mut zero: Vec<bool> =
+            old.counters.iter().map(|counter| counter.over == self.decrements).collect();
+        for returned in &self.returned {
+            zero[returned.slot as usize] = true;
+        }
+        let mut replaced = vec![false; zero.len()];
+        let mut smallest = old.sorted(|slot| zero[slot]).into_iter();
+        let mut replace = |zero: &mut [bool], replaced: &mut [bool]| {
+            if let Some(slot) = smallest.find(|slot| zero[*slot]) {
+                zero[slot] = false;
+                replaced[slot] = true;
+            }
+        };
+        let mut replacing = 0;
+        for &Return { slot, after } in &self.returned {
+            for _ in replacing..after as usize {
+                replace(&mut zero, &mut replaced);
+            }
+            replacing = after as usize;
+            let slot = slot as usize;
+            if zero[slot] {
+                zero[slot] = false;
+            } else {
+                replace(&mut zero, &mut replaced);
+                replaced[slot] = false;
+            }
+        }
+        for _ in replacing..self.replacing {
+            replace(&mut zero, &mut replaced);
+        }
+        replaced
     }
 
     /// How many bytes are held.
     pub fn memory(&self) -> usize {
-        self.table.memory() + self.order.memory()
+        self.old.memory() + self.new.memory() + self.returned.capacity() * size_of::<Return>()
     }
 
     /// Count a batch of keys, all or, if the total would pass 2^63 - 1, none.
@@ -103,14 +162,17 @@ impl<K: Keys> MisraGries<K> {
         let total = i64::try_from(length).ok().and_then(|more| self.total.checked_add(more));
         self.total =
             total.ok_or_else(|| Error::Parameter("a sketch must count at most 2^63 - 1 keys".into()))?;
+        let mut hashes = [0; BLOCK];
         for start in (0..length).step_by(BLOCK) {
-            let end = length.min(start + BLOCK);
-            let block: [_; BLOCK] = std::array::from_fn(|place| {
-                let key = key((start + place).min(end - 1));
-                (self.table.hash(key), key)
-            });
-            for (hash, key) in &block[..end - start] {
-                self.add(*hash, *key);
+            let block = start..length.min(start + BLOCK);
+            if K::HASHED_AHEAD {
+                for (hash, place) in hashes.iter_mut().zip(block.clone()) {
+                    *hash = self.keys.hash(key(place));
+                }
+            }
+            for (hash, place) in hashes.iter().zip(block) {
+                let key = key(place);
+                self.add(if K::HASHED_AHEAD { *hash } else { self.keys.hash(key) }, key);
             }
         }
         Ok(())
@@ -118,139 +180,61 @@ impl<K: Keys> MisraGries<K> {
 
     #[inline]
     fn add(&mut self, hash: u64, key: K::Key<'_>) {
-        if self.table.len() == self.most {
-            self.clear_replaced();
-        }
-        let counter = self.has_room().then_some(self.decrements + 1);
-        match self.table.find_or_insert(hash, key, counter, self.most) {
-            Found::Slot(slot) => {
-                let over = self.table.over(slot);
-                if *over > self.decrements {
-                    *over += 1;
-                } else {
-                    self.add_to_zero(slot);
-                }
+        if let Some(slot) = self.old.find(hash, key) {
+            let over = self.old.over(slot);
+            if *over > self.decrements {
+                *over += 1;
+            } else {
+                self.add_again(slot);
             }
-            Found::Room => self.take_room(),
+            return;
+        }
+        let counter = (self.stored < self.k || self.zeros > 0).then_some(self.decrements + 1);
+        match self.new.find_or_insert(&self.keys, hash, key, counter) {
+            Found::Slot(slot) => *self.new.over(slot) += 1,
+            Found::New if self.stored < self.k => self.stored += 1,
+            Found::New => {
+                self.zeros -= 1;
+                self.replacing += 1;
+            }
             Found::Nothing => self.decrement(),
         }
     }
 
-    /// Whether there is a free counter, or one of a key of count zero.
-    #[inline]
-    fn has_room(&self) -> bool {
-        self.stored < self.k || self.zeros > 0
-    }
-
-    /// A new key has taken a free counter, or else that of the smallest zero key.
-    #[inline]
-    fn take_room(&mut self) {
-        if self.stored < self.k {
-            self.stored += 1;
-        } else {
-            self.zeros -= 1;
-            self.replaced += 1;
-        }
-    }
-
-    /// Count a key whose counter is D: it is stored with count zero, or it was and has been replaced since.
+    /// Count a key whose counter is D.
     #[inline(never)]
-    fn add_to_zero(&mut self, slot: u32) {
-        if !self.is_replaced(slot) {
-            self.zeros -= 1;
-            if !self.order.is_empty() {
-                let mark = self.table.mark(slot, self.common);
-                self.order.leave(mark, &Zeros { table: &self.table, level: self.decrements });
-            }
-        } else if self.has_room() {
-            self.take_room();
-        } else {
+    fn add_again(&mut self, slot: usize) {
+        if self.zeros == 0 {
             return self.decrement();
         }
-        *self.table.over(slot) = self.decrements + 1;
+        self.zeros -= 1;
+        self.returned.push(Return { slot: slot as u32, after: self.replacing as u32 });
+        *self.old.over(slot) += 1;
     }
 
-    /// All counts are positive, so every counter of D belongs to a replaced key: gone with the next D.
+    /// Decrement all. No stored key is zero, so every counter of D belongs to a replaced key.
+    #[inline(never)]
     fn decrement(&mut self) {
         self.decrements += 1;
-        self.table.retain(self.decrements);
-        self.zeros = self.table.counters().iter().filter(|counter| counter.over == self.decrements).count();
-        self.forget_replaced();
-    }
-
-    fn forget_replaced(&mut self) {
-        self.order.clear();
-        self.replaced = 0;
-    }
-
-    /// Whether a key whose counter is D was replaced.
-    ///
-    /// A key whose counter is no longer D came again before its turn. A replaced key that came again lies before all of
-    /// which this is asked later.
-    fn is_replaced(&mut self, slot: u32) -> bool {
-        if self.replaced == 0 {
-            return false;
-        }
-        self.fill_order();
-        let mark = self.table.mark(slot, self.common);
-        self.order.is_among(mark, self.replaced, &Zeros { table: &self.table, level: self.decrements })
-    }
-
-    fn fill_order(&mut self) {
-        if self.order.is_empty() {
-            // No key has become zero since the table was last made anew, with `k` keys at the most.
-            let slots = self.k.min(self.table.len());
-            self.common = self.table.fill(&mut self.order, slots, self.decrements);
-        }
-    }
-
-    /// Clear the replaced keys away.
-    #[inline(never)]
-    fn clear_replaced(&mut self) {
-        if self.replaced == 0 {
-            return;
-        }
-        self.fill_order();
-        let Self { table, order, decrements, .. } = self;
-        let first = order.first(self.replaced, &Zeros { table, level: *decrements });
-        let slots: Vec<u32> = first.iter().filter_map(|mark| table.slot(*mark)).collect();
-        for slot in slots {
-            let over = table.over(slot);
-            if over == decrements {
-                *over = VOID;
-            }
-        }
-        table.retain(self.decrements);
-        self.forget_replaced();
-    }
-}
-
-/// The order of keys of count zero.
-struct Zeros<'a, K: Keys> {
-    table: &'a Table<K>,
-    level: i64,
-}
-
-impl<K: Keys> Ranking for Zeros<'_, K> {
-    #[inline]
-    fn compare(&self, left: u64, right: u64) -> Ordering {
-        self.table.compare(left, right)
-    }
-
-    #[inline]
-    fn has_left(&self, mark: u64) -> bool {
-        self.table.slot(mark).is_none_or(|slot| self.table.counters()[slot as usize].over != self.level)
+        let level = self.decrements;
+        self.new.take(&self.keys, &self.old, level);
+        self.old.clear();
+        std::mem::swap(&mut self.old, &mut self.new);
+        self.zeros = self.old.rows().counters.iter().filter(|counter| counter.over == level).count();
+        self.replacing = 0;
+        self.returned.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sketches::entries::{ByteKey, Bytes, Integers};
+    use crate::sketches::entries::{ByteKey, Bytes, Integers, bytes_of};
 
-    fn counts(sketch: &mut MisraGries<Integers>) -> Vec<(i64, i64)> {
-        let down = sketch.decrements();
-        sketch.table().sorted().iter().map(|counter| (counter.key, counter.over - down)).collect()
+    fn counts(sketch: &MisraGries<Integers>) -> Vec<(i64, i64)> {
+        let (table, down) = (sketch.stored(), sketch.decrements());
+        let counter = |slot: usize| table.counters[slot];
+        table.sorted(|_| true).iter().map(|slot| (counter(*slot).key, counter(*slot).over - down)).collect()
     }
 
     #[test]
@@ -273,11 +257,12 @@ mod tests {
         let mut sketch = MisraGries::new(Bytes::new(&[7; 32]), 3);
         let stream: [&[u8]; 5] = [b"b", b"ab", b"abc", b"x", b"y"];
         sketch.update(5, |place| ByteKey::new(stream[place])).unwrap();
-        let table = sketch.table();
+        let table = sketch.stored();
         let stored: Vec<_> = table
-            .sorted()
+            .sorted(|_| true)
             .iter()
-            .map(|counter| (table.keys().bytes(&counter.key).to_vec(), counter.over))
+            .map(|slot| &table.counters[*slot])
+            .map(|counter| (bytes_of(&counter.key, &table.arena).to_vec(), counter.over))
             .collect();
         assert_eq!(stored, [(b"abc".to_vec(), 1), (b"b".to_vec(), 1), (b"y".to_vec(), 2)]);
     }
@@ -288,8 +273,8 @@ mod tests {
             MisraGries::restore(Integers::new(&[7; 32]), 1, [(1, i64::MAX - 1)].into_iter(), 0, i64::MAX - 1)
                 .unwrap();
         assert!(sketch.update(2, |_| 1).is_err());
-        assert_eq!(counts(&mut sketch), [(1, i64::MAX - 1)]);
+        assert_eq!(counts(&sketch), [(1, i64::MAX - 1)]);
         sketch.update(1, |_| 1).unwrap();
-        assert_eq!(counts(&mut sketch), [(1, i64::MAX)]);
+        assert_eq!(counts(&sketch), [(1, i64::MAX)]);
     }
 }

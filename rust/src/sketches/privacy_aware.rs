@@ -3,12 +3,16 @@
 //! Lebeda and Tetek, Algorithm 4. One set, however large, changes every count by at most one, all in one direction.
 
 use super::entries::Keys;
-use super::table::{Found, Table};
+use super::index::Found;
+use super::table::{Rows, Table};
 use crate::error::Error;
 
 /// A privacy-aware Misra-Gries sketch of at most `k` keys.
 pub struct PrivacyAware<K: Keys> {
+    keys: K,
     table: Table<K>,
+    /// The table that takes over at the next decrement: empty.
+    next: Table<K>,
     k: usize,
     decrements: i64,
     total: i64,
@@ -17,7 +21,9 @@ pub struct PrivacyAware<K: Keys> {
 impl<K: Keys> PrivacyAware<K> {
     /// An empty sketch.
     pub fn new(keys: K, k: usize) -> Self {
-        PrivacyAware { table: Table::new(keys, k), k, decrements: 0, total: 0 }
+        // For a moment there is a counter for each key of a set too.
+        let most = k + k / 8 + 16;
+        PrivacyAware { keys, table: Table::new(most), next: Table::new(most), k, decrements: 0, total: 0 }
     }
 
     /// A sketch in a given state: distinct keys in any order, each with its u.
@@ -28,9 +34,18 @@ impl<K: Keys> PrivacyAware<K> {
         decrements: i64,
         total: i64,
     ) -> Result<Self, Error> {
-        // A key of count zero is never kept.
-        let table = Table::restore(keys, k, k, counters, decrements.saturating_add(1))?;
-        Ok(PrivacyAware { table, k, decrements, total })
+        let mut sketch = PrivacyAware::new(keys, k);
+        (sketch.decrements, sketch.total) = (decrements, total);
+        for (key, over) in counters {
+            let hash = sketch.keys.hash(key);
+            let fits = over > decrements && sketch.table.len() < k;
+            if !fits || sketch.table.find_or_insert(&sketch.keys, hash, key, Some(over)) != Found::New {
+                return Err(Error::Parameter(
+                    "a sketch must store at most k keys, each once, with a count above zero".into(),
+                ));
+            }
+        }
+        Ok(sketch)
     }
 
     /// The number of decrements, D.
@@ -43,14 +58,14 @@ impl<K: Keys> PrivacyAware<K> {
         self.total
     }
 
-    /// The table of u by key.
-    pub fn table(&self) -> &Table<K> {
-        &self.table
+    /// The stored keys, each with its u.
+    pub fn stored(&self) -> &Rows<K> {
+        self.table.rows()
     }
 
     /// How many bytes are held.
     pub fn memory(&self) -> usize {
-        self.table.memory()
+        self.table.memory() + self.next.memory()
     }
 
     /// Count a batch of sets: `ends` cut the keys into sets. All or, if the total could pass 2^63 - 1, nothing.
@@ -63,7 +78,7 @@ impl<K: Keys> PrivacyAware<K> {
         let mut start = 0;
         for &end in ends {
             set.clear();
-            set.extend((start..end).map(|place| (self.table.hash(key(place)), place)));
+            set.extend((start..end).map(|place| (self.keys.hash(key(place)), place)));
             remove_repetitions(&mut set, |left, right| K::same(key(left), key(right)));
             self.add(&set, &key);
             start = end;
@@ -73,18 +88,17 @@ impl<K: Keys> PrivacyAware<K> {
 
     fn add<'a>(&mut self, set: &[(u64, usize)], key: &impl Fn(usize) -> K::Key<'a>) {
         self.total += set.len() as i64;
-        let most = self.k + set.len();
+        let counter = Some(self.decrements + 1);
         for &(hash, place) in set {
-            if let Found::Slot(slot) =
-                self.table.find_or_insert(hash, key(place), Some(self.decrements + 1), most)
-            {
+            if let Found::Slot(slot) = self.table.find_or_insert(&self.keys, hash, key(place), counter) {
                 *self.table.over(slot) += 1;
             }
         }
         if self.table.len() > self.k {
             self.decrements += 1;
-            self.table.retain(self.decrements + 1);
-            self.table.shrink(2 * self.k);
+            self.next.take(&self.keys, &self.table, self.decrements + 1);
+            self.table.clear();
+            std::mem::swap(&mut self.table, &mut self.next);
         }
     }
 }
@@ -121,8 +135,9 @@ mod tests {
             .collect();
         sketch.update(&ends, |place| keys[place]).unwrap();
         let down = sketch.decrements();
-        let counts =
-            sketch.table().sorted().iter().map(|counter| (counter.key, counter.over - down)).collect();
+        let counter = |slot: usize| sketch.stored().counters[slot];
+        let slots = sketch.stored().sorted(|_| true);
+        let counts = slots.iter().map(|slot| (counter(*slot).key, counter(*slot).over - down)).collect();
         (counts, down, sketch.total())
     }
 

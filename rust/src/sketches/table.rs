@@ -1,17 +1,11 @@
 //! Counters by key: the hash table under both sketches.
 //!
-//! Counters lie in the order in which their keys came, and an index of 32-bit slots finds them. Nothing is ever taken out
-//! of the index: it is made anew when enough counters have become void. That costs less than taking each out, leaves no
-//! traces that slow down later searches, and keeps a counter in forty bytes or so.
+//! Counters lie in the order in which their keys came, and an index of slots finds them. Nothing is ever taken out: what
+//! is to stay moves to another table, and this one is cleared. That costs less than taking keys out one by one, and
+//! leaves no traces that slow down later searches.
 
-use std::cmp::Ordering;
-
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
-
-use super::entries::Keys;
-use super::order::Order;
-use crate::error::Error;
+use super::entries::{Arena, Keys};
+use super::index::{Found, Index};
 
 /// A stored key and its counter.
 #[derive(Clone, Copy)]
@@ -22,191 +16,139 @@ pub struct Counter<Stored> {
     pub over: i64,
 }
 
-/// Counters by key.
-pub struct Table<K: Keys> {
-    keys: K,
-    counters: Vec<Counter<K::Stored>>,
-    index: HashTable<u32>,
-    slot_bits: u32,
+/// Counters in the order in which their keys came.
+pub struct Rows<K: Keys> {
+    /// The counters.
+    pub counters: Vec<Counter<K::Stored>>,
+    /// What the stored keys have beside them.
+    pub arena: K::Arena,
 }
 
-/// What came of a search.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// The key is stored here.
-    Slot(u32),
-    /// The key was not stored, and is now.
-    Room,
-    /// The key is not stored, and there was no counter for it.
-    Nothing,
+impl<K: Keys> Rows<K> {
+    /// No rows, with room for so many.
+    pub fn with_capacity(rows: usize) -> Self {
+        Rows { counters: Vec::with_capacity(rows), arena: K::Arena::default() }
+    }
+
+    /// The same key and counter as in a row elsewhere.
+    #[inline]
+    pub fn copy(&mut self, counter: Counter<K::Stored>, from: &K::Arena) -> Counter<K::Stored> {
+        Counter { key: K::keep_stored(&mut self.arena, counter.key, from), over: counter.over }
+    }
+
+    /// The slots that `chosen` accepts, in the order of their keys.
+    pub fn sorted(&self, chosen: impl Fn(usize) -> bool) -> Vec<usize> {
+        let key = |slot: usize| self.counters[slot].key;
+        let chosen = (0..self.counters.len()).filter(|slot| chosen(*slot));
+        let mut ranked: Vec<_> = chosen.map(|slot| (K::rank(key(slot), &self.arena), slot)).collect();
+        ranked.sort_unstable_by(|left, right| {
+            left.0.cmp(&right.0).then_with(|| K::compare(key(left.1), key(right.1), &self.arena))
+        });
+        ranked.into_iter().map(|(_, slot)| slot).collect()
+    }
+}
+
+/// Counters by key.
+pub struct Table<K: Keys> {
+    rows: Rows<K>,
+    index: K::Index,
+    most: usize,
 }
 
 impl<K: Keys> Table<K> {
-    /// A table without keys, for `most` at the most while they are put in order.
-    pub fn new(keys: K, most: usize) -> Self {
-        let slot_bits = usize::BITS - most.leading_zeros();
-        Table { keys, counters: Vec::new(), index: HashTable::new(), slot_bits }
+    /// A table that is meant for `most` keys.
+    pub fn new(most: usize) -> Self {
+        Table { rows: Rows::with_capacity(0), index: K::Index::new(most), most }
     }
 
-    /// A table of distinct keys, each with a counter of at least `least`.
-    pub fn restore<'a>(
-        keys: K,
-        k: usize,
-        most: usize,
-        counters: impl Iterator<Item = (K::Key<'a>, i64)>,
-        least: i64,
-    ) -> Result<Self, Error> {
-        let mut table = Table::new(keys, most);
-        for (key, over) in counters {
-            let hash = table.hash(key);
-            let fits = over >= least && table.len() < k;
-            if !fits || table.find_or_insert(hash, key, Some(over), most) != Found::Room {
-                return Err(Error::Parameter(
-                    "a sketch must store at most k keys, each once, with a count that can be".into(),
-                ));
-            }
-        }
-        Ok(table)
-    }
-
-    /// How many keys are stored, void ones included.
+    /// How many keys are stored.
     #[inline]
     pub fn len(&self) -> usize {
-        self.counters.len()
+        self.rows.counters.len()
     }
 
     /// Whether no key is stored.
     pub fn is_empty(&self) -> bool {
-        self.counters.is_empty()
-    }
-
-    /// The keys' type.
-    pub fn keys(&self) -> &K {
-        &self.keys
+        self.rows.counters.is_empty()
     }
 
     /// All counters, in the order in which their keys came.
-    pub fn counters(&self) -> &[Counter<K::Stored>] {
-        &self.counters
-    }
-
-    /// The keyed hash of a key.
-    #[inline]
-    pub fn hash(&self, key: K::Key<'_>) -> u64 {
-        self.keys.hash(key)
+    pub fn rows(&self) -> &Rows<K> {
+        &self.rows
     }
 
     /// The slot of a key, if it is stored.
     #[inline]
-    pub fn find(&self, hash: u64, key: K::Key<'_>) -> Option<u32> {
-        self.index.find(hash, |&slot| self.keys.is(self.counters[slot as usize].key, hash, key)).copied()
+    pub fn find(&self, hash: u64, key: K::Key<'_>) -> Option<usize> {
+        let Rows { counters, arena } = &self.rows;
+        self.index.find(hash, |slot| K::is(counters[slot].key, arena, hash, key))
     }
 
     /// The slot of a key, if it is stored. If it is not and there is a counter for it, it is stored, behind all others.
     #[inline]
-    pub fn find_or_insert(&mut self, hash: u64, key: K::Key<'_>, counter: Option<i64>, most: usize) -> Found {
-        let Table { keys, counters, index, .. } = self;
-        let entry = index.entry(
+    pub fn find_or_insert(&mut self, keys: &K, hash: u64, key: K::Key<'_>, counter: Option<i64>) -> Found {
+        let Rows { counters, arena } = &mut self.rows;
+        let found = self.index.find_or_insert(
             hash,
-            |&slot| keys.is(counters[slot as usize].key, hash, key),
-            |&slot| keys.hash_stored(counters[slot as usize].key),
+            counter.map(|_| counters.len()),
+            |slot| K::is(counters[slot].key, arena, hash, key),
+            |slot| keys.hash_stored(counters[slot].key),
         );
-        match entry {
-            Entry::Occupied(entry) => Found::Slot(*entry.get()),
-            Entry::Vacant(entry) => {
-                let Some(over) = counter else { return Found::Nothing };
-                entry.insert(counters.len() as u32);
-                if counters.len() == counters.capacity() {
-                    // Twice as much each time, but not beyond what will be needed.
-                    counters.reserve_exact(
-                        counters.len().clamp(1, most.max(counters.len() + 1) - counters.len()),
-                    );
-                }
-                counters.push(Counter { key: keys.keep(hash, key), over });
-                Found::Room
-            }
+        if let (Found::New, Some(over)) = (found, counter) {
+            let key = K::keep(arena, hash, key);
+            self.push(Counter { key, over });
         }
+        found
+    }
+
+    #[inline]
+    fn push(&mut self, counter: Counter<K::Stored>) {
+        let counters = &mut self.rows.counters;
+        let length = counters.len();
+        if length == counters.capacity() {
+            // Twice as much each time, but not beyond what is meant to be needed before it is.
+            let more = if length < self.most { length.clamp(1, self.most - length) } else { length };
+            counters.reserve_exact(more);
+        }
+        counters.push(counter);
     }
 
     /// The counter in a slot.
     #[inline]
-    pub fn over(&mut self, slot: u32) -> &mut i64 {
-        &mut self.counters[slot as usize].over
+    pub fn over(&mut self, slot: usize) -> &mut i64 {
+        &mut self.rows.counters[slot].over
     }
 
-    /// Keep only counters of at least `least`. Slots change.
-    pub fn retain(&mut self, least: i64) {
-        let Table { keys, counters, index, .. } = self;
-        // Moved in any case and kept if large enough: a jump for each counter that is not would cost more.
-        let mut kept = 0;
-        for slot in 0..counters.len() {
-            counters[kept] = counters[slot];
-            kept += usize::from(counters[slot].over >= least);
+    /// Store all counters of another table of at least `least`; no key of these may be stored here.
+    pub fn take(&mut self, keys: &K, other: &Table<K>, least: i64) {
+        for counter in other.rows.counters.iter().filter(|counter| counter.over >= least) {
+            let counter = self.rows.copy(*counter, &other.rows.arena);
+            let counters = &self.rows.counters;
+            let hash_of = |slot: usize| keys.hash_stored(counters[slot].key);
+            self.index.find_or_insert(
+                keys.hash_stored(counter.key),
+                Some(counters.len()),
+                |_| false,
+                hash_of,
+            );
+            self.push(counter);
         }
-        if kept == counters.len() {
+    }
+
+    /// Forget all, and give back the memory that more keys than meant for have needed.
+    pub fn clear(&mut self) {
+        if self.len() > 2 * self.most {
+            *self = Table::new(self.most);
             return;
         }
-        counters.truncate(kept);
-        keys.keep_only(counters.iter_mut().map(|counter| &mut counter.key));
-        index.clear();
-        for (slot, counter) in counters.iter().enumerate() {
-            let hasher = |&slot: &u32| keys.hash_stored(counters[slot as usize].key);
-            index.insert_unique(keys.hash_stored(counter.key), slot as u32, hasher);
-        }
-    }
-
-    /// Give back what a moment of more than `most` keys needed.
-    pub fn shrink(&mut self, most: usize) {
-        let Table { keys, counters, index, .. } = self;
-        if counters.capacity() > 2 * most {
-            counters.shrink_to(most);
-            index.shrink_to(most, |&slot| keys.hash_stored(counters[slot as usize].key));
-        }
-    }
-
-    /// Put the keys of the first slots whose counter is `over` in their order; what they have in common comes back.
-    pub fn fill(&self, order: &mut Order, slots: usize, over: i64) -> usize {
-        let counters = &self.counters[..slots];
-        let chosen = counters.iter().filter(|counter| counter.over == over);
-        let common = self.keys.common(chosen.map(|counter| counter.key));
-        let marks = counters.iter().zip(0..).map(|(counter, slot)| {
-            (self.keys.mark(counter.key, slot, self.slot_bits, common), counter.over == over)
-        });
-        order.fill(slots, marks);
-        common
-    }
-
-    /// The mark of the key in a slot, in an order of keys with so much in common.
-    #[inline]
-    pub fn mark(&self, slot: u32, common: usize) -> u64 {
-        self.keys.mark(self.counters[slot as usize].key, slot, self.slot_bits, common)
-    }
-
-    /// The slot that a mark tells.
-    #[inline]
-    pub fn slot(&self, mark: u64) -> Option<u32> {
-        self.keys.slot(mark, self.slot_bits, |hash, key| self.find(hash, key))
-    }
-
-    /// The order of two keys by their marks.
-    #[inline]
-    pub fn compare(&self, left: u64, right: u64) -> Ordering {
-        self.keys.compare(left, right, self.slot_bits, |slot| self.counters[slot as usize].key)
-    }
-
-    /// All counters in the order of their keys.
-    pub fn sorted(&self) -> Vec<Counter<K::Stored>> {
-        let slots = || self.counters.iter().zip(0..);
-        let common = self.keys.common(slots().map(|(counter, _)| counter.key));
-        let mut marks: Vec<u64> = slots().map(|(_, slot)| self.mark(slot, common)).collect();
-        marks.sort_unstable_by(|left, right| self.compare(*left, *right));
-        marks.iter().filter_map(|mark| self.slot(*mark)).map(|slot| self.counters[slot as usize]).collect()
+        self.rows.counters.clear();
+        self.rows.arena.clear();
+        self.index.clear();
     }
 
     /// How many bytes are held.
     pub fn memory(&self) -> usize {
-        self.counters.capacity() * size_of::<Counter<K::Stored>>()
-            + self.index.allocation_size()
-            + self.keys.memory()
+        let Rows { counters, arena } = &self.rows;
+        counters.capacity() * size_of::<Counter<K::Stored>>() + arena.memory() + self.index.memory()
     }
 }

@@ -41,13 +41,25 @@ impl<'a> Views<'a> {
         Ok(column)
     }
 
+    /// For each row of these views whether it is UTF-8; rows outside their buffers are not.
+    pub fn are_texts(views: &'a [u8], buffers: &'a [&'a [u8]]) -> Vec<bool> {
+        let (views, _) = views.as_chunks::<VIEW>();
+        let column = Views { views, buffers };
+        views
+            .iter()
+            .map(|view| column.any(view).is_some_and(|row| std::str::from_utf8(row).is_ok()))
+            .collect()
+    }
+
     fn checked(&self, view: &'a [u8; VIEW]) -> Option<&'a [u8]> {
+        self.any(view).filter(|row| row.len() <= LONGEST_KEY)
+    }
+
+    #[inline]
+    fn any(&self, view: &'a [u8; VIEW]) -> Option<&'a [u8]> {
         let length = word(&view[..4]);
         if length <= LONGEST_INLINE {
             return view.get(4..4 + length);
-        }
-        if length > LONGEST_KEY {
-            return None;
         }
         let start = word(&view[12..]);
         self.buffers.get(word(&view[8..12]))?.get(start..start + length)

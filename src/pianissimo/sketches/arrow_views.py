@@ -14,6 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo import _core
+
 Octets = NDArray[np.uint8]
 Chunk = tuple[Octets, list[Octets]]
 """Views, and the buffers that they point into."""
@@ -81,6 +83,18 @@ def view_chunks(column: pl.Series) -> Iterator[list[Chunk]]:
             if chunk.length:
                 chunks.append(_buffers(chunk))
         yield chunks
+
+
+def are_texts(column: pl.Series) -> pl.Series:
+    r"""For each row of a Binary column whether it is UTF-8; null where it is null.
+
+    >>> are_texts(pl.Series([b"a", b"\xff"])).to_list()
+    [True, False]
+    """
+    with view_chunks(column) as chunks:
+        parts = [_core.are_texts(views, buffers) for views, buffers in chunks]
+    texts = pl.Series(np.concatenate(parts) if parts else np.empty(0, bool), dtype=pl.Boolean)
+    return texts.zip_with(column.is_not_null(), pl.Series([None], dtype=pl.Boolean))
 
 
 def _buffers(chunk: _Array) -> Chunk:

@@ -90,7 +90,8 @@ def _sketch(content: dict[str, Any]) -> StoredSketch:
     counted = (k + 1) * decrements + sum((values - decrements).tolist())
     if len(listing) > k or (len(values) and int(values.min()) < decrements) or counted > total:
         raise ValueError
-    if kind == "misra-gries" and counted != total:
+    # And nothing is ever decremented before all counters are taken.
+    if kind == "misra-gries" and (counted != total or (decrements and len(listing) < k)):
         raise ValueError
     return StoredSketch(
         kind=cast("SketchKind", kind),

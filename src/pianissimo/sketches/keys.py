@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.sketches.arrow_views import are_texts
 
 KeyKind = Literal["int64", "text", "bytes"]
 """What the keys of a sketch are."""
@@ -87,14 +88,14 @@ def split_bad(values: object, keys: KeyKind | None = None) -> tuple[pl.Series, p
         size = octets.bin.size().fill_null(0)
         counted = octets
         if kind == "text":
-            counted = octets.cast(pl.String, strict=False)
-            fault = fault.zip_with(~(counted.is_null() & column.is_not_null()), _reason("not valid UTF-8"))
+            fault = fault.zip_with(are_texts(octets).fill_null(value=True), _reason("not valid UTF-8"))
         fault = fault.zip_with(size <= LONGEST_KEY, _reason(f"more than {LONGEST_KEY} bytes"))
     else:
         counted = column
     fault = fault.zip_with(column.is_not_null(), _reason("null"))
     rows = pl.DataFrame({"row": pl.int_range(len(column), eager=True), "fault": fault})
-    return counted.filter(fault.is_null()), rows.filter(pl.col("fault").is_not_null())
+    good = counted.filter(fault.is_null())
+    return good.cast(pl.String) if kind == "text" else good, rows.filter(pl.col("fault").is_not_null())
 
 
 def sets_of(values: object) -> tuple[pl.Series, NDArray[np.int64], bool]:

@@ -93,11 +93,7 @@ class MergedSketch:
         return merge_two(self, other)
 
     def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
-        """Publish the heavy keys, once, at (epsilon, delta) for one key, or one set, of one of the streams.
-
-        Without a noise it comes from a fresh secret. A second release costs as much again; one noise is for one state
-        of a sketch alone.
-        """
+        """The heavy keys, once, at (epsilon, delta) for one element or set of one stream: see `release_merged`."""
         return release_merged(self.contents(), k=self.k, epsilon=epsilon, delta=delta, noise=noise)
 
     def to_bytes(self) -> bytes:

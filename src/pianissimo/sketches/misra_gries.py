@@ -94,10 +94,14 @@ class MisraGries:
         return merge_two(self, other)
 
     def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SketchRelease:
-        """Publish the heavy keys, once, at (epsilon, delta) for one key of the stream.
+        """The heavy keys, once, at (epsilon, delta) for one element: see `release_sketch`.
 
-        Without a noise it comes from a fresh secret. A second release costs as much again; one noise is for one state
-        of a sketch alone.
+        A further release of a sketch that has grown costs its own budget and needs a noise path of its own.
+
+        >>> sketch = MisraGries(k=8)
+        >>> sketch.update([3] * 500 + [7])
+        >>> sketch.release(epsilon=1, delta=1e-9).keys.to_list()
+        [3]
         """
         return release_sketch(self.contents(), k=self.k, epsilon=epsilon, delta=delta, noise=noise)
 

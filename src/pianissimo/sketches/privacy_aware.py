@@ -95,11 +95,7 @@ class PrivacyAwareMisraGries:
         return merge_two(self, other)
 
     def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
-        """Publish the heavy keys, once, at (epsilon, delta) for one whole set, of any size.
-
-        Without a noise it comes from a fresh secret. A second release costs as much again; one noise is for one state
-        of a sketch alone.
-        """
+        """The heavy keys, once, at (epsilon, delta) for one set of any size: see `release_merged`."""
         return release_merged(self.contents(), k=self.k, epsilon=epsilon, delta=delta, noise=noise)
 
     def to_bytes(self) -> bytes:
