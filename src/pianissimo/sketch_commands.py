@@ -133,7 +133,7 @@ def release(
 def info(*, file: Path, as_json: bool) -> None:
     """Show the parameters and the lineage of the sketch in FILE, and its releases: no data."""
     found, _ = read_sketch(file)
-    marks = [mark.to_dict() for mark in marks_of(file.parent, found)]
+    marks = [mark.to_dict() for mark in marks_of(file.resolve().parent, found)]
     content = {
         "kind": _kind(found),
         "k": found.k,

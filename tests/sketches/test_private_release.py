@@ -218,7 +218,7 @@ def test_bytes_are_keys_too() -> None:
 
 
 def test_an_empty_sketch_shows_nothing() -> None:
-    shown = release_sketch(MisraGries(k=4).contents(), k=4, epsilon=1, delta=1e-6, noise=SeededNoise(3))
+    shown = release_sketch(MisraGries(k=4, keys="text").contents(), k=4, epsilon=1, delta=1e-6, noise=SeededNoise(3))
     assert isinstance(shown, SketchRelease)
     assert len(shown.to_frame()) == 0
 

@@ -163,7 +163,10 @@ def test_sums_over_sketches_are_released_like_one() -> None:
 
 
 def test_sketches_that_do_not_fit_are_not_added() -> None:
-    one, other = reduce(MisraGries(k=4).contents(), k=4), reduce(MisraGries(k=5).contents(), k=5)
+    one, other = (
+        reduce(MisraGries(k=4, keys="text").contents(), k=4),
+        reduce(MisraGries(k=5, keys="text").contents(), k=5),
+    )
     with pytest.raises(MergeError, match="one k"):
         add_reduced([one, other])
     with pytest.raises(MergeError, match="at least one"):

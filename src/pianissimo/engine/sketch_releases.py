@@ -8,8 +8,9 @@ release is refused. With one it is a further charge, on disk before any noise is
 **Order.** Charge, then mark, both synced; then noise from a fresh secret under a path that holds the digest of the
 sketch. If the machine stops in between, nothing was shown and the mark stands: an error on the safe side.
 
-**What a mark does not know.** A copy of the file in another folder, and a second sketch of the same rows, which has a
-lineage of its own. A ledger adds all of them up.
+**What a mark does not know.** A copy of the file in another folder, a merge that was written to another folder before
+one of its parts was released, and a second sketch of the same rows, which has a lineage of its own. A ledger adds all
+of them up.
 
 **The ledger** counts in rho and bad mass. A release of one sketch with Laplace noise is epsilon^2 / 2 there, far more
 than with Gaussian noise of the same (epsilon, delta); so with a ledger the noise is Gaussian.
@@ -157,7 +158,8 @@ def marks_of(folder: Path, sketch: AnySketch) -> list[Mark]:
 
 def inherit_marks(parts: Sequence[Path], merged: AnySketch, out: Path) -> None:
     """Put what is known of earlier releases of the parts beside what they become."""
-    marks = dict.fromkeys(mark for folder in {part.parent for part in parts} for mark in marks_of(folder, merged))
+    folders = {part.resolve().parent for part in parts}
+    marks = dict.fromkeys(mark for folder in folders for mark in marks_of(folder, merged))
     if marks:
         write_secret(mark_path(out), "".join(_line(mark) for mark in marks).encode())
 
@@ -178,6 +180,7 @@ def release_file(
     check_positive(epsilon=epsilon)
     check_probability(delta=delta)
     check_probability(coverage=coverage)
+    path = path.resolve()  # marks stand beside the file itself, whatever link leads to it
     sketch, stored = read_sketch(path)
     mechanism = _mechanism(sketch, epsilon, delta, charged=ledger is not None)
     charge = left = None

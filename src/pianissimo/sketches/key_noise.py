@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.noise import DRAW_DISTANCE, KeyedNoise, Keys, Noise, fresh_secret
-from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.contents import Contents, Source
 from pianissimo.sketches.laplace_tail import CONTEXT, to_decimal
 
 Counts = NDArray[np.int64]
@@ -56,6 +56,17 @@ def own(keys: pl.Series) -> pl.Series:
     return pl.Series("key", keys.to_list(), dtype=keys.dtype)
 
 
+def check_typed(contents: Contents) -> None:
+    """Refuse a sketch without a type of keys: the type of what is released must not tell whether a key came.
+
+    >>> check_typed(Contents(pl.Series([], dtype=pl.Null), np.array([], np.int64), 0, 0))
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: the type of keys must be known before a release, got none; declare it with keys=
+    """
+    if contents.keys.dtype == pl.Null:
+        raise ParameterError("the type of keys must be known before a release, got none; declare it with keys=")
+
+
 def check_unmerged(contents: Contents, k: int) -> None:
     """Refuse what is not a sketch of k counters by itself: there (k + 1) D = n - sum of c.
 
@@ -64,6 +75,12 @@ def check_unmerged(contents: Contents, k: int) -> None:
     Traceback (most recent call last):
     pianissimo.errors.ParameterError: this release must be of one unmerged sketch of k = 2, got another; ...
     """
+    check_typed(contents)
+    if contents.source is not Source.STREAM:
+        raise ParameterError(
+            f"this release must be of one unmerged sketch of single keys, got one of kind '{contents.source.value}'; "
+            "release it as such"
+        )
     held = int(contents.over.sum()) - len(contents.over) * contents.decrements
     if len(contents.keys) > k or (k + 1) * contents.decrements != contents.total - held:
         raise ParameterError(

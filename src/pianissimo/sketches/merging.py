@@ -15,7 +15,7 @@ from typing import Protocol, Self
 from pianissimo.checks import Real
 from pianissimo.errors import InputError, MergeError, StateError
 from pianissimo.noise import Noise
-from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.contents import Contents, Source
 from pianissimo.sketches.file import StoredSketch, decode_sketch, encode_sketch
 from pianissimo.sketches.keys import KeyKind
 from pianissimo.sketches.lineage import Lineage
@@ -81,7 +81,8 @@ class MergedSketch:
 
     def contents(self) -> Contents:
         """The counts as columns: secret."""
-        return Contents(key_series(self.key_kind, self._listing), self._listing.values(), 0, self.total)
+        keys = key_series(self.key_kind, self._listing)
+        return Contents(keys, self._listing.values(), 0, self.total, Source.MERGED)
 
     def estimates(self) -> dict[int | str | bytes, int]:
         """The count of each key, without noise: for trusted eyes only."""

@@ -94,13 +94,12 @@ def add_reduced(parts: Sequence[Reduced]) -> Reduced:
     if not parts:
         raise MergeError("at least one sketch must be added up, got none")
     first = parts[0]
-    if any(part.k != first.k or (part.keys.dtype != first.keys.dtype and len(part.keys)) for part in parts):
+    if any(part.k != first.k or part.keys.dtype != first.keys.dtype for part in parts):
         raise MergeError("reduced sketches must have one k and one type of keys to be added up, got different ones")
     total = sum(part.total for part in parts)
     if not (first.k + 1) * total < LARGEST_COUNT:
         raise InputError("sketches must see fewer than 2^62 / (k + 1) elements to be added up, got more")
-    full = [part for part in parts if len(part.keys)] or [first]
-    rows = pl.concat([pl.DataFrame({"key": part.keys, "value": part.values}) for part in full])
+    rows = pl.concat([pl.DataFrame({"key": part.keys, "value": part.values}) for part in parts])
     added = rows.group_by("key").agg(pl.col("value").sum()).sort("key")
     streams = sum(part.streams for part in parts)
     return Reduced(added["key"], added["value"].to_numpy(), total, first.k, streams)

@@ -53,15 +53,14 @@ def release_shards(
     parts = [
         mechanism.release(each, source.at("shard", number), coverage=share) for number, each in enumerate(contents)
     ]
-    full = [part for part in parts if len(part.keys)] or parts[:1]
-    keys = pl.concat([part.keys for part in full])
+    keys = pl.concat([part.keys for part in parts])
     if keys.n_unique() != len(keys):
         raise ParameterError("a key must be in one shard alone, got one in two; cut by a hash of the key")
     order = in_key_order(keys)
     return SketchRelease(
         own(keys.gather(order)),
-        np.concatenate([part.low for part in full])[order],
-        np.concatenate([part.high for part in full])[order],
+        np.concatenate([part.low for part in parts])[order],
+        np.concatenate([part.high for part in parts])[order],
         max(part.error_level for part in parts),
         mechanism.threshold,
         mechanism.reach(share),

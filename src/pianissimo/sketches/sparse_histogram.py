@@ -39,6 +39,7 @@ from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.gaussian_tail import Floats, enlarge, gaussian_law, shift_divergence
 from pianissimo.sketches.key_noise import (
     Counts,
+    check_typed,
     checked_counts,
     gaussian_draws,
     in_key_order,
@@ -153,6 +154,7 @@ class SparseHistogram:
 
 def positive_counts(contents: Contents) -> tuple[pl.Series, Counts]:
     """The keys of positive count c(x) = u(x) - D in their own order, and these counts."""
+    check_typed(contents)
     counts = contents.over - contents.decrements
     places = in_key_order(contents.keys)
     places = places[counts[places] > 0]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pianissimo import _core, codec
 from pianissimo.errors import InputError
 from pianissimo.sketches.arrow_views import view_chunks
-from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.contents import Contents, Source
 from pianissimo.sketches.keys import KeyColumn, KeyKind
 
 LARGEST_TOTAL = 2**63 - 1
@@ -88,7 +88,8 @@ class CountTable:
     def contents(self) -> Contents:
         """The same as columns."""
         listing = self.listing()
-        return Contents(key_series(self.kind, listing), listing.values(), self.decrements, self.total)
+        source = Source.SETS if self.sets else Source.STREAM
+        return Contents(key_series(self.kind, listing), listing.values(), self.decrements, self.total, source)
 
 
 def empty_listing(kind: KeyKind) -> KeyListing:
@@ -105,7 +106,9 @@ def key_series(kind: KeyKind | None, listing: KeyListing) -> pl.Series:
     >>> key_series("text", KeyListing.of_bytes(b"abc", np.array([1, 2], np.uint32), np.array([5, 6]))).to_list()
     ['a', 'bc']
     """
-    if kind in ("int64", None):
+    if kind is None:
+        return pl.Series("key", [], dtype=pl.Null)
+    if kind == "int64":
         return pl.Series("key", listing.integers())
     text, lengths = listing.bytes()
     if kind == "text":
