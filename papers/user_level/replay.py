@@ -17,7 +17,7 @@ from papers.user_level.record import Record, ticks_of
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, Noise
-from pianissimo.users import UserDistinct, UserLargest, UserStatistics, UserTotal
+from pianissimo.users import UserCounts, UserDistinct, UserStatistics, UserTotal
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import RunningCounters
 from pianissimo.users.table import Users as UserTable
@@ -94,8 +94,8 @@ def real_run(mechanism: UserMechanism, users: Users, values: Values | None, nois
                 columns[mechanism.heads[0].name] = labels.gather(own.cast(pl.UInt32))
         run.update(pl.DataFrame(columns))
         value = run.release().value
-        own_value: UserTotal | UserLargest = (
+        own_value: UserTotal | UserCounts = (
             value if isinstance(mechanism, UserDistinct) else value[mechanism.heads[0].name]
         )
-        released.append(own_value.estimate)
+        released.append(own_value.largest.estimate if isinstance(own_value, UserCounts) else own_value.estimate)
     return np.array(released)

@@ -30,7 +30,7 @@ from papers.user_level.record import Record
 from papers.user_level.replay import UserMechanism, domain, real_run, replay, seeded_noise
 from papers.user_level.steps import Steps, series_from
 from pianissimo.counting import DoublingPlan
-from pianissimo.users import AdaptiveCap, CountHead, MaxFrequencyHead, UserDistinct, UserStatistics
+from pianissimo.users import AdaptiveCap, CountHead, HistogramHead, UserDistinct, UserStatistics
 
 EXPECTED = Path(__file__).parent / "expected"
 SEED = 2023
@@ -107,7 +107,7 @@ def mechanism_of(row: str, kind: str) -> UserMechanism:
     cap, left = AdaptiveCap(epsilon=search), EPSILON - search
     if kind == "distinct":
         return UserDistinct(cap=cap, plan=DoublingPlan, horizon=data.TICKS, epsilon=left)
-    head = CountHead() if kind == "count" else MaxFrequencyHead(name="largest", domain=domain())
+    head = CountHead() if kind == "count" else HistogramHead(name="largest", domain=domain())
     return UserStatistics(heads=(head,), cap=cap, plan=DoublingPlan, horizon=data.TICKS, epsilon=left)
 
 

@@ -22,7 +22,6 @@ from pianissimo.users import (
     CountHead,
     FixedCap,
     HistogramHead,
-    MaxFrequencyHead,
     PeriodCap,
     QuantilesHead,
     SumHead,
@@ -36,7 +35,6 @@ HEADS = (
     CountHead(),
     SumHead(name="amount", low=0, high=5),
     HistogramHead(name="section", domain=Domain(["news", "sport"])),
-    MaxFrequencyHead(name="busiest", domain=Domain(["news", "sport"])),
     QuantilesHead(name="length", low=0.0, high=8.0, depth=3),
 )
 CAP = AdaptiveCap(epsilon=Fraction(1, 5), first=3, levels=3)

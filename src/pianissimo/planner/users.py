@@ -43,7 +43,6 @@ from pianissimo.users import (
     FixedCap,
     Head,
     HistogramHead,
-    MaxFrequencyHead,
     PeriodCap,
     QuantilesHead,
     SumHead,
@@ -243,7 +242,8 @@ def _head_of(query: Query, share: Fraction = Fraction(1)) -> Head:
         ):
             return HistogramHead(name=query.name, domain=domain, share=share)
         case MaxFrequency(name=name, domain=Domain() as domain):
-            return MaxFrequencyHead(name=name, domain=domain, share=share)
+            # The largest of a histogram's noisy counts.
+            return HistogramHead(name=name, domain=domain, share=share)
         case Quantiles(name=name, limits=(low, high)):
             return QuantilesHead(
                 name=name,

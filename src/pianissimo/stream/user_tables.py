@@ -9,7 +9,7 @@ import polars as pl
 
 from pianissimo.mechanism import Release
 from pianissimo.monitors import Found
-from pianissimo.queries import Alarm, Distinct, Quantiles, Query, Sum, TopK
+from pianissimo.queries import Alarm, Distinct, MaxFrequency, Quantiles, Query, Sum, TopK
 from pianissimo.users import Bars, UserCounts, UserQuantiles
 
 
@@ -31,6 +31,8 @@ def user_table(query: Query, release: Release[Any], coverage: float, most_events
     if isinstance(value, Found):
         return _found(query, value, math.ceil(release.error))
     own = value if isinstance(query, Distinct) else value[query.name]
+    if isinstance(query, MaxFrequency):
+        own = own.largest
     if isinstance(own, UserQuantiles):
         return _quantiles(query, own, coverage, most_events)
     if isinstance(own, UserCounts):

@@ -3,7 +3,7 @@
 from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, FixedCap, PeriodCap
 from pianissimo.users.counters import Counters, Law, PlanKind, Sensitivity
 from pianissimo.users.distinct import UserDistinct
-from pianissimo.users.heads import CountHead, Head, HistogramHead, MaxFrequencyHead, SumHead
+from pianissimo.users.heads import CountHead, Head, HistogramHead, SumHead
 from pianissimo.users.quantiles import QuantilesHead, UserQuantiles, deviations_below
 from pianissimo.users.statistics import UserRelease, UserStatistics
 from pianissimo.users.total import UserSum
@@ -21,7 +21,6 @@ __all__ = [
     "Head",
     "HistogramHead",
     "Law",
-    "MaxFrequencyHead",
     "PeriodCap",
     "PlanKind",
     "QuantilesHead",

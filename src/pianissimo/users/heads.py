@@ -1,4 +1,4 @@
-"""What is released of the accepted events: how many, a sum, how many of each label, the largest of these.
+"""What is released of the accepted events: how many, a sum, how many of each label.
 
 A head says how far one accepted event moves its series, turns a column into codes row by row, adds up accepted rows and
 makes a value of noisy totals. All heads of a mechanism share the accepted events; each has its own part of the budget.
@@ -17,7 +17,7 @@ from pianissimo.checks import check_name, check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
 from pianissimo.users.counters import Law, Sensitivity
-from pianissimo.users.value import Cut, UserCounts, UserLargest, UserTotal
+from pianissimo.users.value import Cut, UserCounts, UserTotal
 
 Codes = NDArray[np.int64]
 Signs = NDArray[np.int8]
@@ -179,6 +179,8 @@ class SumHead:
 class HistogramHead:
     """How many events hold each label of a domain: all of its labels are released, also those nobody holds.
 
+    The largest of the counts, `UserCounts.largest`, costs nothing more.
+
     >>> HistogramHead(name="section", domain=Domain(["news", "sport"])).series
     2
     """
@@ -218,50 +220,6 @@ class HistogramHead:
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: Cut, *, is_signed: bool) -> UserCounts:
         return UserCounts(self.domain.labels.clone(), estimates, law, cut, is_signed=is_signed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaxFrequencyHead:
-    """How many events hold the label that most events hold, of a domain; which label it is stays untold.
-
-    >>> MaxFrequencyHead(name="section", domain=Domain(["news", "sport"])).series
-    2
-    """
-
-    name: str
-    domain: Domain
-    share: Fraction = _ONE
-
-    def __post_init__(self) -> None:
-        check_head(self.name, self.share)
-
-    @property
-    def has_column(self) -> bool:
-        return True
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        return Sensitivity(total=1, squared=1)
-
-    @property
-    def cells(self) -> int:
-        return len(self.domain)
-
-    @property
-    def series(self) -> int:
-        return len(self.domain)
-
-    def encode(self, column: pl.Series) -> Codes:
-        return codes_in(self.domain, column)
-
-    def add(self, totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
-        add_in_cells(totals, codes, signs)
-
-    def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
-        return totals
-
-    def value(self, estimates: NDArray[np.int64], law: Law, cut: Cut, *, is_signed: bool) -> UserLargest:  # noqa: ARG002
-        return UserLargest(int(estimates.max()), self.series, law, cut)
 
 
 def whole_steps(column: pl.Series) -> pl.Series:

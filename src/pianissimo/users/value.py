@@ -117,7 +117,7 @@ class UserCounts:
     @property
     def largest(self) -> "UserLargest":
         """The largest of the counts: it costs nothing more."""
-        return UserLargest(int(self.estimates.max()), len(self.estimates), self.law, self.cut)
+        return UserLargest(int(self.estimates.max()), len(self.estimates), self.law, self.cut, self.is_signed)
 
     def to_dict(self) -> dict[str, int]:
         """The labels and estimates as a dict."""
@@ -136,6 +136,7 @@ class UserLargest:
     counts: int
     law: Law
     cut: Cut
+    is_signed: bool = False
 
     def bars(self, coverage: float, *, most_units: int | None = None) -> Bars:
         """Above, the noise of one count is enough: that of the label that is truly largest. Below, that of all."""
@@ -144,7 +145,7 @@ class UserLargest:
         above = self.law.half_width(coverage)
         below = self.law.half_width(1 - (1 - coverage) / self.counts)
         missing = self.cut.most_missing(most_units) or 0
-        return Bars(self.estimate - below, self.estimate + above + missing)
+        return Bars(self.estimate - below - (missing if self.is_signed else 0), self.estimate + above + missing)
 
     def to_dict(self) -> dict[str, int]:
         """The estimate and the cap."""
