@@ -294,3 +294,8 @@ def test_values_outside_the_range_are_moved_or_refused_as_declared() -> None:
     with pytest.raises(pp.InputError, match="within 0 and 600"):
         live.tick(ROWS)
     assert live.tick(ROWS, drop_bad_rows=True)["seconds"]["estimate"].to_list() == [30.0]
+
+
+def test_plans_about_other_users_have_another_digest() -> None:
+    units = [pp.user("reader"), pp.user("author"), pp.user("reader", weight="change")]
+    assert len({news(unit=unit, queries=[pp.Count("visits")]).plan().digest for unit in units}) == 3

@@ -4,9 +4,8 @@ The budget is split in one of two ways, whichever has the smaller errors:
 
 * *Gaussian noise.* Half of delta is set aside for labels that only one event holds, if any query has an unknown domain;
   what is left is turned into rho by integer orders; rho, and the half of delta, are shared by the queries' weights.
-* *Laplace noise.* Epsilon is shared by the queries' weights; for streams without unknown labels, and the only way
-where no
-  delta is allowed.
+* *Laplace noise.* Epsilon is shared by the queries' weights; for streams without unknown labels, and the only way where
+  no delta is allowed.
 
 The losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a plan that
 breaks its budget is never returned.
@@ -217,6 +216,8 @@ class StreamPlan:
     def digest(self) -> bytes:
         """A short name for all that changes a release; it is part of the path of all noise."""
         parts = [f"version {_PATH_VERSION}", self.name, repr(self.horizon)]
+        # Which column names the users, and which one takes events back, decides what is counted.
+        parts += [repr(self.unit)] if isinstance(self.unit, User) else []
         parts += [f"{plan.query!r}: {plan.mechanism!r}" for plan in self.queries]
         return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
 
