@@ -12,6 +12,16 @@ from pianissimo.histograms import KnownHistogram, MetaHistogram, UnknownHistogra
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Mechanism
 from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
+from pianissimo.users import (
+    AdaptiveCap,
+    CountHead,
+    FixedCap,
+    HistogramHead,
+    QuantilesHead,
+    UserDistinct,
+    UserStatistics,
+    UserSum,
+)
 
 HAAR = HaarPlan.calibrated(horizon=6, rho=2.0)
 TREE = TreePlan.calibrated(horizon=6, rho=2.0)
@@ -44,6 +54,18 @@ def as_labels(events: list[list[str]]) -> pl.Series:
     """For histograms: lists of labels."""
     return pl.Series(events, dtype=pl.List(pl.String))
 
+
+def as_users(events: list[list[str]]) -> pl.DataFrame:
+    """For user-level mechanisms: the first label of an event is its user; its length is a value."""
+    users = [event[0] if event else "nobody" for event in events]
+    lengths = [len(event) for event in events]
+    return pl.DataFrame(
+        {"user": users, "label": users, "length": lengths, "value": lengths},
+        schema={"user": pl.String, "label": pl.String, "length": pl.Int64, "value": pl.Int64},
+    )
+
+
+SMALL_CAP = AdaptiveCap(epsilon=Fraction(8), first=2, levels=3)
 
 CASES = {
     "counter over haar": Case(Counter(plan=HAAR), as_events, always_shown=True),
@@ -102,3 +124,38 @@ CASES = {
 
 REPLAYED = {name: case for name, case in CASES.items() if not case.selects}
 """Those of which one tape of noise tells whether neighbors differ by the event alone."""
+
+USER_CASES = {
+    "user count over haar": Case(
+        UserStatistics(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2)),
+        as_users,
+        always_shown=True,
+    ),
+    "user histogram and quantiles over tree": Case(
+        UserStatistics(
+            heads=(
+                CountHead(),
+                HistogramHead(name="label", domain=DOMAIN),
+                QuantilesHead(name="length", low=0.0, high=4.0, depth=2),
+            ),
+            cap=SMALL_CAP,
+            plan=TreePlan,
+            horizon=6,
+            epsilon=Fraction(4),
+            backfill=False,
+        ),
+        as_users,
+        always_shown=True,
+    ),
+    "user sum over haar": Case(
+        UserSum(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2), signed=True),
+        as_users,
+        always_shown=True,
+    ),
+    "user distinct over tree": Case(
+        UserDistinct(cap=FixedCap(units=2), plan=TreePlan, horizon=6, epsilon=Fraction(4)),
+        as_users,
+        always_shown=True,
+    ),
+}
+"""Those whose unit is a user: the audits of tests/users replay them with a user left out."""

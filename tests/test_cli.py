@@ -303,7 +303,7 @@ def test_a_second_run_into_a_folder_is_refused(shop: Path) -> None:
         ("horizon =", "horizons =", "got 'horizons'; did you mean 'horizon'?"),
         ('kind = "count"', 'kind = "median"', "queries.purchases.kind must be one of"),
         ("[stream]", "[stream", "must be TOML"),
-        ("epsilon = 1.0", "epsilon = 1e-300", "must"),
+        ("epsilon = 1.0", "epsilon = 0", "must"),
     ],
 )
 def test_a_bad_stream_file_is_code_2_with_the_field(shop: Path, before: str, after: str, message: str) -> None:
@@ -412,3 +412,124 @@ def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> No
     assert changed.exit_code == 3
     assert "must go on with the parameters" in changed.output
     assert call("run", shop).exit_code == 2
+
+
+CLINIC = """
+[stream]
+name = "clinic"
+unit = { user = "patient" }
+epsilon = 1.0
+delta = 1e-6
+tick = "1h"
+horizon = 4
+origin = 2026-01-01T00:00:00Z
+
+[source]
+path = "clinic.csv"
+time = "time"
+
+[queries.old]
+kind = "alarm"
+where = "age > 60"
+threshold = 1000
+
+[queries.young]
+kind = "alarm"
+where = "age < 10"
+threshold = 1000
+
+[queries.symptoms]
+kind = "trending"
+key = "symptom"
+threshold = 1000
+"""
+# At the scale of this noise, 3000 users are missed and 3 are reported with a chance below 1e-20.
+FEVER = "fever\x1b[31m"
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Path:
+    crowd = [f"2026-01-01T01:30:00Z,{number},{FEVER},70" for number in range(3000)]
+    few = [f"2026-01-01T03:30:00Z,{number},cough,70" for number in range(3)]
+    (tmp_path / "clinic.csv").write_text("\n".join(["time,patient,symptom,age", *crowd, *few]) + "\n")
+    (tmp_path / "clinic.toml").write_text(CLINIC)
+    return tmp_path / "clinic.toml"
+
+
+RINGS = [
+    r"tick 2  old: about [23]\d\d\d users \([23]\d\d\d to [23]\d\d\d\)",
+    r'tick 2  symptoms "fever\\u001b\[31m": about [23]\d\d\d users \([23]\d\d\d to [23]\d\d\d\)',
+]
+
+
+def test_run_prints_alarms_and_trends_as_they_happen(clinic: Path) -> None:
+    out = clinic.parent / "out"
+    result = call("run", clinic, "--out", out)
+    assert result.exit_code == 0
+    said = result.stdout[: result.stdout.index(f"4 ticks are released in {out}")].splitlines()
+    rings = [line for line in said if line.startswith("tick ")]
+    assert len(rings) == 2
+    assert all(re.fullmatch(form, line) for form, line in zip(RINGS, rings, strict=True))
+    assert "\x1b" not in result.stdout
+
+
+def test_a_quiet_run_prints_alarms_and_nothing_else(clinic: Path) -> None:
+    result = call("run", clinic, "--out", clinic.parent / "out", "--quiet")
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(re.fullmatch(form, line) for form, line in zip(RINGS, lines, strict=True))
+    assert result.stderr == ""
+    with (clinic.parent / "clinic.csv").open("a") as file:
+        file.write("never,1,cough,70\n")
+    again = call("run", clinic, "--out", clinic.parent / "again", "--quiet")
+    assert len(again.stdout.splitlines()) == 2
+    assert again.stderr == f"Rows were refused; see {clinic.parent / 'again' / 'refused.jsonl'}\n"
+
+
+def test_run_as_json_prints_an_object_for_each_alarm_before_the_last(clinic: Path) -> None:
+    out = clinic.parent / "out"
+    found = objects(call("run", clinic, "--out", out, "--json").stdout)
+    assert found[-1] == {"ticks": 4, "folder": str(out), "refused": None}
+    stored = read_releases(out)
+    assert found[:-1] == [{"query": name, **row} for name in ("old", "symptoms") for row in stored[name].to_dicts()]
+    assert [(each["tick"], each.get("key")) for each in found[:-1]] == [(2, None), (2, FEVER)]
+
+
+def test_an_alarm_is_stored_before_it_is_told(clinic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = clinic.parent / "out"
+    told: list[int] = []
+
+    def look(tick: int, query: str, row: dict[str, Any]) -> None:
+        told.append(tick)
+        assert {"tick": tick} | row in read_releases(out)[query].to_dicts()
+
+    monkeypatch.setattr("pianissimo.cli._echo_ring", look)
+    assert call("run", clinic, "--out", out).exit_code == 0
+    assert told == [2, 2]
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
+def test_of_an_alarm_the_ticks_are_shown_at_which_it_rang(clinic: Path, form: str) -> None:
+    out = clinic.parent / "out"
+    call("run", clinic, "--out", out, "--format", form)
+    text = call("releases", out).stdout
+    assert re.search(r"^old, ticks 1 to 4 *\ntick +estimate +low +high\n +2 +[23],\d{3} .*\n\s*\n", text, re.MULTILINE)
+    assert "young, ticks 1 to 4: silent" in text
+    assert '"fever\\u001b[31m"' in text
+    assert "\x1b" not in text
+    last = call("releases", out, "--last", 1).stdout
+    assert [line.strip() for line in last.splitlines() if line.strip()] == [
+        f"{name}, tick 4: silent" for name in ("old", "young", "symptoms")
+    ]
+    assert "tick must be at most 4, the last one released, got 5" in refused(call("releases", out, "--tick", 5))
+
+
+def test_as_json_silence_is_an_empty_release_at_every_tick(clinic: Path) -> None:
+    out = clinic.parent / "out"
+    call("run", clinic, "--out", out)
+    found = objects(call("releases", out, "--json").stdout)
+    assert [(each["tick"], each["query"], len(each["release"])) for each in found] == [
+        (tick, name, int(tick == 2 and name != "young"))
+        for tick in (1, 2, 3, 4)
+        for name in ("old", "symptoms", "young")
+    ]

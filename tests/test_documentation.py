@@ -16,11 +16,23 @@ from pianissimo.stream.spec import load_spec
 
 ROOT = Path(__file__).parent.parent
 GUIDES = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
-WITH_PYTHON = [*GUIDES, ROOT / "docs" / "choosing.md"]
+WITH_PYTHON = [
+    *GUIDES,
+    *(ROOT / "docs" / page for page in ("choosing.md", "monitors.md", "sketches.md", "users.md")),
+]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
-CORE_USERS = {"labels.py", "node_noise.py", "noise.py", "plan_noise.py"}
+CORE_USERS = {
+    "labels.py",
+    "monitors/core.py",
+    "node_noise.py",
+    "noise.py",
+    "plan_noise.py",
+    "sketches/arrow_views.py",
+    "sketches/table.py",
+    "users/table.py",
+}
 SECONDS_FOR_AN_EXAMPLE = 120
 
 
@@ -107,10 +119,15 @@ def test_the_readme_shows_the_demo_and_the_error_of_the_counters() -> None:
     assert {"docs/images/demo.png", "docs/images/error_by_horizon.png"} <= set(links_of(ROOT / "README.md"))
 
 
-def test_the_picture_of_the_counters_can_be_drawn(tmp_path: Path) -> None:
-    script = ROOT / "docs" / "make_error_by_horizon.py"
+@pytest.mark.parametrize(
+    "script",
+    ["make_error_by_horizon.py", "make_error_by_sketch_size.py", "make_user_caps.py", "make_who_is_charged.py"],
+)
+def test_the_pictures_can_be_drawn(script: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
-    subprocess.run([sys.executable, "-W", "error", str(script), str(picture)], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "docs" / script), str(picture)], check=True, capture_output=True
+    )
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

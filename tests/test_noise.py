@@ -119,13 +119,13 @@ def test_an_array_without_room_is_refused() -> None:
         SeededNoise(1).gaussian(1e5, KEYS, out=np.empty(len(KEYS), dtype=np.int16))
 
 
-@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf"), 1e8, 0.01, True, "2", None])
+@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf"), 1e10, 0.01, True, "2", None])
 def test_impossible_scales_are_refused(sigma: float) -> None:
     with pytest.raises(ParameterError, match=r"must be|must have"):
         SeededNoise(1).gaussian(sigma, KEYS)
 
 
-@pytest.mark.parametrize("sigma", [0.3, 1.0, 1e7])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 1e7, 4e9])
 def test_all_promised_scales_are_drawn(sigma: float) -> None:
     assert SeededNoise(1).gaussian(sigma, KEYS).dtype == np.int64
 

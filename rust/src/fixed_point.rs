@@ -9,7 +9,8 @@ use num_traits::{One, ToPrimitive, Zero};
 
 use crate::error::Error;
 
-const BITS: u64 = 384;
+/// Bits after the point.
+pub const BITS: u64 = 384;
 
 /// Weights below 2^-TAIL_BITS of the largest are left out: together they are far below the last bit of a table.
 const TAIL_BITS: u64 = 160;
@@ -45,7 +46,7 @@ fn multiply(left: &BigUint, right: &BigUint) -> BigUint {
 }
 
 /// exp(-numerator / denominator).
-fn exp_of_minus(exponent: &Ratio) -> BigUint {
+pub fn exp_of_minus(exponent: &Ratio) -> BigUint {
     // exp(-x) = exp(-x / 2^k)^(2^k), with x / 2^k below 2^-8 so that the series is short.
     let halvings = exponent.floor().bits() + 8;
     let reduced = (&exponent.numerator << BITS) / (&exponent.denominator << halvings);

@@ -5,8 +5,11 @@ pub mod counters;
 pub mod error;
 pub mod fixed_point;
 pub mod labels;
+pub mod monitors;
 pub mod prf;
 pub mod samplers;
+pub mod sketches;
+pub mod users;
 
 #[cfg(feature = "python")]
 mod python;

@@ -3,6 +3,10 @@
 // Arguments come from Python by value; tables go to it as nested tuples.
 #![allow(clippy::needless_pass_by_value, clippy::type_complexity)]
 
+mod monitors;
+mod sketches;
+mod users;
+
 use numpy::ndarray::Array2;
 use numpy::{
     AllowTypeChange, IntoPyArray, PyArray1, PyArray2, PyArrayLike1, PyReadonlyArray1, PyReadonlyArray2,
@@ -312,13 +316,16 @@ fn sampler_tables(
 /// The size no draw exceeds.
 #[pyfunction]
 fn sampler_bound(name: &str, numerator: u128, denominator: u128) -> PyResult<i64> {
-    Ok(Sampler::of(distribution(name, numerator, denominator)?)?.bound())
+    Ok(distribution(name, numerator, denominator)?.bound()?)
 }
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Root>()?;
     module.add_class::<PySlotTable>()?;
+    monitors::register(module)?;
+    sketches::register(module)?;
+    users::register(module)?;
     module.add_function(wrap_pyfunction!(add_scaled, module)?)?;
     module.add_function(wrap_pyfunction!(release, module)?)?;
     module.add_function(wrap_pyfunction!(encode_text, module)?)?;

@@ -9,8 +9,9 @@
 //! * *Laplace.* Zero or not, a sign, and one more than a geometric variable, whose digits in any base are independent.
 //!   This split is exact.
 //!
-//! Each table is within (entries + 1) 2^-128 <= 2^-113 of its distribution in total variation, and a draw uses at most
-//! three and one sign, so a draw is within 2^-110. Nothing here loops or branches on the result.
+//! Each table is within (entries + 1) 2^-128 <= 2^-113 of its distribution in total variation, and each of at most four
+//! splits of a Gaussian adds 2^-114. A draw uses at most five tables, a Laplace draw one sign as well, so it is within 7 /
+//! 2^113 < 2^-110. Nothing here loops or branches on the result.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -32,6 +33,9 @@ const DIRECT_VARIANCE: u64 = 1 << 16;
 
 /// Laplace scales up to this are one table.
 const DIRECT_SCALE: u64 = 92;
+
+/// The largest sigma and the largest Laplace scale.
+const LARGEST_SCALE: u64 = 4_000_000_000;
 
 /// The base of the digits of a geometric variable.
 const DIGIT_BASE: u64 = 4096;
@@ -77,6 +81,39 @@ impl Distribution {
             Distribution::Gaussian { numerator, denominator }
             | Distribution::Laplace { numerator, denominator } => (numerator, denominator),
         }
+    }
+
+    /// The parameter, if there is a sampler for it.
+    fn checked(self) -> Result<Ratio, Error> {
+        let (numerator, denominator) = self.parameter();
+        let parameter = Ratio::new(numerator, denominator);
+        let (least, largest, message) = match self {
+            Distribution::Gaussian { .. } => (
+                100u32,
+                LARGEST_SCALE.pow(2),
+                "sigma must be between 0.1 and 4e9: rescale the grid of the counts",
+            ),
+            Distribution::Laplace { .. } => {
+                (10, LARGEST_SCALE, "scale must be between 0.1 and 4e9: rescale the grid of the counts")
+            }
+        };
+        if parameter.numerator.clone() * least < parameter.denominator || !parameter.at_most(largest) {
+            return Err(Error::Parameter(message.into()));
+        }
+        Ok(parameter)
+    }
+
+    /// No draw is larger in size. Above the bound of the sampler itself, and known without its tables.
+    pub fn bound(self) -> Result<i64, Error> {
+        let parameter = self.reduced()?.checked()?;
+        let whole = parameter.floor() + 1u32;
+        // A table ends where a weight is below 2^-129 of the largest: at 13.4 sigma, or 90 scales. The last digit of a
+        // geometric variable is at most 45 scales wide, and one such digit is more than the last weight needs.
+        let bound = match self {
+            Distribution::Gaussian { .. } => (whole.sqrt() + 1u32) * 15u32 + 15u32,
+            Distribution::Laplace { .. } => whole * 180u32,
+        };
+        bound.to_i64().ok_or_else(|| Error::Parameter("a draw must fit in 64 bits".into()))
     }
 
     fn reduced(self) -> Result<Self, Error> {
@@ -130,29 +167,10 @@ impl Sampler {
     }
 
     fn build(distribution: Distribution) -> Result<Self, Error> {
-        let (numerator, denominator) = distribution.parameter();
-        let parameter = Ratio::new(numerator, denominator);
+        let parameter = distribution.checked()?;
         let (parts, zero) = match distribution {
-            Distribution::Gaussian { .. } => {
-                if parameter.numerator.clone() * 100u32 < parameter.denominator
-                    || !parameter.at_most(100_000_000_000_000)
-                {
-                    return Err(Error::Parameter(
-                        "sigma must be between 0.1 and 1e7: rescale the grid of the counts".into(),
-                    ));
-                }
-                (gaussian_parts(&parameter)?, None)
-            }
-            Distribution::Laplace { .. } => {
-                if parameter.numerator.clone() * 10u32 < parameter.denominator
-                    || !parameter.at_most(10_000_000)
-                {
-                    return Err(Error::Parameter(
-                        "scale must be between 0.1 and 1e7: rescale the grid of the counts".into(),
-                    ));
-                }
-                laplace_parts(&parameter)?
-            }
+            Distribution::Gaussian { .. } => (gaussian_parts(&parameter)?, None),
+            Distribution::Laplace { .. } => laplace_parts(&parameter)?,
         };
         Ok(Sampler { distribution, parts, zero })
     }
@@ -311,9 +329,13 @@ mod tests {
 
     #[test]
     fn large_variances_are_split_exactly_and_smoothly() {
-        for (numerator, denominator) in
-            [(65_537u128, 1u128), (40_000_001, 64), (10u128.pow(10), 1), (10u128.pow(14), 1)]
-        {
+        for (numerator, denominator) in [
+            (65_537u128, 1u128),
+            (40_000_001, 64),
+            (10u128.pow(10), 1),
+            (10u128.pow(14), 1),
+            (16 * 10u128.pow(18), 1),
+        ] {
             let mut rest = Ratio::new(numerator, denominator);
             while !rest.at_most(DIRECT_VARIANCE) {
                 let (factor, low, high) = split_variance(&rest);
@@ -328,6 +350,7 @@ mod tests {
                 assert!(v0 <= 2f64.powi(18) * 1.01);
                 rest = high;
             }
+            assert!(gaussian(numerator, denominator).parts().len() <= 5);
         }
     }
 
@@ -339,12 +362,12 @@ mod tests {
     fn sampled_variances_are_those_asked_for() {
         // Relative deviation of a sampled variance: sqrt(2 / n) = 0.32 % (Gaussian), sqrt(5 / n) = 0.5 % (Laplace);
         // the limit is at least 6 of them for the seed used.
-        for sigma in [1u128, 2, 20, 200, 1000, 100_000, 10_000_000] {
+        for sigma in [1u128, 2, 20, 200, 1000, 100_000, 10_000_000, 4_000_000_000] {
             let square = sigma * sigma;
             let ratio = variance(&draws(&gaussian(square, 1), 200_000)) / square as f64;
             assert!((ratio - 1.0).abs() < 0.02, "sigma {sigma}: {ratio}");
         }
-        for scale in [2u128, 20, 200, 100_000, 10_000_000] {
+        for scale in [2u128, 20, 200, 100_000, 10_000_000, 4_000_000_000] {
             let sampler = Sampler::of(Distribution::Laplace { numerator: scale, denominator: 1 }).unwrap();
             let q = (-1.0 / scale as f64).exp();
             let ratio = variance(&draws(&sampler, 200_000)) * (1.0 - q).powi(2) / (2.0 * q);
@@ -359,14 +382,47 @@ mod tests {
 
     #[test]
     fn scales_out_of_range_are_refused() {
-        for (numerator, denominator) in [(0u128, 1u128), (1, 101), (10u128.pow(14) + 1, 1), (1, 0)] {
+        for (numerator, denominator) in [(0u128, 1u128), (1, 101), (16 * 10u128.pow(18) + 1, 1), (1, 0)] {
             assert!(Sampler::of(Distribution::Gaussian { numerator, denominator }).is_err());
         }
     }
 
     #[test]
+    fn the_bound_without_tables_is_above_that_of_the_tables() {
+        for scale in [
+            1u128,
+            2,
+            7,
+            50,
+            91,
+            92,
+            93,
+            94,
+            120,
+            400,
+            4_000,
+            94_208,
+            376_832,
+            376_833,
+            400_000,
+            4_000_000_000,
+        ] {
+            for distribution in [
+                Distribution::Laplace { numerator: scale, denominator: 1 },
+                Distribution::Laplace { numerator: scale, denominator: 10 },
+                Distribution::Gaussian { numerator: scale, denominator: 1 },
+                Distribution::Gaussian { numerator: scale * scale, denominator: 1 },
+                Distribution::Gaussian { numerator: scale, denominator: 100 },
+            ] {
+                let bound = distribution.bound().unwrap();
+                assert!(Sampler::of(distribution).unwrap().bound() <= bound, "{distribution:?}");
+            }
+        }
+    }
+
+    #[test]
     fn no_draw_is_beyond_the_bound() {
-        for sigma in [1u128, 30, 500, 70_000, 10_000_000] {
+        for sigma in [1u128, 30, 500, 70_000, 10_000_000, 4_000_000_000] {
             let sampler = gaussian(sigma * sigma, 1);
             assert!(sampler.bound() <= 15 * sigma as i64 + 15, "{sigma}: {}", sampler.bound());
             assert!(draws(&sampler, 10_000).iter().all(|value| value.abs() <= sampler.bound()));

@@ -22,21 +22,39 @@ from pianissimo.errors import (
 )
 from pianissimo.labels import Domain
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Histogram, Sum, Tidy, TopK
+from pianissimo.queries import (
+    Alarm,
+    Count,
+    Distinct,
+    HeavyHitters,
+    Histogram,
+    MaxFrequency,
+    Quantiles,
+    Sum,
+    Tidy,
+    TopK,
+    Trending,
+)
 from pianissimo.stream import Live, Stream, StreamRelease
 from pianissimo.table import Table
+from pianissimo.user_unit import User, user
 
 __all__ = [
+    "Alarm",
     "Budget",
     "Count",
+    "Distinct",
     "Domain",
+    "HeavyHitters",
     "Histogram",
     "HorizonError",
     "InputError",
     "Live",
+    "MaxFrequency",
     "MergeError",
     "ParameterError",
     "PianissimoError",
+    "Quantiles",
     "SpecError",
     "StateError",
     "Stream",
@@ -45,8 +63,11 @@ __all__ = [
     "Table",
     "Tidy",
     "TopK",
+    "Trending",
     "Unit",
+    "User",
     "__version__",
+    "user",
 ]
 
 __version__ = version("pianissimo")

@@ -36,9 +36,9 @@ from pianissimo.demo import (
     summary,
     window_at,
 )
-from pianissimo.engine import read_plan, read_releases, run_file
+from pianissimo.engine import last_tick, read_plan, read_releases, run_file
 from pianissimo.engine.commands import COMMANDS
-from pianissimo.engine.inspect import is_state, ledger_key, stored_plan, stored_releases
+from pianissimo.engine.inspect import is_state, ledger_key, stored_plan, stored_releases, visible_tick
 from pianissimo.engine.place import Place
 from pianissimo.engine.run_durable import run_durably, stop_on_signals
 from pianissimo.errors import (
@@ -50,14 +50,16 @@ from pianissimo.errors import (
     SpecError,
     StoreError,
 )
-from pianissimo.ledger import Head, Ledger, history, history_tables, key_file
+from pianissimo.ledger import Head, Ledger, LocalWitness, history, history_tables, key_file
 from pianissimo.planner import StreamPlan, plan_tables
+from pianissimo.sketch_commands import sketch
 from pianissimo.stream.spec import FileFormat, StreamSpec, load_spec
 from pianissimo.table import Table as AskedTable
 from pianissimo.table.show import answer_table
 from pianissimo.table.table import QUESTIONS, STEPS
 
 _WIDTH_WITHOUT_TERMINAL = 120
+_WATCHED = ("alarm", "trending")
 _PATH = click.Path(path_type=Path)
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="JSON alone on standard output.")
@@ -100,6 +102,9 @@ class _Commands(click.Group):
 @click.version_option(pianissimo.__version__, prog_name="pianissimo")
 def cli() -> None:
     """Statistics of event streams, released again and again, under one privacy promise."""
+
+
+cli.add_command(sketch)
 
 
 def main() -> None:
@@ -177,6 +182,7 @@ def plan(*, file: Path, as_json: bool) -> None:
 @click.option("--secret", metavar="PATH|env:NAME|command:WORDS", help="With --state.  [default: DIR.secret]")
 @click.option("--witness", type=_PATH, help="With --state; best on another disk.  [default: DIR.witness]")
 @click.option("--take-over", is_flag=True, help="With --state: from a process that hangs.")
+@click.option("--quiet", is_flag=True, help="Alarms and trends alone: no plan, no bar, no closing words.")
 @_json_option
 def run(
     *,
@@ -187,17 +193,23 @@ def run(
     secret: str | None,
     witness: Path | None,
     take_over: bool,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Release the stream in FILE, tick after tick.
 
-    The data are those that FILE names. Rows that cannot be read go to a file beside the releases. With --state every
-    tick is stored, and whenever the command is stopped or killed, the same command goes on where it was.
+    The data are those that FILE names. Rows that cannot be read go to a file beside the releases. Alarms and trends
+    are printed as they come, a line each, after they were stored. With --state every tick is stored, and whenever the
+    command is stopped or killed, the same command goes on where it was.
     """
     spec = load_spec(file)
-    _console(stderr=as_json).print(plan_tables(_plan_of(spec, file).to_dict()))
+    content = _plan_of(spec, file).to_dict()
+    if not quiet:
+        _console(stderr=as_json).print(plan_tables(content))
+    rang = _echo_ring_as_json if as_json else _echo_ring
+    hidden = quiet or (as_json and sys.stdout.isatty())
     if state is not None:
-        with _progress() as progress:
+        with _progress(hidden=hidden) as progress:
             durable = run_durably(
                 spec,
                 state,
@@ -207,6 +219,7 @@ def run(
                 format=format,
                 take_over=take_over,
                 progress=progress,
+                rang=rang,
             )
         loop = durable.loop
         if as_json:
@@ -224,16 +237,18 @@ def run(
         return
     if out is None:
         raise click.UsageError("--out or --state must be given, got neither")
-    with _progress() as progress:
-        done = run_file(spec, out, format=format, progress=progress)
+    with _progress(hidden=hidden) as progress:
+        done = run_file(spec, out, format=format, progress=progress, rang=rang)
     if as_json:
         refused = None if done.refused is None else str(done.refused)
         _echo_json(json.dumps({"ticks": done.ticks, "folder": str(done.folder), "refused": refused}))
         return
-    click.echo(f"\n{done.ticks} ticks are released in {done.folder}")
+    if not quiet:
+        click.echo(f"\n{done.ticks} ticks are released in {done.folder}")
     if done.refused is not None:
-        click.echo(f"Rows were refused; see {done.refused}")
-    click.echo(f"Look at the last one: pianissimo releases {done.folder} --last 1")
+        click.echo(f"Rows were refused; see {done.refused}", err=quiet)
+    if not quiet:
+        click.echo(f"Look at the last one: pianissimo releases {done.folder} --last 1")
 
 
 @cli.command()
@@ -245,7 +260,7 @@ def run(
 def releases(*, folder: Path, query: str | None, tick: int | None, last: int | None, as_json: bool) -> None:
     """Show what was released into DIR.
 
-    All queries and all ticks, or those asked for.
+    All queries and all ticks, or those asked for; of an alarm or a trend, in one table, the ticks at which it rang.
     """
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
@@ -254,14 +269,23 @@ def releases(*, folder: Path, query: str | None, tick: int | None, last: int | N
     if query is not None and query not in tables:
         raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
     plan = {} if is_demo(folder) else stored_plan(folder) if durable else read_plan(folder)
-    every = {each["name"]: each["every"] for each in plan.get("queries", [])}
+    queries = plan.get("queries", [])
+    every = {each["name"]: each["every"] for each in queries}
+    # A tick at which no label passed its threshold and no alarm rang has no row, and was released all the same.
+    seen = visible_tick(folder) if durable else last_tick(folder)
+    end = seen or max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
+    ticks = _chosen_ticks(end, tick, last)
+    watched = [] if as_json else [each["name"] for each in queries if each["kind"] in _WATCHED]
     console = _console()
-    for number, name, rows in _chosen(tables, query, tick, last, every):
+    for number, name, rows in _chosen(tables, query, ticks, every):
         if as_json:
             found = {"tick": number, "query": name, "release": rows.to_dicts()}
             _echo_json(json.dumps(found, ensure_ascii=False))
-        else:
+        elif name not in watched:
             console.print(_release_table(f"{name}, tick {number}", rows), Text())
+    for name in watched:
+        if name in tables and query in (None, name):
+            console.print(_rings_table(name, tables[name], ticks), Text())
 
 
 @cli.command()
@@ -301,13 +325,19 @@ def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) 
     if secret is None and Path(place).is_dir() and Place.of(place).secret.exists():
         secret = ledger_key(place)
     with Ledger.open(place, key=secret, read_only=True) as ledger:
-        content = history(ledger, None if witness is None else Head.parse(witness))
+        content = history(ledger, *_witnesses(witness, key))
     if as_json:
         _echo_json(json.dumps(content, indent=2, ensure_ascii=False))
     else:
         _console().print(history_tables(content))
     if not content["verified"]:
         sys.exit(1)
+
+
+def _witnesses(given: str | None, key: Path | None) -> list[Head]:
+    """What was seen before: as it is given, and as the file beside the key says."""
+    local = None if key is None else LocalWitness(Path(f"{key}.head")).read()
+    return [head for head in (None if given is None else Head.parse(given), local) if head is not None]
 
 
 @cli.command("top-k")
@@ -317,6 +347,8 @@ def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) 
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="How many labels at most.")
 @click.option("--user", required=True, help="The column that says whose row it is.")
 @click.option("--ledger", help="A file or a postgresql:// URL.  [default: a file beside the data]")
+@click.option("--key", type=_PATH, help="The file with the ledger's key.  [default: beside a ledger that is a file]")
+@click.option("--witness", metavar="COUNT:DIGEST", help="What `pianissimo budget` showed; refuses an older ledger.")
 @click.option("--epsilon", type=float, required=True, help="For all answers together, for ever.")
 @click.option("--delta", type=float, required=True, help="For all answers together, for ever.")
 @click.option("--where", help="A predicate over one row, such as \"country = 'DE'\".")
@@ -335,6 +367,8 @@ def top_k(
     k: int,
     user: str,
     ledger: str | None,
+    key: Path | None,
+    witness: str | None,
     epsilon: float,
     delta: float,
     where: str | None,
@@ -357,6 +391,8 @@ def top_k(
             user=user,
             budget=Budget(epsilon, delta),
             ledger=ledger,
+            key=key,
+            witness=witness,
             steps=steps,
             questions=questions,
         ) as asked:
@@ -378,16 +414,18 @@ def top_k(
         _console().print(answer_table(f"{column} by {user}", answer))
 
 
-def _chosen(
-    tables: Mapping[str, pl.DataFrame], query: str | None, tick: int | None, last: int | None, every: Mapping[str, int]
-) -> Iterator[tuple[int, str, pl.DataFrame]]:
-    """The tables of the ticks and queries that were asked for, tick after tick, where they were published."""
-    # A tick at which no label passed its threshold has no row, and was released all the same.
-    end = max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
+def _chosen_ticks(end: int, tick: int | None, last: int | None) -> range:
+    """The ticks that were asked for, of those up to `end`."""
     if tick is not None and tick > end:
         raise InputError(f"tick must be at most {end}, the last one released, got {tick}")
     first = tick or (1 if last is None else max(1, end - last + 1))
-    shown = range(first, (tick or end) + 1)
+    return range(first, (tick or end) + 1)
+
+
+def _chosen(
+    tables: Mapping[str, pl.DataFrame], query: str | None, shown: range, every: Mapping[str, int]
+) -> Iterator[tuple[int, str, pl.DataFrame]]:
+    """The tables of the ticks and queries that were asked for, tick after tick, where they were published."""
     # Rows are in the order of their ticks, so those of one are a slice.
     edges = pl.Series([*shown, shown.stop], dtype=pl.Int64)
     bounds = {name: table["tick"].search_sorted(edges, side="left") for name, table in tables.items()}
@@ -396,6 +434,15 @@ def _chosen(
             if query in (None, name) and number % every.get(name, 1) == 0:
                 begin, stop = bounds[name][place], bounds[name][place + 1]
                 yield number, name, table.slice(begin, stop - begin).drop("tick")
+
+
+def _rings_table(name: str, table: pl.DataFrame, ticks: range) -> Table | Text:
+    """When an alarm or a trend rang, most often never."""
+    rows = table.filter(pl.col("tick").is_between(ticks.start, ticks.stop - 1))
+    span = f"tick {ticks.start}" if len(ticks) == 1 else f"ticks {ticks.start} to {ticks.stop - 1}"
+    if not rows.height:
+        return Text(f"{name}, {span}: silent", style="bold")
+    return _release_table(f"{name}, {span}", rows)
 
 
 def _release_table(title: str, rows: pl.DataFrame) -> Table:
@@ -412,7 +459,8 @@ def _release_table(title: str, rows: pl.DataFrame) -> Table:
         table.add_column(column, justify="right" if kind.is_numeric() else "left")
     if "key" in rows.columns:
         # The row without key, of all labels that are not shown, stays the last.
-        rows = rows.sort(pl.col("key").is_null(), -pl.col("estimate"), maintain_order=True)
+        order = [pl.col("key").is_null(), -pl.col("estimate")]
+        rows = rows.sort([pl.col("tick"), *order] if "tick" in rows.columns else order, maintain_order=True)
     for row in rows.iter_rows():
         table.add_row(*map(_cell, row))
     return table
@@ -421,7 +469,15 @@ def _release_table(title: str, rows: pl.DataFrame) -> Table:
 def _cell(value: object) -> Text:
     if value is None:
         return Text("all that are not shown", style="italic")
-    return Text(f"{value:,}" if isinstance(value, int | float) else str(value))
+    if isinstance(value, int | float):
+        return Text(f"{value:,}")
+    text = str(value)
+    return Text(text if text.isprintable() else _quoted(text))
+
+
+def _quoted(label: str) -> str:
+    """A label as JSON writes it: on one line, and without codes that a terminal would follow."""
+    return json.dumps(label, ensure_ascii=not label.isprintable())
 
 
 def _plan_of(spec: StreamSpec, file: Path) -> StreamPlan:
@@ -438,17 +494,32 @@ def _console(*, stderr: bool = False) -> Console:
     return console
 
 
+def _echo_ring(tick: int, query: str, row: Mapping[str, Any]) -> None:
+    what = f"{query} {_quoted(row['key'])}" if "key" in row else query
+    text = f"tick {tick}  {what}: about {row['estimate']} users ({row['low']} to {row['high']})"
+    # To sys.stdout as it is now: left to itself, click writes past the bar that may stand there.
+    click.echo(text, file=sys.stdout)
+
+
+def _echo_ring_as_json(tick: int, query: str, row: Mapping[str, Any]) -> None:
+    _echo_json(json.dumps({"tick": tick, "query": query, **row}, ensure_ascii=False))
+
+
 def _echo_json(text: str) -> None:
     # As bytes: JSON is UTF-8, whatever the terminal's encoding is.
     click.echo(text.encode())
 
 
 @contextmanager
-def _progress(unit: str = "ticks") -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, if a person watches."""
+def _progress(unit: str = "ticks", *, hidden: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, if a person watches. What is printed meanwhile comes above it."""
     console = _console(stderr=True)
     columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    # Redirected, standard output would reach the bar's console, and not the file or the program that it is for.
+    redirect = sys.stdout.isatty()
+    with Progress(
+        *columns, console=console, disable=hidden or not console.is_terminal, redirect_stdout=redirect
+    ) as bar:
         task = bar.add_task(unit, total=None)
 
         def advance(done: int, total: int) -> None:

@@ -23,6 +23,12 @@ class Unit(Enum):
     EVENT = "event"
     """One record of the stream. A person with many records is hidden only by group privacy: see docs/limits.md."""
 
+    USER = "user"
+    """One user with all records of the whole run."""
+
+    USER_PERIOD = "user and period"
+    """One user with all records of one period, of a fixed number of ticks; other periods of hers count as others'."""
+
 
 class Neighbors(Enum):
     """Which two streams may not be told apart.
@@ -32,7 +38,10 @@ class Neighbors(Enum):
     """
 
     ADD_OR_REMOVE = "add_or_remove"
-    """One event is emptied, or an empty one filled, at its tick; nothing else moves."""
+    """One unit is there in the one and missing in the other; nothing else moves, and events keep their ticks."""
+
+    REPLACE = "replace"
+    """The data of one unit are other data, or any part of them is missing; nothing else moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +225,56 @@ class Mixed:
         return Ledger(rho=self.pure**2 / 2 + self.rho, bad=self.bad, distance=self.distance)
 
 
-Loss = Pure | Zcdp | Ledger | BoundedRange | Mixed
+_LEAST_RACE_SCALE = Fraction(1, 256)
+
+MOST_RACE_CHARGES = 2**18
+"""Up to so many clocks the sums of `gamma_pair` are exact to far below their margin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Monitors that charge a user for what they report of her, and are a function of `charges` exponential clocks.
+
+    The clocks run at rate one without the user and at rate e^(1 / scale) with her: `gamma_pair` has the pair and
+    docs/monitors.md the theorem. Clocks of several monitors of one scale are clocks of one.
+
+    >>> Race(charges=4, scale=Fraction(15)).as_ledger()
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: a ledger needs a zCDP, and a race has none at high orders; ...
+    """
+
+    charges: int
+    """How many reports one user may be charged for in her life, those of a whole tick counted."""
+
+    scale: Fraction
+    """Of the race's noise: b."""
+
+    bad: Fraction = Fraction(0)
+    """Of all reports together: see `Ledger`."""
+
+    distance: Fraction = Fraction(0)
+    """Of all draws in which the user takes part together: see `Ledger`."""
+
+    replacement: bool = False
+    """Whether neighbors replace a user's data; there are then as many clocks again, that run the other way."""
+
+    def __post_init__(self) -> None:
+        check_at_least(0, charges=self.charges)
+        _check_loss(scale=self.scale, bad=self.bad, distance=self.distance)
+        _check_bad(self.bad)
+        if not self.scale >= _LEAST_RACE_SCALE:
+            raise ParameterError(f"scale must be at least 1/256, got {float(self.scale):g}")
+        if not self.charges <= MOST_RACE_CHARGES:
+            raise ParameterError(f"charges must be at most {MOST_RACE_CHARGES}, got {self.charges}")
+
+    def as_ledger(self) -> "Ledger":
+        """Refuse: the Renyi divergence is infinite from the order e^(1 / scale) / (e^(1 / scale) - 1) on."""
+        if self.charges == 0:
+            return Ledger(rho=Fraction(0), bad=self.bad, distance=self.distance)
+        raise ParameterError("a ledger needs a zCDP, and a race has none at high orders; price it with compose")
+
+
+Loss = Pure | Zcdp | Ledger | BoundedRange | Mixed | Race
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from pianissimo.accounting import (
+    compose,
     delta_by_recursion,
     epsilon_by_concentration,
     epsilon_by_orders,
@@ -263,3 +264,21 @@ def test_a_delta_or_epsilon_that_cannot_be_is_refused() -> None:
         delta_by_recursion(1, TENTH, math.nan)
     with pytest.raises(ParameterError, match=r"bad must be below 1, got 1\.0"):
         BoundedRange(1, TENTH, bad=Fraction(1))
+
+
+@pytest.mark.parametrize("digits", [289, 291, 300, 307, 310, 320, 323, 324, 400])
+@pytest.mark.filterwarnings("error")
+def test_steps_too_narrow_for_floats_are_bounded_all_the_same(digits: int) -> None:
+    width = Fraction(1, 10**digits)
+    # At epsilon 0 it is a total variation: tanh(width / 4) for one step, 1.5 times as much for three.
+    assert width * Fraction(374, 1000) <= delta_by_recursion(3, width, 0) < 1e-280
+    assert 0 < epsilon_by_recursion(3, width, width / 20) <= math.nextafter(float(3 * width), math.inf)
+    assert compose([BoundedRange(3, width)], delta=width / 20).epsilon < 1e-280
+
+
+@pytest.mark.parametrize("width", [800, 9_999, 10_001, 10**5, 10**9])
+@pytest.mark.filterwarnings("error")
+def test_steps_too_wide_for_floats_are_bounded_by_their_sum(width: int) -> None:
+    assert epsilon_by_recursion(2, Fraction(width), 1e-6) <= 2 * width
+    assert 0 < delta_by_recursion(2, Fraction(width), width) <= 1
+    assert compose([BoundedRange(2, Fraction(width))], delta=1e-6).epsilon <= 2 * width

@@ -341,7 +341,7 @@ def test_a_delta_that_cannot_be_is_refused(delta: float, message: str) -> None:
 
 def test_a_mixed_loss_costs_what_its_two_parts_cost() -> None:
     mixed = Mixed(pure=Fraction(1, 2), rho=Fraction(1, 50), bad=Fraction(1, 10**8), distance=Fraction(1, 2**100))
-    apart = [Pure(Fraction(1, 2)), Ledger(Fraction(1, 50), Fraction(1, 10**8), Fraction(1, 2**100))]
+    apart: list[Loss] = [Pure(Fraction(1, 2)), Ledger(Fraction(1, 50), Fraction(1, 10**8), Fraction(1, 2**100))]
     assert compose([mixed], 1e-6) == compose(apart, 1e-6)
     assert compose([mixed]) == compose(apart)
 

@@ -272,7 +272,7 @@ def test_without_noise_nothing_is_added() -> None:
             "rho must be finite and positive, got nan",
         ),
         (lambda: HaarPlan.calibrated(horizon=2**60, rho=0.5), "must fit in 62 bits"),
-        (lambda: HaarPlan.calibrated(horizon=8, rho=1e-15), "sigma must be between 0.1 and 1e7"),
+        (lambda: HaarPlan.calibrated(horizon=8, rho=1e-21), "sigma must be between 0.1 and 4e9"),
         (
             lambda: HaarPlan(levels=2, noises=(GaussianNode(Fraction(1)),) * 2, horizon=4),
             "noises must be one for the total",

@@ -267,7 +267,7 @@ def test_simulated_variances_are_those_stated(tick: int, since: int) -> None:
         ({"horizon": 8, "rho": 0.5, "bits": 0}, "bits must be a whole number of at least 1, got 0"),
         ({"horizon": 8, "rho": 0.5, "bits": 21}, "bits must be at most 20, got 21"),
         ({"horizon": 8, "rho": math.nan}, "rho must be finite and positive, got nan"),
-        ({"horizon": 8, "rho": 1e-14}, "sigma must be between 0.1 and 1e7"),
+        ({"horizon": 8, "rho": 1e-20}, "sigma must be between 0.1 and 4e9"),
     ],
 )
 def test_impossible_plans_are_refused(arguments: dict[str, float], message: str) -> None:

@@ -408,3 +408,31 @@ def test_a_file_is_no_folder_and_a_format_is_one_of_three(tmp_path: Path) -> Non
         ReleaseFolder(tmp_path / "file" / "out", plan=PLAN)
     with pytest.raises(ParameterError, match="format must be one of csv, jsonl, parquet, got 'xls'"):
         ReleaseFolder(tmp_path, plan=PLAN, format="xls")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_alarm_that_never_rang_keeps_its_columns_and_its_ticks(tmp_path: Path, form: FileFormat) -> None:
+    releases = [of_one(tick, "fever", [], COUNT) for tick in (1, 2, 3)]
+    write(tmp_path, releases, form)
+    assert json.loads((tmp_path / "columns.json").read_text()) == {
+        "fever": {"tick": "Int64"} | dict.fromkeys(COUNT, "Int64")
+    }
+    assert_frame_equal(read_releases(tmp_path)["fever"], expected(releases, "fever"))
+    assert sinks.last_tick(tmp_path) == 3
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_alarm_reads_the_same_however_its_parts_are_cut(tmp_path: Path, form: FileFormat) -> None:
+    ring = {"estimate": 612, "low": 566, "high": 658}
+    releases = [of_one(tick, "fever", [ring] if tick in (3, 4) else [], COUNT) for tick in range(1, 7)]
+    with ReleaseFolder(tmp_path, plan=PLAN, format=form) as folder:
+        for each in releases:
+            folder.write(each, at_once=bool(each["fever"].height))
+            if each.tick in (3, 4):
+                assert read_releases(tmp_path)["fever"]["tick"].to_list()[-1] == each.tick
+    assert sorted(path.stem for path in (tmp_path / "fever").iterdir()) == [
+        "ticks-00000001-00000003",
+        "ticks-00000004-00000004",
+        "ticks-00000005-00000006",
+    ]
+    assert_frame_equal(read_releases(tmp_path)["fever"], expected(releases, "fever"))

@@ -10,6 +10,7 @@ from tests.faults.simulator import SimulatedWitness, Simulation, Violation
 
 import pianissimo.engine.durable as durable
 import pianissimo.engine.startup as startup
+from pianissimo import codec
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.publish import Publisher
 from pianissimo.engine.store import StateStore
@@ -62,9 +63,9 @@ def witness_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 def positions_outside_the_seal(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = DurableStream._seal_tick
 
-    def seal(self: DurableStream, inputs: Any, positions: bytes) -> None:
-        sound(self, inputs, b"")
-        self._positions = positions
+    def seal(self: DurableStream, position: Any) -> None:
+        sound(self, None)
+        self._positions = codec.pack("positions", 1, position)
 
     monkeypatch.setattr(DurableStream, "_seal_tick", seal)
     monkeypatch.setattr(DurableStream, "_check_turn", lambda *_: None)
@@ -88,10 +89,10 @@ def show(sink: Any, tick: int, payload: bytes) -> None:
 def published_before_it_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = DurableStream._seal_tick
 
-    def seal(self: DurableStream, inputs: Any, positions: bytes) -> None:
+    def seal(self: DurableStream, position: Any) -> None:
         for sink in self._publisher._sinks:
-            show(sink, self._tick + 1, repr([len(each[0]) for each in inputs]).encode())
-        sound(self, inputs, positions)
+            show(sink, self._tick + 1, repr(self._absorbed).encode())
+        sound(self, position)
 
     monkeypatch.setattr(DurableStream, "_seal_tick", seal)
 

@@ -24,7 +24,7 @@ from pianissimo.engine.witness import Witness
 from pianissimo.errors import InputError, PianissimoError, RefusalError, SourceError
 from pianissimo.queries import Query
 from pianissimo.stream.batches import as_frame, query_inputs
-from pianissimo.stream.live import LiveQuery
+from pianissimo.stream.parts import LiveQuery
 from pianissimo.stream.payload import release_of
 from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise

@@ -244,11 +244,21 @@ ASK: dict[str, Any] = {"k": 2, "k_bar": 3, "epsilon": 1.0, "delta": 1e-6}
         ({"delta": 1.0}, "delta must be above 0 and below 1"),
         ({"delta": math.nan}, "delta must be finite and positive"),
         ({"max_keys_per_user": 0}, "max_keys_per_user must be"),
+        # Thresholds of which 64 bits do not hold the multiples.
+        ({"epsilon": Fraction(1, 2**32), "delta": Fraction(1, 10**8000)}, "delta must keep the threshold"),
+        ({"epsilon": Fraction(1, 2**32), "delta": 1 - Fraction(1, 10**8000)}, "delta must keep the threshold"),
     ],
 )
 def test_impossible_questions_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         limited_domain({"a": 3}, **{**ASK, **wrong}, noise=NoNoise())
+
+
+@pytest.mark.parametrize("delta", [Fraction(1, 10**300), 1 - Fraction(1, 10**300)])
+def test_the_most_extreme_threshold_that_is_allowed_can_be_raced_for(delta: Fraction) -> None:
+    ask = {**ASK, "epsilon": Fraction(1, 2**32), "delta": delta}
+    for top in (1, 2**44 - 1):
+        assert len(limited_domain({"a": top, "b": top}, **ask, noise=NoNoise())) <= 2
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_draws_follow_their_distribution(name: str, scale: float) -> None:
     assert abs(scale_deviations(values, name, scale)) < LIMIT
 
 
-@pytest.mark.parametrize("scale", [1e5, 1e7])
+@pytest.mark.parametrize("scale", [1e5, 1e7, 4e9])
 def test_wide_draws_have_their_scale(scale: float) -> None:
     """false_alarm_rate: 1e-9 a case."""
     assert abs(scale_deviations(draws("gaussian", scale), "gaussian", scale)) < LIMIT

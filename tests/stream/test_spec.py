@@ -248,7 +248,10 @@ def test_a_moment_stays_the_same_moment_in_utc(moment: datetime) -> None:
 
 DURATION = "must be a duration such as '30s', '1m', '1h' or '1d'"
 TIDY = "'non_negative', 'monotone', 'ranked'"
-KINDS = "'count', 'sum', 'histogram', 'top_k'"
+KINDS = (
+    "'count', 'sum', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'alarm', 'trending', "
+    "'heavy_hitters'"
+)
 STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'coverage'"
 
 
@@ -279,11 +282,16 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         ),
         (
             "[stream]",
-            '[stream]\nunit = { user = "customer" }',
-            "stream.unit must be 'event', got { user = 'customer' }; user-level streams are not offered yet, "
-            "so a person with many events is hidden by group privacy only",
+            '[stream]\nunit = { user = "customer", cap = 3 }',
+            "stream.unit must have the fields 'user', 'cap_share', 'caps', 'first_cap', 'max_events_per_user', "
+            "'most_events_per_user', 'weight', 'within', got 'cap'",
         ),
-        ("[stream]", '[stream]\nunit = "user"', "stream.unit must be 'event', got 'user'"),
+        (
+            "[stream]",
+            '[stream]\nunit = { user = "customer", within = "1d" }',
+            "stream.unit: max_events_per_user must be given with within, got none: it holds in each period",
+        ),
+        ("[stream]", '[stream]\nunit = "user"', "stream.unit must be 'event' or { user = 'column' }, got 'user'"),
         ("[stream]", "[stream]\ncoverage = 1", "stream.coverage must be above 0 and below 1, got 1"),
         ('"15m"', '"0m"', f"stream.tick {DURATION}, got '0m'"),
         ('"15m"', '"-1m"', f"stream.tick {DURATION}, got '-1m'"),
@@ -515,7 +523,8 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         ),
         (
             f'{SUM}\nkey = "drug"',
-            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'value', 'range', 'grid', got 'key'",
+            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'value', 'range', 'grid', 'outside', "
+            "got 'key'",
         ),
         ('kind = "top_k"\nkey = "drug"', ".k must be given, got nothing; it is how many labels are listed"),
         (TOP.replace("3", "0"), f".k {WHOLE}, got 0"),

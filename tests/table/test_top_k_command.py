@@ -46,6 +46,33 @@ def test_json_is_json_alone(tmp_path: Path, ledger: Path) -> None:
     assert "country" in budget.stdout
 
 
+def test_a_key_and_a_witness_may_be_given(tmp_path: Path, ledger: Path) -> None:
+    url, key = write_duckdb(tmp_path / "clicks.duckdb"), ("--key", str(tmp_path / "the.key"))
+    assert run(url, ledger, "-k", "1", *key).exit_code == 0
+    shown = json.loads(CliRunner().invoke(cli, ["budget", str(ledger), *key, "--json"]).stdout)
+    assert run(url, ledger, "-k", "1", *key, "--witness", shown["head"]).exit_code == 0
+    old = run(url, ledger, "-k", "1", *key, "--witness", "9:" + "ab" * 32)
+    assert old.exit_code == 1
+    assert "the 9 entries that were seen before" in old.stderr
+    unread = run(url, ledger, "-k", "1", *key, "--witness", "nine")
+    assert unread.exit_code == 2
+    # The file beside the key is a witness of `budget` too.
+    copy = ledger.read_bytes()
+    assert run(url, ledger, "-k", "1", *key).exit_code == 0
+    ledger.write_bytes(copy)
+    broken = CliRunner().invoke(cli, ["budget", str(ledger), *key])
+    assert broken.exit_code == 1
+    assert "NOT VERIFIED" in broken.stdout
+
+
+def test_a_ledger_on_a_server_needs_a_key(tmp_path: Path) -> None:
+    budget = ["--ledger", "postgresql://nowhere/db", "--epsilon", "2", "--delta", "1e-8"]
+    url = write_duckdb(tmp_path / "clicks.duckdb")
+    done = CliRunner().invoke(cli, ["top-k", url, "clicks", "article", "--user", "member", *budget])
+    assert done.exit_code == 2
+    assert "key must be given for a ledger on a server" in done.stderr
+
+
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_explain_asks_nothing(tmp_path: Path, ledger: Path, more: tuple[str, ...]) -> None:
     url = write_duckdb(tmp_path / "clicks.duckdb")

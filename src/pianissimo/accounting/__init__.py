@@ -12,9 +12,10 @@ from pianissimo.accounting.bounded_range import (
 )
 from pianissimo.accounting.budget import Budget
 from pianissimo.accounting.composition import Price, compose, price
-from pianissimo.accounting.conversion import delta_from_rho, epsilon_from_rho, rho_from_budget
+from pianissimo.accounting.conversion import delta_from_rho, epsilon_from_curve, epsilon_from_rho, rho_from_budget
 from pianissimo.accounting.loss_distribution import epsilon_by_loss_distribution
 from pianissimo.accounting.optimal import advanced_epsilon, optimal_delta, optimal_epsilon
+from pianissimo.accounting.race import epsilon_beside, epsilon_of_races
 
 __all__ = [
     "Budget",
@@ -23,11 +24,14 @@ __all__ = [
     "compose",
     "delta_by_recursion",
     "delta_from_rho",
+    "epsilon_beside",
     "epsilon_by_concentration",
     "epsilon_by_loss_distribution",
     "epsilon_by_orders",
     "epsilon_by_recursion",
+    "epsilon_from_curve",
     "epsilon_from_rho",
+    "epsilon_of_races",
     "kappa",
     "optimal_delta",
     "optimal_epsilon",

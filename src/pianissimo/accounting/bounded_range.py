@@ -32,6 +32,12 @@ _MARGIN = 1e-9
 # What underflow can take away from a sum of probabilities.
 _UNDERFLOW = 1e-300
 
+# Narrower steps are taken to be as wide: the cells of the recursion's grid would be below what a float can tell apart.
+_NARROWEST = 1e-290
+
+# Wider ones are bounded by their sum alone: e to the width of a cell would be beyond the range of a float.
+_WIDEST = 10_000.0
+
 
 def kappa(width: Fraction) -> Fraction:
     """Bound, rounding up, the zCDP of one step: q - 1 - ln q with q = width / (1 - e^-width).
@@ -127,7 +133,9 @@ def delta_by_recursion(steps: int, width: Fraction, epsilon: Real) -> float:
     if steps == 0 or width == 0 or Fraction(epsilon) >= steps * width:
         return 0.0
     at = float_down(Fraction(epsilon))
-    w = float_up(width)
+    w = max(float_up(width), _NARROWEST)
+    if w > _WIDEST:
+        return 1.0
     points, deltas = _curve(steps, w, steps * w if steps <= 100 else min(steps * w, at + 7 * math.sqrt(steps) * w))
     place = int(np.searchsorted(points, at, side="right")) - 1
     if place >= len(points) - 1:
@@ -151,9 +159,9 @@ def epsilon_by_recursion(steps: int, width: Fraction, delta: Fraction | float) -
     check_probability(delta=delta)
     plain = float_up(steps * width)
     below = float_down(Fraction(delta))
-    if plain == 0 or below <= _UNDERFLOW:
+    if plain == 0 or below <= _UNDERFLOW or float_up(width) > _WIDEST:
         return plain
-    w = float_up(width)
+    w = max(float_up(width), _NARROWEST)
     # The answer is at most what the orders give. Two deviations beyond it, what is cut off is far below delta; the
     # power of two lets nearby deltas share one curve.
     power = Fraction(2) ** math.frexp(below)[1] / 2

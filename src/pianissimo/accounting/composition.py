@@ -3,7 +3,7 @@
 The sums are those of the ledger (rho, bad) in docs/privacy.md, 'Composition and conversion'. zCDP composes by
 Bun and Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC
 2016, Lemmas 1.7 and 2.3, whose proof goes order by order and so holds at the integer orders alone. The other bounds
-are those of `bounded_range`, `optimal` and `loss_distribution`, each where it applies.
+are those of `bounded_range`, `optimal`, `loss_distribution` and `race`, each where it applies.
 """
 
 import math
@@ -17,9 +17,10 @@ from pianissimo.accounting.bounded_range import epsilon_by_concentration, epsilo
 from pianissimo.accounting.conversion import added_delta, epsilon_from_rho, nothing_left, remaining_delta
 from pianissimo.accounting.loss_distribution import epsilon_by_loss_distribution
 from pianissimo.accounting.optimal import advanced_epsilon, optimal_epsilon
+from pianissimo.accounting.race import epsilon_beside, epsilon_of_races
 from pianissimo.checks import Real, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.privacy import BoundedRange, GaussianRelease, Ledger, Loss, Mixed, Pure, Zcdp, float_up
+from pianissimo.privacy import BoundedRange, GaussianRelease, Ledger, Loss, Mixed, Pure, Race, Zcdp, float_up
 
 AnyLoss = Loss | GaussianRelease
 """What can be priced: a loss of a run, or single releases whose noise has a known law."""
@@ -29,6 +30,9 @@ _MOST_STEPS = 1000
 
 # Past this many pure losses the optimal composition is left for the advanced one, which needs no array.
 _MOST_LOSSES = 100_000
+
+# In so many parts delta is split between races and other losses.
+_SPLITS = 24
 
 # A statement with less delta is preferred if its epsilon is larger by no more than this part.
 _AS_GOOD = 1e-3
@@ -50,8 +54,8 @@ class Price:
 
     method: str
     """Which bound gave it: `pure`, `integer orders`, `pure plus integer orders`, `bounded range recursion`, `pure plus
-    bounded range recursion`, `bounded range concentration`, `optimal composition`, `advanced composition` or `loss
-    distribution`."""
+    bounded range recursion`, `bounded range concentration`, `optimal composition`, `advanced composition`, `loss
+    distribution`, `race`, `pure plus race` or `race plus integer orders`."""
 
 
 @overload
@@ -66,8 +70,9 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
     """Say what losses cost together; all of it also holds when later choices depend on earlier releases.
 
     *Without delta:* their sum, in exact rationals. Losses of one kind keep their kind, selection steps if they are of
-    one width; a mixture becomes a `Ledger`. Pass all losses at once: pure losses that were summed before they meet
-    another kind are booked as (epsilon_1 + epsilon_2)^2 / 2, which is sound and larger.
+    one width and races if they are of one scale; a mixture becomes a `Ledger`, but a race in it has none and is
+    refused. Pass all losses at once: pure losses that were summed before they meet another kind are booked as
+    (epsilon_1 + epsilon_2)^2 / 2, which is sound and larger.
 
     *With delta:* the best valid (epsilon, delta) statement about them, at a total of `delta`. All bounds that apply are
     tried:
@@ -78,7 +83,9 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
     - bounded range recursion, bounded range concentration: selection steps, beside pure losses added plainly. Steps of
       unequal width count at the largest. `recursion=False` leaves it out where a fraction of a second matters;
     - optimal composition, advanced composition: all are pure or selection steps;
-    - loss distribution: all are pure or single releases, and `dp-accounting` is installed.
+    - loss distribution: all are pure or single releases, and `dp-accounting` is installed;
+    - race, pure plus race: race monitors by the exact law of their clocks, beside pure losses and selection steps added
+      plainly. Beside others their orders are added to the integer orders, or delta is split.
 
     The smallest epsilon wins, but for one thing: a pure statement is preferred to one that is less than a thousandth
     below it.
@@ -102,6 +109,10 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
     Price(epsilon=5.24..., delta=1e-06, method='integer orders')
     >>> compose([Mixed(pure=Fraction(1), bad=Fraction(1, 10**7))], delta=1e-6)
     Price(epsilon=1.0, delta=1.00...e-07, method='pure')
+    >>> compose([Race(charges=2, scale=Fraction(15)), Race(charges=2, scale=Fraction(15))], delta=1e-6)
+    Price(epsilon=0.99..., delta=1e-06, method='race')
+    >>> compose([Race(charges=4, scale=Fraction(15)), Zcdp(Fraction(1, 100))], delta=1e-6)
+    Price(epsilon=1.3..., delta=1e-06, method='integer orders')
     >>> compose([Ledger(Fraction(1), bad=Fraction(1, 1000))], delta=1e-6)
     Traceback (most recent call last):
     pianissimo.errors.ParameterError: delta must be above the bad mass 0.001 of the losses, got 1e-06; ...
@@ -116,6 +127,12 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
         return Zcdp(sum(zcdp, Fraction(0)))
     ranges = [loss for loss in losses if isinstance(loss, BoundedRange)]
     whole = _as_one_ledger(losses)
+    races = [loss for loss in losses if isinstance(loss, Race)]
+    if len(races) == len(losses) and len({(loss.scale, loss.replacement) for loss in races}) == 1:
+        charges = sum(loss.charges for loss in races)
+        return Race(charges, races[0].scale, whole.bad, whole.distance, replacement=races[0].replacement)
+    if any(loss.charges for loss in races):
+        raise ParameterError("losses with a race among them have no sum, got several kinds or scales; give a delta")
     if len(ranges) == len(losses) and len({loss.width for loss in ranges}) == 1:
         return BoundedRange(sum(loss.steps for loss in ranges), ranges[0].width, whole.bad, whole.distance)
     return whole
@@ -172,7 +189,10 @@ def _ways(losses: Sequence[AnyLoss], *, recursion: bool) -> list[tuple[str, Conv
     """The bounds that need a delta. Bad mass and distance are the caller's, for all of them alike (Lemma 1)."""
     pure = [loss for loss in losses if isinstance(loss, Pure) and loss.epsilon > 0]
     ranges = [loss for loss in losses if isinstance(loss, BoundedRange) and loss.epsilon > 0]
-    rest = [loss for loss in losses if not isinstance(loss, Pure | BoundedRange) and not _is_empty(loss)]
+    races = [loss for loss in losses if isinstance(loss, Race) and loss.charges > 0]
+    rest = [loss for loss in losses if not isinstance(loss, Pure | BoundedRange | Race) and not _is_empty(loss)]
+    if races:
+        return _race_ways(races, pure, ranges, rest)
     gaussians = [loss for loss in rest if isinstance(loss, GaussianRelease)]
     everything = [*pure, *ranges, *rest]
     # Plain plus the rest is basic composition, also when the two are interleaved: exchange the stream of the
@@ -192,12 +212,52 @@ def _ways(losses: Sequence[AnyLoss], *, recursion: bool) -> list[tuple[str, Conv
     return ways
 
 
-def _by_orders(plain: Fraction, losses: Sequence[AnyLoss]) -> Convert:
+def _race_ways(
+    races: Sequence[Race], pure: Sequence[Pure], ranges: Sequence[BoundedRange], rest: Sequence[AnyLoss]
+) -> list[tuple[str, Convert]]:
+    ways: list[tuple[str, Convert]] = []
+    plain = _plain_sum([*pure, *ranges])
+    if not rest:
+        offset = float_up(plain)
+        ways.append(
+            ("pure plus race" if plain else "race", lambda left: _add_up(offset, epsilon_of_races(races, left)))
+        )
+    else:
+        ways.append(("race plus integer orders", _race_apart(races, plain, rest)))
+    ways.append(("integer orders", _by_orders(Fraction(0), [*pure, *ranges, *rest], races)))
+    if pure:
+        ways.append(("pure plus integer orders", _by_orders(_plain_sum(pure), [*ranges, *rest], races)))
+    if ranges:
+        ways.append(("pure plus integer orders", _by_orders(plain, rest, races)))
+    return ways
+
+
+def _race_apart(races: Sequence[Race], plain: Fraction, rest: Sequence[AnyLoss]) -> Convert:
+    """The races at a part of delta, and all others at the rest of it: the best of some splits.
+
+    A race is a function of clocks drawn beforehand. If the clocks' laws satisfy (epsilon, d), all but a mass d of the
+    one is below e^epsilon times the other; for each value of the clocks the others' promise holds with them as a part
+    of their environment; so epsilons and deltas add up.
+    """
+    others = _by_orders(plain, rest)
+
+    def convert(left: Fraction) -> float | None:
+        found = []
+        for share in range(1, _SPLITS):
+            of_others = others(left * (_SPLITS - share) / _SPLITS)
+            if of_others is not None:
+                found.append(_add_up(epsilon_of_races(races, left * share / _SPLITS), of_others))
+        return min(found, default=None)
+
+    return convert
+
+
+def _by_orders(plain: Fraction, losses: Sequence[AnyLoss], races: Sequence[Race] = ()) -> Convert:
     offset = float_up(plain)
     rho = sum((_least_rho(loss) for loss in losses), Fraction(0))
 
     def convert(left: Fraction) -> float:
-        return _add_up(offset, epsilon_from_rho(rho, left))
+        return _add_up(offset, epsilon_beside(rho, races, left) if races else epsilon_from_rho(rho, left))
 
     return convert
 
@@ -243,7 +303,7 @@ def _plain_sum(losses: Sequence[AnyLoss]) -> Fraction:
 
 def _is_empty(loss: AnyLoss) -> bool:
     """Whether nothing but bad mass and distance is lost."""
-    return loss.as_ledger().rho == 0
+    return loss.charges == 0 if isinstance(loss, Race) else loss.as_ledger().rho == 0
 
 
 def _add_up(plain: float, converted: float) -> float:
@@ -259,10 +319,13 @@ def _pure_part(losses: Sequence[AnyLoss]) -> Pure:
 
 
 def _as_one_ledger(losses: Sequence[AnyLoss]) -> Ledger:
+    """All in one entry; of races, which have no rho, the bad mass and the distance."""
     # docs/privacy.md, 'Composition and conversion': rho adds up, and all answers are good with probability at least
     # prod(1 - bad_i).
     # Total variation adds up when the drawn noises are replaced by the ideal ones, one loss at a time.
-    ledgers = [loss.as_ledger() for loss in losses]
+    ledgers = [
+        Ledger(Fraction(0), loss.bad, loss.distance) if isinstance(loss, Race) else loss.as_ledger() for loss in losses
+    ]
     good = Fraction(
         math.prod(entry.bad.denominator - entry.bad.numerator for entry in ledgers),
         math.prod(entry.bad.denominator for entry in ledgers),

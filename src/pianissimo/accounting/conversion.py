@@ -61,6 +61,21 @@ def epsilon_from_rho(rho: Fraction, delta: Fraction | float) -> float:
     return max(0.0, min(_epsilon(a, loss, budget) for a in _orders_for_epsilon(loss, budget)))
 
 
+def epsilon_from_curve(curve: Callable[[int], float], delta: Fraction | float, highest: int) -> float:
+    """Find the epsilon at `delta` from a bound on the Renyi divergence of each whole order from 2 to `highest`.
+
+    The same Proposition 12 as for zCDP, whose curve is the line rho * a; an order without a bound is infinite.
+
+    >>> line = epsilon_from_curve(lambda order: order / 2, 1e-6, highest=100)
+    >>> line == epsilon_from_rho(Fraction(1, 2), 1e-6)
+    True
+    """
+    check_probability(delta=delta)
+    budget = _log_inverse(delta)
+    found = (curve(order) * (1 + _MARGIN) + _intercept(order, budget) for order in range(2, highest + 1))
+    return max(0.0, min(found, default=math.inf))
+
+
 def delta_from_rho(rho: Fraction, epsilon: Real) -> float:
     """Find the delta that rho-zCDP at integer orders gives at `epsilon`, rounded up and at most 1.
 

@@ -17,13 +17,17 @@ from pianissimo.audit.report import Attempt, AuditReport, Finding, Part, Progres
 from pianissimo.audit.sparse import sparse_composition
 from pianissimo.audit.targets import SIDE_SHARE, Target, history_of
 from pianissimo.audit.trees import answer_composition, meta_composition
+from pianissimo.audit.users import distinct_attempts, statistics_attempts, sum_attempts
+from pianissimo.audit.watching import trending_attempts
 from pianissimo.checks import check_at_least
 from pianissimo.counting import Counter, Summer
 from pianissimo.errors import ParameterError
 from pianissimo.histograms import KnownHistogram, MetaHistogram, MetaTopList, TopList, UnknownHistogram
 from pianissimo.labels import Domain
+from pianissimo.monitors import Alarms, Trending
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.selection import FixedThresholdGauss, KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
+from pianissimo.users import UserDistinct, UserStatistics, UserSum
 
 ALPHA = 1e-5
 """The chance that one audit accuses a sound mechanism."""
@@ -104,7 +108,10 @@ def name_of(mechanism: Any) -> str:
     'Counter over haar'
     """
     plan = getattr(mechanism, "plan", None)
-    return type(mechanism).__name__ + ("" if plan is None else f" over {plan.name}")
+    if plan is None:
+        return type(mechanism).__name__
+    # Statistics of users have a class of plans, since they start anew.
+    return f"{type(mechanism).__name__} over {plan.__name__ if isinstance(plan, type) else plan.name}"
 
 
 def _counter_attempts(mechanism: Counter) -> list[Attempt]:
@@ -222,5 +229,10 @@ audit_cases[MetaHistogram] = meta_composition
 audit_cases[MetaTopList] = _meta_top_composition
 audit_cases[SparseGumbel] = sparse_composition
 audit_cases[FixedThresholdGauss] = fixed_threshold_composition
+audit_cases[UserStatistics] = statistics_attempts
+audit_cases[UserSum] = sum_attempts
+audit_cases[UserDistinct] = distinct_attempts
+audit_cases[Trending] = trending_attempts
+audit_cases[Alarms] = trending_attempts
 for _answer in (KnownGauss, KnownGumb, UnkGauss, UnkGumb):
     audit_cases[_answer] = answer_composition

@@ -145,7 +145,10 @@ def audit_tables(reports: Mapping[str, list[AuditReport]]) -> RenderableType:
                 head.append(f" (confirmation with {CONFIRMATION} times the runs)")
             parts += [head, _finding_table(report.findings)]
             parts += [_parts_line(report), Text()] if report.parts else [Text()]
-    note = "'at least' is a lower bound on what one event loses; all of one mechanism's hold with confidence 0.99999."
+    note = (
+        "'at least' is a lower bound on what one event, or one user, loses; "
+        "all of one mechanism's hold with confidence 0.99999."
+    )
     return Group(*parts, Text(note, style="dim"))
 
 

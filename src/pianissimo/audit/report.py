@@ -44,7 +44,8 @@ class Finding:
     """The two streams."""
 
     measure: str
-    """`mu`, `epsilon`, `rho`, `range` of the log-likelihood ratio, or `delta`: the chance of what should not happen."""
+    """`mu`, `epsilon`, `rho`, `range` of the log-likelihood ratio, `rate` of a monitor's reports, as its logarithm per
+    user, or `delta`: the chance of what should not happen."""
 
     claim: float
     """What is promised for one event."""

@@ -33,6 +33,9 @@ class Target:
     prefix: str = ""
     """Of the names of its pairs."""
 
+    unit: str = "event"
+    """What the streams differ by."""
+
     @property
     def measure(self) -> Measure:
         return Measure.EPSILON if is_pure(self.plan) else Measure.MU
@@ -60,7 +63,7 @@ class Target:
         return [replace(attempts[0], carry_out=checked), *attempts[1:]]
 
     def attempt(self, pair: Pair, *, share: float, name: str | None = None, is_sharp: bool = True) -> Attempt:
-        label = self.prefix + (name or pair.name)
+        label = self.prefix + (name or pair.name).replace("event", self.unit)
 
         def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
             without, with_event = seen(self.histogram_of, self.plan, pair, runs, noise)

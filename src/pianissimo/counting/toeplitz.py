@@ -106,6 +106,11 @@ class ToeplitzPlan:
         return "toeplitz"
 
     @property
+    def columns_are_shifts(self) -> bool:
+        """Whether every column of C is the first one, moved down."""
+        return True
+
+    @property
     def noises(self) -> tuple[NodeNoise, ...]:
         return (self.noise,)
 

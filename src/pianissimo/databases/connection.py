@@ -40,6 +40,9 @@ class Connection(Protocol):
     def make_stay(self, table: str) -> None:
         """Let rows of a table be neither changed nor deleted."""
 
+    def acts_by_itself(self, table: str) -> bool:
+        """Whether a trigger or a rule that `make_stay` did not make changes what is written to a table."""
+
     def settle(self) -> None:
         """After an unclean stop: make what is read durable before it is believed."""
 

@@ -18,6 +18,7 @@ _MAKING = 0x706962  # an advisory lock, for the moment when there is no row to l
 _LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two stores would become one
 _PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 120_000, "idle_in_transaction_session_timeout": 300_000}
 _left_to_parents: list[Any] = []
+_STAY = " BEGIN RAISE EXCEPTION 'these rows stay as they are'; END "
 
 
 class PostgresConnection:
@@ -90,14 +91,21 @@ class PostgresConnection:
         return bool(self.execute("SELECT to_regclass(?) IS NOT NULL", [f'"{self.schema}".{name}'])[0][0])
 
     def make_stay(self, table: str) -> None:
-        self.execute(
-            "CREATE OR REPLACE FUNCTION rows_stay() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION 'these rows stay as they are'; END $$"
-        )
+        self.execute(f"CREATE OR REPLACE FUNCTION rows_stay() RETURNS trigger LANGUAGE plpgsql AS $${_STAY}$$")
         self.execute(
             f"CREATE TRIGGER {table}_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
             "FOR EACH STATEMENT EXECUTE FUNCTION rows_stay()"
         )
+
+    def acts_by_itself(self, table: str) -> bool:
+        (found,) = self.execute(
+            "SELECT EXISTS (SELECT 1 FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid "
+            "WHERE NOT t.tgisinternal AND t.tgrelid = to_regclass(?) AND p.prosrc <> ?) OR "
+            "EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass(?) "
+            "AND (relkind <> 'r' OR relrowsecurity OR relhasrules))",
+            [table, _STAY, table],
+        )
+        return bool(found[0])
 
     def settle(self) -> None:
         """The server's own recovery did it before it answered."""

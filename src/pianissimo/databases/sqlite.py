@@ -31,6 +31,9 @@ _poisoned: set[str] = set()
 _left_to_parents: list[apsw.Connection] = []
 
 
+_CHANGES = ("UPDATE", "DELETE")
+
+
 class SqliteConnection:
     """One connection to an SQLite file.
 
@@ -118,11 +121,13 @@ class SqliteConnection:
         return bool(self.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [name]))
 
     def make_stay(self, table: str) -> None:
-        for change in ("UPDATE", "DELETE"):
-            self.execute(
-                f"CREATE TRIGGER {table}_stays_{change.lower()} BEFORE {change} ON {table} "
-                "BEGIN SELECT RAISE(ABORT, 'these rows stay as they are'); END"
-            )
+        for change in _CHANGES:
+            self.execute(_stays(table, change))
+
+    def acts_by_itself(self, table: str) -> bool:
+        ours = [_stays(table, change) for change in _CHANGES]
+        found = self.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", [table])
+        return any(sql not in ours for (sql,) in found)
 
     def settle(self) -> None:
         with self._speaking():
@@ -251,3 +256,10 @@ def _sync_folder(folder: Path) -> None:
         raise SyncError(f"{folder} must sync, got an error; end this process") from None
     finally:
         os.close(descriptor)
+
+
+def _stays(table: str, change: str) -> str:
+    return (
+        f"CREATE TRIGGER {table}_stays_{change.lower()} BEFORE {change} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, 'these rows stay as they are'); END"
+    )

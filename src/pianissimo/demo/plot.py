@@ -55,7 +55,7 @@ def plot_record(record: Record, plan: StreamPlan, path: Path) -> None:
         _draw_drugs(figure.add_subplot(grid[:2, 1]), record, plan, colors)
         _draw_window(figure.add_subplot(grid[2, 1]), record, colors)
         promise = f"ε = {float(plan.budget.epsilon):g}, δ = {float(plan.budget.delta):g}".replace("e-0", "e-")
-        head = f"One promise for the whole run: {promise} per {plan.unit.value}, over {plan.horizon} ticks"
+        head = f"One promise for the whole run: {promise} per {plan.protected}, over {plan.horizon} ticks"
         how = (
             f"Colored: released estimates with {plan.coverage:.0%} intervals.  "
             "Dashed: the truth, drawn here only because the data are generated."

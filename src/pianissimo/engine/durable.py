@@ -44,8 +44,8 @@ from pianissimo.ledger import Charge
 from pianissimo.mechanism import Guard
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.planner import StreamPlan
-from pianissimo.stream.batches import as_frame, query_inputs
-from pianissimo.stream.live import Live, LiveQuery
+from pianissimo.stream.live import Live
+from pianissimo.stream.parts import live_parts
 from pianissimo.stream.payload import payload_of, release_of
 from pianissimo.stream.release import StreamRelease
 
@@ -54,13 +54,16 @@ SNAPSHOT_EVERY = 8
 
 _NO_STATE = b""
 
+Gathered = list[list[codec.Plain]]
+"""For each part of the stream what each batch of a tick adds."""
+
 
 @dataclass(slots=True, repr=False)
 class _OpenTick:
     """A tick between its seal and its publication."""
 
     seal: Seal
-    gathered: list[list[codec.Plain]]
+    gathered: Gathered
     release: StreamRelease | None = None
     stored: StoredRelease | None = None
     snapshot: bytes | None = None
@@ -95,7 +98,8 @@ class DurableStream(Live):
     """A running stream whose every tick is stored. `Stream.open` makes one; use it in a `with`, or `close` it.
 
     `tick` counts the events of one tick, seals it and releases it. If it raises before the seal, nothing was counted
-    and it may be called again; if it raises a `PendingError`, the tick is sealed, and `finish` releases it.
+    and it may be called again; if it raises a `PendingError`, the tick is sealed, and `finish` releases it. Events that
+    come in many batches are given to `absorb`, which keeps what they add, and `seal` closes the tick.
     """
 
     def __init__(
@@ -123,8 +127,9 @@ class DurableStream(Live):
         self._make_noise = make_noise
         self._lock = threading.Lock()
         self._guard = Guard()
+        self._absorbed: Gathered = []
         self._open_tick: _OpenTick | None = None
-        self._unsure: tuple[Seal, list[list[codec.Plain]], UnknownCommitError] | None = None
+        self._unsure: tuple[Seal, Gathered, UnknownCommitError] | None = None
         self._lease = 0
         self._ring: KeyRing
         self._record: StreamRecord
@@ -178,32 +183,80 @@ class DurableStream(Live):
 
     def tick_of(self, batches: Sequence[object], *, drop_bad_rows: bool = False, position: Any = None) -> StreamRelease:
         """As `tick`, for a tick whose events come in several batches."""
-        queries = [each.query for each in self._queries]
-        inputs = [query_inputs(queries, as_frame(batch, queries), drop_bad_rows=drop_bad_rows) for batch in batches]
-        positions = b"" if position is None else codec.pack("positions", 1, position)
+        inputs = [self._inputs(batch, drop_bad_rows=drop_bad_rows) for batch in batches]
         with self._lock:
-            if self._read_only:
-                raise StateError("a stream must be open for writing to count events, got one opened to be read")
-            if self._open_tick is not None:
-                raise PendingError(
-                    f"tick {self._open_tick.seal.tick} must be finished first, got another; call finish()"
-                )
-            if self._tick - self._record.last_tick >= self.plan.horizon:
-                raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
+            self._check_open()
             if self._unsure is not None:
                 # Whatever the last call was given is sealed now, or it is not and these events come in its place.
-                with contextlib.suppress(StoreError), self._guard:
-                    self._look()
-                if self._unsure is not None:
-                    raise DiskFullError("the store must say whether the last tick is sealed, got no answer; try again")
+                self._look_again()
                 if self._open_tick is not None:
                     raise PendingError(
                         f"tick {self._open_tick.seal.tick} was sealed after all, with the events given before; "
                         "call finish(), and do not give them again"
                     ) from DiskFullError("its commit failed for want of room")
-            with self._guard:
-                self._seal_tick(inputs, positions)
+            if any(self._absorbed):
+                raise StateError("events that were absorbed must be sealed or discarded first, got a whole tick")
+            try:
+                for content in inputs:
+                    self._gather(content)
+                with self._guard:
+                    self._seal_tick(position)
+            finally:
+                self._absorbed = self._nothing()
             return self._finish()
+
+    def absorb(self, batch: object, *, drop_bad_rows: bool = False) -> None:
+        """Keep what some events of the open tick add, in memory: nothing is counted before `seal`."""
+        inputs = self._inputs(batch, drop_bad_rows=drop_bad_rows)
+        with self._lock:
+            self._check_open()
+            if self._unsure is not None:
+                raise StateError("a tick whose seal is in doubt must be sealed first, got more events; call seal()")
+            self._gather(inputs)
+
+    def discard(self) -> None:
+        """Forget what was absorbed; its source gives it again."""
+        with self._lock:
+            self._absorbed = self._nothing()
+
+    def seal(self, position: Any = None) -> StreamRelease:
+        """Seal and release the tick of all that was absorbed. Where there was no room, it may be called again."""
+        with self._lock:
+            self._check_open()
+            if self._unsure is not None:
+                self._look_again()
+            if self._open_tick is None:
+                with self._guard:
+                    self._seal_tick(position)
+            self._absorbed = self._nothing()
+            return self._finish()
+
+    def _check_open(self) -> None:
+        if self._read_only:
+            raise StateError("a stream must be open for writing to count events, got one opened to be read")
+        if self._open_tick is not None:
+            raise PendingError(f"tick {self._open_tick.seal.tick} must be finished first, got another; call finish()")
+        if self._tick - self._record.last_tick >= self.plan.horizon:
+            raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
+
+    def _look_again(self) -> None:
+        with contextlib.suppress(StoreError), self._guard:
+            self._look()
+        if self._unsure is not None:
+            raise DiskFullError("the store must say whether the last tick is sealed, got no answer; try again")
+
+    def _nothing(self) -> Gathered:
+        return [[] for _ in self._parts]
+
+    def _gather(self, inputs: list[Any]) -> None:
+        try:
+            with self._guard:
+                gathered = [part.gather(content) for part, content in zip(self._parts, inputs, strict=True)]
+        except InputError:
+            self._guard.forgive()
+            raise
+        for kept, more in zip(self._absorbed, gathered, strict=True):
+            kept.append(more)
 
     def finish(self) -> StreamRelease:
         """Release the tick that is sealed, from where it was left."""
@@ -246,9 +299,9 @@ class DurableStream(Live):
             if not first <= start < end <= self._tick:
                 raise ParameterError(f"an interval must lie within ticks {first} to {self._tick}, got {start} to {end}")
             tables = {
-                each.query.name: each.table_between(start - first, end - first)
-                for each in self._queries
-                if each.can_tell(start - first, end - first)
+                name: table
+                for part in self._parts
+                for name, table in part.tables_between(start - first, end - first).items()
             }
         if not tables:
             raise ParameterError(
@@ -310,17 +363,12 @@ class DurableStream(Live):
                 self._lease = self._store.take_lease(self._record.incarnation, owner)
                 reach("lease.commit")
         self._macs: dict[int, bytes] = {self._record.last_tick: self._record.mac}
-        self._queries = [
-            LiveQuery(
-                each,
-                SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=each.query.every).at(
-                    "query", each.query.name
-                ),
-                self.plan.coverage,
-            )
-            for each in self.plan.queries
-        ]
-        self._log_length = max(each.log_length for each in self._queries)
+        self._parts = live_parts(
+            self.plan,
+            lambda every: SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=every),
+        )
+        self._absorbed = self._nothing()
+        self._log_length = max(part.run.log_length * part.every for part in self._parts)
 
     def _root_of(self, tick: int) -> Noise:
         """The noise of a tick's epoch, at the path of this incarnation."""
@@ -396,15 +444,11 @@ class DurableStream(Live):
                 "use the version that wrote it, or restore a backup"
             )
 
-    def _seal_tick(self, inputs: list[list[Any]], positions: bytes) -> None:
-        """T1: these events and no others are the tick's, for ever."""
-        tick, incarnation = self._tick + 1, self._record.incarnation
-        try:
-            gathered = [[each.gather(content[place]) for content in inputs] for place, each in enumerate(self._queries)]
-            content = codec.pack("delta", 1, gathered)
-        except InputError:
-            self._guard.forgive()
-            raise
+    def _seal_tick(self, position: Any) -> None:
+        """T1: the absorbed events and no others are the tick's, for ever."""
+        tick, incarnation, gathered = self._tick + 1, self._record.incarnation, self._absorbed
+        positions = b"" if position is None else codec.pack("positions", 1, position)
+        content = codec.pack("delta", 1, gathered)
         epoch = self._ring.number_at(tick)
         keys = self._ring.epoch(epoch)
         seal = Seal(
@@ -437,7 +481,7 @@ class DurableStream(Live):
             raise
         self._is_sealed(seal, gathered)
 
-    def _is_sealed(self, seal: Seal, gathered: list[list[codec.Plain]]) -> None:
+    def _is_sealed(self, seal: Seal, gathered: Gathered) -> None:
         self._mac, self._positions = seal.mac, seal.positions
         self._macs[seal.tick] = seal.mac
         self._open_tick = _OpenTick(seal, gathered)
@@ -520,19 +564,23 @@ class DurableStream(Live):
         assert opened is not None  # noqa: S101
         tick, seal = opened.seal.tick, opened.seal
         place = tick - self._record.last_tick
-        for each, gathered in zip(self._queries, opened.gathered, strict=True):
+        for part, gathered in zip(self._parts, opened.gathered, strict=True):
             for content in gathered:
-                each.add(content)
-        tables = {each.query.name: each.table() for each in self._queries if each.is_published(place)}
+                part.add(content)
+        before = [part.run.tick for part in self._parts]
+        tables = {name: table for part in self._parts for name, table in part.tables(place).items()}
         release = StreamRelease(tick=tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
         payload = payload_of(release, stream=self.plan.name, incarnation=self._record.incarnation)
         keys = self._ring.epoch(seal.epoch)
         stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
         if self._log_length:
-            logs = [each.run.log() if each.is_published_at(place) else None for each in self._queries]
+            logs = [
+                part.run.log() if part.run.tick > ticks else None
+                for part, ticks in zip(self._parts, before, strict=True)
+            ]
             opened.history = codec.pack("history", 1, logs)
         if snapshot and tick % self._snapshot_every == 0:
-            opened.snapshot = codec.pack("stream state", 1, [each.dump() for each in self._queries])
+            opened.snapshot = codec.pack("stream state", 1, [part.dump() for part in self._parts])
             self._state_digest = self._digest(opened.snapshot)
         opened.release = release
         reach("release.computed")
@@ -586,24 +634,24 @@ class DurableStream(Live):
         keys = self._ring.epoch(seal.epoch)
         return tick, keys.opened(closed, "snapshot", self._record.incarnation, tick, seal.mac)
 
-    def _opened_delta(self, seal: Seal) -> list[list[codec.Plain]]:
+    def _opened_delta(self, seal: Seal) -> Gathered:
         keys = self._ring.epoch(seal.epoch)
         closed = self._store.delta(self._record.incarnation, seal.tick)
         content = keys.opened(closed, "delta", self._record.incarnation, seal.tick, seal.mac)
         if keys.digest("delta", content) != seal.counts:
             raise DamageError(f"what tick {seal.tick} adds must be what was sealed, got another; restore a backup")
-        gathered: list[list[codec.Plain]] = codec.unpack("delta", 1, content)
-        if len(gathered) != len(self._queries):
+        gathered: Gathered = codec.unpack("delta", 1, content)
+        if len(gathered) != len(self._parts):
             raise StateError("a stored tick must be of these queries, got others")
         return gathered
 
     def _load(self, content: bytes, tick: int) -> None:
         states = codec.unpack("stream state", 1, content)
-        if len(states) != len(self._queries):
+        if len(states) != len(self._parts):
             raise StateError("a stored state must be of these queries, got others")
         logs = [self._opened_history(number, closed) for number, closed in self._history(tick)]
-        for place, (each, state) in enumerate(zip(self._queries, states, strict=True)):
-            each.load(state, [log[place] for log in logs if log[place] is not None])
+        for place, (part, state) in enumerate(zip(self._parts, states, strict=True)):
+            part.load(state, [log[place] for log in logs if log[place] is not None])
         self._tick = tick
 
     def _history(self, tick: int) -> list[tuple[int, bytes]]:

@@ -139,6 +139,15 @@ def stored_plan(place: Path | str) -> dict[str, Any]:
     return plan
 
 
+def visible_tick(place: Path | str) -> int:
+    """The last tick that readers may see of the stream at a place."""
+    store = _open(Place.of(place, witness=_NO_WITNESS))
+    try:
+        return store.visible(store.streams()[-1].incarnation)
+    finally:
+        store.close()
+
+
 def stored_releases(place: Path | str) -> dict[str, pl.DataFrame]:
     """What readers may see of the stream at a place, by query, with the column tick first."""
     store = _open(Place.of(place, witness=_NO_WITNESS))

@@ -6,7 +6,7 @@ ends the process. Everything that it tells while it runs is in ticks.
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,11 +16,15 @@ from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.sinks import write_whole
 from pianissimo.errors import DiskFullError, PendingError, StoreError
+from pianissimo.queries import Alarm, Trending
+from pianissimo.stream.release import StreamRelease
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
 """Seconds between attempts while there is no room; they double."""
 
 Progress = Callable[[int, int], None]
+Rang = Callable[[int, str, dict[str, Any]], None]
+"""Is told the tick, the query and the row of an alarm or a trend."""
 
 
 class TickSource(Protocol):
@@ -29,8 +33,12 @@ class TickSource(Protocol):
     def seek(self, position: Any, tick: int) -> None:
         """Go to where tick `tick` ended, at `position`; None if nothing was read. `SourceError` if that cannot be."""
 
-    def read(self, tick: int) -> tuple[Sequence[object], Any]:
-        """The batches of a tick, and the position after it; waits until the tick is over by the public clock."""
+    def batches(self, tick: int) -> Iterator[object]:
+        """The events of a tick, as they come; it ends once the tick is over by the public clock."""
+
+    @property
+    def position(self) -> Any:
+        """Where the events of the tick end whose batches were read to the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +71,7 @@ class Engine:
         *,
         health: Path | None = None,
         progress: Progress | None = None,
+        rang: Rang | None = None,
         stop: threading.Event | None = None,
     ) -> None:
         self._live = live
@@ -70,6 +79,8 @@ class Engine:
         self._last_tick = last_tick
         self._health = health
         self._progress = progress
+        self._rang = rang
+        self._watched = [each.query.name for each in live.plan.queries if isinstance(each.query, Alarm | Trending)]
         self.stop = threading.Event() if stop is None else stop
 
     def run(self) -> LoopSummary:
@@ -79,10 +90,12 @@ class Engine:
         self._tell("running")
         while live.tick_number < self._last_tick and not self.stop.is_set():
             reach("absorb.read")
-            batches, position = self._source.read(live.tick_number + 1)
+            for batch in self._source.batches(live.tick_number + 1):
+                live.absorb(batch)
             if self.stop.is_set():
+                live.discard()
                 break
-            self._release(batches, position)
+            self._tell_rings(self._release())
             self._tell("running")
             if self._progress:
                 self._progress(live.tick_number, self._last_tick)
@@ -90,14 +103,13 @@ class Engine:
         self._tell("stopped" if stopped else "done")
         return LoopSummary(first_tick=first, tick=live.tick_number, last_tick=self._last_tick, stopped=stopped)
 
-    def _release(self, batches: Sequence[object], position: Any) -> None:
+    def _release(self) -> StreamRelease:
         wait = FIRST_WAIT
         while True:
             try:
                 if self._live.pending is None:
-                    self._live.tick_of(batches, position=position)
-                else:
-                    self._live.finish()
+                    return self._live.seal(self._source.position)
+                return self._live.finish()
             except (DiskFullError, PendingError) as error:
                 self._tell("waiting for room")
                 if isinstance(error, PendingError) and not isinstance(error.__cause__, DiskFullError):
@@ -107,8 +119,13 @@ class Engine:
                         "the disk must have room to go on, got none until the stream was told to stop"
                     ) from None
                 wait = min(2 * wait, LONGEST_WAIT)
-            else:
-                return
+
+    def _tell_rings(self, release: StreamRelease) -> None:
+        """Tell alarms and trends, once they are stored."""
+        if self._rang is not None:
+            for name in self._watched:
+                for row in release[name].to_dicts() if name in release.names else ():
+                    self._rang(release.tick, name, row)
 
     def _tell(self, state: str) -> None:
         """Leave a line for whoever looks after the process: ticks, and the time."""

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from pianissimo.engine.sinks import ReleaseFolder, check_free, write_whole
 from pianissimo.engine.sources import read_rows
 from pianissimo.errors import InputError
+from pianissimo.queries import Alarm, Trending
 from pianissimo.stream.spec import FileFormat, StreamSpec
 
 _REFUSED = "refused.jsonl"
@@ -38,14 +40,16 @@ def run_file(
     *,
     format: FileFormat = "parquet",  # noqa: A002
     progress: Callable[[int, int], None] | None = None,
+    rang: Callable[[int, str, dict[str, Any]], None] | None = None,
 ) -> RunSummary:
     r"""Read the files of a stream file's source, and release every tick up to the last into the folder `out`.
 
     All files are read and checked first, so nothing is released of input that cannot be counted. Which
     ticks are released is public: those without events too. Lines that cannot be read go to `refused.jsonl`,
     with file, line and reason, and nothing of what they hold. `progress` is told the tick and the last tick
-    after each release. The last tick is the source's `until`, or else the horizon. A run that is killed cannot be taken
-    up again; what it had stored stays.
+    after each release. `rang` is told each alarm and each trend at its tick, once it is stored: the tick, the query and
+    the row. The last tick is the source's `until`, or else the horizon. A run that is killed cannot be taken up again;
+    what it had stored stays.
 
     >>> import tempfile
     >>> from pianissimo.stream.spec import load_spec
@@ -65,9 +69,16 @@ def run_file(
     rows = read_rows(spec)
     refused = write_refused(out, rows.refused)
     last_tick = spec.last_tick
+    watched = [query.name for query in spec.stream.queries if isinstance(query, Alarm | Trending)]
     with ReleaseFolder(out, plan=live.plan.to_dict(), format=format) as folder:
         for tick, batch in enumerate(rows.batches(last_tick), 1):
-            folder.write(live.tick(batch))
+            release = live.tick(batch)
+            reports = [(name, row) for name in watched for row in release[name].to_dicts()]
+            # Stored, then told: a run that is killed has shown nothing that is not in its folder.
+            folder.write(release, at_once=bool(rang and reports))
+            if rang:
+                for name, row in reports:
+                    rang(tick, name, row)
             if progress:
                 progress(tick, last_tick)
     return RunSummary(ticks=last_tick, folder=out, refused=refused)

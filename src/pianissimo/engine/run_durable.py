@@ -10,7 +10,7 @@ from pathlib import Path
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.folder_sink import FolderSink
 from pianissimo.engine.hardening import forbid_dumps
-from pianissimo.engine.loop import Engine, LoopSummary, Progress
+from pianissimo.engine.loop import Engine, LoopSummary, Progress, Rang
 from pianissimo.engine.opening import open_stream
 from pianissimo.engine.run import write_refused
 from pianissimo.engine.secret import Given
@@ -38,6 +38,7 @@ def run_durably(
     format: FileFormat = "parquet",  # noqa: A002
     take_over: bool = False,
     progress: Progress | None = None,
+    rang: Rang | None = None,
     health: Path | None = None,
 ) -> DurableRun:
     """Go on with the stream of a file where it stands, or begin it, up to its last tick or until a signal."""
@@ -51,17 +52,22 @@ def run_durably(
         folder = None if "://" in state else Path(state)
         refused = None if folder is None else write_refused(folder, source.rows.refused)
         return DurableRun(
-            loop=_loop(live, source, spec.last_tick, progress, health or (folder and folder / "health.json")),
+            loop=_loop(live, source, spec.last_tick, progress, rang, health or (folder and folder / "health.json")),
             created=live.recovered.created,
             refused=refused,
         )
 
 
 def _loop(
-    live: DurableStream, source: FileTicks, last_tick: int, progress: Progress | None, health: Path | None
+    live: DurableStream,
+    source: FileTicks,
+    last_tick: int,
+    progress: Progress | None,
+    rang: Rang | None,
+    health: Path | None,
 ) -> LoopSummary:
     with stop_on_signals() as stop:
-        return Engine(live, source, last_tick, progress=progress, health=health, stop=stop).run()
+        return Engine(live, source, last_tick, progress=progress, rang=rang, health=health, stop=stop).run()
 
 
 @contextmanager

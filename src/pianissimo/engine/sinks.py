@@ -1,8 +1,8 @@
 """Releases in a folder: the plan, the columns of each query's table, and for each query a folder of part files.
 
 A part is written under a temporary name, synced and renamed, so what is in the folder is whole. Parts are
-cut by the number of ticks and of released rows, which are public; not by the time that passed, which would let their
-names tell how long the events took to count.
+cut by the number of ticks, by that of released rows and at alarms that are told at once, all of which are public; not
+by the time that passed, which would let their names tell how long the events took to count.
 
 The row of all labels that are not shown has no key: null in Parquet and JSONL; in CSV nothing between two commas, where
 the empty label is `""`.
@@ -92,15 +92,15 @@ class ReleaseFolder:
         except OSError as fault:
             raise _unwritable(self.path, fault) from None
 
-    def write(self, release: StreamRelease) -> None:
-        """Take the release of one tick; it is on disk after the part is full, or after `close`."""
+    def write(self, release: StreamRelease, *, at_once: bool = False) -> None:
+        """Take the release of one tick; it is on disk after the part is full, or after `close`, or at once."""
         for name in release.names:
             table = release[name].select(pl.lit(release.tick, dtype=pl.Int64).alias("tick"), pl.all())
             self._open.setdefault(name, []).append((release.tick, table))
             self._columns.setdefault(name, {column: str(kind) for column, kind in table.schema.items()})
             self._rows += table.height
         self._ticks += 1
-        if self._rows >= MOST_ROWS or self._ticks >= MOST_TICKS:
+        if at_once or self._rows >= MOST_ROWS or self._ticks >= MOST_TICKS:
             self._flush()
 
     def close(self) -> None:
@@ -183,6 +183,15 @@ def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.Dat
         for query, parts in found.items()
         if name in (None, query)
     }
+
+
+def last_tick(path: Path | str) -> int:
+    """The last tick of which a folder holds releases, or 0; at an alarm that did not ring there is no row to tell it.
+
+    >>> last_tick("nowhere")
+    0
+    """
+    return max((last for parts in _parts(Path(path)).values() for _, last, _ in parts), default=0)
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
@@ -279,8 +288,8 @@ def _damaged(path: Path) -> InputError:
 
 
 def _used(path: Path) -> InputError:
-    last = max((last for parts in _parts(path).values() for _, last, _ in parts), default=None)
-    if last is None:
+    last = last_tick(path)
+    if not last:
         return InputError(
             f"{path} must not hold releases yet, got the plan of a run that has stored none; if that run was stopped, "
             f"it has published nothing: remove {_PLAN} there and run again, or choose an empty folder"

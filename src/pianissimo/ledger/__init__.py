@@ -5,11 +5,14 @@ pay-what-you-get allows, and what was never settled stays charged for ever.
 """
 
 from pianissimo.ledger.chain import Entry, Head
+from pianissimo.ledger.guarded import open_guarded
 from pianissimo.ledger.history import history, history_tables
 from pianissimo.ledger.keys import key_file
 from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified
+from pianissimo.ledger.postgres import shown_url
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
 from pianissimo.ledger.within import StoreWithin
+from pianissimo.ledger.witness import LocalWitness
 
 __all__ = [
     "BAD_UNIT",
@@ -19,10 +22,13 @@ __all__ = [
     "Entry",
     "Head",
     "Ledger",
+    "LocalWitness",
     "Reservation",
     "StoreWithin",
     "Verified",
     "history",
     "history_tables",
     "key_file",
+    "open_guarded",
+    "shown_url",
 ]

@@ -85,7 +85,7 @@ class Entry:
     """Of a reserve."""
 
     ticket: bytes
-    """Random: by it the caller who reserved is known from one who comes later with the same key."""
+    """The digest of something random: by it the caller who reserved is known from one who comes later with the key."""
 
     settles: int | None
     """Of a settle: the number of its reserve."""
@@ -198,6 +198,15 @@ def check_chain(
 def broken(what: str) -> LedgerError:
     """The error for a ledger that is not as it was written."""
     return LedgerError(f"{what}: the ledger was altered, or the key is another; stop and look at a backup")
+
+
+def ticket_digest(ticket: bytes) -> bytes:
+    """What a ledger keeps of a ticket, so that nobody who reads it can settle for another.
+
+    >>> len(ticket_digest(bytes(16)))
+    32
+    """
+    return _blake(b"ledger ticket", b"", ticket)
 
 
 def check_types(entry: Entry) -> Entry:

@@ -13,7 +13,7 @@ from pianissimo.ledger.units import Charge, of_units
 from pianissimo.privacy import float_down
 
 
-def history(ledger: Ledger, witness: Head | None = None) -> dict[str, Any]:
+def history(ledger: Ledger, *witnesses: Head) -> dict[str, Any]:
     """Everything about a ledger in plain values; times are UTC. A broken one is shown too, and said to be broken.
 
     >>> import tempfile
@@ -26,7 +26,7 @@ def history(ledger: Ledger, witness: Head | None = None) -> dict[str, Any]:
     (True, 3, 'top 1', None)
     """
     try:
-        found = ledger.verify(witness)
+        found = ledger.verify(*witnesses)
         head, problem, warnings = str(found.head), None, list(found.warnings)
     except LedgerError as error:
         head, problem, warnings = None, str(error), []

@@ -9,6 +9,9 @@ from pathlib import Path
 from pianissimo.errors import LedgerError
 from pianissimo.noise import Secret, fresh_secret
 
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_LONGEST = 128
+
 
 def key_file(path: str | Path, *, create: bool = True) -> Secret:
     """Read the key in a file that its owner alone may read; make one if there is none.
@@ -21,42 +24,62 @@ def key_file(path: str | Path, *, create: bool = True) -> Secret:
     """
     path = Path(path)
     if create and not path.exists():
-        _make(path)
+        make_key(path)
     try:
-        with open(path, "rb", opener=_without_following) as file:
-            status = os.fstat(file.fileno())
-            content = file.read(4096)
+        # Looked at before it is opened: to open and close a ledger that was taken for a key would drop its locks.
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise LedgerError(f"a key file must be a plain file, got a link or something else: {path}")
+        if os.name == "posix" and status.st_mode & 0o077:
+            raise LedgerError(f"a key file must be open to its owner alone, got wider rights; chmod 600 {path}")
+        if not status.st_size <= _LONGEST:
+            raise LedgerError(f"a key file must hold 64 hexadecimal digits, got something else: {path}")
+        content = read_private(path, _LONGEST)
     except OSError as error:
-        raise LedgerError(f"a key file must be readable, got {error.strerror}: {path}") from None
-    if not stat.S_ISREG(status.st_mode) or (os.name == "posix" and status.st_mode & 0o077):
-        raise LedgerError(f"a key file must be open to its owner alone, got wider rights; chmod 600 {path}")
+        raise LedgerError(f"a key file must be readable, got {reason(error)}: {path}") from None
     try:
         return Secret(bytes.fromhex(content.decode("ascii").strip()))
     except ValueError:  # a ParameterError is one too
         raise LedgerError(f"a key file must hold 64 hexadecimal digits, got something else: {path}") from None
 
 
-def _make(path: Path) -> None:
+def make_key(path: Path) -> bool:
+    """Make a key where there is none; whether it was this call that made it."""
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # open to its owner alone
-        try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(bytes(fresh_secret()).hex() + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            # A link appears whole or not at all, and the first of two processes wins.
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, path)
-        finally:
-            os.unlink(temporary)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        return write_once(path, bytes(fresh_secret()).hex().encode() + b"\n")
     except OSError as error:
-        raise LedgerError(f"a key file must be writable, got {error.strerror}: {path}") from None
+        raise LedgerError(f"a key file must be writable, got {reason(error)}: {path}") from None
 
 
-def _without_following(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
+def write_once(path: Path, content: bytes) -> bool:
+    """Make a file for its owner alone, synced, unless there is one; the first of two processes wins, and is told."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # open to its owner alone
+    made = False
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # A link appears whole or not at all.
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+            made = True
+    finally:
+        os.unlink(temporary)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return made
+
+
+def read_private(path: Path, most: int) -> bytes:
+    """The first bytes of a file that is no link."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NO_FOLLOW)) as file:
+        return file.read(most)
+
+
+def reason(error: OSError) -> str:
+    """What the system says, which never quotes content."""
+    return error.strerror or type(error).__name__

@@ -2,11 +2,12 @@
 
 import hmac
 import os
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import NoReturn, Self, TypeVar
 
 from pianissimo.databases import SqliteConnection
 from pianissimo.errors import BudgetError, DamageError, LedgerError, ParameterError, StoreError
-from pianissimo.ledger.chain import Chain, Entry, Head, Header, Units, broken, check_chain
+from pianissimo.ledger.chain import Chain, Entry, Head, Header, Units, broken, check_chain, ticket_digest
 from pianissimo.ledger.postgres import PostgresStore
 from pianissimo.ledger.sqlite import SqliteStore
 from pianissimo.ledger.store import (
@@ -27,6 +28,7 @@ from pianissimo.ledger.store import (
     SELECT_ENTRIES,
     SELECT_LAST,
     SELECT_SETTLE,
+    AbsentError,
     Store,
     UnknownOutcomeError,
     entry_of,
@@ -36,6 +38,7 @@ from pianissimo.ledger.store import (
 )
 from pianissimo.ledger.units import Charge, of_units
 from pianissimo.ledger.within import StoreWithin
+from pianissimo.ledger.witness import LocalWitness
 from pianissimo.noise import Secret
 from pianissimo.privacy import float_down, float_up
 
@@ -45,6 +48,7 @@ _NO_KEY = "the chain has no key, so whoever can write the ledger could make a ne
 STATE_FILE = "state.db"
 """What a durable stream's store is called in its folder."""
 
+_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|.*://")
 _LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "question": 10_000}
 
 
@@ -65,6 +69,7 @@ class Reservation:
     """What the answer cost in the end, if that is known."""
 
     ticket: bytes = field(repr=False)
+    """Random, and nowhere else: the ledger has its digest. Only whoever holds it settles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +107,16 @@ class Ledger:
     >>> ledger.close(); folder.cleanup()
     """
 
-    def __init__(self, store: Store, chain: Chain, header: Header, root: bytes) -> None:
+    def __init__(
+        self, store: Store, chain: Chain, header: Header, root: bytes, witness: LocalWitness | None = None
+    ) -> None:
         self._store = store
         self._chain = chain
         self._header = header
         self._root = root
+        self._witness = witness
         self._seen = Head(0, root)
+        self._written = self._seen
         self._lock = threading.Lock()
 
     @classmethod
@@ -119,32 +128,42 @@ class Ledger:
         cap: Charge | None = None,
         dataset: str = "",
         witness: Head | None = None,
+        witness_file: Path | None = None,
+        trusted: bool = False,
+        make: bool = True,
         read_only: bool = False,
     ) -> Self:
         """Open the ledger at a path or a `postgresql://` URL and verify all of it; given a `cap`, make it first.
 
-        One that is there already must have the same cap. `read_only` shows a ledger that may be broken: nothing is
-        verified until `verify` is called, and nothing can be charged.
+        One that is there already must have the same cap; without `make` it must be there. `read_only` shows a ledger
+        that may be broken: nothing is verified until `verify` is called, and nothing can be charged.
+
+        A `witness` is an earlier head, which must be in it. With a `witness_file` its head is kept there from now on,
+        synced after each charge, and must be in it; a ledger made before must have one, unless it is `trusted`.
 
         >>> Ledger.open("nowhere.db", key=None)
         Traceback (most recent call last):
-        pianissimo.errors.LedgerError: there must be a ledger at nowhere.db, got no such file; give a cap to make one
+        pianissimo.ledger.store.AbsentError: there must be a ledger at nowhere.db, got no such file; give a cap ...
         """
         if key is not None and not isinstance(key, Secret):
             raise ParameterError(f"key must be a Secret or None, got {type(key).__name__}")
+        if witness is not None and not isinstance(witness, Head):
+            raise ParameterError(f"witness must be a Head or None, got {type(witness).__name__}")
         if cap is not None and (read_only or not isinstance(cap, Charge)):
             raise ParameterError("cap must be a Charge, and given only to open a ledger for writing")
         _check_text(dataset=dataset)
-        store = _store(place, create=cap is not None, read_only=read_only)
+        make = make and cap is not None
+        local = None if witness_file is None else LocalWitness(witness_file)
+        store = _store(place, create=make, read_only=read_only)
         try:
             chain = Chain(key)
-            if cap is not None:
-                _make_if_absent(store, chain, cap, dataset)
+            if make and cap is not None:
+                _make_if_absent(store, chain, cap, dataset, local)
             header, root = _read_header(store)
-            ledger = cls(store, chain, header, root)
+            ledger = cls(store, chain, header, root, local)
             if not read_only:
                 _check_opening(header, cap=cap, dataset=dataset, keyed=chain.keyed)
-                ledger._seen = ledger.verify(witness).head
+                ledger._settle_in(witness, trusted=trusted)
         except BaseException:
             store.close()
             raise
@@ -158,11 +177,11 @@ class Ledger:
         """
         chain = Chain(key)
         if cap is not None:
-            _make_if_absent(store, chain, cap, dataset)
+            _make_if_absent(store, chain, cap, dataset, None)
         header, root = _read_header(store)
         _check_opening(header, cap=cap, dataset=dataset, keyed=chain.keyed)
         chain.check_root(header, root)
-        return cls(store, chain, header, root)
+        return cls(store, chain, header, root, None)
 
     @property
     def place(self) -> str:
@@ -214,7 +233,12 @@ class Ledger:
 
         def write() -> Reservation:
             entry = self._append(
-                "reserve", charge.units, who=who, question=question, idempotency_key=idempotency_key, ticket=ticket
+                "reserve",
+                charge.units,
+                who=who,
+                question=question,
+                idempotency_key=idempotency_key,
+                ticket=ticket_digest(ticket),
             )
             return Reservation(number=entry.number, charge=charge, fresh=True, settled=None, ticket=ticket)
 
@@ -259,7 +283,7 @@ class Ledger:
                 reserve is None
                 or reserve.kind != "reserve"
                 or reserve.change != reservation.charge.units
-                or not hmac.compare_digest(reserve.ticket, reservation.ticket)
+                or not hmac.compare_digest(reserve.ticket, ticket_digest(reservation.ticket))
             ):
                 raise LedgerError("a charge must be in the ledger as it was reserved, got another or none")
             self._append("settle", change, who=reserve.who, settles=reserve.number, ticket=secrets.token_bytes(16))
@@ -276,20 +300,23 @@ class Ledger:
         """What to keep in a second place, and give to `verify` later; it follows a verification."""
         return self.verify().head
 
-    def verify(self, witness: Head | None = None) -> Verified:
+    def verify(self, *witnesses: Head) -> Verified:
         """Check every entry, their order and their sum; `LedgerError` says what was altered.
 
-        A cut at the end, together with the balance, shows only against a `witness`: an earlier `head`.
+        A cut at the end, together with the balance, shows only against a witness: an earlier `head`.
         """
+        # Before the ledger: what is named there is in a ledger that is looked at later.
+        local = None if self._witness is None else self._witness.read()
         with self._reading():
+            self._store.check_tables()
             header, root, count, spent = header_of(self._store.execute(SELECT_BUDGET))
             entries = [entry_of(row) for row in self._store.execute(SELECT_ENTRIES)]
         if header != self._header or root != self._root:
             raise broken("the ledger's cap and names must be those it was opened with, got others")
         if header.keyed and not self._chain.keyed:
             raise LedgerError("the key must be given to verify this ledger, got none")
-        witnesses = [self._seen] if witness is None else [self._seen, witness]
-        head = check_chain(self._chain, header, root, count, spent, entries, witnesses)
+        seen = [self._seen, *witnesses] if local is None else [self._seen, *witnesses, local]
+        head = check_chain(self._chain, header, root, count, spent, entries, seen)
         return Verified(head=head, keyed=header.keyed, warnings=() if header.keyed else (_NO_KEY,))
 
     def close(self) -> None:
@@ -311,30 +338,44 @@ class Ledger:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger is not pickled: it carries its key; open it anew where it is needed")
 
+    def _settle_in(self, witness: Head | None, *, trusted: bool) -> None:
+        """Verify all of it, and see to it that its head is kept from now on."""
+        self._seen = self.verify(*([] if witness is None else [witness])).head
+        if self._witness is None:
+            return
+        if self._witness.read() is not None:
+            self._witness.advance(self._seen)
+        elif trusted:
+            self._witness.make(self._seen)
+        else:
+            raise LedgerError(
+                f"the last head of this ledger must be at {self._witness.path}, got no such file; put it back, or look "
+                "at the ledger with `pianissimo budget` and give the witness that it shows"
+            )
+
     def _once(self, look: Callable[[], Found | None], write: Callable[[], Found]) -> Found:
         """What `look` finds, or else what `write` writes; a commit that fails is looked for and never repeated."""
         with self._lock:
-            self._store.begin_write()
             try:
+                self._store.begin_write()
                 found = look()
-                made = write() if found is None else None
-            except BaseException:
-                self._store.rollback()
-                raise
-            if made is None:
-                self._store.rollback()
-                assert found is not None  # noqa: S101
-                return found
-            try:
+                if found is not None:
+                    return found
+                made = write()
                 self._store.commit()
             except UnknownOutcomeError as error:
                 return self._after_unknown(look, error)
+            finally:
+                self._store.rollback()  # of nothing, after a commit
+            self._seen = self._written
+            if self._witness is not None:
+                self._witness.advance(self._seen)
             return made
 
     def _after_unknown(self, look: Callable[[], Found | None], error: UnknownOutcomeError) -> Found:
         try:
-            self._store.begin_write()  # waits until the lost transaction is over, one way or the other
             try:
+                self._store.begin_write()  # waits until the lost transaction is over, one way or the other
                 found = look()
             finally:
                 self._store.rollback()
@@ -376,12 +417,32 @@ class Ledger:
             change=change,
             spent=tuple(spent),
         )
-        digest = self._chain.digest(previous, entry)
-        self._store.execute(INSERT_ENTRY, [*entry_row(entry)[:-1], digest])
+        entry = replace(entry, digest=self._chain.digest(previous, entry))
+        self._store.execute(INSERT_ENTRY, entry_row(entry))
+        self._check_written(entry)
+        self._written = Head(entry.number, entry.digest)
         return entry
+
+    def _check_written(self, entry: Entry) -> None:
+        """Refuse to commit what is not there as it was written: a trigger may have moved it."""
+        _, _, count, spent = header_of(self._store.execute(SELECT_BUDGET))
+        last = [entry_of(row) for row in self._store.execute(SELECT_LAST, [entry.number - 1, entry.number])]
+        follows = [self._seen.count] if self._seen.count else []
+        written = [each.number for each in last] == [*follows, entry.number]
+        digests = [each.digest for each in last][-2:]
+        if (
+            (count, spent) != (entry.number, entry.spent)
+            or not written
+            or last[-1] != entry
+            or (follows and digests[0] != self._seen.digest)
+        ):
+            raise broken("a charge must be in the ledger as it was written, got another")
 
     def _checked_tail(self, number: int, spent: tuple[int, ...], change: Units) -> bytes:
         """The digest that entry `number` follows, if the balance and the last entry agree and nothing seen is gone."""
+        local = None if self._witness is None else self._witness.read()
+        if local is not None and local.count > self._seen.count:
+            self._seen = local
         rows = self._store.execute(SELECT_LAST, [number - 2, self._seen.count])
         entries = {entry.number: entry for entry in map(entry_of, rows)}
         before = tuple(each - moved for each, moved in zip(spent, change, strict=True))
@@ -404,7 +465,10 @@ class Ledger:
             raise broken("the ledger's cap and names must be those it was opened with, got others")
         if min(change) < 0 or not Charge.fits(of_units(spent), self.cap):
             raise broken("the balance must cover what is given back and be within the cap")
-        raise BudgetError(_too_much(of_units(change), self.cap - of_units(spent)))
+        charge, left = of_units(change), self.cap - of_units(spent)
+        if charge.fits(left):
+            raise broken("the balance must move when something is charged, got the same")
+        raise BudgetError(_too_much(charge, left))
 
     def _found(self, entry: Entry, charge: Charge, question: str, who: str, ticket: bytes) -> Reservation:
         if (entry.change, entry.question, entry.who) != (charge.units, question, who):
@@ -414,7 +478,8 @@ class Ledger:
         return Reservation(
             number=entry.number,
             charge=charge,
-            fresh=hmac.compare_digest(entry.ticket, ticket),  # so it is after a commit whose outcome was unknown
+            # So it is after a commit whose outcome was unknown.
+            fresh=hmac.compare_digest(entry.ticket, ticket_digest(ticket)),
             settled=None if change is None else of_units(a + b for a, b in zip(charge.units, change, strict=True)),
             ticket=ticket,
         )
@@ -422,8 +487,8 @@ class Ledger:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with self._lock:
-            self._store.begin_read()
             try:
+                self._store.begin_read()
                 yield
             finally:
                 self._store.rollback()
@@ -434,8 +499,9 @@ def _store(place: str | Path, *, create: bool, read_only: bool) -> Store:
         return PostgresStore(place, read_only=read_only)
     if not isinstance(place, str | os.PathLike) or not str(place) or "\0" in str(place):
         raise ParameterError("place must be the path of a file or a postgresql:// URL, got something else")
-    if isinstance(place, str) and "://" in place:
-        raise ParameterError(f"place must be a path or a postgresql:// URL, got {place.partition('://')[0]}://")
+    if isinstance(place, str) and _LIKE_A_URL.match(place):
+        # Not shown: it may hold a password.
+        raise ParameterError("place must be a path or a postgresql:// URL, got a URL of another kind")
     if Path(place).is_dir():
         return _store_in(Path(place), read_only=read_only)
     return SqliteStore(Path(place), create=create, read_only=read_only)
@@ -449,16 +515,35 @@ def _store_in(folder: Path, *, read_only: bool) -> Store:
         raise LedgerError(str(error)) from None
 
 
-def _make_if_absent(store: Store, chain: Chain, cap: Charge, dataset: str) -> None:
-    store.begin_write()
+def is_there(place: str | Path) -> bool:
+    """Whether there is a file, or tables on the server, of that name.
+
+    >>> is_there("nowhere.db")
+    False
+    """
+    if not isinstance(place, str) or "://" not in place:
+        return os.path.lexists(place)
+    store = _store(place, create=False, read_only=True)
     try:
+        store.begin_read()
+        return store.has_tables()
+    finally:
+        store.close()
+
+
+def _make_if_absent(store: Store, chain: Chain, cap: Charge, dataset: str, witness: LocalWitness | None) -> None:
+    try:
+        store.begin_write()
         if store.has_tables():
             store.rollback()
             return
         created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         header = Header(identity=secrets.token_bytes(16), dataset=dataset, created=created, keyed=chain.keyed, cap=cap)
+        root = chain.root(header)
         store.make_tables()
-        store.execute(INSERT_BUDGET, header_row(header, chain.root(header)))
+        store.execute(INSERT_BUDGET, header_row(header, root))
+        if witness is not None:
+            witness.make(Head(0, root))  # first, so that whoever finds the ledger finds it
     except BaseException:
         store.rollback()
         raise
@@ -466,10 +551,10 @@ def _make_if_absent(store: Store, chain: Chain, cap: Charge, dataset: str) -> No
 
 
 def _read_header(store: Store) -> tuple[Header, bytes]:
-    store.begin_read()
     try:
+        store.begin_read()
         if not store.has_tables():
-            raise LedgerError(f"there must be a ledger at {store.place}, got none; give a cap to make one")
+            raise AbsentError(store.place, "none")
         header, root, _, _ = header_of(store.execute(SELECT_BUDGET))
     finally:
         store.rollback()

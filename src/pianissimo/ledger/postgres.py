@@ -6,6 +6,7 @@ waits until the server has made up its mind about it.
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -13,11 +14,18 @@ from urllib.parse import unquote
 
 from pianissimo.checks import check_name
 from pianissimo.errors import LedgerError, ParameterError
+from pianissimo.ledger.chain import broken
 from pianissimo.ledger.store import Row, UnknownOutcomeError, tables
 
 _MAKING = 0x706961  # an advisory lock, for the moment when there is no line to lock yet
 _LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two ledgers would become one
 _PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 60_000, "idle_in_transaction_session_timeout": 60_000}
+_HOST = r"(?:[A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?"
+# An @ after the first slash or question mark may be the end of a password with such a sign in it.
+_SHOWN = re.compile(
+    rf"postgres(?:ql)?://(?:[^@/?#]*@)?(?P<host>{_HOST}(?:,{_HOST})*)(?P<database>(?:/[A-Za-z0-9_.%-]*)?)(?:\?[^@#]*)?"
+)
+_STAY = " BEGIN RAISE EXCEPTION 'entries of a ledger stay as they are'; END "
 _left_to_parents: list[Any] = []
 
 
@@ -31,7 +39,7 @@ class PostgresStore:
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self._url, name = _without_ledger(url)
-        self.place = _without_password(url)
+        self.place = shown_url(url)
         self._schema = f'"pianissimo_{name}"'
         self._names = {"budget": f"{self._schema}.budget", "entries": f"{self._schema}.entries"}
         self._read_only = read_only
@@ -43,8 +51,9 @@ class PostgresStore:
     def begin_write(self) -> None:
         if self._read_only:
             raise LedgerError("a ledger must be open for writing to be charged, got one opened to be read")
-        self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         try:
+            # A trigger that waits for the commit would act after all was checked.
+            self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET CONSTRAINTS ALL IMMEDIATE")
             if self.has_tables():
                 self.execute("SELECT id FROM {budget} WHERE id = 1 FOR UPDATE")
             else:
@@ -71,11 +80,15 @@ class PostgresStore:
             raise
 
     def rollback(self) -> None:
-        if self._connection is not None:
-            try:
-                self._run("ROLLBACK")
-            except self._psycopg.Error:
-                self.close()
+        if self._connection is None or self._process != os.getpid() or self._is_idle():
+            return
+        try:
+            self._run("ROLLBACK")
+        except self._psycopg.Error:
+            self.close()
+        except BaseException:
+            self.close()
+            raise
 
     def has_tables(self) -> bool:
         names = [self._names["budget"], self._names["entries"]]
@@ -86,14 +99,24 @@ class PostgresStore:
         self.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
         for statement in tables(integer="BIGINT", binary="BYTEA", strict=""):
             self.execute(statement)
-        self.execute(
-            f"CREATE FUNCTION {self._schema}.entries_stay() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION 'entries of a ledger stay as they are'; END $$"
-        )
+        self.execute(f"CREATE FUNCTION {self._schema}.entries_stay() RETURNS trigger LANGUAGE plpgsql AS $${_STAY}$$")
         self.execute(
             "CREATE TRIGGER entries_stay BEFORE UPDATE OR DELETE OR TRUNCATE ON {entries} "
             f"FOR EACH STATEMENT EXECUTE FUNCTION {self._schema}.entries_stay()"
         )
+
+    def check_tables(self) -> None:
+        """Refuse tables that are something else, and triggers or rules that are not ours."""
+        (found,) = self.execute(
+            "SELECT count(*) FILTER (WHERE relkind = 'r' AND NOT relrowsecurity AND NOT relhasrules), "
+            "(SELECT count(*) FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid WHERE NOT t.tgisinternal "
+            "AND t.tgrelid = ANY (ARRAY[to_regclass(?), to_regclass(?)]::oid[]) "
+            "AND (t.tgname <> 'entries_stay' OR p.prosrc <> ?)) "
+            "FROM pg_class WHERE oid = ANY (ARRAY[to_regclass(?), to_regclass(?)]::oid[])",
+            [*self._names.values(), _STAY, *self._names.values()],
+        )
+        if tuple(found) != (2, 0):
+            raise broken("a ledger must hold its own tables and nothing else, got other tables, rules or triggers")
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -101,9 +124,14 @@ class PostgresStore:
             with contextlib.suppress(self._psycopg.Error):
                 connection.close()
 
+    def _is_idle(self) -> bool:
+        return bool(self._connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE)
+
     def _begin(self, statement: str) -> None:
         try:
             self._connected()
+            if not self._is_idle():
+                self.close()  # an interrupt left something begun
             self._run(statement)
         except self._psycopg.Error:
             # An old connection may be dead. Nothing was sent on it, so a new one may start afresh.
@@ -176,10 +204,16 @@ def _without_ledger(url: str) -> tuple[str, str]:
     return f"{address}?{rest}" if rest else address, names[0]
 
 
-def _without_password(url: str) -> str:
-    scheme, _, rest = url.partition("?")[0].partition("://")
-    host, slash, database = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{database}"
+def shown_url(url: str) -> str:
+    """A URL for people: scheme, host and database if they are plainly those, and never what may be a password.
+
+    >>> shown_url("postgresql://ada:geheim@db.example:5432/shop?sslmode=require")
+    'postgresql://db.example:5432/shop'
+    >>> shown_url("postgresql://ada:ge/heim@db.example/shop")
+    'postgresql://...'
+    """
+    found = _SHOWN.fullmatch(url)
+    return "postgresql://..." if found is None else f"postgresql://{found['host']}{found['database']}"
 
 
 def _name(error: Exception) -> str:

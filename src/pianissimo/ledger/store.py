@@ -27,6 +27,19 @@ class UnknownOutcomeError(LedgerError):
         """Whether what is found there afterwards can be relied on."""
 
 
+class AbsentError(LedgerError):
+    """No ledger where one was looked for.
+
+    >>> raise AbsentError("budget.db", "no such file")
+    Traceback (most recent call last):
+    pianissimo.ledger.store.AbsentError: there must be a ledger at budget.db, got no such file; give a cap to make one
+    """
+
+    def __init__(self, place: str, got: str) -> None:
+        super().__init__(f"there must be a ledger at {place}, got {got}; give a cap to make one")
+        self.place = place
+
+
 class Store(Protocol):
     """One connection to one ledger. It knows transactions and tables, not what they mean."""
 
@@ -53,6 +66,9 @@ class Store(Protocol):
 
     def make_tables(self) -> None:
         """Make the tables, in the transaction begun."""
+
+    def check_tables(self) -> None:
+        """Refuse tables other than `make_tables` makes, and what acts on them by itself, in the transaction begun."""
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pianissimo.databases import Connection
 from pianissimo.errors import DamageError, LedgerError, StoreError, SyncError, UnknownCommitError
+from pianissimo.ledger.chain import broken
 from pianissimo.ledger.store import Row, UnknownOutcomeError, tables
 
 _NAMES = {"budget": "budget", "entries": "entries"}
@@ -57,6 +58,10 @@ class StoreWithin:
         for statement in tables(integer=words["integer"], binary=words["binary"], strict=words["strict"]):
             self.execute(statement)
         self._connection.make_stay("entries")
+
+    def check_tables(self) -> None:
+        if any(self._connection.acts_by_itself(table) for table in _NAMES.values()):
+            raise broken("a ledger must be changed by its owner alone, got triggers or rules that act on it")
 
     def close(self) -> None:
         self._connection.close()

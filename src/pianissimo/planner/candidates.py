@@ -21,8 +21,21 @@ from pianissimo.histograms import Cut, KnownHistogram, TopList, UnknownHistogram
 from pianissimo.labels import Domain
 from pianissimo.noise_plan import NoisePlan, is_pure
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, Share, predict_error
+from pianissimo.planner.heavy_hitters import SKETCH_MAKERS, exact_counts
 from pianissimo.planner.top_lists import meta_top_list, sparse_top_list
-from pianissimo.queries import Count, Histogram, Query, Sum, TopK
+from pianissimo.queries import (
+    Alarm,
+    Count,
+    Distinct,
+    HeavyHitters,
+    Histogram,
+    MaxFrequency,
+    Quantiles,
+    Query,
+    Sum,
+    TopK,
+    Trending,
+)
 
 PlanMaker = Callable[..., NoisePlan]
 
@@ -71,6 +84,9 @@ def candidates(query: Query, share: Share, horizon: int | None, coverage: float)
         except ParameterError as error:
             problems.append(str(error))
     if not any(candidate.selectable for candidate in found):
+        # What would have fitted with more memory says more than what does not fit at all: the least of it.
+        kept_out = [candidate for candidate in found if candidate.excluded and candidate.memory is not None]
+        problems = [each.excluded for each in sorted(kept_out, key=lambda each: each.memory or 0)] + problems
         reason = problems[0] if problems else "unknown labels need a delta, and any number of keys a known domain"
         raise ParameterError(f"query {query.name!r} must have a mechanism that fits its budget, got none: {reason}")
     return sorted(found, key=lambda candidate: candidate.expected_error.typical)
@@ -84,6 +100,10 @@ def _makers(query: Query, share: Share, *, open_horizon: bool) -> Iterator[Candi
         plans = OPEN_LAPLACE_PLANS if open_horizon else LAPLACE_PLANS
     else:
         plans = OPEN_GAUSSIAN_PLANS if open_horizon else GAUSSIAN_PLANS
+    if isinstance(query, HeavyHitters):
+        yield from SKETCH_MAKERS
+        yield exact_counts(map(_over_plan, plans.values()))
+        return
     for make_plan in plans.values():
         yield _over_plan(make_plan)
     if not share.pure and not open_horizon and _series_of(query) <= FEW_SERIES:
@@ -119,6 +139,8 @@ def _plan_mechanism(query: Query, share: Share, releases: int, make_plan: PlanMa
 
     history = HISTORY
     match query:
+        case MaxFrequency() | Quantiles() | Distinct() | Alarm() | Trending():
+            raise ParameterError(f"{query.kind} must be asked of users, got single events; give unit=user('column')")
         case Count():
             plan = plan_for()
             return Counter(plan=plan, history=history), plan
@@ -135,7 +157,7 @@ def _plan_mechanism(query: Query, share: Share, releases: int, make_plan: PlanMa
             plan = plan_for(series=min(keys, len(domain)))
             histogram = KnownHistogram(plan=plan, domain=domain, max_keys_per_event=keys, history=history)
             return TopList(histogram=histogram, k=k), plan
-        case Histogram(max_keys_per_event=keys):
+        case Histogram(max_keys_per_event=keys) | HeavyHitters(max_keys_per_event=keys):
             return _unknown(query, share, releases, make_plan, keys)
         case TopK(max_keys_per_event=int(keys), k=k, domain=None):
             unknown, plan = _unknown(query, share, releases, make_plan, keys)
@@ -144,7 +166,7 @@ def _plan_mechanism(query: Query, share: Share, releases: int, make_plan: PlanMa
 
 
 def _unknown(
-    query: Histogram | TopK, share: Share, releases: int, make_plan: PlanMaker, keys: int
+    query: Histogram | TopK | HeavyHitters, share: Share, releases: int, make_plan: PlanMaker, keys: int
 ) -> tuple[UnknownHistogram, NoisePlan]:
     if share.pure or share.bad == 0:
         raise ParameterError("unknown labels must have a delta, got a pure budget")

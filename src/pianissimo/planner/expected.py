@@ -66,8 +66,17 @@ class Candidate:
     note: str = ""
     """What to know about it, such as a bias."""
 
+    noise: str = ""
+    """The noise in words, where it is not that of one plan."""
+
     selectable: bool = True
-    """Whether a plan may choose it by itself: its promise is that of streams."""
+    """Whether a plan may choose it by itself: its promise is that of streams, and its memory fits."""
+
+    memory: int | None = None
+    """About how many bytes it takes, where the query bounds them."""
+
+    excluded: str = ""
+    """Why a plan may not choose it, where there is more to say."""
 
 
 def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0) -> ExpectedError:

@@ -4,9 +4,8 @@ The budget is split in one of two ways, whichever has the smaller errors:
 
 * *Gaussian noise.* Half of delta is set aside for labels that only one event holds, if any query has an unknown domain;
   what is left is turned into rho by integer orders; rho, and the half of delta, are shared by the queries' weights.
-* *Laplace noise.* Epsilon is shared by the queries' weights; for streams without unknown labels, and the only way
-where no
-  delta is allowed.
+* *Laplace noise.* Epsilon is shared by the queries' weights; for streams without unknown labels, and the only way where
+  no delta is allowed.
 
 The losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a plan that
 breaks its budget is never returned.
@@ -29,12 +28,18 @@ from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.histograms import TopList, UnknownHistogram
 from pianissimo.labels import MOST_LABELS, Domain
+from pianissimo.monitors import Alarms, Trending
 from pianissimo.noise import DRAW_DISTANCE
 from pianissimo.planner.candidates import candidates
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, sampled_profile
+from pianissimo.planner.heavy_hitters import SketchMechanism, thresholds_of
+from pianissimo.planner.heavy_hitters import reason as heavy_hitters_reason
 from pianissimo.planner.table import render_plan
-from pianissimo.privacy import Guarantee, Neighbors, Pure, Unit, float_up
-from pianissimo.queries import Histogram, Query, Sum, TopK
+from pianissimo.planner.users import user_ways
+from pianissimo.privacy import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
+from pianissimo.queries import HeavyHitters, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
+from pianissimo.queries import Trending as WatchedKeys
+from pianissimo.user_unit import User
 
 _PATH_VERSION = 1
 _PURE_SLACK = 1e-12
@@ -72,6 +77,8 @@ class QueryPlan:
     @property
     def noise(self) -> str:
         """The noise in words."""
+        if self.chosen.noise:
+            return self.chosen.noise
         plan = getattr(self.mechanism, "plan", None)
         if plan is None:
             return self.chosen.note or "see the mechanism"
@@ -86,6 +93,13 @@ class QueryPlan:
     def thresholds(self) -> tuple[int, int] | None:
         """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
         mechanism = self.mechanism.histogram if isinstance(self.mechanism, TopList) else self.mechanism
+        if isinstance(mechanism, Alarms):
+            threshold = dict(mechanism.thresholds)[self.query.name]
+            return threshold, threshold
+        if isinstance(mechanism, SketchMechanism):
+            return thresholds_of(mechanism)
+        if isinstance(mechanism, Trending):
+            return mechanism.threshold_at(1), mechanism.threshold_at(mechanism.horizon)
         if not isinstance(mechanism, UnknownHistogram):
             return None
         profile = sampled_profile(mechanism.plan)
@@ -96,6 +110,8 @@ class QueryPlan:
     @property
     def reason(self) -> str:
         """Why this mechanism."""
+        if isinstance(self.query, HeavyHitters):
+            return heavy_hitters_reason(self.query, self.chosen, self.alternatives)
         if not self.alternatives:
             return "the only one that fits"
         second = min(self.alternatives, key=lambda other: other.expected_error.typical)
@@ -107,27 +123,32 @@ class QueryPlan:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
         loss = self.guarantee.loss
-        ledger = loss.as_ledger()
         keys: dict[str, Any] = {}
-        if isinstance(self.query, Histogram | TopK):
-            domain = self.query.domain
+        if isinstance(self.query, Histogram | TopK | HeavyHitters):
             keys["max_keys_per_event"] = self.query.max_keys_per_event
+        if isinstance(self.query, Histogram | TopK | MaxFrequency | WatchedKeys):
+            domain = self.query.domain
             keys["domain"] = "unknown" if domain is None else f"{len(domain)} labels"
-        if isinstance(self.query, TopK):
+        if isinstance(self.query, HeavyHitters):
+            keys["domain"] = "unknown"
+            keys["memory"], keys["allowed_memory"] = self.chosen.memory, self.query.memory
+        if isinstance(self.query, TopK | HeavyHitters):
             keys["k"] = self.query.k
         if isinstance(self.query, Sum):
             keys["range"], keys["grid"] = list(self.query.range), float(self.query.grid)
+        if isinstance(self.query, Quantiles):
+            keys["range"], keys["at"] = list(self.query.limits), list(self.query.at)
         thresholds = self.thresholds
         return {
             "name": self.query.name,
-            "kind": "top_k" if isinstance(self.query, TopK) else type(self.query).__name__.lower(),
+            "kind": self.query.kind,
             "every": self.query.every,
             **keys,
             "mechanism": self.chosen.name,
             "pure": self.chosen.pure,
             "guarantee": {
-                **({"epsilon": float_up(loss.epsilon)} if isinstance(loss, Pure) else {"rho": float_up(ledger.rho)}),
-                "bad": float_up(ledger.bad),
+                **_loss_dict(loss),
+                "bad": float_up(loss.bad if isinstance(loss, Race) else loss.as_ledger().bad),
                 "unit": self.guarantee.unit.value,
                 "neighbors": self.guarantee.neighbors.value,
                 "horizon": self.guarantee.horizon,
@@ -145,6 +166,8 @@ class QueryPlan:
                     "pure": other.pure,
                     "expected_error": _error_dict(other.expected_error),
                     "note": other.note,
+                    **({} if other.memory is None else {"memory": other.memory}),
+                    **({"excluded": other.excluded} if other.excluded else {}),
                 }
                 for other in self.alternatives
             ],
@@ -159,7 +182,9 @@ class StreamPlan:
     """
 
     name: str
-    unit: Unit
+    unit: Unit | User
+    """Whose presence is hidden."""
+
     budget: Budget
     horizon: int
     """How many ticks the promise covers; 2^32 for an open horizon."""
@@ -171,6 +196,18 @@ class StreamPlan:
     """The (epsilon, delta) that the mechanisms really cost: at most the budget."""
 
     @property
+    def protected(self) -> str:
+        """Whose presence is hidden, in a word.
+
+        >>> from pianissimo.queries import Count
+        >>> plan = make_plan(name="shop", unit=User("customer"), budget=Budget(1.0, 1e-9), horizon=24, coverage=0.95,
+        ...                  queries=[Count("purchases")])
+        >>> plan.protected
+        'user'
+        """
+        return (self.unit.unit if isinstance(self.unit, User) else self.unit).value
+
+    @property
     def neighbors(self) -> Neighbors:
         """Which two streams may not be told apart."""
         return Neighbors.ADD_OR_REMOVE
@@ -179,6 +216,8 @@ class StreamPlan:
     def digest(self) -> bytes:
         """A short name for all that changes a release; it is part of the path of all noise."""
         parts = [f"version {_PATH_VERSION}", self.name, repr(self.horizon)]
+        # Which column names the users, and which one takes events back, decides what is counted.
+        parts += [repr(self.unit)] if isinstance(self.unit, User) else []
         parts += [f"{plan.query!r}: {plan.mechanism!r}" for plan in self.queries]
         return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
 
@@ -186,7 +225,7 @@ class StreamPlan:
         """The same as plain data, ready for JSON."""
         return {
             "stream": self.name,
-            "unit": self.unit.value,
+            **_unit_dict(self.unit, self.tick),
             "neighbors": self.neighbors.value,
             "horizon": self.horizon,
             "coverage": self.coverage,
@@ -207,7 +246,7 @@ class StreamPlan:
 def make_plan(
     *,
     name: str,
-    unit: Unit,
+    unit: Unit | User,
     budget: Budget,
     horizon: int | None,
     coverage: float,
@@ -225,7 +264,11 @@ def make_plan(
     if horizon is not None:
         check_at_least(1, horizon=horizon)
     check_probability(coverage=coverage)
-    ways = _ways(queries, budget, horizon, coverage)
+    if isinstance(unit, User):
+        weights = _relative_weights(queries)
+        ways = user_ways(queries, weights, user=unit, budget=budget, horizon=horizon, tick=tick, coverage=coverage)
+    else:
+        ways = _ways(queries, budget, horizon, coverage)
     best = min(ways, key=_score)
     plans = []
     for place, (query, share) in enumerate(zip(queries, _relative_weights(queries), strict=True)):
@@ -233,7 +276,7 @@ def make_plan(
         chosen = _first_selectable(best[place])
         others = sorted((each for each in options if each is not chosen), key=lambda each: each.expected_error.typical)
         plans.append(QueryPlan(query=query, share=share, chosen=chosen, alternatives=tuple(others)))
-    cost = price([plan.guarantee.loss for plan in plans], Fraction(budget.delta))
+    cost = price([mechanism.guarantee.loss for mechanism in _mechanisms(plans)], Fraction(budget.delta))
     allowed = _PURE_SLACK if budget.pure else float_up(Fraction(budget.delta))
     if not (cost.epsilon <= float_up(Fraction(budget.epsilon)) and cost.delta <= allowed):
         raise ParameterError("a plan must stay within its budget, got one that does not: please report this")
@@ -247,6 +290,11 @@ def make_plan(
         queries=tuple(plans),
         price=cost,
     )
+
+
+def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:
+    """Each mechanism once, also where it answers several queries."""
+    return list({id(plan.mechanism): plan.mechanism for plan in plans}.values())
 
 
 Way = list[list[Candidate]]
@@ -304,13 +352,34 @@ def _gaussian_shares(queries: Sequence[Query], budget: Budget, horizon: int | No
 
 def _series(query: Query) -> int:
     """How many series of noise the query has at most."""
+    if isinstance(query, HeavyHitters):
+        # Exact counts have so many labels; a tree of sketches draws far less, at every level for every label it holds.
+        levels = OPEN_HORIZON.bit_length()
+        return MOST_LABELS + 1 + levels * (levels * query.k + 1)
     if isinstance(query, Histogram | TopK):
         return len(query.domain) if isinstance(query.domain, Domain) else MOST_LABELS + 1
     return 1
 
 
 def _is_unknown(query: Query) -> bool:
-    return isinstance(query, Histogram | TopK) and query.domain is None
+    return isinstance(query, HeavyHitters) or (isinstance(query, Histogram | TopK) and query.domain is None)
+
+
+def _loss_dict(loss: Loss) -> dict[str, float]:
+    if isinstance(loss, Pure):
+        return {"epsilon": float_up(loss.epsilon)}
+    if isinstance(loss, Race):
+        return {"charges": loss.charges, "scale": float(loss.scale)}
+    if isinstance(loss, Mixed):
+        return {"pure": float_up(loss.pure), "rho": float_up(loss.rho)}
+    return {"rho": float_up(loss.as_ledger().rho)}
+
+
+def _unit_dict(unit: Unit | User, tick: timedelta | None) -> dict[str, Any]:
+    if isinstance(unit, Unit):
+        return {"unit": unit.value}
+    period = unit.period(tick)
+    return {"unit": unit.unit.value, "user": unit.column} | ({} if period is None else {"period": period})
 
 
 def _error_dict(error: ExpectedError) -> dict[str, float]:

@@ -9,7 +9,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-_KINDS = {"top_k": "top list"}
+_KINDS = {
+    "top_k": "top list",
+    "heavy_hitters": "list of heavy hitters",
+    "max_frequency": "largest count",
+    "distinct": "number of distinct values",
+    "trending": "list of what is common now",
+}
 _OPEN_HORIZON = 2**32
 
 
@@ -44,14 +50,24 @@ def _promise(plan: dict[str, Any]) -> Text:
     epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
     ticks = "no end" if plan["horizon"] >= _OPEN_HORIZON else f"{plan['horizon']} ticks"
     what = f"{epsilon}-" if is_pure else f"({epsilon}, {delta})-"
-    head = Text(f"Stream {plan['stream']}: {ticks}, {what}differential privacy per {plan['unit']}, whole run", "bold")
+    head = Text(f"Stream {plan['stream']}: {ticks}, {what}differential privacy per {_unit(plan)}, whole run", "bold")
     budgeted = f"{budget['epsilon']:g}" if budget["delta"] == 0 else f"({budget['epsilon']:g}, {budget['delta']:g})"
-    rest = f"\nof a budget of {budgeted}; neighbors: one event added or removed; {promise['method']}"
+    rest = f"\nof a budget of {budgeted}; neighbors: {_neighbors(plan)} added or removed; {promise['method']}"
     if is_pure:
         rest += f", up to a delta of {delta} for the distance of drawn noise from its law"
     if plan["horizon"] >= _OPEN_HORIZON:
         rest += "; booked as 2^32 ticks"
     return head.append(rest, "not bold")
+
+
+def _unit(plan: dict[str, Any]) -> str:
+    return f"{plan['unit']} of {plan['period']} ticks" if "period" in plan else str(plan["unit"])
+
+
+def _neighbors(plan: dict[str, Any]) -> str:
+    if "period" in plan:
+        return f"one user's events of one period of {plan['period']} ticks"
+    return "one user with all her events" if "user" in plan else "one event"
 
 
 def _queries(plan: dict[str, Any]) -> Table:
@@ -75,7 +91,8 @@ def _queries(plan: dict[str, Any]) -> Table:
 
 def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
     title = Text(query["name"], "bold")
-    title.append(f", a {_KINDS.get(query['kind'], query['kind'])}", "not bold")
+    kind = _KINDS.get(query["kind"], query["kind"])
+    title.append(f", {'an' if kind[0] in 'aeiou' else 'a'} {kind}", "not bold")
     if "domain" in query:
         labels = "labels that nobody listed" if query["domain"] == "unknown" else f"a domain of {query['domain']}"
         title.append(f" over {labels}", "not bold")
@@ -84,10 +101,11 @@ def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
     lines = {
         "noise": query["noise"] if query["noise"] != query["note"] else "",
         "note": query["note"],
+        "memory": _memory(query),
         "promise": _loss(query["guarantee"]),
         "by": query["guarantee"]["theorem"],
         "reason": query["reason"],
-        "others": "; ".join(_other(other, query["mechanism"]) for other in query["alternatives"]),
+        "others": "; ".join(_other(other, query["mechanism"], query["note"]) for other in query["alternatives"]),
     }
     for name, text in lines.items():
         if text:
@@ -103,21 +121,47 @@ def _hanging(name: str, text: str) -> Table:
     return line
 
 
-def _other(other: dict[str, Any], chosen: str) -> str:
+def _other(other: dict[str, Any], chosen: str, own_note: str) -> str:
     """A mechanism that was not chosen; where it differs in its noise plan alone, by this."""
     kind, noise_plan = _split(other["mechanism"])
     name = noise_plan if kind == _split(chosen)[0] else other["mechanism"]
     error = other["expected_error"]
-    note = f" ({other['note']})" if other["note"] else ""
+    words = [
+        other["note"] if other["note"] != own_note else "",
+        mebibytes(other["memory"]) if "memory" in other else "",
+    ]
+    note = f" ({'; '.join(filter(None, words))})" if any(words) else ""
     return f"{name} ±{_number(error['typical'])}, worst {_number(error['largest'])}{note}"
 
 
 def _loss(guarantee: dict[str, Any]) -> str:
     """What answering one query loses, in words: a pure epsilon, or a rho with the chance of showing a rare label."""
+    if "charges" in guarantee:
+        rare = f", and a chance of {guarantee['bad']:.2g} to show a key of one user" if guarantee["bad"] else ""
+        return f"a race of scale {guarantee['scale']:.4g} with {guarantee['charges']} clocks a user{rare}"
+    if "pure" in guarantee:
+        parts = f"{guarantee['pure']:.4g} pure for the cap, and rho = {guarantee['rho']:.4g} at whole orders"
+        return f"{parts}, once for all queries that share the cap"
     if "epsilon" in guarantee:
         return f"{guarantee['epsilon']:.4g}-differential privacy, pure up to the distance of the drawn noise"
     rare = f", and a chance of {guarantee['bad']:.2g} to show a label of one event" if guarantee["bad"] else ""
     return f"approximate, rho = {guarantee['rho']:.4g} at whole orders{rare}"
+
+
+def mebibytes(size: int) -> str:
+    """A size as a person reads it.
+
+    >>> mebibytes(2**26), mebibytes(98304)
+    ('64 MiB', '0.0938 MiB')
+    """
+    number = size / 2**20
+    return f"{number:.3g} MiB" if number < 1000 else f"{number:,.0f} MiB"
+
+
+def _memory(query: dict[str, Any]) -> str:
+    if query.get("memory") is None:
+        return ""
+    return f"about {mebibytes(query['memory'])} of the {mebibytes(query['allowed_memory'])} allowed"
 
 
 def _split(mechanism: str) -> tuple[str, str]:

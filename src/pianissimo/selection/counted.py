@@ -19,6 +19,10 @@ MOST = 2**44
 class Counted:
     """Labels and how many users hold each: secret, so that nothing of it is shown.
 
+    **Refusals are not private.** A null, a key that is no text, a count out of range is refused here, however few users
+    it is about, so that an error is an answer about them. Whoever counts must leave such keys out beforehand, row by
+    row, or must not show the error. `Table` does so: nothing that a table holds is refused here.
+
     >>> Counted.of({"b": 2, "a": 3}).labels.to_list()
     ['a', 'b']
     """

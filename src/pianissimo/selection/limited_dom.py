@@ -33,7 +33,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.noise import Noise, exact_scale
 from pianissimo.privacy import BoundedRange
 from pianissimo.selection.answer import Answer
-from pianissimo.selection.counted import Counted
+from pianissimo.selection.counted import MOST, Counted
 from pianissimo.selection.limited_race import race_to_threshold
 from pianissimo.selection.offsets import GRID, check_exact, race_offset
 from pianissimo.selection.race import check_race_scale, race_distance
@@ -118,6 +118,9 @@ def limited_domain(
     `counts` says how many distinct users hold each key; the k_bar + 1 largest are enough. Fewer than k keys come back
     if the threshold was met. Two histograms never share a noise: descend to a path of its own for each.
 
+    A refusal is not private. Whether all keys are texts and all counts whole numbers is looked at before anything is
+    drawn, and one key of one user may decide it; so see to it while counting, row by row, and do not pass on the error.
+
     >>> from pianissimo.noise import KeyedNoise, fresh_secret
     >>> counts = {"tea": 900, "coffee": 800, "milk": 3}
     >>> noise = KeyedNoise(fresh_secret()).at("question", 1)
@@ -146,6 +149,9 @@ def check_race_parameters(*, k: int, k_bar: int, epsilon: Fraction, delta: Fract
     if not Fraction(1, 2**32) <= epsilon <= 2**32:
         raise ParameterError(f"epsilon must be from 2^-32 to 2^32, got {float(epsilon):g}")
     check_race_scale(GRID / epsilon)
+    # From one label of a user to all k_bar of them: the race is one of whole numbers of 64 bits.
+    if any(not abs(race_offset(labels, delta, epsilon)) < MOST for labels in (1, k_bar)):
+        raise ParameterError("delta must keep the threshold below 2^44 users, got one too near to 0 or 1")
 
 
 def check_within(*, k: int, k_bar: int) -> None:

@@ -14,36 +14,74 @@ import polars as pl
 from pianissimo.counting import grid_steps
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL
-from pianissimo.queries import Count, Histogram, Query, Sum, TopK
+from pianissimo.queries import (
+    Alarm,
+    Column,
+    Count,
+    Distinct,
+    HeavyHitters,
+    Histogram,
+    MaxFrequency,
+    Quantiles,
+    Query,
+    Role,
+    Sum,
+    TopK,
+    Trending,
+)
+from pianissimo.user_unit import User
+
+RESERVED_NAMES = ("key", "user", "value", "weight")
+"""Columns that mechanisms about users have themselves: a query of that name would take their place."""
+
+_LARGEST_EXACT = 2.0**53
 
 _LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
 
 
-def needed_columns(queries: Sequence[Query]) -> list[str]:
-    """The columns that the queries read, each once, in the order of the queries.
+def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str, Column]:
+    """The columns that the queries read, each once, in the order of the queries, and before them the one of users.
+
+    A column that one query reads as labels is read as labels for all; lists are allowed where a query allows them.
+
+    >>> columns_read([Histogram("drugs", key="drug")], User("customer"))["customer"].role
+    <Role.USERS: 'users'>
+    """
+    found = {} if user is None else {user.column: Column(user.column, Role.USERS)}
+    if user is not None and user.weight is not None:
+        found[user.weight] = Column(user.weight, Role.NUMBERS)
+    for column in (column for query in queries for column in query.reads):
+        known = found.get(column.name, column)
+        role = known.role if known.role is not Role.NUMBERS else column.role
+        found[column.name] = Column(column.name, role, known.holds_lists or column.holds_lists)
+    return found
+
+
+def needed_columns(queries: Sequence[Query], user: User | None = None) -> list[str]:
+    """The names of the columns that are read.
 
     >>> needed_columns([Count("n"), Histogram("drugs", key="drug"), Sum("revenue", value="price", range=(0, 9))])
     ['drug', 'price']
     """
-    return list(dict.fromkeys(column for query in queries if (column := _column_of(query)) is not None))
+    return list(columns_read(queries, user))
 
 
-def as_frame(batch: object, queries: Sequence[Query]) -> pl.DataFrame:
-    """The batch as a polars frame with the columns the queries need. An empty list, and None, hold no event.
+def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) -> pl.DataFrame:
+    """The batch as a polars frame with the columns that are needed. An empty list, and None, hold no event.
 
     >>> as_frame([{"drug": "aspirin"}, {"drug": 7}], [Histogram("drugs", key="drug")])["drug"].to_list()
     ['aspirin', '7']
     """
-    columns = needed_columns(queries)
+    columns = columns_read(queries, user)
     if batch is None or (isinstance(batch, Sequence | Mapping) and len(batch) == 0):
-        numbers = _number_columns(queries)
-        return pl.DataFrame(schema={column: pl.Float64 if column in numbers else pl.String for column in columns})
+        kinds = {True: pl.Float64, False: pl.String}
+        return pl.DataFrame(schema={name: kinds[column.role is Role.NUMBERS] for name, column in columns.items()})
     if isinstance(batch, str | bytes):
         raise InputError(f"a batch must be a table or a list of dicts, got {type(batch).__name__}")
     if isinstance(batch, Mapping):
-        return _from_columns(batch, queries)
+        return _from_columns(batch, columns)
     if isinstance(batch, Sequence):
-        return _from_rows(batch, queries)
+        return _from_rows(batch, columns)
     frame = _from_table(batch)
     _check_present(columns, frame.columns)
     return frame
@@ -66,38 +104,26 @@ def _not_a_table(batch: object) -> InputError:
     )
 
 
-def _from_rows(rows: Sequence[Any], queries: Sequence[Query]) -> pl.DataFrame:
+def _from_rows(rows: Sequence[Any], columns: Mapping[str, Column]) -> pl.DataFrame:
     if not all(isinstance(row, Mapping) for row in rows):
         raise InputError("rows of a list must be dicts, got something else")
-    columns = needed_columns(queries)
-    _check_present(columns, list(dict.fromkeys(name for row in rows for name in row)))
-    return _from_columns({column: [row.get(column) for row in rows] for column in columns}, queries, len(rows))
+    # A row without a column has no value there, whatever other rows have.
+    return _from_columns({column: [row.get(column) for row in rows] for column in columns}, columns, len(rows))
 
 
-def _from_columns(values: Mapping[Any, Any], queries: Sequence[Query], height: int | None = None) -> pl.DataFrame:
-    columns = needed_columns(queries)
+def _from_columns(values: Mapping[Any, Any], columns: Mapping[str, Column], height: int | None = None) -> pl.DataFrame:
     _check_present(columns, list(values))
     lengths = {len(values[column]) for column in columns} if columns else {len(column) for column in values.values()}
     if height is None and len(lengths) != 1:
         raise _not_a_table(values)
     rows = next(iter(lengths)) if height is None else height
-    numbers = _number_columns(queries)
-    series = [_typed_column(column, values[column], as_numbers=column in numbers) for column in columns]
+    series = [_typed_column(column, values[column.name]) for column in columns.values()]
     # Without a column to read only the number of rows counts.
     return pl.DataFrame(series) if series else pl.DataFrame({"": pl.repeat(None, rows, eager=True)})
 
 
-def _number_columns(queries: Sequence[Query]) -> set[str]:
-    """The columns that are read as numbers and not as labels too."""
-    numbers = {query.value for query in queries if isinstance(query, Sum)}
-    return {column for column in numbers if not _is_label_column(column, queries)}
-
-
-def _is_label_column(column: str, queries: Sequence[Query]) -> bool:
-    return any(isinstance(query, Histogram | TopK) and query.key == column for query in queries)
-
-
-def _typed_column(name: str, values: Any, *, as_numbers: bool) -> pl.Series:
+def _typed_column(column: Column, values: Any) -> pl.Series:
+    name = column.name
     if isinstance(values, pl.Series):
         return values.alias(name)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and values.ndim == 1:
@@ -106,16 +132,17 @@ def _typed_column(name: str, values: Any, *, as_numbers: bool) -> pl.Series:
         values = list(values)
     except TypeError:
         raise InputError(f"column {name!r} must be a list of values, got a {type(values).__name__}") from None
-    if as_numbers:
+    if column.role is Role.NUMBERS:
         return pl.Series(name, [_number(value) for value in values], dtype=pl.Float64)
     labels = [_labels(value) for value in values]
-    if any(isinstance(label, list) for label in labels):
-        return pl.Series(
-            name,
-            [label if label is None or isinstance(label, list) else [label] for label in labels],
-            dtype=pl.List(pl.String),
-        )
-    return pl.Series(name, labels, dtype=pl.String)
+    if not column.holds_lists:
+        # A list where no query takes one is no label, and turns no other row into a list.
+        return pl.Series(name, [label if isinstance(label, str) else None for label in labels], dtype=pl.String)
+    return pl.Series(
+        name,
+        [label if label is None or isinstance(label, list) else [label] for label in labels],
+        dtype=pl.List(pl.String),
+    )
 
 
 def _labels(value: object) -> str | list[str | None] | None:
@@ -156,7 +183,7 @@ def _check_present(columns: Iterable[str], present: Sequence[Any]) -> None:
 
 
 def query_column(query: Query, frame: pl.DataFrame) -> pl.Series | None:
-    """What the query counts of each row: texts, lists of texts, or steps of its grid; None if it counts rows.
+    """What the query counts of each row: texts, lists of texts, numbers or steps of its grid; None if it counts rows.
 
     >>> query_column(Histogram("shelves", key="shelf"), pl.DataFrame({"shelf": [7, 8]})).to_list()
     ['7', '8']
@@ -164,17 +191,53 @@ def query_column(query: Query, frame: pl.DataFrame) -> pl.Series | None:
     match query:
         case Count():
             return None
-        case Sum(value=column):
-            return _value_column(query, frame[column])
-        case Histogram(key=column) | TopK(key=column):
-            return _label_column(column, frame[column])
+        case Sum(value=column, range=(low, high)):
+            return grid_steps(_within(query, _number_column(column, frame[column]), low, high), query.exact_grid)
+        case Quantiles(value=column, limits=(low, high)):
+            return _within(query, _number_column(column, frame[column]), low, high)
+        case Alarm():
+            return _matches(query, frame)
+        case Histogram() | TopK() | MaxFrequency() | Distinct() | Trending() | HeavyHitters():
+            return _label_column(query.key, frame[query.key])
 
 
-def _value_column(query: Sum, column: pl.Series) -> pl.Series:
+def _within(query: Sum | Quantiles, values: pl.Series, low: float, high: float) -> pl.Series:
+    """The values, those outside the range missing where they are refused."""
+    return values if query.outside == "clamp" else values.set((values < low) | (values > high), None)
+
+
+def _matches(query: Alarm, frame: pl.DataFrame) -> pl.Series:
+    columns = [
+        _label_column(column.name, frame[column.name])
+        if column.role is Role.LABELS
+        else _number_column(column.name, frame[column.name])
+        for column in query.reads
+    ]
+    return query.predicate.matches(pl.DataFrame(columns))
+
+
+def user_column(name: str, frame: pl.DataFrame) -> pl.Series:
+    """Whose event each row is: texts, or whole numbers of 64 bits; null where a row does not say.
+
+    >>> user_column("customer", pl.DataFrame({"customer": [7, None]})).to_list()
+    [7, None]
+    """
+    column = frame[name]
+    if column.dtype in _LABEL_TYPES or column.dtype == pl.Null:
+        return column.cast(pl.String)
+    if column.dtype.is_float():
+        # What tables make of whole numbers beside missing ones; anything else is no id.
+        column = column.set(column.is_nan() | (column != column.floor()) | (column.abs() > _LARGEST_EXACT), None)
+    if column.dtype.is_integer() or column.dtype.is_float():
+        return column.cast(pl.Int64, strict=False)
+    raise InputError(f"column {name!r} must hold texts or whole numbers, got {column.dtype}; cast it first")
+
+
+def _number_column(name: str, column: pl.Series) -> pl.Series:
     if not (column.dtype.is_numeric() or column.dtype == pl.Null):
-        raise InputError(f"column {query.value!r} must hold numbers, got {column.dtype}; cast it first")
+        raise InputError(f"column {name!r} must hold numbers, got {column.dtype}; cast it first")
     values = column.cast(pl.Float64)
-    return grid_steps(values.set(values.is_nan() | values.is_infinite(), None), query.exact_grid)
+    return values.set(values.is_nan() | values.is_infinite(), None)
 
 
 def _label_column(name: str, column: pl.Series) -> pl.Series:
@@ -204,18 +267,21 @@ def fault_of(column: pl.Series) -> pl.Series:
     return column.is_null() | (column.str.len_bytes() > LONGEST_LABEL).fill_null(value=False)
 
 
-def row_faults(queries: Sequence[Query], frame: pl.DataFrame) -> pl.Series:
+def row_faults(queries: Sequence[Query], frame: pl.DataFrame, user: User | None = None) -> pl.Series:
     """For each row what must hold and does not, or null where the row can be counted. It looks at that row alone.
 
     >>> row_faults([Histogram("drugs", key="drug")], pl.DataFrame({"drug": ["aspirin", None]})).to_list()
     [None, "column 'drug' must not be null and its labels must have at most 256 bytes"]
     """
     faults = pl.repeat(None, n=frame.height, eager=True, dtype=pl.String)
+    checked = [] if user is None else _columns_of_users(user, frame)
     for query in queries:
         column = query_column(query, frame)
         if column is not None:
-            reason = pl.repeat(must_hold(query), n=frame.height, eager=True)
-            faults = faults.zip_with(faults.is_not_null() | ~fault_of(column), reason)
+            checked.append((column, must_hold(query)))
+    for column, rule in checked:
+        reason = pl.repeat(rule, n=frame.height, eager=True)
+        faults = faults.zip_with(faults.is_not_null() | ~fault_of(column), reason)
     return faults
 
 
@@ -225,30 +291,74 @@ def must_hold(query: Query) -> str:
     >>> must_hold(Sum("revenue", value="price", range=(0, 9)))
     "column 'price' must hold finite numbers"
     """
-    if isinstance(query, Sum):
-        return f"column {query.value!r} must hold finite numbers"
-    return f"column {_column_of(query)!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
+    column = query.reads[0]
+    if column.role is Role.NUMBERS:
+        within = ""
+        if isinstance(query, Sum | Quantiles) and query.outside == "refuse":
+            within = f" within {query.range[0]} and {query.range[1]}"
+        return f"column {column.name!r} must hold finite numbers{within}"
+    return f"column {column.name!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
+
+
+def must_name_users(user: str) -> str:
+    """What the column of users must hold in each row.
+
+    >>> must_name_users("customer")
+    "column 'customer' must name a user, in at most 256 bytes or 63 bits"
+    """
+    return f"column {user!r} must name a user, in at most {LONGEST_LABEL} bytes or 63 bits"
 
 
 def query_inputs(queries: Sequence[Query], frame: pl.DataFrame, *, drop_bad_rows: bool) -> list[Any]:
     """What each query's mechanism counts of a frame: of all its rows, or of those that every query can count."""
     if drop_bad_rows:
         frame = frame.filter(row_faults(queries, frame).is_null())
-    inputs: list[Any] = []
-    for query in queries:
-        column = query_column(query, frame)
+    return [frame if column is None else column for column in _sound_columns(queries, frame)]
+
+
+def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, drop_bad_rows: bool) -> pl.DataFrame:
+    """What the mechanisms of a stream of users count: a column `user`, and under its name the column of each query.
+
+    Where events may be deleted, a column `weight` of 1 and -1 as well.
+
+    >>> frame = pl.DataFrame({"customer": [7, 7], "drug": ["aspirin", "ibuprofen"]})
+    >>> user_input([Histogram("drugs", key="drug")], frame, User("customer"), drop_bad_rows=False).columns
+    ['user', 'drugs']
+    """
+    if drop_bad_rows:
+        frame = frame.filter(row_faults(queries, frame, user).is_null())
+    own = _columns_of_users(user, frame)
+    for column, rule in own:
+        if fault_of(column).any():
+            raise InputError(f"{rule}, got others; mend those rows, or let them be dropped")
+    columns = {
+        query.name: column
+        for query, column in zip(queries, _sound_columns(queries, frame), strict=True)
+        if column is not None
+    }
+    for name, column in columns.items():
+        if isinstance(column.dtype, pl.List):
+            raise InputError(f"query {name!r} must have one label an event where users are hidden, got lists")
+    named = dict(zip(("user", "weight"), (column for column, _ in own), strict=False))
+    return pl.DataFrame(named | columns)
+
+
+def _columns_of_users(user: User, frame: pl.DataFrame) -> list[tuple[pl.Series, str]]:
+    """Whose event each row is and, where events may be deleted, whether it is one; with what must hold of each."""
+    columns = [(user_column(user.column, frame), must_name_users(user.column))]
+    if user.weight is not None:
+        weights = _number_column(user.weight, frame[user.weight])
+        signs = weights.set(weights.abs() != 1, None).cast(pl.Int8)
+        columns.append((signs, f"column {user.weight!r} must hold 1 or -1"))
+    return columns
+
+
+def _sound_columns(queries: Sequence[Query], frame: pl.DataFrame) -> list[pl.Series | None]:
+    columns = [query_column(query, frame) for query in queries]
+    for query, column in zip(queries, columns, strict=True):
         if column is not None and fault_of(column).any():
             raise InputError(f"{must_hold(query)}, got others; mend those rows, or let them be dropped")
-        inputs.append(frame if column is None else column)
-    return inputs
-
-
-def _column_of(query: Query) -> str | None:
-    match query:
-        case Sum(value=column) | Histogram(key=column) | TopK(key=column):
-            return column
-        case Count():
-            return None
+    return columns
 
 
 def _longest(labels: pl.Series) -> int:

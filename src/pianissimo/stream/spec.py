@@ -4,6 +4,7 @@ Everything that decides which ticks are released, and which tick an event belong
 in the data: the length of a tick, the origin where tick 1 begins, the horizon and the last tick.
 """
 
+import dataclasses
 import difflib
 import math
 import re
@@ -33,8 +34,24 @@ from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
 from pianissimo.planner.expected import OPEN_HORIZON
 from pianissimo.privacy import Unit
-from pianissimo.queries import Count, Histogram, Query, Sum, Tidy, TopK
+from pianissimo.queries import (
+    Alarm,
+    Count,
+    Distinct,
+    HeavyHitters,
+    Histogram,
+    MaxFrequency,
+    Quantiles,
+    Query,
+    Role,
+    Sum,
+    Tidy,
+    TopK,
+    Trending,
+)
+from pianissimo.queries.common import check_outside
 from pianissimo.stream.stream import Stream
+from pianissimo.user_unit import User
 
 FileFormat = Literal["csv", "jsonl", "parquet"]
 """How rows are stored in a file."""
@@ -96,12 +113,13 @@ class StreamSpec:
             return
         if self.stream.horizon is None and self.source.until is None:
             raise ParameterError(_NO_END)
-        labels = {query.key for query in self.stream.queries if isinstance(query, Histogram | TopK)}
-        for query in self.stream.queries:
+        reads = [(query, column) for query in self.stream.queries for column in query.reads]
+        others = {column.name for _, column in reads if column.role is not Role.NUMBERS}
+        for query, column in reads:
             # A column of a file is read in one way.
-            if isinstance(query, Sum) and query.value in {*labels, self.source.time}:
+            if column.role is Role.NUMBERS and column.name in {*others, self.source.time}:
                 raise ParameterError(
-                    f"queries.{query.name}.value must be a column that is read as numbers alone, got {query.value!r}, "
+                    f"queries.{query.name}.value must be a column that is read as numbers alone, got {column.name!r}, "
                     "which is read as labels or times too; give the file a second column"
                 )
 
@@ -188,15 +206,18 @@ def _checked(check: Callable[[Any], object]) -> PlainValidator:
     return PlainValidator(keep)
 
 
-def _unit(value: object) -> Unit:
-    if isinstance(value, dict):
-        raise ParameterError(
-            f"must be 'event', got {_shown(value)}; user-level streams are not offered yet, "
-            "so a person with many events is hidden by group privacy only"
-        )
-    if value != Unit.EVENT.value:
-        raise ParameterError(f"must be 'event', got {_shown(value)}")
-    return Unit.EVENT
+def _unit(value: object) -> Unit | User:
+    if value == Unit.EVENT.value:
+        return Unit.EVENT
+    if not isinstance(value, dict):
+        raise ParameterError(f"must be 'event' or {{ user = 'column' }}, got {_shown(value)}")
+    fields = dict(value)
+    column = fields.pop("user", None)
+    known = {each.name for each in dataclasses.fields(User)} - {"column"}
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise ParameterError(f"must have the fields {_listed(['user', *sorted(known)])}, got {unknown[0]!r}")
+    return User(column, **fields)
 
 
 def _horizon(value: object, info: ValidationInfo) -> int | None:
@@ -251,11 +272,31 @@ def _is_number(value: object) -> bool:
     )
 
 
+def _threshold(value: object) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, bool) or not isinstance(value, int) or not value >= 1:
+        raise ParameterError(f"must be a whole number of at least 1 or 'auto', got {_shown(value)}")
+    return value
+
+
+def _numbers(value: object) -> tuple[Any, ...]:
+    if not isinstance(value, list) or not all(_is_number(each) for each in value):
+        raise ParameterError(f"must be a list of numbers, got {_shown(value)}")
+    return tuple(value)
+
+
 def _keys_or_any(value: object) -> int | None:
     if value == "any":
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not value >= 1:
         raise ParameterError(f"must be a whole number of at least 1 or 'any', got {_shown(value)}")
+    return value
+
+
+def _at_least_one(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not value >= 1:
+        raise ParameterError(f"must be a whole number of at least 1, got {_shown(value)}")
     return value
 
 
@@ -318,7 +359,7 @@ class _StreamTable(_Table):
     """`[stream]`."""
 
     name: Annotated[str, _checked(lambda value: check_name(name=value)), Field(description="what the stream is called")]
-    unit: Annotated[Unit, PlainValidator(_unit)] = Unit.EVENT
+    unit: Annotated[Unit | User, PlainValidator(_unit)] = Unit.EVENT
     epsilon: Annotated[
         float,
         _checked(lambda value: check_positive(epsilon=value)),
@@ -372,6 +413,7 @@ class _AnyQueryTable(_Table):
 _Key = Annotated[str, PlainValidator(_text), Field(description="the column of labels")]
 _Domain = Annotated[Domain | None, PlainValidator(_domain)]
 _Flag = Annotated[bool, PlainValidator(_flag)]
+_Outside = Annotated[str, _checked(check_outside)]
 
 
 class _CountTable(_AnyQueryTable):
@@ -395,6 +437,7 @@ class _SumTable(_AnyQueryTable):
         Field(description="the least and the largest value that counts, such as [0, 500]; public"),
     ]
     grid: Annotated[float, _checked(lambda value: check_positive(grid=value))] = 1
+    outside: _Outside = "clamp"
 
 
 class _HistogramTable(_AnyQueryTable):
@@ -425,15 +468,113 @@ class _TopKTable(_AnyQueryTable):
     max_keys_per_event: Annotated[int | None, PlainValidator(_keys_or_any)] = 1
 
 
+class _MaxFrequencyTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind max_frequency."""
+
+    asks = MaxFrequency
+
+    kind: Literal["max_frequency"]
+    key: _Key
+    domain: Annotated[Domain, PlainValidator(_domain), Field(description="the labels, or a file with one a line")]
+
+
+class _QuantilesTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind quantiles."""
+
+    asks = Quantiles
+
+    kind: Literal["quantiles"]
+    value: Annotated[str, PlainValidator(_text), Field(description="the column of values")]
+    range: Annotated[
+        tuple[float, float],
+        PlainValidator(_range),
+        Field(description="where values lie, such as [0, 500]; public"),
+    ]
+    outside: _Outside = "clamp"
+    at: Annotated[tuple[float, ...], PlainValidator(_numbers)] = (0.5,)
+    largest: Annotated[tuple[int, ...], PlainValidator(_numbers)] = ()
+    smallest: Annotated[tuple[int, ...], PlainValidator(_numbers)] = ()
+    cells: Annotated[int, _checked(lambda value: check_at_least(2, cells=value))] = 1024
+
+
+class _DistinctTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind distinct."""
+
+    asks = Distinct
+
+    kind: Literal["distinct"]
+    key: _Key
+
+
+_Threshold = Annotated[int | Literal["auto"], PlainValidator(_threshold)]
+_Reports = Annotated[int, _checked(lambda value: check_at_least(1, alarms_per_user=value))]
+
+
+class _AlarmTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind alarm."""
+
+    asks = Alarm
+
+    kind: Literal["alarm"]
+    where: Annotated[str, PlainValidator(_text), Field(description="a condition such as \"symptom = 'fever'\"")]
+    threshold: _Threshold = "auto"
+    alarms_per_user: _Reports = 4
+
+
+class _TrendingTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind trending."""
+
+    asks = Trending
+
+    kind: Literal["trending"]
+    key: _Key
+    threshold: _Threshold = "auto"
+    alarms_per_user: _Reports = 4
+    max_keys_per_user: Annotated[int, _checked(lambda value: check_at_least(1, max_keys_per_user=value))] = 1
+    domain: _Domain = None
+
+
+class _HeavyHittersTable(_AnyQueryTable):
+    """`[queries.NAME]` of kind heavy_hitters."""
+
+    asks = HeavyHitters
+
+    kind: Literal["heavy_hitters"]
+    key: _Key
+    k: Annotated[int, PlainValidator(_at_least_one)] = 1024
+    max_keys_per_event: Annotated[int, PlainValidator(_at_least_one)] = 1
+    expected_events: Annotated[int | None, PlainValidator(_at_least_one)] = None
+    expected_keys: Annotated[int | None, PlainValidator(_at_least_one)] = None
+    memory: Annotated[int, PlainValidator(_at_least_one)] = 2**26
+
+
 _KINDS: dict[str, type[_AnyQueryTable]] = {
     "count": _CountTable,
     "sum": _SumTable,
     "histogram": _HistogramTable,
     "top_k": _TopKTable,
+    "max_frequency": _MaxFrequencyTable,
+    "quantiles": _QuantilesTable,
+    "distinct": _DistinctTable,
+    "alarm": _AlarmTable,
+    "trending": _TrendingTable,
+    "heavy_hitters": _HeavyHittersTable,
 }
 
 
-_QueryTable = Annotated[_CountTable | _SumTable | _HistogramTable | _TopKTable, Field(discriminator="kind")]
+_QueryTable = Annotated[
+    _CountTable
+    | _SumTable
+    | _HistogramTable
+    | _TopKTable
+    | _MaxFrequencyTable
+    | _QuantilesTable
+    | _DistinctTable
+    | _AlarmTable
+    | _TrendingTable
+    | _HeavyHittersTable,
+    Field(discriminator="kind"),
+]
 
 
 def _some(queries: object) -> object:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast, get_args
 
 from pianissimo.accounting import Budget
 from pianissimo.checks import check_at_least, check_name, check_probability
@@ -13,9 +13,10 @@ from pianissimo.errors import ParameterError
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
 from pianissimo.planner import StreamPlan, make_plan
 from pianissimo.privacy import Unit
-from pianissimo.queries import Query
-from pianissimo.stream.batches import needed_columns
+from pianissimo.queries import Count, Histogram, MaxFrequency, Query, Sum, TopK
+from pianissimo.stream.batches import RESERVED_NAMES, needed_columns
 from pianissimo.stream.live import Live
+from pianissimo.user_unit import User
 
 if TYPE_CHECKING:
     from pianissimo.engine.durable import DurableStream
@@ -50,8 +51,8 @@ class Stream:
     queries: Sequence[Query]
     """What is released at every tick."""
 
-    unit: Unit = Unit.EVENT
-    """Whose presence is hidden."""
+    unit: Unit | User = Unit.EVENT
+    """Whose presence is hidden: one event, or `user("customer")`, a user with all her events."""
 
     coverage: float = 0.95
     """The chance with which error bars hold the truth."""
@@ -63,15 +64,16 @@ class Stream:
         check_name(name=self.name)
         if not isinstance(self.budget, Budget):
             raise ParameterError(f"budget must be a Budget(epsilon, delta), got {type(self.budget).__name__}")
-        if not isinstance(self.unit, Unit):
-            raise ParameterError(f"unit must be Unit.EVENT, got {self.unit!r}; user-level streams are not offered yet")
+        if self.unit is not Unit.EVENT and not isinstance(self.unit, User):
+            raise ParameterError(f"unit must be Unit.EVENT or user('column'), got {self.unit!r}")
         if self.horizon is not None:
             check_at_least(1, horizon=self.horizon)
         if self.tick is not None:
             object.__setattr__(self, "tick", duration_of(self.tick))
         check_probability(coverage=self.coverage)
         if isinstance(self.queries, str) or not all(isinstance(query, Query) for query in self.queries):
-            raise ParameterError("queries must be Count, Sum, Histogram or TopK, got something else")
+            known = ", ".join(each.__name__ for each in get_args(Query))
+            raise ParameterError(f"queries must be of {known}, got something else")
         object.__setattr__(self, "queries", tuple(self.queries))
         names = [query.name for query in self.queries]
         if not names:
@@ -79,6 +81,7 @@ class Stream:
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
             raise ParameterError(f"queries must have different names, got {repeated!r} twice")
+        self._check_user()
         for query in self.queries:
             if self.horizon is not None and not query.every <= self.horizon:
                 raise ParameterError(
@@ -86,15 +89,35 @@ class Stream:
                     f"got every {query.every} ticks"
                 )
 
+    def _check_user(self) -> None:
+        if not isinstance(self.unit, User):
+            return
+        self.unit.period(cast(timedelta | None, self.tick))
+        for query in self.queries:
+            if query.name in RESERVED_NAMES:
+                reserved = ", ".join(map(repr, RESERVED_NAMES))
+                raise ParameterError(f"queries about users must not be called {reserved}, got {query.name!r}")
+            if any(column.name in (self.unit.column, self.unit.weight) for column in query.reads):
+                raise ParameterError(
+                    f"query {query.name!r} must read other columns than those of the users, got one of them"
+                )
+            if self.unit.weight is not None and not isinstance(query, Count | Sum | Histogram | TopK | MaxFrequency):
+                raise ParameterError(f"query {query.name!r} must be a count, sum or histogram where events are deleted")
+
+    @property
+    def user(self) -> User | None:
+        """Who is hidden; None where single events are."""
+        return self.unit if isinstance(self.unit, User) else None
+
     @property
     def columns(self) -> list[str]:
-        """The columns that the queries read.
+        """The columns that are read.
 
         >>> from pianissimo.queries import Histogram
         >>> Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Histogram("drugs", key="drug")]).columns
         ['drug']
         """
-        return needed_columns(self.queries)
+        return needed_columns(self.queries, self.user)
 
     def plan(self) -> StreamPlan:
         """What the stream will do and promise, before any data.

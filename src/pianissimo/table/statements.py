@@ -3,7 +3,11 @@
 Counted are distinct users. Rows without a user or without a key do not count. Labels are ranked by their number of
 users and, where that is equal, by their bytes: an order that no row has a say in, as the promise of a limited domain
 asks for. Labels that an engine holds to be equal although their bytes differ ("A" and "a" under many collations) would
-be shown as one of them, and which one would depend on the rows; so texts are grouped by their bytes.
+be shown as one of them, and which one would depend on the rows; so texts are grouped by their bytes. Users are told
+apart by their bytes too: where two users are one to the engine, one of them could change which labels of the other are
+kept.
+
+A text that is not UTF-8, which SQLite keeps as well as any other, is no label: it could not be shown.
 """
 
 from collections.abc import Sequence
@@ -12,7 +16,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from pianissimo.errors import ParameterError
-from pianissimo.table.where import ALIAS, Column, Kind
+from pianissimo.table.where import ALIAS, Column, Kind, by_bytes
 
 BYTE_ORDER: dict[str, str | None] = {
     "athena": None,
@@ -32,6 +36,9 @@ BYTE_ORDER: dict[str, str | None] = {
 
 Others are not asked. SQL Server, for example, has no collation to which 'a' and 'a ' are different texts.
 """
+
+IS_TEXT = "pianissimo_is_text"
+"""The function that is added to SQLite: whether bytes are UTF-8."""
 
 _KEY_KINDS = {Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE}
 _LABEL, _USERS, _USER, _PLACE = "label", "users", "person", "place"
@@ -79,7 +86,7 @@ def users_by_label(
     >>> target, text = Target(("clicks",), "duckdb"), Column("article", Kind.TEXT)
     >>> print(users_by_label(target, text, Column("member", Kind.TEXT), limit=11))
     SELECT "label", "users" FROM
-    (SELECT "asked"."article" COLLATE "C" AS "label", COUNT(DISTINCT "asked"."member") AS "users"
+    (SELECT "asked"."article" COLLATE "C" AS "label", COUNT(DISTINCT "asked"."member" COLLATE "C") AS "users"
      FROM "clicks" AS "asked" WHERE NOT "asked"."article" IS NULL AND NOT "asked"."member" IS NULL
      GROUP BY "asked"."article" COLLATE "C") AS "counted"
     ORDER BY "users" DESC, "label" COLLATE "C" ASC NULLS FIRST LIMIT 11
@@ -94,7 +101,7 @@ def users_by_label(
         text = _as_text(target, key)
         conditions.append(exp.In(this=text, expressions=[exp.Literal.string(each) for each in labels]))
     if keys_per_user is None:
-        person = exp.column(user.name, table=ALIAS, quoted=True)
+        person = _person(target, user)
         counted = (
             exp.select(_named(label, _LABEL), _named(exp.Count(this=exp.Distinct(expressions=[person])), _USERS))
             .from_(target.table())
@@ -109,18 +116,20 @@ def users_by_label(
     shown: exp.Expression = _quoted(_LABEL)
     if key.is_enum or key.kind in {Kind.DATE, Kind.BOOLEAN}:
         shown = _named(exp.cast(shown, "text"), _LABEL)
-    return target.text(
-        exp.select(shown, _quoted(_USERS)).from_(counted.subquery(_identifier("counted"))).order_by(*order).limit(limit)
-    )
+    found = exp.select(shown, _quoted(_USERS)).from_(counted.subquery(_identifier("counted")))
+    if target.dialect == "sqlite":
+        found = found.where(exp.Anonymous(this=IS_TEXT, expressions=[exp.cast(_quoted(_LABEL), "blob")]))
+    return target.text(found.order_by(*order).limit(limit))
 
 
 def users(target: Target, user: Column, *, where: exp.Expression | None = None) -> str:
     """How many users have a row.
 
     >>> print(users(Target(("clicks",), "duckdb"), Column("member", Kind.TEXT)))
-    SELECT COUNT(DISTINCT "asked"."member") AS "users" FROM "clicks" AS "asked" WHERE NOT "asked"."member" IS NULL
+    SELECT COUNT(DISTINCT "asked"."member" COLLATE "C") AS "users" FROM "clicks" AS "asked"
+    WHERE NOT "asked"."member" IS NULL
     """
-    person = exp.column(user.name, table=ALIAS, quoted=True)
+    person = _person(target, user)
     return target.text(
         exp.select(_named(exp.Count(this=exp.Distinct(expressions=[person])), _USERS))
         .from_(target.table())
@@ -132,7 +141,7 @@ def _cut(
     target: Target, key: Column, user: Column, conditions: Sequence[exp.Expression], keys_per_user: int
 ) -> exp.Select:
     """Users by label, after each user was cut to some of the user's own labels."""
-    person = exp.column(user.name, table=ALIAS, quoted=True)
+    person = _person(target, user)
     pairs = (
         exp.select(_named(person, _USER), _named(_grouped(target, key), _LABEL))
         .distinct()
@@ -141,7 +150,7 @@ def _cut(
     )
     place = exp.Window(
         this=exp.RowNumber(),
-        partition_by=[_quoted(_USER)],
+        partition_by=[_told_apart(target, user, _quoted(_USER))],
         order=exp.Order(
             expressions=[exp.Ordered(this=_in_bytes(target, key, _quoted(_LABEL)), desc=False, nulls_first=True)]
         ),
@@ -163,6 +172,15 @@ def _conditions(key: Column | None, user: Column, where: exp.Expression | None) 
         for column in present
     ]
     return conditions if where is None else [*conditions, where.copy()]
+
+
+def _person(target: Target, user: Column) -> exp.Expression:
+    return _told_apart(target, user, exp.column(user.name, table=ALIAS, quoted=True))
+
+
+def _told_apart(target: Target, user: Column, value: exp.Expression) -> exp.Expression:
+    """Users that are texts, by their bytes."""
+    return _collated(target, value) if user.kind is Kind.TEXT and not user.is_enum else value
 
 
 def _grouped(target: Target, key: Column) -> exp.Expression:
@@ -195,7 +213,9 @@ def _collated(target: Target, text: exp.Expression) -> exp.Expression:
     collation = BYTE_ORDER.get(target.dialect)
     if collation is None:
         return text
-    quoted = target.dialect in {"duckdb", "postgres"}
+    if target.dialect == "postgres":
+        return by_bytes(text, target.dialect)
+    quoted = target.dialect == "duckdb"
     return exp.Collate(this=text, expression=_identifier(collation) if quoted else exp.var(collation))
 
 

@@ -5,25 +5,28 @@ counts are of distinct users, so a user moves each of them by at most one, and a
 
 **Charge, then ask.** Before a statement is sent the most it can cost is in the ledger, on disk. Afterwards the answer's
 length decides what is given back: Durfee and Rogers, "Practical differentially private top-k selection with
-pay-what-you-get composition", NeurIPS 2019, Algorithm 2. Whoever crashes in between has paid. If the engine gives no
-answer, because it is closed, unreachable or without the table, all of the charge is given back; if it fails at a row,
-the charge stands, since that it fails is an answer.
+pay-what-you-get composition", NeurIPS 2019, Algorithm 2. Whoever crashes in between has paid. What the engine refuses
+without a look at a row (it is closed, unreachable or without the table) is found out before anything is charged. If it
+fails once the statement is sent, whatever the reason, the charge stands, since that it fails may be an answer.
 
 Noise comes from a fresh secret for each question, which is forgotten: no two histograms share it.
 """
 
 import getpass
 import math
+import numbers
 import shutil
 import tempfile
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import date, datetime
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
+from urllib.parse import quote
 
 import numpy as np
 import polars as pl
@@ -34,7 +37,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.codec import join_texts
 from pianissimo.errors import BudgetError, InputError, ParameterError
 from pianissimo.labels import Domain
-from pianissimo.ledger import Charge, Ledger, Reservation, key_file
+from pianissimo.ledger import Charge, Head, Ledger, Reservation, open_guarded
 from pianissimo.noise import KeyedNoise, Keys, Noise, Secret, fresh_secret
 from pianissimo.selection import KnownGauss, LimitedDomain, UnkGauss
 from pianissimo.selection.known_domain import gaussian_half_width, with_noise
@@ -57,8 +60,9 @@ _COVERAGE = 0.95
 _AUTO_K_BAR, _AUTO_K_BAR_CUT = 1_000, 10_000
 _LARGEST_DOMAIN = 100_000
 _LONGEST_QUESTION = 10_000
+_SUFFIX = ".budget.db"
 
-Labels = Domain | Iterable[str | int]
+Labels = Domain | Iterable[str | int | date]
 KBar = int | Literal["auto"]
 
 
@@ -194,8 +198,10 @@ class Table:
     say how it is cut: fewer of them make each answer sharper.
 
     The ledger is a path or a `postgresql://` URL. Without one it is a file beside the data; for a table in memory it is
-    forgotten with it; for a server it must be given. `key` is its key, or the file that holds it: for a path, a file
-    beside it that is made if there is none.
+    forgotten with it; for a server it must be given. `key` is the file that holds its key, made together with the
+    ledger; without one, a file beside it, and for a URL it must be given. A `Secret` is taken as it is. Beside the key
+    the last head of the ledger is kept, and a ledger that is lost, or older than that, is refused. `witness` is an
+    earlier head, kept elsewhere, that must be in it too.
 
     Guarantee: (epsilon, delta)-differential privacy for a user with all rows, over all questions ever asked through one
     ledger, however they depend on earlier answers.
@@ -219,6 +225,7 @@ class Table:
         budget: Budget,
         ledger: str | Path | None = None,
         key: Secret | str | Path | None = None,
+        witness: Head | str | None = None,
         steps: int = STEPS,
         questions: int = QUESTIONS,
         who: str | None = None,
@@ -226,7 +233,6 @@ class Table:
         _check_installed()
         from pianissimo.table.engines import open_engine
         from pianissimo.table.statements import Target
-        from pianissimo.table.where import find_column
 
         if not isinstance(budget, Budget):
             raise ParameterError(f"budget must be a Budget, got {type(budget).__name__}")
@@ -238,13 +244,15 @@ class Table:
         self._engine: Engine = open_engine(source, name)
         self._target = Target(self._engine.name, self._engine.dialect)
         try:
-            self._user = find_column(self._engine.columns, user, what="user")
-            folder, place = _ledger_place(source, name, ledger)
-            self._ledger = Ledger.open(
+            self._user = _user_column(self._engine, user)
+            folder, place = _ledger_place(source, self._engine.canonical, ledger)
+            self._ledger = _opened(
                 place,
-                key=_key(place, key, is_forgotten=folder is not None),
+                key,
+                Head.parse(witness) if isinstance(witness, str) else witness,
                 cap=Charge(steps=steps, calls=questions),
-                dataset=_dataset(name, self._user.name, self._allowance),
+                dataset=_dataset(self._engine.canonical, self._user.name, self._allowance),
+                is_forgotten=folder is not None,
             )
         except BaseException:
             self._engine.close()
@@ -329,13 +337,14 @@ class Table:
         from pianissimo.table.engines import DataDependentError
 
         question = prepare()
+        self._engine.check(question.plan.sql)
         reservation = self._reserve(question)
         try:
             rows = self._engine.rows(question.plan.sql)
         except DataDependentError:
             raise
         except InputError:
-            # No row was told about, so nothing was bought.
+            # It has gone away since it was checked, before the statement was sent: nothing was bought.
             self._ledger.settle(reservation, Charge())
             raise
         outcome = question.run(rows, self._noise())
@@ -428,7 +437,7 @@ class Table:
             check_at_least(1, steps=steps)
         key, predicate = self._column(column), self._predicate(where)
         if domain is not None:
-            return self._known(key, _domain(domain), predicate, delta_items, steps)
+            return self._known(key, _domain(domain, self._engine.dialect), predicate, delta_items, steps)
         if delta_items is None:
             raise ParameterError(
                 "delta_items must say how many labels of one user count where the domain is unknown; or give a domain"
@@ -561,6 +570,15 @@ class Table:
         return None if predicate is None else self._target.text(predicate)
 
 
+def _user_column(engine: "Engine", name: str) -> "Column":
+    from pianissimo.table.where import Kind, find_column
+
+    found = find_column(engine.columns, name, what="user")
+    if found.kind is Kind.PRESENCE:
+        raise ParameterError(f"user must be a column whose values can be compared, got {name!r}; make it text")
+    return found
+
+
 def _with_bars(values: NDArray[np.int64], variance: Fraction, labels: pl.Series | None = None) -> pl.DataFrame:
     width = gaussian_half_width(variance, _COVERAGE)
     keys = {} if labels is None else {"key": labels}
@@ -584,16 +602,38 @@ def _k_bar(k_bar: KBar, k: int, delta_items: int | None) -> int:
     return seen
 
 
-def _domain(domain: Labels) -> Domain:
+def _domain(domain: Labels, dialect: str) -> Domain:
     if isinstance(domain, Domain):
         found = domain
     elif isinstance(domain, str):
         raise ParameterError("domain must be a list of labels, got one text")
     else:
-        found = Domain([str(label) for label in domain])
+        found = Domain([_label(label) for label in domain])
     if not len(found) <= _LARGEST_DOMAIN:
         raise ParameterError(f"domain must have at most {_LARGEST_DOMAIN} labels, got {len(found)}")
+    _check_plain(found, dialect)
     return found
+
+
+def _label(label: object) -> str:
+    from pianissimo.table.where import is_utf8
+
+    if isinstance(label, bool | np.bool_):
+        raise ParameterError("domain must list texts, whole numbers or days, got a boolean; write it as in the answers")
+    if not isinstance(label, str | numbers.Integral | date) or isinstance(label, datetime):
+        what = "a null, which is no label" if label is None else type(label).__name__
+        raise ParameterError(f"domain must list texts, whole numbers or days, got {what}")
+    text = str(label)
+    if not is_utf8(text):
+        raise ParameterError("domain must list texts that can be written as UTF-8, got a lone surrogate")
+    return text
+
+
+def _check_plain(domain: Domain, dialect: str) -> None:
+    from pianissimo.table.where import is_plain
+
+    if not all(is_plain(label, dialect) for label in domain.labels.to_list()):
+        raise ParameterError("domain must have labels without NUL, and without backslashes for this engine")
 
 
 def _noted(question: str, delta_items: int | None, where: str | None) -> str:
@@ -604,24 +644,30 @@ def _noted(question: str, delta_items: int | None, where: str | None) -> str:
     return printable if len(printable) <= _LONGEST_QUESTION else printable[: _LONGEST_QUESTION - 3] + "..."
 
 
-def _dataset(name: str | None, user: str, allowance: Allowance) -> str:
+def _dataset(name: tuple[str, ...], user: str, allowance: Allowance) -> str:
     """What a ledger is bound to: the table, the unit, and how the budget is cut."""
     budget = allowance.budget
     terms = f"epsilon {float(budget.epsilon)!r}, delta {float(budget.delta)!r}, step {float(allowance.epsilon)!r}"
-    named = _noted(f"table {name or 'in memory'} by {user}", None, None)[:150]
+    named = _noted(f"table {'.'.join(name) or 'without a name'} by {user}", None, None)[:150]
     return f"{named}: {terms}"
 
 
-def _ledger_place(source: object, name: str | None, ledger: str | Path | None) -> tuple[Path | None, str | Path]:
-    """Where the ledger is, and the folder that is forgotten with the table if it is there."""
+def _ledger_place(source: object, name: tuple[str, ...], ledger: str | Path | None) -> tuple[Path | None, str | Path]:
+    """Where the ledger is, and the folder that is forgotten with the table if it is there.
+
+    One table has one: by its place with links followed, and its name as the engine has it.
+    """
     from pianissimo.table.engines import place_of
 
     if ledger is not None and ledger != IN_MEMORY:
         return None, ledger
     place = place_of(source)
     if ledger is None and place is not None:
-        stem = place.name if name is None else f"{place.name}.{''.join(c if c.isalnum() else '_' for c in name)}"
-        return None, place.absolute().parent / f"{stem}.budget.db"
+        place = place.resolve()
+        if not name:
+            _check_apart(place)
+        parts = [place.name, *(quote(part, safe=" ").replace(".", "%2E") for part in name)]
+        return None, place.parent / f"{'.'.join(parts)}{_SUFFIX}"
     if ledger is None and isinstance(source, str):
         raise ParameterError(
             "ledger must be a path or a postgresql:// URL for a table on a server, got none; "
@@ -631,21 +677,47 @@ def _ledger_place(source: object, name: str | None, ledger: str | Path | None) -
     return folder, folder / "budget.db"
 
 
+def _check_apart(place: Path) -> None:
+    """Refuse files that are a part of a table with a ledger of its own, or that hold one."""
+    around = [each.parent / f"{each.name}{_SUFFIX}" for each in place.parents if each.name]
+    within = place.rglob(f"*{_SUFFIX}") if place.is_dir() else ()
+    inside = [each for each in within if _is_of_files(each.with_name(each.name.removesuffix(_SUFFIX)))]
+    other = next((each for each in (*around, *inside) if each.exists()), None)
+    if other is not None:
+        raise ParameterError(
+            f"ledger must be named for files that are a part of another table, or hold one: the budget of these is in "
+            f"{other}, and the same rows must not have two"
+        )
+
+
+def _is_of_files(place: Path) -> bool:
+    return place.is_dir() or place.suffix == ".parquet"
+
+
+def _opened(
+    place: str | Path,
+    key: Secret | str | Path | None,
+    witness: Head | None,
+    *,
+    cap: Charge,
+    dataset: str,
+    is_forgotten: bool,
+) -> Ledger:
+    if is_forgotten:
+        return Ledger.open(place, key=key if isinstance(key, Secret) else None, cap=cap, dataset=dataset)
+    if key is None and isinstance(place, str) and "://" in place:
+        raise ParameterError(
+            "key must be given for a ledger on a server, as a file or a Secret, got none: "
+            "who can write there could make a new one"
+        )
+    return open_guarded(place, key=f"{place}.key" if key is None else key, cap=cap, dataset=dataset, witness=witness)
+
+
 def _let_go(engine: "Engine", ledger: Ledger, folder: Path | None) -> None:
     engine.close()
     ledger.close()
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _key(place: str | Path, key: Secret | str | Path | None, *, is_forgotten: bool) -> Secret | None:
-    if isinstance(key, Secret):
-        return key
-    if key is not None:
-        return key_file(key)
-    if is_forgotten or (isinstance(place, str) and "://" in place):
-        return None
-    return key_file(f"{place}.key")
 
 
 def _user_name() -> str:

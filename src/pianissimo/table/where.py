@@ -12,11 +12,18 @@ operand     a column of this table, a literal, LOWER UPPER TRIM LENGTH of a text
 
 Both sides of a comparison are of one kind. Where the kinds differ, engines cast rows, and a cast can fail: DuckDB stops
 at `country = 5` because of the first country that is not a number, and says which. Arithmetic can overflow and casts of
-columns can fail, so neither is there. Casts of literals are worked out here.
+columns can fail, so neither is there. Casts of literals are worked out here. Timestamps of another precision are of
+another kind: DuckDB casts the coarser side, a time beyond the year 2262 does not fit nanoseconds, and then it stops
+only if there is a row to look at.
+
+Texts are compared by their bytes where an engine has collations that are not: PostgreSQL stops at two columns of
+different collations, or at LIKE under some, only once a row is there. A cast to text also takes the blanks off
+`char(n)` and the case from `citext`. LOWER, UPPER and ILIKE go by the database's own rules for letters.
 """
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -50,8 +57,12 @@ class Kind(Enum):
     BOOLEAN = "boolean"
     DATE = "date"
     TIMESTAMP = "timestamp"
+    TIMESTAMP_S = "timestamp in seconds"
+    TIMESTAMP_MS = "timestamp in milliseconds"
+    TIMESTAMP_NS = "timestamp in nanoseconds"
     TIMESTAMP_WITH_ZONE = "timestamp with time zone"
     OTHER = "other"
+    PRESENCE = "value that is there or not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +80,15 @@ class Column:
 
 
 _NUMBERS = {Kind.INTEGER, Kind.REAL, Kind.DECIMAL}
-_TIMES = {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_WITH_ZONE}
-_COMPARED_WITH_EACH_OTHER = {Kind.TEXT, Kind.INTEGER, Kind.REAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP}
+_OF_A_PRECISION = {Kind.TIMESTAMP_S: 1_000_000, Kind.TIMESTAMP_MS: 1_000, Kind.TIMESTAMP_NS: 1}
+"""The least step of a literal for them, in microseconds."""
+
+_NANOSECONDS = (datetime(1677, 9, 22), datetime(2262, 4, 11))
+"""What 64 bits of nanoseconds hold, to whole days."""
+
+_TIMESTAMPS = {Kind.TIMESTAMP, *_OF_A_PRECISION}
+_TIMES = {Kind.DATE, Kind.TIMESTAMP_WITH_ZONE, *_TIMESTAMPS}
+_COMPARED_WITH_EACH_OTHER = {Kind.TEXT, Kind.INTEGER, Kind.REAL, Kind.BOOLEAN, Kind.DATE, *_TIMESTAMPS}
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 _TEXT_FUNCTIONS = (exp.Lower, exp.Upper, exp.Trim)
 _PARTS = {"YEAR": exp.Year, "MONTH": exp.Month, "DAY": exp.Day}
@@ -112,10 +130,47 @@ def row_predicate(where: str, columns: Mapping[str, Column], dialect: str) -> ex
         raise ParameterError("where must be a predicate such as country = 'DE', got nothing of that kind")
     if len(where) > LONGEST_WHERE:
         raise ParameterError(f"where must have at most {LONGEST_WHERE} characters, got {len(where)}")
+    if not is_utf8(where):
+        raise ParameterError("where must be text that can be written as UTF-8, got a lone surrogate in it")
     try:
         return _Reader(columns, dialect).predicate(_parsed(where, dialect))
     except RecursionError:
         raise ParameterError("where must not nest that deeply; use IN for a list") from None
+
+
+def is_utf8(text: str) -> bool:
+    r"""Whether a text can be sent: Python lets texts hold halves of a character.
+
+    >>> is_utf8("DE"), is_utf8("\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_plain(text: str, dialect: str) -> bool:
+    r"""Whether a text has nothing that the engine reads as something else inside quotes.
+
+    >>> is_plain("it's", "mysql"), is_plain("C:\\", "mysql")
+    (True, False)
+    """
+    return "\0" not in text and ("\\" not in text or dialect in _WITHOUT_ESCAPES)
+
+
+def by_bytes(text: exp.Expression, dialect: str) -> exp.Expression:
+    """A text of the table as PostgreSQL compares it by bytes, whatever collation or kind of text the column has.
+
+    >>> by_bytes(exp.column("country", quoted=True), "postgres").sql("postgres")
+    'CAST("country" AS TEXT) COLLATE "C"'
+    """
+    return _collated(exp.cast(text, "text"), "C") if dialect == "postgres" else text
+
+
+def _collated(text: exp.Expression, collation: str) -> exp.Expression:
+    return exp.Collate(this=text, expression=exp.to_identifier(collation, quoted=True))
 
 
 def find_column(columns: Mapping[str, Column], name: str, *, what: str = "where") -> Column:
@@ -214,7 +269,8 @@ class _Reader:
         # A pattern that ends in an escape is an error in some engines, and only once a row is looked at.
         if value.kind is not Kind.TEXT or not isinstance(pattern.literal, str) or "\\" in pattern.literal:
             raise ParameterError("where must have a text and a literal pattern without backslashes around LIKE")
-        return exp.Paren(this=type(node)(this=value.sql, expression=pattern.sql))
+        text = self._with_letters(value.sql) if isinstance(node, exp.ILike) else value.sql
+        return exp.Paren(this=type(node)(this=text, expression=pattern.sql))
 
     def _is(self, node: exp.Is) -> exp.Expression:
         value = self._operand(node.this)
@@ -247,8 +303,11 @@ class _Reader:
                 return self._coalesce(node)
             case exp.Extract() if str(node.this).upper() in _PARTS:
                 return self._part(str(node.this).upper(), node.expression)
-        if isinstance(node, _TEXT_FUNCTIONS):
-            return _Operand(type(node)(this=self._text_operand(node.this)), Kind.TEXT)
+        if isinstance(node, exp.Trim):
+            return _Operand(exp.Trim(this=self._text_operand(node.this)), Kind.TEXT)
+        if isinstance(node, exp.Lower | exp.Upper):
+            changed = type(node)(this=self._with_letters(self._text_operand(node.this)))
+            return _Operand(by_bytes(changed, self._dialect), Kind.TEXT)
         for name, kind in _PARTS.items():
             if isinstance(node, kind):
                 return self._part(name, node.this)
@@ -259,10 +318,16 @@ class _Reader:
             raise _refused(node)
         column = find_column(self._columns, node.this.this)
         sql: exp.Expression = exp.column(column.name, table=ALIAS, quoted=True)
-        return _Operand(exp.cast(sql, "text") if column.is_enum else sql, column.kind)
+        if column.kind is Kind.TEXT:
+            sql = exp.cast(sql, "text") if column.is_enum else by_bytes(sql, self._dialect)
+        return _Operand(sql, column.kind)
+
+    def _with_letters(self, text: exp.Expression) -> exp.Expression:
+        """The text where upper and lower case matter: "C" knows those of ASCII alone."""
+        return _collated(text, "default") if self._dialect == "postgres" else text
 
     def _text(self, text: str) -> _Operand:
-        if "\0" in text or ("\\" in text and self._dialect not in _WITHOUT_ESCAPES):
+        if not is_plain(text, self._dialect):
             raise ParameterError("where must have texts without NUL, and without backslashes for this engine")
         return _Operand(exp.Literal.string(text), Kind.TEXT, text)
 
@@ -281,7 +346,7 @@ class _Reader:
     def _time_literal(self, node: exp.Cast) -> _Operand:
         target = node.to
         kinds = {"DATE": Kind.DATE, "TIMESTAMP": Kind.TIMESTAMP, "DATETIME": Kind.TIMESTAMP}
-        kinds["TIMESTAMPTZ"] = Kind.TIMESTAMP_WITH_ZONE
+        kinds |= {"TIMESTAMPNTZ": Kind.TIMESTAMP, "TIMESTAMPTZ": Kind.TIMESTAMP_WITH_ZONE}
         if target.this.name not in kinds or target.expressions:
             raise ParameterError("where must have no casts, save a literal date or timestamp")
         return self._time(node.this.this, kinds[target.this.name])
@@ -296,14 +361,18 @@ class _Reader:
                     moment = moment.replace(tzinfo=moment.tzinfo or UTC)
                 elif moment.tzinfo is not None:
                     return self._time("", kind)  # an engine would drop the zone, or apply it, by rules of its own
+                _check_fits(moment, kind)
                 written = moment.isoformat(sep=" ")
+        except ParameterError:  # which is a ValueError
+            raise
         except ValueError:
             raise ParameterError(f"where must have a {kind.value} written like 2026-03-31, got {text!r}") from None
         literal = exp.Literal.string(written)
         if self._dialect == "sqlite":  # which keeps times as texts and would cast this one to a number
             return _Operand(literal, kind, written)
-        names = {Kind.DATE: "date", Kind.TIMESTAMP: "timestamp", Kind.TIMESTAMP_WITH_ZONE: "timestamptz"}
-        return _Operand(exp.cast(literal, names[kind]), kind, written)
+        names = {Kind.TIMESTAMP_WITH_ZONE: "timestamptz"}  # the others are called as in DuckDB, which alone has them
+        target = exp.DataType.build(names.get(kind, kind.name.lower()), dialect="duckdb")
+        return _Operand(exp.cast(literal, target), kind, written)
 
     def _text_operand(self, node: exp.Expression) -> exp.Expression:
         operand = self._operand(node)
@@ -322,16 +391,15 @@ class _Reader:
 
     def _part(self, name: str, node: exp.Expression) -> _Operand:
         operand = self._operand(node)
-        if operand.kind not in {Kind.DATE, Kind.TIMESTAMP} or self._dialect not in _WITH_EXTRACT:
+        if operand.kind not in {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NS} or self._dialect not in _WITH_EXTRACT:
             raise ParameterError(f"where must have a date or timestamp in {name}, of an engine that has EXTRACT")
-        return _Operand(exp.Extract(this=exp.var(name), expression=operand.sql), Kind.INTEGER)
+        # To microseconds, which is never too far; from seconds it could be.
+        value = exp.cast(operand.sql, "timestamp") if operand.kind is Kind.TIMESTAMP_NS else operand.sql
+        return _Operand(exp.Extract(this=exp.var(name), expression=value), Kind.INTEGER)
 
     def _alike(self, left: _Operand, right: _Operand) -> tuple[exp.Expression, exp.Expression]:
         """Both sides of a comparison that cannot fail, whatever the rows hold."""
-        if left.kind in _TIMES and isinstance(right.literal, str) and right.kind is Kind.TEXT:
-            right = self._time(right.literal, left.kind)
-        elif right.kind in _TIMES and isinstance(left.literal, str) and left.kind is Kind.TEXT:
-            left = self._time(left.literal, right.kind)
+        left, right = self._of_its_kind(left, right.kind), self._of_its_kind(right, left.kind)
         literal = left.literal is not None or right.literal is not None
         numbers = left.kind in _NUMBERS and right.kind in _NUMBERS and literal
         same = left.kind is right.kind and (literal or left.kind in _COMPARED_WITH_EACH_OTHER)
@@ -341,6 +409,19 @@ class _Reader:
         if Kind.DECIMAL in {left.kind, right.kind} and self._dialect == "duckdb":
             left, right = _as_double(left), _as_double(right)
         return left.sql, right.sql
+
+    def _of_its_kind(self, literal: _Operand, kind: Kind) -> _Operand:
+        """A literal that is compared with a time, as a time of the same kind."""
+        written = isinstance(literal.literal, str) and kind in _TIMES
+        is_time = literal.kind is Kind.TEXT or (literal.kind is Kind.TIMESTAMP and kind in _OF_A_PRECISION)
+        return self._time(str(literal.literal), kind) if written and is_time else literal
+
+
+def _check_fits(moment: datetime, kind: Kind) -> None:
+    if moment.microsecond % _OF_A_PRECISION.get(kind, 1):
+        raise ParameterError(f"where must have a literal no finer than its column, which is a {kind.value}")
+    if kind is Kind.TIMESTAMP_NS and not _NANOSECONDS[0] <= moment < _NANOSECONDS[1]:
+        raise ParameterError("where must have times from 1677-09-22 to 2262-04-10 for a timestamp in nanoseconds")
 
 
 def _as_double(operand: _Operand) -> _Operand:
@@ -363,7 +444,9 @@ def _real(digits: str) -> float:
         real = float(digits) if well_formed else math.inf
     except ValueError:
         real = math.inf
-    if not math.isfinite(real):
+    # PostgreSQL refuses what is too small to be told from zero.
+    is_lost = 0 <= real < sys.float_info.min and any(digit in "123456789" for digit in digits.lower().partition("e")[0])
+    if not math.isfinite(real) or is_lost:
         raise ParameterError("where must have numbers of at most 64 bits")
     return real
 

@@ -66,7 +66,7 @@ def _piece(lines: pl.DataFrame, header: list[str], wanted: Wanted) -> Piece:
             *(_split(pl.col(name)) if lists else pl.col(name) for name, lists in wanted.labels.items()),
             *(_number(pl.col(name)) for name in wanted.values),
         ),
-        times=fields[wanted.time],
+        times=wanted.times(fields),
         refused=bad.select("line", reason=pl.lit(reason)).cast(REFUSED),  # type: ignore[arg-type]
     )
 

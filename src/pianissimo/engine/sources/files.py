@@ -5,7 +5,7 @@ hold events that were counted before, or lack some that were not.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,15 @@ class FileTicks:
                 "back, or begin a new stream"
             )
 
-    def read(self, tick: int) -> tuple[Sequence[object], Any]:
+    def batches(self, tick: int) -> Iterator[object]:
         """The rows of a tick."""
         start, end = np.searchsorted(self.rows.ticks, [tick, tick + 1])
-        return [self.rows.table[int(start) : int(end)]], {"files": self._identity}
+        yield self.rows.table[int(start) : int(end)]
+
+    @property
+    def position(self) -> Any:
+        """The files as they are."""
+        return {"files": self._identity}
 
 
 def _identity(path: Path) -> list[Any]:

@@ -34,7 +34,7 @@ def read_jsonl_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
 
 def _validator(wanted: Wanted) -> SchemaValidator:
     columns = {name: _LABELS if lists else _LABEL for name, lists in wanted.labels.items()}
-    columns |= dict.fromkeys(wanted.values, _VALUE) | {wanted.time: _TIME}
+    columns |= dict.fromkeys(wanted.values, _VALUE) | ({} if wanted.time is None else {wanted.time: _TIME})
     fields = {name: core_schema.typed_dict_field(schema) for name, schema in columns.items()}
     return SchemaValidator(core_schema.typed_dict_schema(fields, extra_behavior="ignore"))
 
@@ -56,7 +56,7 @@ def _piece(first: int, block: bytes, validator: SchemaValidator, wanted: Wanted)
                 *(pl.Series(name, [row[name] for row in rows], dtype=pl.Float64) for name in wanted.values),
             ]
         ),
-        times=pl.Series([row[wanted.time] for row in rows], dtype=pl.String),
+        times=pl.Series([row.get(wanted.time) for row in rows], dtype=pl.String),
         refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
     )
 

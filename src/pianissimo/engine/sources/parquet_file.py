@@ -31,14 +31,14 @@ def read_parquet_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
             *(_labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()),
             *(pl.col(name).cast(pl.Float64) for name in wanted.values),
         ),
-        times=table[wanted.time],
+        times=wanted.times(table),
         refused=pl.DataFrame(schema=REFUSED),
     )
 
 
 def _check(path: Path, schema: pl.Schema, wanted: Wanted) -> None:
     wanted.check_present(str(path), schema.names())
-    kind = schema[wanted.time]
+    kind = pl.Null() if wanted.time is None else schema[wanted.time]
     if not (kind in (pl.String, pl.Date, pl.Null) or isinstance(kind, pl.Datetime)):
         raise InputError(f"{path}: column {wanted.time!r} must hold date-times or ISO 8601 texts, got {kind}")
     for name, lists in wanted.labels.items():

@@ -22,12 +22,20 @@ class Wanted:
 
     labels: Mapping[str, bool]
     values: Sequence[str] = ()
-    time: str
+    time: str | None = None
+    """None where nothing depends on when an event happened."""
 
     @property
     def names(self) -> list[str]:
         """All columns, each once."""
-        return list(dict.fromkeys([*self.labels, *self.values, self.time]))
+        times = [] if self.time is None else [self.time]
+        return list(dict.fromkeys([*self.labels, *self.values, *times]))
+
+    def times(self, table: pl.DataFrame) -> pl.Series:
+        """The column of times; nulls where none is wanted."""
+        if self.time is None:
+            return pl.repeat(None, table.height, eager=True, dtype=pl.String)
+        return table[self.time]
 
     def check_present(self, place: str, columns: Sequence[str]) -> None:
         """Refuse a file that lacks a column."""

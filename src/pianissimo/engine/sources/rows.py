@@ -3,7 +3,7 @@
 Whether a row is refused, and which tick it belongs to, depends on that row and the public clock only.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from pianissimo.engine.sources.jsonl_file import read_jsonl_file
 from pianissimo.engine.sources.parquet_file import read_parquet_file
 from pianissimo.engine.sources.piece import REFUSED, Piece, Wanted
 from pianissimo.errors import InputError, SpecError
-from pianissimo.queries import Histogram, Query, Sum, TopK
-from pianissimo.stream.batches import row_faults
+from pianissimo.queries import Role
+from pianissimo.stream.batches import columns_read, row_faults
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
 
 _READERS: dict[FileFormat, Callable[[Path, Wanted], Iterator[Piece]]] = {
@@ -71,6 +71,7 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
     >>> import tempfile
     >>> from datetime import UTC, datetime, timedelta
     >>> from pianissimo.accounting import Budget
+    >>> from pianissimo.queries import Histogram
     >>> from pianissimo.stream import Stream
     >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=24, queries=[Histogram("drugs", key="drug")])
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -92,14 +93,20 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
         raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
     clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
     queries = spec.stream.queries
-    wanted = Wanted(labels=_label_columns(queries), values=_value_columns(queries), time=source.time)
+    user = spec.stream.user
+    columns = columns_read(queries, user).values()
+    wanted = Wanted(
+        labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
+        values=[column.name for column in columns if column.role is Role.NUMBERS],
+        time=source.time,
+    )
     tables, ticks, refused = [], [], []
     for path, form in find_files(source):
-        for piece in _READERS[form](path, wanted):
+        for piece in read_pieces(path, form, wanted):
             times = microseconds(piece.times)
             faults = clock.faults(source.time, times)
             if piece.columns.width:
-                faults = pl.select(pl.coalesce(faults, row_faults(queries, piece.columns))).to_series()
+                faults = pl.select(pl.coalesce(faults, row_faults(queries, piece.columns, user))).to_series()
             good = faults.is_null()
             tables.append(piece.columns.filter(good) if piece.columns.width else piece.columns)
             ticks.append(clock.ticks(times.filter(good)).to_numpy())
@@ -107,6 +114,23 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
             lines = pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line")  # type: ignore[arg-type]
             refused.append(lines.select(pl.lit(path.name).alias("file"), "line", "reason"))
     return _sorted(pl.concat(tables), np.concatenate(ticks), pl.concat(refused), source.time)
+
+
+def read_pieces(path: Path, form: FileFormat, wanted: Wanted) -> Iterator[Piece]:
+    """The rows of one file, piece by piece."""
+    return _READERS[form](path, wanted)
+
+
+def form_of(path: Path) -> FileFormat:
+    """How the rows of a file are stored, by the ending of its name.
+
+    >>> form_of(Path("visits.ndjson"))
+    'jsonl'
+    """
+    form = _ENDINGS.get(path.suffix.lower())
+    if form is None:
+        raise InputError(f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}")
+    return form
 
 
 def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
@@ -131,19 +155,6 @@ def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
             f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}; or give source.format"
         )
     return [(path, form)]
-
-
-def _label_columns(queries: Sequence[Query]) -> dict[str, bool]:
-    columns: dict[str, bool] = {}
-    for query in queries:
-        if isinstance(query, Histogram | TopK):
-            most = query.max_keys_per_event
-            columns[query.key] = columns.get(query.key, False) or most is None or most > 1
-    return columns
-
-
-def _value_columns(queries: Sequence[Query]) -> list[str]:
-    return list(dict.fromkeys(query.value for query in queries if isinstance(query, Sum)))
 
 
 def _sorted(table: pl.DataFrame, ticks: NDArray[np.int64], refused: pl.DataFrame, time: str) -> CheckedRows:

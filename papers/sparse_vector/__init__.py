@@ -1,0 +1,1 @@
+"""Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021: Example 1.4."""

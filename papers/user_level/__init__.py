@@ -1,0 +1,1 @@
+"""Dong, Luo and Yi, "Continual observation under user-level differential privacy": Table III, simulated data."""

@@ -1,0 +1,5 @@
+"""`python -m papers.user_level`."""
+
+from papers.user_level.table_3 import main
+
+main()

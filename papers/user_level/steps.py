@@ -1,0 +1,113 @@
+"""The paper's own setting, one item a step, computed from the error law: 5e7 tests and tree nodes are not streamed.
+
+When the cap goes up is drawn from the hazard of its tests: at a step with so many users above the cap, the chance that
+the test says so, given the threshold's noise. Numbers of users and of kept items between two ticks are interpolated.
+The noise of the doubling trees at a check-point is drawn from its exact law, a sum of Laplace variables; draws at
+different check-points are independent, which no average over runs at one check-point can tell.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from papers.user_level.record import CAPS, Record
+
+Errors = NDArray[np.float64]
+
+FINENESS = 100
+"""Within a tick hazards are summed over so many stretches of steps."""
+
+
+def falling(levels: int = 15) -> list[float]:
+    """(i + 2)^-2, over their sum: our weights.
+
+    >>> round(falling()[0], 3)
+    0.329
+    """
+    weights = np.arange(3, levels + 3) ** -2.0
+    return [float(each) for each in weights / weights.sum()]
+
+
+def series_from(first: int, levels: int = 15) -> list[float]:
+    """The practical series 3 / (i + 3)^2, from i = 1 as the proof needs it or from i = 0.
+
+    >>> round(sum(series_from(1)), 2), round(sum(series_from(0)), 2)
+    (0.69, 1.01)
+    """
+    return [3 / (place + 3) ** 2 for place in range(first, first + levels)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Algorithm 5 at the paper's granularity, with weights for the budgets of levels and restarts."""
+
+    epsilon: float = 2.0
+    weights: tuple[float, ...] = tuple(falling())
+    beta: float = 0.1
+    doubled: bool = False
+    """Whether a unit may also appear elsewhere, as a distinct value."""
+
+    fixed_cap: int | None = None
+    """Algorithm 3 alone, with all of epsilon for the counter."""
+
+    def errors(self, record: Record, runs: int, random: np.random.Generator) -> Errors:
+        """|released - true| of the first series, by run and check-point."""
+        step = np.arange(1, len(record.true) + 1) * _per_tick(record)
+        noise = _tree_noise(step, runs, random)
+        factor = 2 if self.doubled else 1
+        if self.fixed_cap is not None:
+            kept = record.kept[:, record.place(self.fixed_cap), 0]
+            return np.asarray(np.abs(kept - record.true + factor * self.fixed_cap / self.epsilon * noise))
+        levels = np.array([self._levels(record, random) for _ in range(runs)])
+        scales = np.array([factor * cap / (self.epsilon / 2 * self.weights[place]) for place, cap in enumerate(CAPS)])
+        kept = record.kept[np.arange(len(step)), levels, 0]
+        return np.asarray(np.abs(kept - record.true + scales[levels] * noise))
+
+    def _levels(self, record: Record, random: np.random.Generator) -> NDArray[np.int64]:
+        """The place of the cap that holds at each check-point, in one run."""
+        ticks, length = len(record.true), _per_tick(record) / FINENESS
+        middles = (np.arange(ticks * FINENESS) + 0.5) * length
+        ends = np.arange(ticks + 1) * _per_tick(record)
+        start, changes = 0, []
+        for level in range(1, len(CAPS)):
+            scale = 2 / (self.epsilon / 2 * self.weights[level - 1])
+            above = np.interp(middles[start:], ends, [0, *record.over[:, level - 1]])
+            tests = middles[start:] - (start * length if start else 0)
+            failure = self.beta / 2 * 6 / (np.pi * level) ** 2
+            discount = scale * (np.log(1 / failure) + np.log(np.pi**2 * tests**2 / (6 * failure)))
+            margin = (random.laplace(scale=scale) + discount - above) / scale
+            chance = np.where(margin > 0, np.exp(-np.abs(margin)) / 2, 1 - np.exp(-np.abs(margin)) / 2)
+            hazard = np.cumsum(-np.log1p(-np.minimum(chance, 1 - 1e-12)) * length)
+            start += int(np.searchsorted(hazard, random.exponential()))
+            if start >= len(middles):
+                break
+            changes.append(middles[start])
+        places: NDArray[np.int64] = np.searchsorted(np.array(changes), ends[1:])
+        return places
+
+
+def tree_variance(step: int) -> int:
+    """V_n: the variance of a doubling counter at a step, in units of 2 (cap / epsilon)^2.
+
+    >>> [tree_variance(step) for step in (6, 7, 1000)]
+    [23, 14, 885]
+    """
+    period = step.bit_length() - 1
+    inside = step - (1 << period) + 1
+    return sum(level**2 for level in range(1, period + 1)) + inside.bit_count() * (period + 1) ** 2
+
+
+def _tree_noise(steps: NDArray[np.int64], runs: int, random: np.random.Generator) -> NDArray[np.float64]:
+    """The noise of the doubling counter at these steps, for cap / epsilon = 1, by run and step."""
+    noise = np.empty((runs, len(steps)))
+    for place, step in enumerate(steps.tolist()):
+        period = step.bit_length() - 1
+        nodes = (step - (1 << period) + 1).bit_count()
+        scales = np.array([*range(1, period + 1), *[period + 1] * nodes])
+        noise[:, place] = random.laplace(scale=scales, size=(runs, len(scales))).sum(axis=1)
+    return noise
+
+
+def _per_tick(record: Record) -> int:
+    return record.items // len(record.true)

@@ -1,0 +1,251 @@
+//! Users for Python: names, units and sets of names.
+
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use super::{contiguous, name_array, names_of, not_contiguous};
+use crate::users::{Ids, NameSet, Namer, UserTable, Wanted};
+
+fn key_of(key: &[u8]) -> PyResult<&[u8; 32]> {
+    key.try_into().map_err(|_| PyValueError::new_err("a key must have 32 bytes"))
+}
+
+fn wanted_of(wanted: &str) -> PyResult<Wanted> {
+    match wanted {
+        "nothing" => Ok(Wanted::Nothing),
+        "before" => Ok(Wanted::Before),
+        "slot" => Ok(Wanted::Slot),
+        _ => Err(PyValueError::new_err("wanted must be 'nothing', 'before' or 'slot'")),
+    }
+}
+
+fn texts_of<'a>(text: &'a [u8], lengths: &'a PyReadonlyArray1<'_, u32>) -> PyResult<Ids<'a>> {
+    let lengths = lengths.as_slice().map_err(|_| not_contiguous())?;
+    if lengths.iter().map(|&length| length as usize).sum::<usize>() != text.len() {
+        return Err(PyValueError::new_err("lengths must cut the whole text"));
+    }
+    Ok(Ids::Texts { text, lengths })
+}
+
+fn named<'py>(py: Python<'py>, namer: &Namer, ids: &Ids<'_>) -> Bound<'py, PyArray2<u64>> {
+    let all = py.detach(|| {
+        let mut all = Vec::with_capacity(ids.len());
+        namer.for_each_block(ids, |_, block| all.extend_from_slice(block));
+        all
+    });
+    name_array(py, &all)
+}
+
+/// From ids to keyed names.
+#[pyclass(frozen, name = "Namer", module = "pianissimo._core")]
+struct PyNamer(Namer);
+
+#[pymethods]
+impl PyNamer {
+    #[new]
+    fn new(key: &[u8]) -> PyResult<Self> {
+        Ok(PyNamer(Namer::new(key_of(key)?)))
+    }
+
+    /// The names of whole numbers, as rows of (low, high).
+    fn numbers<'py>(
+        &self,
+        py: Python<'py>,
+        numbers: PyReadonlyArray1<'py, u64>,
+    ) -> PyResult<Bound<'py, PyArray2<u64>>> {
+        Ok(named(py, &self.0, &Ids::Numbers(contiguous(numbers.as_slice())?)))
+    }
+
+    /// The names of texts, which `lengths` cut, as rows of (low, high).
+    fn texts<'py>(
+        &self,
+        py: Python<'py>,
+        text: &[u8],
+        lengths: PyReadonlyArray1<'py, u32>,
+    ) -> PyResult<Bound<'py, PyArray2<u64>>> {
+        Ok(named(py, &self.0, &texts_of(text, &lengths)?))
+    }
+}
+
+/// A set of names.
+#[pyclass(name = "NameSet", module = "pianissimo._core")]
+#[derive(Default)]
+struct PyNameSet(NameSet);
+
+#[pymethods]
+impl PyNameSet {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The slot of each name; new names get the next free ones.
+    fn add<'py>(
+        &mut self,
+        py: Python<'py>,
+        names: PyReadonlyArray2<'py, u64>,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let names = names_of(&names)?;
+        Ok(py.detach(|| self.0.add(&names))?.into_pyarray(py))
+    }
+
+    /// Whether each name is there for the first time.
+    fn add_first<'py>(
+        &mut self,
+        py: Python<'py>,
+        names: PyReadonlyArray2<'py, u64>,
+    ) -> PyResult<Bound<'py, PyArray1<bool>>> {
+        let names = names_of(&names)?;
+        Ok(py.detach(|| self.0.add_first(&names))?.into_pyarray(py))
+    }
+
+    /// All names, as rows of (low, high).
+    fn names<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<u64>> {
+        name_array(py, &self.0.names())
+    }
+
+    /// Forgets all names.
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// The units of every user under one cap.
+#[pyclass(name = "UserTable", module = "pianissimo._core")]
+struct PyUserTable(UserTable);
+
+impl PyUserTable {
+    fn added<'py>(
+        &mut self,
+        py: Python<'py>,
+        ids: &Ids<'_>,
+        weights: Option<PyReadonlyArray1<'py, u64>>,
+        wanted: &str,
+    ) -> PyResult<Option<Bound<'py, PyArray1<u64>>>> {
+        let wanted = wanted_of(wanted)?;
+        let weights = weights.as_ref().map(|weights| contiguous(weights.as_slice())).transpose()?;
+        let rows = py.detach(|| self.0.add(ids, weights, wanted))?;
+        Ok((wanted != Wanted::Nothing).then(|| rows.into_pyarray(py)))
+    }
+}
+
+#[pymethods]
+impl PyUserTable {
+    #[new]
+    fn new(key: &[u8], cap: u64) -> PyResult<Self> {
+        Ok(PyUserTable(UserTable::new(key_of(key)?, cap)))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Counts rows of users that are whole numbers; gives for each what is wanted.
+    fn add_numbers<'py>(
+        &mut self,
+        py: Python<'py>,
+        numbers: PyReadonlyArray1<'py, u64>,
+        weights: Option<PyReadonlyArray1<'py, u64>>,
+        wanted: &str,
+    ) -> PyResult<Option<Bound<'py, PyArray1<u64>>>> {
+        let ids = Ids::Numbers(contiguous(numbers.as_slice())?);
+        self.added(py, &ids, weights, wanted)
+    }
+
+    /// Counts rows of users that are texts; gives for each what is wanted.
+    fn add_texts<'py>(
+        &mut self,
+        py: Python<'py>,
+        text: &[u8],
+        lengths: PyReadonlyArray1<'py, u32>,
+        weights: Option<PyReadonlyArray1<'py, u64>>,
+        wanted: &str,
+    ) -> PyResult<Option<Bound<'py, PyArray1<u64>>>> {
+        self.added(py, &texts_of(text, &lengths)?, weights, wanted)
+    }
+
+    /// Counts rows of users that have names already; gives for each what is wanted.
+    fn add_names<'py>(
+        &mut self,
+        py: Python<'py>,
+        names: PyReadonlyArray2<'py, u64>,
+        weights: Option<PyReadonlyArray1<'py, u64>>,
+        wanted: &str,
+    ) -> PyResult<Option<Bound<'py, PyArray1<u64>>>> {
+        let names = names_of(&names)?;
+        self.added(py, &Ids::Names(&names), weights, wanted)
+    }
+
+    /// How much of each row its user may still give within the cap.
+    fn accept<'py>(
+        &mut self,
+        py: Python<'py>,
+        slots: PyReadonlyArray1<'py, u64>,
+        weights: Option<PyReadonlyArray1<'py, u64>>,
+    ) -> PyResult<Bound<'py, PyArray1<u64>>> {
+        let slots = contiguous(slots.as_slice())?;
+        let weights = weights.as_ref().map(|weights| contiguous(weights.as_slice())).transpose()?;
+        Ok(py.detach(|| self.0.accept(slots, weights))?.into_pyarray(py))
+    }
+
+    /// Another cap.
+    fn set_cap(&mut self, py: Python<'_>, cap: u64) {
+        py.detach(|| self.0.set_cap(cap));
+    }
+
+    /// How many users are above the cap.
+    fn over(&self) -> u64 {
+        self.0.over()
+    }
+
+    /// The units within the cap.
+    fn kept(&self) -> u128 {
+        self.0.kept()
+    }
+
+    /// Bytes of all tables.
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// Forgets all users.
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Names, units and accepted units in slot order.
+    fn content<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> (Bound<'py, PyArray2<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>) {
+        let (names, units, accepted) = self.0.content();
+        (name_array(py, &names), units.into_pyarray(py), accepted.into_pyarray(py))
+    }
+
+    /// Takes over what `content` gave.
+    fn restore(
+        &mut self,
+        py: Python<'_>,
+        names: PyReadonlyArray2<'_, u64>,
+        units: PyReadonlyArray1<'_, u64>,
+        accepted: PyReadonlyArray1<'_, u64>,
+    ) -> PyResult<()> {
+        let names = names_of(&names)?;
+        let units = contiguous(units.as_slice())?;
+        let accepted =
+            accepted.as_slice().map_err(|_| PyTypeError::new_err("an array must be contiguous"))?;
+        Ok(py.detach(|| self.0.restore(&names, units, accepted))?)
+    }
+}
+
+/// Adds the classes of this file to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyNamer>()?;
+    module.add_class::<PyNameSet>()?;
+    module.add_class::<PyUserTable>()
+}

@@ -1,0 +1,45 @@
+"""A source that grows while it is read: what lies between two of its places, and where it ends now.
+
+The place that a tick ends at is asked for at the tick's public end and sealed with the tick. What an event counts in
+therefore depends on when it came and on nothing else: neither on how many others came, nor on how fast they were read.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import polars as pl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Records:
+    """Some records as they came: secret."""
+
+    place: str
+    """Which file or partition they are of: public."""
+
+    numbers: pl.Series
+    """Their line numbers or offsets there, as whole numbers."""
+
+    texts: pl.Series
+    """One record each: the text of a line or of a message's value; null where it is no UTF-8 or is missing."""
+
+
+class Feed(Protocol):
+    """Where live records come from."""
+
+    def seek(self, position: Any) -> None:
+        """Go to a sealed place, or, with None, to the beginning; `SourceError` if it is not what was read before."""
+
+    def end(self) -> Any:
+        """Where the source ends now, as plain data; at or after every place that was told before."""
+
+    def read(self, end: Any) -> Iterator[Records]:
+        """The records from where the feed stands up to a place that `end` gave, in pieces of bounded size."""
+
+    @property
+    def position(self) -> Any:
+        """Where the feed stands: half-open, an entry a file or partition, with what tells that it is the same."""
+
+    def close(self) -> None:
+        """Let go of the source."""

@@ -1,0 +1,204 @@
+"""Alarms: at each tick the predicates that unusually many users match, each with the noisy number of them.
+
+A predicate looks at one event. A user counts for an alarm, once, if at least one of her events of the tick matches it;
+so each alarm is a test of `race_monitor`, whose weight a user moves by at most one.
+
+**One monitor serves all alarms**, with one count of charges per user. With a monitor each, and k reports per user and
+alarm, n alarms would use n k clocks; one monitor with these n k clocks lets a user be charged n k - n + 1 times, for
+whichever alarms ring, where n monitors leave her allowance for the silent ones unused. What she can be charged too
+often, because all alarms of a tick are tested together, is n - 1: `k + n - 1` clocks in all. Alarms differ by their
+thresholds, which the theorem leaves free.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar, Self
+
+import numpy as np
+import polars as pl
+
+from pianissimo.checks import Real, check_at_least, check_name, check_probability
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.labels import Domain, LabelIndex
+from pianissimo.mechanism import TRANSIENT
+from pianissimo.monitors.charges import UserCharges
+from pianissimo.monitors.found import Found
+from pianissimo.monitors.race_monitor import RaceMonitor
+from pianissimo.monitors.race_noise import race_noise
+from pianissimo.monitors.thresholds import (
+    FALSE_ALARM_RATE,
+    clock_delta,
+    margin_of_detection,
+    quiet_threshold,
+)
+from pianissimo.noise import Noise
+from pianissimo.privacy import Guarantee, Neighbors, Unit
+
+
+@dataclass(slots=True, repr=False)
+class AlarmState:
+    """Who matches what in the open tick, and how often each user was charged: secret."""
+
+    charges: UserCharges
+    index: LabelIndex = field(metadata=TRANSIENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarms:
+    """The predicates that unusually many users match in a tick, released at every tick.
+
+    A batch is a frame with the column `user` and a column of truth values for each alarm, one row an event.
+
+    Guarantee: the loss `Race(charges=alarms_per_user + number of alarms - 1, scale)` per user with all her events, over
+    the whole run.
+    Error: the quantile of the noise around its median, before the cut at the threshold.
+    Cost: 24 to 30 bytes for each user that was ever charged; one block of bits an alarm and tick.
+
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> alarms = Alarms.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=1, thresholds={"fever": 150})
+    >>> run = Run(alarms, NoNoise())
+    >>> run.update(pl.DataFrame({"user": range(200), "fever": [True] * 180 + [False] * 20}))
+    >>> run.release().value.to_dict()
+    {'fever': 180}
+    """
+
+    horizon: int
+    """How many releases one run may make."""
+
+    thresholds: tuple[tuple[str, int], ...]
+    """The alarms by name, and the noisy number of users from which each rings."""
+
+    alarms_per_user: int
+    """How many alarms a user may be charged for in her life, before she counts no more: k."""
+
+    scale: Fraction
+    """Of the noise: b."""
+
+    replacement: bool = False
+    """Whether the promise is for a user's data replaced, or removed in part, and not only for a user removed."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon)
+        if not self.thresholds or len({name for name, _ in self.thresholds}) != len(self.thresholds):
+            raise ParameterError("alarms must have different names, got none or one twice")
+        if any(name == "user" for name, _ in self.thresholds):
+            raise ParameterError("an alarm must not be called 'user', as the column of users is, got 'user'")
+        if not isinstance(self.scale, Fraction):
+            raise ParameterError(f"scale must be an exact Fraction, got {type(self.scale).__name__}")
+        for name, threshold in self.thresholds:
+            check_name(name=name)
+            self._monitor(threshold)  # refuses what cannot be a monitor
+        race_noise(self.scale)
+
+    @classmethod
+    def calibrated(
+        cls,
+        *,
+        horizon: int,
+        epsilon: Real,
+        delta: Real,
+        alarms_per_user: int,
+        thresholds: Mapping[str, int],
+        replacement: bool = False,
+    ) -> Self:
+        """Find the monitor with the least noise within (epsilon, delta).
+
+        A threshold at which an alarm that nobody matches would ring in the run with probability above 1/40 is refused.
+
+        >>> Alarms.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=1, thresholds={"fever": 5})
+        Traceback (most recent call last):
+        pianissimo.errors.ParameterError: the threshold of 'fever' must be at least 91, got 5; ...
+        """
+        check_at_least(1, horizon=horizon, alarms_per_user=alarms_per_user)
+        together = max(1, len(thresholds))
+        clocks = clock_delta(epsilon, delta, horizon * together)
+        scale = RaceMonitor.calibrate(
+            epsilon=epsilon, delta=clocks, k=alarms_per_user, together=together, replacement=replacement
+        )
+        least = quiet_threshold(scale, horizon * together, FALSE_ALARM_RATE)
+        for name, threshold in thresholds.items():
+            if not threshold >= least:
+                raise ParameterError(
+                    f"the threshold of '{name}' must be at least {least}, got {threshold}; "
+                    f"allow a larger epsilon or delta"
+                )
+        return cls(
+            horizon=horizon,
+            thresholds=tuple(thresholds.items()),
+            alarms_per_user=alarms_per_user,
+            scale=scale,
+            replacement=replacement,
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(
+            loss=self._monitor(self.thresholds[0][1]).loss(tests=self.horizon * len(self.thresholds)),
+            unit=Unit.USER,
+            neighbors=Neighbors.REPLACE if self.replacement else Neighbors.ADD_OR_REMOVE,
+            horizon=self.horizon,
+            source="Theorem R; docs/monitors.md",
+        )
+
+    def detectable(self, name: str, *, ticks: int | None = None, coverage: float = 0.95) -> int:
+        """The smallest number of users for whom the alarm rings whenever they come, with this chance over these ticks.
+
+        >>> alarms = Alarms(horizon=100, thresholds=(("fever", 150),), alarms_per_user=1, scale=Fraction(11))
+        >>> alarms.detectable("fever")
+        174
+        """
+        check_probability(coverage=coverage)
+        last = self.horizon if ticks is None else ticks
+        check_at_least(1, ticks=last)
+        return dict(self.thresholds)[name] + margin_of_detection(self.scale, last, 1 - Fraction(coverage))
+
+    def error(self, tick: int, coverage: float) -> float:  # noqa: ARG002
+        return float(race_noise(self.scale).half_width(coverage))
+
+    def start(self, noise: Noise) -> AlarmState:
+        index = LabelIndex(noise)
+        index.slots_or_new(self._names)
+        return AlarmState(charges=self._monitor(self.thresholds[0][1]).start(noise), index=index)
+
+    def update(self, state: AlarmState, batch: pl.DataFrame) -> None:
+        names = self._names.to_list()
+        missing = [name for name in ("user", *names) if name not in batch.columns]
+        if missing:
+            raise InputError(f"a batch must have a column for the users and each alarm, got none called '{missing[0]}'")
+        for name in names:
+            if batch[name].dtype != pl.Boolean or batch[name].null_count():
+                raise InputError(f"column '{name}' must be truth values without nulls, got {batch[name].dtype}")
+        # Row by row, so that a user's own order is kept.
+        rows, slots = np.nonzero(batch.select(names).to_numpy())
+        users = state.charges.names(batch["user"])
+        state.charges.add_named(users[rows], slots)
+
+    def release(self, state: AlarmState, tick: int, noise: Noise) -> Found:
+        count = len(self.thresholds)
+        weights = state.charges.weights(count)
+        by_name = dict(self.thresholds)
+        limits = np.array([by_name[name] for name in self._names.to_list()], dtype=np.int64)
+        bits = noise.at("test", tick).bits(state.index.keys(0, count))
+        tops = self._monitor(0).decide(weights, bits, limits)
+        reported = np.zeros(count, dtype=np.bool_)
+        reported[tops.places] = True
+        state.charges.close(reported)
+        return Found(self._names.gather(tops.places), tops.values - race_noise(self.scale).median)
+
+    @property
+    def _names(self) -> pl.Series:
+        """In the order of their bytes."""
+        return Domain([name for name, _ in self.thresholds]).labels
+
+    def _monitor(self, threshold: int) -> RaceMonitor:
+        return RaceMonitor(
+            k=self.alarms_per_user,
+            b=self.scale,
+            threshold=threshold,
+            together=len(self.thresholds),
+            replacement=self.replacement,
+        )

@@ -1,0 +1,6 @@
+"""What monitors use of the compiled core."""
+
+from pianissimo import _core
+
+ChargeBook = _core.ChargeBook
+RaceTable = _core.RaceTable

@@ -1,0 +1,147 @@
+"""A monitor that answers any number of tests and charges only those whom it has exposed: Theorem R of docs/monitors.md.
+
+Each test has a weight, the number of active users to whom it applies, and noise of its own: y = weight - b ln E with E
+exponential of rate one. It says TOP iff y >= threshold, and then y is released too. A user to whom a TOP applied is
+charged for it, and after k charges she is inactive for ever. No threshold noise and no budget for BOTTOM is needed.
+
+**Loss.** P(BOTTOM) = exp(-e^((weight - t) / b)): one more user multiplies the rate by lam = e^(1 / b). So with an
+exponential clock that runs at rate one without her and at rate lam with her, a test in which she is active asks whether
+the clock rings within some time, and a TOP uses up at most one clock. By memorylessness the whole transcript, values
+included, is one and the same function of k such clocks. `gamma_pair` prices them, whatever the number of tests and
+however they depend on earlier answers.
+
+Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021, has the model; its noise is that of
+`threshold_monitor`, some 3,000 times more.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.checks import Real, check_at_least, check_probability
+from pianissimo.errors import ParameterError
+from pianissimo.gamma_pair import least_scale
+from pianissimo.monitors.charges import MOST_CHARGES, UserCharges, check_charges
+from pianissimo.monitors.race_noise import Bits, Integers, race_noise
+from pianissimo.monitors.thresholds import margin_of_detection
+from pianissimo.noise import DRAW_DISTANCE, Keys, Noise, exact_scale
+from pianissimo.privacy import Race
+
+_ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tops:
+    """The tests that said TOP, by their places, and the noisy weight of each."""
+
+    places: NDArray[np.intp]
+    values: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class RaceMonitor:
+    """Tests whether a weight is above a threshold, again and again, each user charged at most k times.
+
+    Guarantee: the loss `Race(charges=k + together - 1, scale=b)` per user, over any number of adaptive tests.
+    Error: y is within a few b of the weight; see `detectable`.
+    Cost: 24 to 30 bytes for each user that was ever charged; one block of bits a test.
+
+    >>> from pianissimo.testing import SeededNoise
+    >>> b = RaceMonitor.calibrate(epsilon=1, delta=1e-6, k=1)
+    >>> monitor, noise = RaceMonitor(k=1, b=b, threshold=150), SeededNoise(1)
+    >>> charges = monitor.start(noise)
+    >>> monitor.test(charges, pl.Series(range(20)), noise)
+    >>> monitor.test(charges, pl.Series(range(400)), noise)
+    405
+    >>> monitor.test(charges, pl.Series(range(400)), noise)
+    """
+
+    k: int
+    """How many reports a user may be charged for before she is inactive."""
+
+    b: Fraction
+    """Scale of the noise; other numbers are made exact."""
+
+    threshold: int
+    """TOP is said from this noisy weight on."""
+
+    together: int = 1
+    """In how many tests made together, before anybody is charged, a user may take part."""
+
+    replacement: bool = False
+    """Whether the promise is for a user's data replaced, or removed in part, and not only for a user removed."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k, together=self.together)
+        if not self.k + self.together <= MOST_CHARGES:
+            raise ParameterError(f"k plus together must be at most {MOST_CHARGES}, got {self.k + self.together}")
+        if isinstance(self.threshold, bool) or not isinstance(self.threshold, int) or abs(self.threshold) >= 2**61:
+            raise ParameterError(f"threshold must be a whole number below 2^61, got {self.threshold!r}")
+        object.__setattr__(self, "b", exact_scale(b=self.b))
+        race_noise(self.b)  # refuses what no table has, before anybody is noted
+
+    @staticmethod
+    def calibrate(*, epsilon: Real, delta: Real, k: int, together: int = 1, replacement: bool = False) -> Fraction:
+        """Find the least scale b, rounded up, at which k reports per user are within (epsilon, delta).
+
+        >>> float(RaceMonitor.calibrate(epsilon=1, delta=1e-6, k=16))
+        23.19...
+        >>> float(RaceMonitor.calibrate(epsilon=1, delta=1e-6, k=16, replacement=True))
+        26.53...
+        """
+        check_at_least(1, k=k, together=together)
+        return least_scale(epsilon, delta, k + together - 1, replacement=replacement)
+
+    def loss(self, tests: int) -> Race:
+        """What is lost per user over so many tests in which she takes part; only the noise distance depends on them.
+
+        In the tests where she takes no part, noise at any distance from its law is the same on both neighbors.
+        """
+        check_at_least(0, tests=tests)
+        distance = tests * DRAW_DISTANCE * (2 if self.replacement else 1)
+        return Race(self.k + self.together - 1, self.b, distance=distance, replacement=self.replacement)
+
+    def detectable(self, tests: int, coverage: float = 0.95) -> int:
+        """The weight from which a test says TOP, in all of so many tests, with a chance of `coverage`.
+
+        >>> RaceMonitor(1, Fraction(1092, 100), 267).detectable(10**9)
+        302
+        """
+        check_probability(coverage=coverage)
+        return self.threshold + margin_of_detection(self.b, tests, 1 - Fraction(coverage))
+
+    def start(self, noise: Noise) -> UserCharges:
+        """Nobody is charged yet."""
+        return UserCharges(noise, limit=self.k, per_tick=self.together)
+
+    def test(self, charges: UserCharges, users: pl.Series, noise: Noise) -> int | None:
+        """Test how many of these users are active: the noisy number if TOP, None if BOTTOM. Charges them for a TOP.
+
+        The charges are those that `start` made, and `noise` the same for all tests: each descends to its own path.
+        """
+        check_charges(charges, limit=self.k, per_tick=self.together)
+        charges.add(users, np.zeros(len(users), dtype=np.int64))
+        charges.tests += 1
+        tops = self.test_weights(charges.weights(1), _ONE_KEY, noise.at("test", charges.tests))
+        charges.close(np.array([len(tops.places) > 0]))
+        return int(tops.values[0]) if len(tops.places) else None
+
+    def test_weights(self, weights: Integers, keys: Keys, noise: Noise) -> Tops:
+        """Test weights under distinct item keys, all together; charging is up to the caller.
+
+        >>> from pianissimo.testing import NoNoise
+        >>> tops = RaceMonitor(1, 10, 50).test_weights(np.array([60, 40]), np.arange(2, dtype=np.uint64), NoNoise())
+        >>> tops.places, tops.values  # without noise there is its median, 3
+        (array([0]), array([63]))
+        """
+        return self.decide(weights, noise.bits(keys))
+
+    def decide(self, weights: Integers, bits: Bits, thresholds: Integers | None = None) -> Tops:
+        """The outcome of tests as a function of their bits; each may have a threshold of its own."""
+        noise = race_noise(self.b)
+        limits = np.array([self.threshold]) if thresholds is None else thresholds
+        places = np.flatnonzero(noise.passing(weights, limits, bits))
+        return Tops(places, weights[places] + noise.values(bits[places]))

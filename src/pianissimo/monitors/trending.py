@@ -1,0 +1,346 @@
+"""Shifting heavy hitters: at each tick the keys that unusually many users hold, for years, under one promise per user.
+
+Every key is a test of one race monitor (`race_monitor`): its weight is how many active users hold it in the tick. All
+tests of a tick are made together, with the users who are active at its start; then every holder of every reported key
+is charged. A user who holds s keys may so be charged s - 1 times too often, and there are k + s - 1 clocks.
+
+**Which keys are tested** must not tell who holds them. *Known domain:* all of its keys. *Huge domain:* all of its keys,
+those of weight 0 by lot (`huge_domain`). *Unknown domain:* only keys that an active user holds. Then a key held by one
+user alone can be reported with her and cannot without her, so the threshold is so high that this happens in her whole
+life with probability at most delta_skip, which is booked as bad mass:
+
+*Proof.* In the lemma of docs/privacy.md, 'Composition and conversion', let A be the monitor that also tests the keys
+which the user, if she were there and active, would hold alone; and let G be: none of these is reported while she would
+be its only active holder. With her, A is our monitor. Without her, ours reports none of them and A hardly ever, so A
+gives each outcome of G at most the chance that ours gives it. Outside G is delta_skip by the threshold, and A on both
+streams is a race monitor. So delta_skip is added to delta, without a factor. Where a user's data are replaced, A tests
+the lone keys of both versions: 2 delta_skip.
+
+Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021, section 4, has the model.
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.checks import Real, check_at_least, check_probability
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
+from pianissimo.mechanism import TRANSIENT
+from pianissimo.monitors.charges import UserCharges
+from pianissimo.monitors.found import Found
+from pianissimo.monitors.huge_domain import LARGEST_DOMAIN, MOST_EMPTY, NumberedDomain, draw_empty
+from pianissimo.monitors.race_monitor import RaceMonitor
+from pianissimo.monitors.race_noise import race_noise
+from pianissimo.monitors.thresholds import (
+    FALSE_ALARM_RATE,
+    clock_delta,
+    lone_threshold,
+    margin_of_detection,
+    quiet_threshold,
+    rising_threshold,
+)
+from pianissimo.noise import DRAW_DISTANCE, Noise
+from pianissimo.privacy import Guarantee, Neighbors, Race, Unit
+
+# The number of lots that decide keys of weight 0 at a tick: how many, which, and their values.
+_EMPTY_DRAWS = 3
+
+
+@dataclass(slots=True, repr=False)
+class TrendingState:
+    """Who holds what in the open tick, and how often each user was charged: secret."""
+
+    charges: UserCharges
+    index: LabelIndex
+    """Keys of the open tick; in a known domain there are none."""
+
+    known: LabelIndex | None = field(metadata=TRANSIENT)
+    """Keys of the domain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trending:
+    """The keys that unusually many users hold in a tick, each with its noisy weight, released at every tick.
+
+    A batch is a frame with the columns `user` and `key`. A user counts for her first `keys_per_tick` distinct keys of a
+    tick, once each, in the order in which they come.
+
+    Guarantee: the loss `Race(charges=alarms_per_user + keys_per_tick - 1, scale)` per user with all her events, over
+    the whole run, with `delta_skip` as bad mass in an unknown domain.
+    Error: the quantile of the noise around its median, before the cut at the threshold.
+    Cost: 24 to 30 bytes for each user that was ever charged; one block of bits a tested key and tick.
+
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> trending = Trending.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=1)
+    >>> trending.threshold, trending.detectable(candidates=10**4)
+    (222, 256)
+    >>> run = Run(trending, NoNoise())
+    >>> crowd = pl.DataFrame({"user": range(300), "key": ["fever"] * 280 + ["cough"] * 20})
+    >>> run.update(crowd)
+    >>> run.release().value.to_dict()
+    {'fever': 280}
+    >>> run.update(crowd)
+    >>> run.release().value.to_dict()
+    {}
+    """
+
+    horizon: int
+    """How many releases one run may make."""
+
+    alarms_per_user: int
+    """How many reports a user may be charged for in her life, before she counts no more: k."""
+
+    keys_per_tick: int = 1
+    """How many keys of a user count at a tick: s."""
+
+    scale: Fraction
+    """Of the noise: b."""
+
+    threshold: int | None
+    """A key is reported from this noisy weight on; None, in an unknown domain, lets it rise with the ticks."""
+
+    domain: Domain | NumberedDomain | None = None
+    """The keys that can be reported, if they are known."""
+
+    delta_skip: Fraction = Fraction(0)
+    """The chance that a key which one user alone holds is ever reported; above 0 in an unknown domain only."""
+
+    replacement: bool = False
+    """Whether the promise is for a user's data replaced, or removed in part, and not only for a user removed."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon)
+        if not isinstance(self.scale, Fraction):
+            raise ParameterError(f"scale must be an exact Fraction, got {type(self.scale).__name__}")
+        if not isinstance(self.delta_skip, Fraction):
+            raise ParameterError(f"delta_skip must be an exact Fraction, got {type(self.delta_skip).__name__}")
+        self._monitor_at(1)  # refuses what cannot be a monitor
+        law = race_noise(self.scale)
+        if self.domain is None:
+            check_probability(delta_skip=self.delta_skip)
+            self._check_lone_keys()
+            return
+        if self.delta_skip != 0:
+            raise ParameterError(f"delta_skip must be 0 where the domain is known, got {float(self.delta_skip)}")
+        if self.threshold is None:
+            raise ParameterError("threshold must be a whole number where the domain is known, got None")
+        if not isinstance(self.domain, Domain):
+            if not 1 <= self.domain.size <= LARGEST_DOMAIN:
+                raise ParameterError("a huge domain must have 1 to 2^128 texts, got another number")
+            if not self.domain.size * law.chance(self.threshold) <= MOST_EMPTY:
+                least = quiet_threshold(self.scale, self.domain.size, Fraction(1, 2))
+                raise ParameterError(f"threshold must be at least about {least} here, got {self.threshold}")
+
+    @classmethod
+    def calibrated(
+        cls,
+        *,
+        horizon: int,
+        epsilon: Real,
+        delta: Real,
+        alarms_per_user: int,
+        keys_per_tick: int = 1,
+        domain: Domain | NumberedDomain | None = None,
+        threshold: int | Literal["auto"] = "auto",
+        rising: bool = False,
+        replacement: bool = False,
+    ) -> Self:
+        """Find the monitor with the least noise within (epsilon, delta).
+
+        In an unknown domain half of delta is for keys that one user alone holds, so that the threshold has a minimum;
+        in a known one it is such that a run reports keys that nobody holds with probability at most 1/40. A threshold
+        below these minima is refused. With `rising`, in an unknown domain, the threshold of an early tick is lower and
+        the horizon costs nothing.
+
+        >>> known = Domain(["flu", "measles"])
+        >>> Trending.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=2, domain=known, threshold=90)
+        Traceback (most recent call last):
+        pianissimo.errors.ParameterError: threshold must be at least 114, got 90; ...
+        """
+        check_probability(delta=delta)
+        check_at_least(1, horizon=horizon, alarms_per_user=alarms_per_user, keys_per_tick=keys_per_tick)
+        whole = Fraction(delta)
+        versions = 2 if replacement else 1
+        skip = Fraction(0) if domain is not None else whole / (2 * versions)
+        draws = horizon * (keys_per_tick * versions + _EMPTY_DRAWS)
+        clocks = clock_delta(epsilon, whole - skip * versions, draws)
+        scale = RaceMonitor.calibrate(
+            epsilon=epsilon, delta=clocks, k=alarms_per_user, together=keys_per_tick, replacement=replacement
+        )
+        if domain is None:
+            least = None if rising else lone_threshold(scale, horizon, keys_per_tick, skip)
+        else:
+            least = quiet_threshold(scale, horizon * domain_size(domain), FALSE_ALARM_RATE)
+        if rising and (domain is not None or threshold != "auto"):
+            raise ParameterError("rising must go with an unknown domain and an automatic threshold, got others")
+        if threshold != "auto" and least is not None and not threshold >= least:
+            raise ParameterError(
+                f"threshold must be at least {least}, got {threshold}; allow a larger epsilon or delta"
+            )
+        return cls(
+            horizon=horizon,
+            alarms_per_user=alarms_per_user,
+            keys_per_tick=keys_per_tick,
+            scale=scale,
+            threshold=least if threshold == "auto" else threshold,
+            domain=domain,
+            delta_skip=skip,
+            replacement=replacement,
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        versions = 2 if self.replacement else 1
+        # Only draws in which the user takes part count: the others are the same on both neighbors, whatever their law.
+        lots = _EMPTY_DRAWS if self.domain is not None and not isinstance(self.domain, Domain) else 0
+        draws = self.horizon * (self.keys_per_tick * versions + lots)
+        return Guarantee(
+            loss=Race(
+                charges=self.alarms_per_user + self.keys_per_tick - 1,
+                scale=self.scale,
+                bad=versions * self.delta_skip,
+                distance=draws * DRAW_DISTANCE,
+                replacement=self.replacement,
+            ),
+            unit=Unit.USER,
+            neighbors=Neighbors.REPLACE if self.replacement else Neighbors.ADD_OR_REMOVE,
+            horizon=self.horizon,
+            source="Theorem R; docs/monitors.md",
+        )
+
+    def threshold_at(self, tick: int) -> int:
+        """The least noisy weight that is reported at `tick`."""
+        if self.threshold is not None:
+            return self.threshold
+        return rising_threshold(self.scale, tick, self.keys_per_tick, self.delta_skip)
+
+    def detectable(self, *, ticks: int | None = None, candidates: int | None = None, coverage: float = 0.95) -> int:
+        """The smallest weight that is found whenever it comes, with a chance of `coverage` over these ticks and keys.
+
+        Unless its holders are exhausted: nobody is who holds fewer than `alarms_per_user` reported keys in her life.
+        """
+        check_probability(coverage=coverage)
+        last = self.horizon if ticks is None else ticks
+        check_at_least(1, ticks=last)
+        if candidates is None:
+            if self.domain is None:
+                raise ParameterError("candidates must be given where the domain is unknown, got None")
+            candidates = domain_size(self.domain)
+        check_at_least(1, candidates=candidates)
+        margin = margin_of_detection(self.scale, last * candidates, 1 - Fraction(coverage))
+        return self.threshold_at(last) + margin
+
+    def error(self, tick: int, coverage: float) -> float:  # noqa: ARG002
+        return float(race_noise(self.scale).half_width(coverage))
+
+    def start(self, noise: Noise) -> TrendingState:
+        known = None
+        if isinstance(self.domain, Domain):
+            known = LabelIndex(noise)
+            known.slots_or_new(self.domain.labels)
+        return TrendingState(charges=self._monitor_at(1).start(noise), index=LabelIndex(noise), known=known)
+
+    def update(self, state: TrendingState, batch: pl.DataFrame) -> None:
+        users, keys = columns_of(batch)
+        if self.domain is not None and not isinstance(self.domain, Domain):
+            inside = self.domain.contains(keys)
+            users, keys = users.filter(inside), keys.filter(inside)
+        # Whatever can be refused is, before anything is noted.
+        names = state.charges.names(users)
+        slots = state.index.slots_or_new(keys) if state.known is None else state.known.slots(keys)
+        state.charges.add_named(names, slots)
+
+    def release(self, state: TrendingState, tick: int, noise: Noise) -> Found:
+        index = state.index if state.known is None else state.known
+        weights = state.charges.weights(len(index))
+        tested = np.arange(len(index)) if state.known is not None else np.flatnonzero(weights > 0)
+        keys = index.keys(0, len(index))[tested]
+        tops = self._monitor_at(tick).test_weights(weights[tested], keys, noise.at("test", tick))
+        places = tested[tops.places]
+        labels, values = index.labels.gather(places), tops.values
+        if self.domain is not None and not isinstance(self.domain, Domain):
+            law, lots = race_noise(self.scale), noise.at("test", tick)
+            held = _Labels(index, tested)
+            more, their_values = draw_empty(self.domain, held, len(tested), self.threshold_at(tick), law, lots)
+            labels = labels.append(pl.Series("key", more, dtype=pl.String))
+            values = np.concatenate([values, their_values])
+        reported = np.zeros(len(index), dtype=np.bool_)
+        reported[places] = True
+        state.charges.close(reported)
+        if state.known is None:
+            state.index = LabelIndex(noise)
+        # The order of the reports must tell nothing about who came when.
+        order = labels.arg_sort().to_numpy()
+        return Found(detached(labels.gather(order)), values[order] - race_noise(self.scale).median)
+
+    def _monitor_at(self, tick: int) -> RaceMonitor:
+        return RaceMonitor(
+            k=self.alarms_per_user,
+            b=self.scale,
+            threshold=self.threshold_at(tick),
+            together=self.keys_per_tick,
+            replacement=self.replacement,
+        )
+
+    def _check_lone_keys(self) -> None:
+        if self.threshold is None:
+            return  # rises so as to keep delta_skip
+        chance = race_noise(self.scale).chance(self.threshold - 1) + Fraction(1, 2**128)
+        if not self.horizon * self.keys_per_tick * chance <= self.delta_skip:
+            least = lone_threshold(self.scale, self.horizon, self.keys_per_tick, self.delta_skip)
+            raise ParameterError(
+                f"threshold must be at least {least} where the domain is unknown, got {self.threshold}: a lower one "
+                f"shows that a user is there by keys that she alone holds; give a domain, or allow a larger delta_skip"
+            )
+
+
+class _Labels:
+    """Some labels of an index as a set, made when it is first asked."""
+
+    def __init__(self, index: LabelIndex, places: NDArray[np.intp]) -> None:
+        self._index, self._places = index, places
+        self._labels: frozenset[str] | None = None
+
+    def __contains__(self, label: object) -> bool:
+        if self._labels is None:
+            self._labels = frozenset(self._index.labels.gather(self._places).to_list())
+        return label in self._labels
+
+
+def domain_size(domain: Domain | NumberedDomain) -> int:
+    """How many keys a domain has.
+
+    >>> domain_size(Domain(["a", "b"]))
+    2
+    """
+    return len(domain) if isinstance(domain, Domain) else domain.size
+
+
+def columns_of(batch: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+    """The users and the keys of a batch, refused unless they can be counted.
+
+    >>> columns_of(pl.DataFrame({"user": [1]}))
+    Traceback (most recent call last):
+    pianissimo.errors.InputError: a batch must have the columns 'user' and 'key', got 'user'
+    """
+    if not {"user", "key"} <= set(batch.columns):
+        got = ", ".join(f"'{name}'" for name in batch.columns) or "none"
+        raise InputError(f"a batch must have the columns 'user' and 'key', got {got}")
+    users, keys = batch["user"], batch["key"]
+    if keys.dtype in (pl.Categorical, pl.Enum):
+        keys = keys.cast(pl.String)
+    if keys.dtype != pl.String:
+        raise InputError(f"keys must be texts, got {keys.dtype}")
+    if keys.null_count():
+        raise InputError("keys must not be null, got nulls; drop or fill them")
+    if any_too_long(keys):
+        raise InputError(f"keys must have at most {LONGEST_LABEL} bytes, got a longer one")
+    return users, keys

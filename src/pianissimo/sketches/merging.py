@@ -1,0 +1,199 @@
+"""Sketches of several streams become one: the sum for each key, less the (k + 1)-th largest sum.
+
+Lebeda and Tetek, Section 7, with the merge of Agarwal et al., "Mergeable summaries", PODS 2012. For a fixed tree of
+merges, one element (or one set) more or less in one stream changes every merged count by at most one, all in one
+direction, in at most k keys. Nothing finer is left of the structure that a release of one sketch rests on, so a merged
+sketch is a kind of its own.
+
+**The order of merges must not depend on data**: not on sizes, not on which shard is empty. A shard without events takes
+part with an empty sketch.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, Self
+
+from pianissimo.checks import Real
+from pianissimo.errors import InputError, MergeError, StateError
+from pianissimo.noise import Noise
+from pianissimo.sketches.contents import Contents, Source
+from pianissimo.sketches.file import StoredSketch, decode_sketch, encode_sketch
+from pianissimo.sketches.keys import KeyKind
+from pianissimo.sketches.lineage import Lineage
+from pianissimo.sketches.merged_release import release_merged
+from pianissimo.sketches.sparse_histogram import SparseRelease
+from pianissimo.sketches.table import LARGEST_TOTAL, KeyListing, empty_listing, key_series
+
+
+class Part(Protocol):
+    """What can be merged."""
+
+    @property
+    def k(self) -> int:
+        """The number of counters."""
+
+    @property
+    def sets(self) -> bool:
+        """Whether sets of keys were counted: then one set is what a release hides."""
+
+    @property
+    def key_kind(self) -> KeyKind | None:
+        """The type of the keys; None while nothing was counted."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """What it was made of."""
+
+    @property
+    def total(self) -> int:
+        """How many keys were counted."""
+
+    def counts(self) -> KeyListing:
+        """The positive counts, in the order of the keys."""
+
+
+class MergedSketch:
+    """What several sketches become. It counts no more keys: it merges on, is stored, and is released as merged.
+
+    Error: 0 <= f(x) - c(x) <= (N - sum of c) / (k + 1), N the keys of all streams, whatever the tree.
+
+    >>> from pianissimo.sketches import MisraGries
+    >>> north, south = MisraGries(k=2), MisraGries(k=2)
+    >>> north.update([1, 1, 1, 2, 2])
+    >>> south.update([2, 3, 3, 3, 3])
+    >>> north.merge(south).estimates()
+    {3: 1}
+    """
+
+    def __init__(
+        self, *, k: int, sets: bool, key_kind: KeyKind | None, listing: KeyListing, total: int, lineage: Lineage
+    ) -> None:
+        self.k = k
+        self.sets = sets
+        self.key_kind: KeyKind | None = key_kind
+        self.total = total
+        """How many keys all streams had: secret."""
+        self.lineage = lineage
+        self._listing = listing
+
+    def counts(self) -> KeyListing:
+        """The counts in the order of their keys: secret."""
+        return self._listing
+
+    def contents(self) -> Contents:
+        """The counts as columns: secret."""
+        keys = key_series(self.key_kind, self._listing)
+        return Contents(keys, self._listing.values(), 0, self.total, Source.MERGED)
+
+    def estimates(self) -> dict[int | str | bytes, int]:
+        """The count of each key, without noise: for trusted eyes only."""
+        contents = self.contents()
+        return dict(zip(contents.keys.to_list(), contents.over.tolist(), strict=True))
+
+    def merge(self, other: Part) -> "MergedSketch":
+        """The merge of this with another."""
+        return merge_two(self, other)
+
+    def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
+        """The heavy keys, once, at (epsilon, delta) for one element or set of one stream: see `release_merged`."""
+        return release_merged(self.contents(), k=self.k, epsilon=epsilon, delta=delta, noise=noise)
+
+    def to_bytes(self) -> bytes:
+        """All of it, versioned and checksummed: secret."""
+        return encode_sketch(
+            StoredSketch(
+                kind="merged",
+                sets=self.sets,
+                k=self.k,
+                key_kind=self.key_kind,
+                listing=self._listing,
+                decrements=0,
+                total=self.total,
+                lineage=self.lineage,
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Self:
+        """What `to_bytes` wrote."""
+        return cls.from_stored(decode_sketch(stored, "merged"))
+
+    @classmethod
+    def from_stored(cls, stored: StoredSketch) -> Self:
+        """The sketch that a file says."""
+        counts = stored.listing.values()
+        if stored.decrements or len(counts) > stored.k or (len(counts) and int(counts.min()) < 1):
+            raise StateError("a stored merged sketch must have at most k positive counts, got something else")
+        return cls(
+            k=stored.k,
+            sets=stored.sets,
+            key_kind=stored.key_kind,
+            listing=stored.listing,
+            total=stored.total,
+            lineage=stored.lineage,
+        )
+
+    def __repr__(self) -> str:
+        unit = "sets of keys" if self.sets else "keys"
+        return f"MergedSketch(k={self.k}, {unit}, {len(self.lineage.sources)} streams)"
+
+
+def merge_two(left: Part, right: Part) -> MergedSketch:
+    """Two sketches of different streams, as one."""
+    if left.k != right.k:
+        raise MergeError(f"sketches must have the same k, got {left.k} and {right.k}")
+    if left.sets != right.sets:
+        raise MergeError("sketches must both count keys or both count sets of keys, got one of each")
+    kinds = {left.key_kind, right.key_kind} - {None}
+    if len(kinds) > 1:
+        raise MergeError(f"sketches must have keys of one type, got {left.key_kind} and {right.key_kind}")
+    if left.total > LARGEST_TOTAL - right.total:
+        raise MergeError("merged sketches must count at most 2^63 - 1 keys in all, got more")
+    lineage = left.lineage.joined(right.lineage)
+    kind = next(iter(kinds), None)
+    # An empty sketch whose keys have no type yet merges as one of the other's type.
+    counts = [part.counts() if part.key_kind else empty_listing(kind or "int64") for part in (left, right)]
+    return MergedSketch(
+        k=left.k,
+        sets=left.sets,
+        key_kind=kind,
+        listing=counts[0].merge(counts[1], left.k),
+        total=left.total + right.total,
+        lineage=lineage,
+    )
+
+
+def merge_in_order(sketches: Sequence[Part]) -> MergedSketch:
+    """All sketches, one after the other, in the order given: it must not depend on data.
+
+    >>> from pianissimo.sketches import MisraGries
+    >>> merge_in_order([MisraGries(k=8) for shard in range(3)])
+    MergedSketch(k=8, keys, 3 streams)
+    """
+    _check_some(sketches)
+    merged = merge_two(sketches[0], sketches[1])
+    for sketch in sketches[2:]:
+        merged = merge_two(merged, sketch)
+    return merged
+
+
+def merge_in_pairs(sketches: Sequence[Part]) -> MergedSketch:
+    """All sketches, neighbours first, then neighbours of the results: a tree of least depth in the order given.
+
+    >>> from pianissimo.sketches import MisraGries
+    >>> merge_in_pairs([MisraGries(k=8) for shard in range(5)])
+    MergedSketch(k=8, keys, 5 streams)
+    """
+    _check_some(sketches)
+    level: Sequence[Part] = sketches
+    while len(level) > 1:
+        pairs: list[Part] = [merge_two(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
+        level = [*pairs, *level[2 * len(pairs) :]]
+    merged = level[0]
+    if not isinstance(merged, MergedSketch):
+        raise InputError("a merge must be of sketches")
+    return merged
+
+
+def _check_some(sketches: Sequence[Part]) -> None:
+    if len(sketches) < 2:
+        raise MergeError("a merge must be of at least two sketches; give an empty one for a shard without events")

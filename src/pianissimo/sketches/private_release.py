@@ -1,0 +1,310 @@
+"""One release of one Misra-Gries sketch: PMG and PMG-U.
+
+Lebeda and Tetek, Algorithm 2. One element moves one of the stored numbers u(x) = c(x) + D, or D, by one. So each gets
+one noise, and a reader has both `high`, an upper estimate with one noise, and `low` = `high` less the noisy D, which is
+the estimate that the paper publishes: at the same loss. Keys below the threshold stay hidden (`thresholds`), and what
+is shown stands in the order of the keys: the order of a table tells about evicted ones.
+
+**Composition.** An (epsilon, delta) pair of laws is what a coin of chance delta that tells all, and otherwise an
+epsilon-private answer, can be turned into, on both sides at once (Kairouz, Oh and Viswanath 2015). With "the coin told
+nothing" for the good outcomes this is the lemma of the bad mass, so the loss is booked as epsilon beside `bad` = delta.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.errors import ParameterError
+from pianissimo.noise import DRAW_DISTANCE, Noise
+from pianissimo.privacy import Ledger, Loss, Mixed, float_down
+from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.gaussian_tail import gaussian_law
+from pianissimo.sketches.group import group_budget, group_delta
+from pianissimo.sketches.key_noise import (
+    Counts,
+    check_unmerged,
+    checked_counts,
+    gaussian_draws,
+    given_or_fresh,
+    in_key_order,
+    item_keys,
+    laplace_draws,
+    own,
+    without_distance,
+)
+from pianissimo.sketches.thresholds import (
+    exposure,
+    gaussian_calibration,
+    gaussian_exposure,
+    gaussian_threshold,
+    threshold,
+)
+
+
+class Law(Enum):
+    """Which noise stands on the counts of a sketch.
+
+    >>> Law("laplace")
+    <Law.LAPLACE: 'laplace'>
+    """
+
+    LAPLACE = "laplace"
+    """Least noise for one release."""
+
+    GAUSSIAN = "gaussian"
+    """Less loss when many releases are added up."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SketchRelease:
+    """Keys in their own order, two estimates for each, and the noisy number of decrements: all may be published.
+
+    >>> shown = SketchRelease(pl.Series([7]), np.array([30]), np.array([34]), 4, 22, 2, Mixed(pure=Fraction(1)))
+    >>> shown.to_dict()
+    {7: 30}
+    """
+
+    keys: pl.Series
+    low: Counts
+    """The paper's estimate, at most the true count apart from the noise: two noises."""
+
+    high: Counts
+    """At least the true count apart from the noise: one noise."""
+
+    error_level: int
+    """The noisy D: how far a sketch count is below the truth at most, apart from the noise."""
+
+    threshold: int
+    """Every `low` is at least this."""
+
+    reach: int
+    """All noises of the release are at most this in size, with the coverage that was asked for."""
+
+    loss: Loss
+    """What the release costs."""
+
+    @property
+    def lower(self) -> Counts:
+        """True counts are at least these, all at once, with the coverage that was asked for."""
+        return np.maximum(self.low - 2 * self.reach, 0)
+
+    @property
+    def upper(self) -> Counts:
+        """True counts are at most these, all at once, with the coverage that was asked for."""
+        return np.maximum(self.high + self.reach, 0)
+
+    def to_dict(self) -> dict[int | str | bytes, int]:
+        """The keys and their low estimates."""
+        return dict(zip(self.keys.to_list(), self.low.tolist(), strict=True))
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a key: both estimates, and the error bars of its true count.
+
+        >>> shown = SketchRelease(pl.Series([7]), np.array([30]), np.array([34]), 4, 22, 2, Mixed(pure=Fraction(1)))
+        >>> shown.to_frame().row(0)
+        (7, 30, 34, 26, 36)
+        """
+        return pl.DataFrame(
+            {"key": self.keys, "low": self.low, "high": self.high, "lower": self.lower, "upper": self.upper}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateMisraGries:
+    """The heavy keys of a sketch, once, with discrete Laplace noise on each number.
+
+    Guarantee: (m epsilon, delta(threshold) (e^(m epsilon) - 1) / (e^epsilon - 1)) for m = elements_per_user elements.
+    Error: f in [low - 2 r, high + r] for all shown keys at once, r = `reach`.
+    Cost: one draw a stored key, and one.
+
+    >>> PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8)
+    PrivateMisraGries(k=1024, epsilon=Fraction(1, 1), threshold=22, elements_per_user=1, standard=False)
+    """
+
+    k: int
+    """How many counters the sketch has."""
+
+    epsilon: Fraction
+    """For one element: the noise has the scale 1 / epsilon."""
+
+    threshold: int
+    """The least low estimate that is shown."""
+
+    elements_per_user: int = 1
+    """How many elements the promise hides together."""
+
+    standard: bool = False
+    """For sketches that forget keys of count zero or evict them in another order: these keys are left out here too."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k, threshold=self.threshold, elements_per_user=self.elements_per_user)
+        check_positive(epsilon=self.epsilon)
+
+    @classmethod
+    def calibrated(
+        cls, *, k: int, epsilon: Real, delta: Real, elements_per_user: int = 1, standard: bool = False
+    ) -> Self:
+        """The one with the least noise and threshold within (epsilon, delta), the finite bits of the noise included."""
+        check_positive(epsilon=epsilon)
+        check_probability(delta=delta)
+        check_at_least(1, k=k)
+        left = without_distance(Fraction(delta), k + 1, Fraction(epsilon))
+        share, part = group_budget(epsilon=epsilon, delta=left, elements=elements_per_user)
+        least = threshold(epsilon=share, delta=part, k=k, standard=standard)
+        return cls(k=k, epsilon=share, threshold=least, elements_per_user=elements_per_user, standard=standard)
+
+    @property
+    def loss(self) -> Mixed:
+        each = exposure(self.threshold, epsilon=self.epsilon, k=self.k, standard=self.standard)
+        return Mixed(
+            pure=self.elements_per_user * self.epsilon,
+            bad=group_delta(each, epsilon=self.epsilon, elements=self.elements_per_user),
+            distance=(self.k + 1) * DRAW_DISTANCE,
+        )
+
+    def reach(self, coverage: float) -> int:
+        """What no noise of a release exceeds in size, with this chance.
+
+        >>> PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8).reach(0.99)
+        11
+        """
+        check_probability(coverage=coverage)
+        rate = float(self.epsilon)
+        odds = math.log(2 * (self.k + 1)) - math.log1p(math.exp(-rate)) - math.log1p(-coverage)
+        return max(1, math.ceil(odds / rate)) - 1
+
+    def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:
+        """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
+        scale = 1 / self.epsilon
+        check_unmerged(contents, self.k)
+        keys, over = _stored(contents, drop_zeros=self.standard)
+        high = over + laplace_draws(noise.at("counts"), scale, item_keys(keys, noise))
+        level = contents.decrements + int(noise.at("error level").laplace(scale))
+        return _shown(keys, high, level, self.threshold, self.reach(coverage), self.loss)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianMisraGries:
+    """The heavy keys of a sketch with discrete Gaussian noise on each number, for releases that add up.
+
+    Guarantee: the ledger (releases / (2 variance), releases * xi), xi the chance that a key of one neighbor shows.
+    Error: f in [low - 2 r, high + r] for all shown keys at once, r = `reach`.
+    Cost: one draw a stored key, and one, at each release.
+
+    >>> GaussianMisraGries.calibrated(k=1024, rho=0.05, bad=1e-8, releases=5)
+    GaussianMisraGries(k=1024, variance=Fraction(50, 1), threshold=62, releases=5)
+    """
+
+    k: int
+    """How many counters the sketch has."""
+
+    variance: Fraction
+    """Of the noise on each number."""
+
+    threshold: int
+    """The least low estimate that is shown."""
+
+    releases: int = 1
+    """How many times the growing sketch is released, each under a path of its own."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k, threshold=self.threshold, releases=self.releases)
+        check_positive(variance=self.variance)
+
+    @classmethod
+    def calibrated(cls, *, k: int, rho: Real, bad: Real, releases: int = 1) -> Self:
+        """The one with the least noise within this ledger, all releases together; the variance is rounded up."""
+        check_positive(rho=rho)
+        check_probability(bad=bad)
+        check_at_least(1, releases=releases)
+        variance = Fraction(math.ceil(releases / (2 * Fraction(rho))))
+        least = gaussian_threshold(variance=variance, bad=Fraction(bad) / releases, k=k)
+        return cls(k=k, variance=variance, threshold=least, releases=releases)
+
+    @classmethod
+    def for_one_release(cls, *, k: int, epsilon: Real, delta: Real) -> Self:
+        """The one with the least threshold within (epsilon, delta), by the exact divergence of the noise.
+
+        >>> GaussianMisraGries.for_one_release(k=1024, epsilon=1, delta=1e-8).threshold
+        44
+        """
+        check_positive(epsilon=epsilon)
+        check_probability(delta=delta)
+        left = without_distance(Fraction(delta), k + 1, Fraction(epsilon))
+        variance, least = gaussian_calibration(Fraction(float_down(Fraction(epsilon))), left, k)
+        return cls(k=k, variance=Fraction(variance), threshold=least)
+
+    @property
+    def loss(self) -> Ledger:
+        bad = self.releases * gaussian_exposure(self.threshold, variance=self.variance, k=self.k)
+        if not bad < 1:
+            raise ParameterError("bad mass of all releases must be below 1, got more; raise the threshold")
+        return Ledger(
+            rho=self.releases / (2 * self.variance),
+            bad=bad,
+            distance=self.releases * (self.k + 1) * DRAW_DISTANCE,
+        )
+
+    def reach(self, coverage: float) -> int:
+        """What no noise of one release exceeds in size, with this chance.
+
+        >>> GaussianMisraGries(k=1024, variance=Fraction(28), threshold=45).reach(0.99)
+        23
+        """
+        check_probability(coverage=coverage)
+        law = gaussian_law(self.variance)
+        chances = 2 * (self.k + 1) * law.tail(np.arange(1, law.reach + 1))
+        return int(np.argmax(chances <= 1 - coverage))
+
+    def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:
+        """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
+        check_unmerged(contents, self.k)
+        keys, over = _stored(contents)
+        high = over + gaussian_draws(noise.at("counts"), self.variance, item_keys(keys, noise))
+        level = contents.decrements + int(noise.at("error level").gaussian(variance=self.variance))
+        return _shown(keys, high, level, self.threshold, self.reach(coverage), self.loss)
+
+
+def release_sketch(
+    contents: Contents,
+    *,
+    k: int,
+    epsilon: Real,
+    delta: Real,
+    noise: Noise | None = None,
+    law: Law = Law.LAPLACE,
+    coverage: float = 0.95,
+) -> SketchRelease:
+    """Publish the heavy keys of one sketch that was never merged, once, at (epsilon, delta).
+
+    Without a noise it comes from a fresh secret.
+    """
+    if law is Law.LAPLACE:
+        mechanism: PrivateMisraGries | GaussianMisraGries = PrivateMisraGries.calibrated(
+            k=k, epsilon=epsilon, delta=delta
+        )
+    else:
+        mechanism = GaussianMisraGries.for_one_release(k=k, epsilon=epsilon, delta=delta)
+    return mechanism.release(contents, given_or_fresh(noise), coverage=coverage)
+
+
+def _stored(contents: Contents, *, drop_zeros: bool = False) -> tuple[pl.Series, Counts]:
+    places = in_key_order(contents.keys)
+    over = checked_counts(contents.over[places])
+    keys = contents.keys.gather(places)
+    if drop_zeros:
+        kept = over > contents.decrements
+        keys, over = keys.filter(pl.Series(kept)), over[kept]
+    return keys, over
+
+
+def _shown(keys: pl.Series, high: Counts, level: int, least: int, reach: int, loss: Loss) -> SketchRelease:
+    low = high - level
+    passing = np.flatnonzero(low >= least)
+    return SketchRelease(own(keys.gather(passing)), low[passing], high[passing], level, least, reach, loss)

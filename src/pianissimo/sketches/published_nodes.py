@@ -1,0 +1,234 @@
+"""A tree over time whose nodes are published one by one, and one running sketch that is released again and again.
+
+In a tree of published nodes every used node is released once, at its end, by the release of a single sketch
+(`private_release`); a reader adds up the nodes of a prefix. It is the choice where the nodes themselves are wanted: a
+key can lose up to the threshold in every node. An element is in at most L nodes: with Laplace noise at epsilon / L and
+delta / L each the whole is (epsilon, delta), with Gaussian noise the ledger is (L / (2 variance), L xi). Inputs may
+react to outputs, as a node sees none of its own.
+
+Releasing one running sketch R times costs R / (2 variance) and R xi: for a handful of releases.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Self
+
+import numpy as np
+import polars as pl
+
+from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.noise import Noise
+from pianissimo.privacy import Guarantee, Ledger, Mixed, Neighbors, Unit
+from pianissimo.sketches.continual import HeavyKeys
+from pianissimo.sketches.key_noise import own, without_distance
+from pianissimo.sketches.keys import KeyKind, check_key_kind
+from pianissimo.sketches.misra_gries import MisraGries
+from pianissimo.sketches.node_tree import (
+    EndedNodes,
+    Node,
+    NodeSketches,
+    ended_level,
+    event_keys,
+    level_count,
+    prefix_nodes,
+)
+from pianissimo.sketches.private_release import GaussianMisraGries, PrivateMisraGries, SketchRelease
+from pianissimo.sketches.thresholds import gaussian_threshold, threshold
+
+
+@dataclass(slots=True, repr=False)
+class PublishedTreeState:
+    """The sketches of open nodes, secret, and what was published of ended ones."""
+
+    sketches: NodeSketches
+    published: EndedNodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTree:
+    """The heavy keys of all events so far, as sums of nodes that are each published once.
+
+    Guarantee: L times the loss of a node, L = floor(log2 horizon) + 1.
+    Error: p_t times (threshold + 2 reach) at most, beside n / (k + 1).
+    Cost: 2 L k counters; k + 1 draws a release.
+
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> run = Run(PublishedTree.calibrated(horizon=4, epsilon=2, delta=1e-6, k=8), NoNoise())
+    >>> run.update(pl.Series(["aspirin"] * 90 + ["a rare one"]))
+    >>> run.release().value.to_dict()
+    {'aspirin': 90.0}
+    """
+
+    horizon: int
+    """How many releases one run may make."""
+
+    node: PrivateMisraGries | GaussianMisraGries
+    """How a node is released."""
+
+    keys: KeyKind = "text"
+    """The type of the keys."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon)
+        check_key_kind(self.keys)
+
+    @classmethod
+    def calibrated(cls, *, horizon: int, epsilon: Real, delta: Real, k: int, keys: KeyKind = "text") -> Self:
+        """The one with Laplace noise within (epsilon, delta), in equal shares for the levels."""
+        check_at_least(1, horizon=horizon, k=k)
+        check_positive(epsilon=epsilon)
+        check_probability(delta=delta)
+        levels = level_count(horizon)
+        left = without_distance(Fraction(delta), levels * (k + 1), Fraction(epsilon))
+        share = Fraction(epsilon) / levels
+        least = threshold(epsilon=share, delta=left / levels, k=k)
+        return cls(horizon=horizon, node=PrivateMisraGries(k=k, epsilon=share, threshold=least), keys=keys)
+
+    @classmethod
+    def gaussian(cls, *, horizon: int, rho: Real, bad: Real, k: int, keys: KeyKind = "text") -> Self:
+        """The one with Gaussian noise within this ledger.
+
+        >>> PublishedTree.gaussian(horizon=24, rho=0.016468, bad=5e-9, k=1024).node.variance
+        Fraction(152, 1)
+        """
+        check_at_least(1, horizon=horizon, k=k)
+        check_positive(rho=rho)
+        check_probability(bad=bad)
+        levels = level_count(horizon)
+        variance = Fraction(math.ceil(levels / (2 * Fraction(rho))))
+        least = gaussian_threshold(variance=variance, bad=Fraction(bad) / levels, k=k)
+        return cls(horizon=horizon, node=GaussianMisraGries(k=k, variance=variance, threshold=least), keys=keys)
+
+    @property
+    def levels(self) -> int:
+        """L: in how many nodes a key is counted at most."""
+        return level_count(self.horizon)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        each = self.node.loss
+        loss: Mixed | Ledger = Ledger(
+            rho=self.levels * (Fraction(0) if isinstance(each, Mixed) else each.rho),
+            bad=self.levels * each.bad,
+            distance=self.levels * each.distance,
+        )
+        if isinstance(each, Mixed):
+            loss = Mixed(pure=self.levels * each.pure, bad=loss.bad, distance=loss.distance)
+        return Guarantee(
+            loss=loss,
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.horizon,
+            source="Chan, Li, Shi and Xu 2012, with the release of Lebeda and Tetek in every node",
+        )
+
+    def error(self, tick: int, coverage: float) -> float:
+        return float(tick.bit_count() * (self.node.threshold - 1) + self.reach(tick, coverage))
+
+    def reach(self, tick: int, coverage: float) -> int:
+        """What the noise of no estimate at a tick exceeds in size, with this chance."""
+        check_probability(coverage=coverage)
+        nodes = tick.bit_count()
+        return 2 * nodes * self.node.reach(1 - (1 - coverage) / nodes)
+
+    def start(self, noise: Noise) -> PublishedTreeState:  # noqa: ARG002
+        return PublishedTreeState(NodeSketches(k=self.node.k, keys=self.keys, horizon=self.horizon), EndedNodes())
+
+    def update(self, state: PublishedTreeState, batch: pl.Series) -> None:
+        state.sketches.feed(event_keys(batch, 1))
+
+    def release(self, state: PublishedTreeState, tick: int, noise: Noise) -> HeavyKeys:
+        contents = state.sketches.close(tick).contents()
+        level = ended_level(tick)
+        shown = self.node.release(contents, noise.at("node", level, tick >> level))
+        state.published.put(tick, Node(shown.keys, shown.low, shown.error_level))
+        keys = state.published.keys()
+        sums = np.zeros(len(keys), dtype=np.int64)
+        # A node's count is too low by at most its D, and where it hides the key by less than its threshold besides.
+        slack = np.full(len(keys), state.published.total, dtype=np.int64)
+        for each, _ in prefix_nodes(tick):
+            values = state.published.values(each, keys)
+            sums += values
+            slack += np.where(values == 0, self.node.threshold - 1, 0)
+        return HeavyKeys(own(keys), sums, 1, slack=slack)
+
+
+@dataclass(slots=True, repr=False)
+class RunningSketchState:
+    """One sketch of all ticks so far: secret."""
+
+    sketch: "RunningCounts"
+
+
+class RunningCounts:
+    """A sketch as a part of a state."""
+
+    def __init__(self, sketch: MisraGries) -> None:
+        self.sketch = sketch
+
+    def to_plain(self) -> bytes:
+        """Its content as bytes."""
+        return self.sketch.to_bytes()
+
+    def take_plain(self, content: bytes) -> None:
+        """Take over a stored content."""
+        self.sketch = MisraGries.from_bytes(content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSketch:
+    """The heavy keys of all events so far from one sketch, released a handful of times with Gaussian noise.
+
+    Guarantee: the ledger (horizon / (2 variance), horizon * xi).
+    Error: threshold + 2 reach at most, beside n / (k + 1).
+    Cost: k counters; k + 1 draws a release.
+
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> run = Run(RunningSketch.calibrated(horizon=3, rho=0.5, bad=1e-6, k=8), NoNoise())
+    >>> run.update(pl.Series(["aspirin"] * 90 + ["a rare one"]))
+    >>> run.release().value.to_dict()
+    {'aspirin': 90}
+    """
+
+    release_of: GaussianMisraGries
+    """How the sketch is released each time."""
+
+    keys: KeyKind = "text"
+    """The type of the keys."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_key_kind(self.keys)
+
+    @classmethod
+    def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, keys: KeyKind = "text") -> Self:
+        """The one with the least noise within this ledger."""
+        return cls(release_of=GaussianMisraGries.calibrated(k=k, rho=rho, bad=bad, releases=horizon), keys=keys)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(
+            loss=self.release_of.loss,
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.release_of.releases,
+            source="Lebeda and Tetek, Lemma 8; Canonne, Kamath and Steinke 2020, Theorem 14",
+        )
+
+    def error(self, tick: int, coverage: float) -> float:  # noqa: ARG002
+        return float(self.release_of.threshold - 1 + 2 * self.release_of.reach(coverage))
+
+    def start(self, noise: Noise) -> RunningSketchState:  # noqa: ARG002
+        return RunningSketchState(RunningCounts(MisraGries(self.release_of.k, keys=self.keys)))
+
+    def update(self, state: RunningSketchState, batch: pl.Series) -> None:
+        state.sketch.sketch.update(event_keys(batch, 1))
+
+    def release(self, state: RunningSketchState, tick: int, noise: Noise) -> SketchRelease:
+        return self.release_of.release(state.sketch.sketch.contents(), noise.at("release", tick))

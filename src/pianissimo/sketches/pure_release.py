@@ -1,0 +1,214 @@
+"""A pure-epsilon release over a finite public universe of any size.
+
+Lebeda and Tetek, section 6: discrete Laplace noise on the value of every key of the universe, also on those that no
+sketch holds, of which only what reaches a public threshold is shown. That is epsilon-private whatever the threshold.
+
+A universe of 2^64 keys is not gone through. The tail of the noise has no memory: of the M keys of value zero, a
+Binomial number with p = a^Theta / (1 + a) passes, each is uniform among them, and exceeds the threshold by a geometric
+draw. All three are drawn exactly (`exact_draws`).
+
+For reduced counts (`reduction`), also added up over sketches, one element moves all values together by 2 k - 1; for the
+counts of a merged sketch by k.
+"""
+
+import decimal
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.errors import ParameterError
+from pianissimo.labels import Domain
+from pianissimo.noise import DRAW_DISTANCE, Noise
+from pianissimo.privacy import Pure
+from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.exact_draws import binomial, geometric
+from pianissimo.sketches.key_noise import Counts, checked_counts, item_keys, laplace_draws, own
+from pianissimo.sketches.laplace_tail import CONTEXT, decay, to_decimal
+from pianissimo.sketches.reduction import Reduced, ReducedRelease
+from pianissimo.sketches.sparse_histogram import positive_counts
+from pianissimo.sketches.universe import Universe, as_universe, other_places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PureHistogram:
+    """Every key of a universe whose noisy value reaches a public threshold, the largest ones of them.
+
+    Guarantee: epsilon for `elements_per_user` elements, without a delta.
+    Error: `reach` of the noise over the whole universe, beside that of the sketch.
+    Cost: one draw a stored key, and three for each key that is shown by chance.
+
+    >>> mechanism = PureHistogram.of_sketch(k=1024, epsilon=1, universe=range(-2**63, 2**63), with_total=False)
+    >>> mechanism.threshold, round(mechanism.threshold / 1025, 1)
+    (89390, 87.2)
+    """
+
+    sensitivity: int
+    """How far one element moves all values together, the total included where it is released."""
+
+    unit: int
+    """How many units of a value make one count."""
+
+    epsilon: Fraction
+
+    universe: Universe
+
+    threshold: int
+    """The least noisy value that is shown, in units."""
+
+    stored: int
+    """How many keys have a value at most."""
+
+    with_total: bool = False
+    """Whether the number of elements is released too, for error bars."""
+
+    most: int | None = None
+    """How many keys are shown at most, largest noisy values first, equal ones in the order of keys."""
+
+    elements_per_user: int = 1
+    """How many elements the promise hides together."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, sensitivity=self.sensitivity, unit=self.unit, threshold=self.threshold, stored=self.stored)
+        check_at_least(1, elements_per_user=self.elements_per_user)
+        check_positive(epsilon=self.epsilon)
+
+    @classmethod
+    def of_sketch(
+        cls,
+        *,
+        k: int,
+        epsilon: Real,
+        universe: Universe | Domain | range,
+        spurious: Real = 1,
+        streams: int = 1,
+        with_total: bool = True,
+        elements_per_user: int = 1,
+    ) -> Self:
+        """For the reduced counts of one sketch, or of several added up; about `spurious` keys are shown by chance."""
+        check_at_least(1, k=k, streams=streams)
+        moved = 2 * k if with_total else 2 * k - 1
+        most = k if streams == 1 else None
+        return cls._with_threshold(
+            moved, k + 1, epsilon, universe, spurious, k * streams, most, elements_per_user, with_total
+        )
+
+    @classmethod
+    def of_merged(cls, *, k: int, epsilon: Real, universe: Universe | Domain | range, spurious: Real = 1) -> Self:
+        """For the counts of a merged sketch, or of a sketch of sets; about `spurious` keys are shown by chance.
+
+        >>> PureHistogram.of_merged(k=64, epsilon=1, universe=range(10**6)).threshold
+        841
+        """
+        check_at_least(1, k=k)
+        return cls._with_threshold(k, 1, epsilon, universe, spurious, k, k, 1, False)  # noqa: FBT003
+
+    @classmethod
+    def _with_threshold(
+        cls,
+        sensitivity: int,
+        unit: int,
+        epsilon: Real,
+        universe: Universe | Domain | range,
+        spurious: Real,
+        stored: int,
+        most: int | None,
+        elements: int,
+        with_total: bool,  # noqa: FBT001
+    ) -> Self:
+        check_positive(epsilon=epsilon, spurious=spurious)
+        check_at_least(1, elements_per_user=elements)
+        keys = as_universe(universe)
+        rate = Fraction(epsilon) / (elements * sensitivity)
+        return cls(
+            sensitivity=sensitivity,
+            unit=unit,
+            epsilon=Fraction(epsilon),
+            universe=keys,
+            threshold=spurious_threshold(keys.size, rate, Fraction(spurious)),
+            stored=stored,
+            with_total=with_total,
+            most=most,
+            elements_per_user=elements,
+        )
+
+    @property
+    def rate(self) -> Fraction:
+        """The noise has the scale 1 / rate."""
+        return self.epsilon / (self.elements_per_user * self.sensitivity)
+
+    @property
+    def loss(self) -> Pure:
+        # Keys that are shown by chance are drawn exactly: only the stored keys' noise, and the total's, has a distance.
+        return Pure(self.epsilon, distance=(self.stored + 1) * DRAW_DISTANCE)
+
+    def reach(self, coverage: float) -> int:
+        """What no noise exceeds in size over the whole universe, with this chance; in units."""
+        check_probability(coverage=coverage)
+        rate = float(self.rate)
+        odds = math.log(2 * (self.universe.size + 1)) - math.log1p(math.exp(-rate)) - math.log1p(-coverage)
+        return max(1, math.ceil(odds / rate)) - 1
+
+    def release(self, values: Reduced | Contents, noise: Noise, *, coverage: float = 0.95) -> ReducedRelease:
+        """Publish the reduced counts, or the plain ones of a merged sketch. Two states never share a noise."""
+        keys, stored, total = self._values(values)
+        places = self.universe.places_of(keys)
+        inside = np.array([place is not None for place in places], dtype=np.bool_)
+        keys, stored = keys.filter(pl.Series(inside)), stored[inside]
+        noisy = stored + laplace_draws(noise.at("counts"), 1 / self.rate, item_keys(keys, noise))
+        passing = np.flatnonzero(noisy >= self.threshold)
+        by_chance, excess = self._by_chance(sorted(place for place in places if place is not None), noise)
+        shown = pl.concat([keys.gather(passing).alias("key"), by_chance])
+        return self._largest(shown, np.concatenate([noisy[passing], excess]), total, noise, coverage)
+
+    def _values(self, values: Reduced | Contents) -> tuple[pl.Series, Counts, int]:
+        if isinstance(values, Reduced):
+            if self.unit != values.k + 1 or len(values.keys) > self.stored:
+                raise ParameterError("reduced counts must be of the k and the streams of the release, got others")
+            return values.keys, checked_counts(values.values), values.total
+        if self.unit != 1 or self.with_total:
+            raise ParameterError("this release must be of reduced counts, got a sketch; reduce it first")
+        keys, counts = positive_counts(values)
+        if len(keys) > self.stored:
+            raise ParameterError("a sketch must be of the k of the release, got a larger one")
+        return keys, counts, 0
+
+    def _by_chance(self, taken: list[int], noise: Noise) -> tuple[pl.Series, Counts]:
+        """The keys of value zero whose noise passes, and their noisy values."""
+        free = self.universe.size - len(taken)
+        count = binomial(free, self.rate, self.threshold, noise.at("how many"))
+        places = other_places(self.universe.size, taken, count, noise.at("which"))
+        excess = [self.threshold + geometric(self.rate, noise.at("excess", number)) for number in range(count)]
+        return self.universe.keys_at(places), np.array(excess, dtype=np.int64)
+
+    def _largest(self, keys: pl.Series, values: Counts, total: int, noise: Noise, coverage: float) -> ReducedRelease:
+        shown = pl.DataFrame({"key": keys, "value": values}).sort(["value", "key"], descending=[True, False])
+        if self.most is not None:
+            shown = shown.head(self.most)
+        shown = shown.sort("key")
+        number = total + int(noise.at("total").laplace(1 / self.rate)) if self.with_total else None
+        return ReducedRelease(
+            own(shown["key"]),
+            shown["value"].to_numpy(),
+            self.unit,
+            number,
+            self.threshold,
+            self.loss,
+            self.reach(coverage) if self.with_total else None,
+        )
+
+
+def spurious_threshold(size: int, rate: Fraction, spurious: Fraction) -> int:
+    """The least threshold >= 1 at which at most so many of the keys pass by chance, on average.
+
+    >>> spurious_threshold(2**64, Fraction(1, 2047), Fraction(1))
+    89390
+    """
+    with decimal.localcontext(CONTEXT):
+        odds = Decimal(size) / (to_decimal(spurious) * (1 + decay(rate)))
+        return max(1, math.ceil(odds.ln() / to_decimal(rate)))

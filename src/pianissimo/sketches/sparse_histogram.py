@@ -1,0 +1,242 @@
+"""The Gaussian sparse histogram: counts that one unit moves by one, all in one direction, in at most so many keys.
+
+Wilkins, Kifer, Zhang and Karrer 2023 give the exact condition for real noise; it holds for whole-number noise with the
+divergence of that noise. With A_j = (1 - P[Z >= tau])^(l - j), of l differing keys j shared ones, and HS_j the
+divergence of a shift by one in j coordinates, for every j from 0 to l:
+
+```text
+delta >= 1 - A_j + A_j HS_j(epsilon - ln A_j)        and        delta >= HS_j(epsilon + ln A_j)
+```
+
+The largest is at j = 0 or j = l in all cases of use, so that the variance and tau are both least at once: the variance
+from HS_l(epsilon) <= delta, tau from 1 - A_0 <= delta. All j are checked nevertheless, a range of them at a time: 1 -
+A_j falls and HS_j rises with j, so that for j from i to i'
+
+```text
+1 - A_j + A_j HS_j(epsilon - ln A_j) <= 1 - A_i + HS_i'(epsilon)
+HS_j(epsilon + ln A_j) <= HS_i'(epsilon + ln A_i)
+```
+
+and a range is halved until these are enough, or one j is left.
+
+This is the release of merged sketches and of sketches of sets, where neighbors differ in at most k keys (l = k).
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.errors import ParameterError
+from pianissimo.noise import DRAW_DISTANCE, Noise
+from pianissimo.privacy import Ledger, Mixed, float_down
+from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.gaussian_tail import Floats, enlarge, gaussian_law, shift_divergence
+from pianissimo.sketches.key_noise import (
+    Counts,
+    check_typed,
+    checked_counts,
+    gaussian_draws,
+    in_key_order,
+    item_keys,
+    own,
+    without_distance,
+)
+from pianissimo.sketches.laplace_tail import least_integer, short_bound
+from pianissimo.sketches.real_gaussian import least_sigma
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseRelease:
+    """Keys in their own order and a noisy count for each: all may be published.
+
+    >>> SparseRelease(pl.Series(["a"]), np.array([40.5]), 38.0, Mixed(pure=Fraction(1))).to_dict()
+    {'a': 40.5}
+    """
+
+    keys: pl.Series
+    estimates: Floats | Counts
+    threshold: float
+    """Every estimate is at least this."""
+
+    loss: Mixed
+    """What the release costs."""
+
+    def to_dict(self) -> dict[int | str | bytes, float]:
+        """The keys and their estimates."""
+        return dict(zip(self.keys.to_list(), self.estimates.tolist(), strict=True))
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a key.
+
+        >>> SparseRelease(pl.Series(["a"]), np.array([40]), 38, Mixed(pure=Fraction(1))).to_frame().row(0)
+        ('a', 40)
+        """
+        return pl.DataFrame({"key": self.keys, "estimate": self.estimates})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseHistogram:
+    """Positive counts with discrete Gaussian noise, shown from 1 + tau on.
+
+    Guarantee: `delta_at(epsilon)` at every epsilon; composed, the ledger (l / (2 variance), 1 - (1 - P[Z >= tau])^l).
+    Error: with probability 1 - 2 delta, f in [estimate - tau, estimate + N/(k+1) + 2 tau + 1] for all keys at once,
+    over a sketch of error N/(k+1) and with an estimate of 0 for keys that are not shown.
+    Cost: one draw a stored key.
+
+    >>> SparseHistogram.calibrated(moved=100, epsilon=1, delta=1e-6)
+    SparseHistogram(moved=100, variance=1785, tau=238)
+    """
+
+    moved: int
+    """How many keys are stored at most, and in how many neighbors differ, by one each and in one direction: l."""
+
+    variance: int
+    """Of the noise on each count."""
+
+    tau: int
+    """Noisy counts of at least 1 + tau are shown."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, moved=self.moved, variance=self.variance, tau=self.tau)
+
+    @classmethod
+    def calibrated(cls, *, moved: int, epsilon: Real, delta: Real) -> Self:
+        """The one with the least noise and threshold within (epsilon, delta)."""
+        check_positive(epsilon=epsilon)
+        check_probability(delta=delta)
+        check_at_least(1, moved=moved)
+        left = without_distance(Fraction(delta), moved, Fraction(epsilon))
+        variance, tau = sparse_calibration(moved, float_down(Fraction(epsilon)), float_down(left))
+        return cls(moved=moved, variance=variance, tau=tau)
+
+    def delta_at(self, epsilon: Real) -> Fraction:
+        """A delta that holds at this epsilon, rounded up: the largest condition of all.
+
+        >>> 9e-7 < SparseHistogram(moved=10, variance=179, tau=71).delta_at(1) <= 1e-6
+        True
+        """
+        check_positive(epsilon=epsilon)
+        return short_bound(worst_delta(self.moved, self.variance, self.tau, float_down(Fraction(epsilon))))
+
+    @property
+    def loss(self) -> Ledger:
+        return Ledger(
+            rho=Fraction(self.moved, 2 * self.variance),
+            bad=short_bound(_shown_chance(self.moved, self.variance, self.tau)),
+            distance=self.moved * DRAW_DISTANCE,
+        )
+
+    def loss_at(self, epsilon: Real) -> Mixed:
+        """The same as an epsilon with a bad mass, which is less for one release.
+
+        >>> SparseHistogram.calibrated(moved=100, epsilon=1, delta=1e-6).loss_at(1).bad <= Fraction(1, 10**6)
+        True
+        """
+        return Mixed(pure=Fraction(epsilon), bad=self.delta_at(epsilon), distance=self.moved * DRAW_DISTANCE)
+
+    def release(self, contents: Contents, noise: Noise, *, epsilon: Real) -> SparseRelease:
+        """Publish, at the loss of this epsilon. Two states of a sketch never share a noise: descend to a path."""
+        keys, counts = positive_counts(contents)
+        if len(keys) > self.moved:
+            raise ParameterError(
+                f"a sketch must store at most the {self.moved} keys of its release, got one of larger k"
+            )
+        noisy = counts + gaussian_draws(noise.at("counts"), Fraction(self.variance), item_keys(keys, noise))
+        passing = np.flatnonzero(noisy >= 1 + self.tau)
+        return SparseRelease(own(keys.gather(passing)), noisy[passing], 1 + self.tau, self.loss_at(epsilon))
+
+
+def positive_counts(contents: Contents) -> tuple[pl.Series, Counts]:
+    """The keys of positive count c(x) = u(x) - D in their own order, and these counts."""
+    check_typed(contents)
+    counts = contents.over - contents.decrements
+    places = in_key_order(contents.keys)
+    places = places[counts[places] > 0]
+    return contents.keys.gather(places), checked_counts(counts[places])
+
+
+def worst_delta(moved: int, variance: int, tau: int, epsilon: float) -> float:
+    """The largest of all conditions, or up to a thousandth more if it is at neither end.
+
+    >>> 9e-7 < worst_delta(10, 179, 71, 1.0) <= 1e-6
+    True
+    """
+    bound = max(_exact(moved, variance, tau, epsilon, shared) for shared in (0, moved))
+    while bound < 1 and not holds_for_all(moved, variance, tau, epsilon, bound):
+        bound *= 1 + 1e-3
+    return min(bound, 1.0)
+
+
+def holds_for_all(moved: int, variance: int, tau: int, epsilon: float, delta: float) -> bool:
+    """Whether every condition stays within delta.
+
+    >>> holds_for_all(1000, 17848, 802, 1.0, 1e-6), holds_for_all(1000, 17840, 802, 1.0, 1e-6)
+    (True, False)
+    """
+    log_hidden = _log_hidden(variance, tau)
+    ranges = [(0, moved)]
+    while ranges:
+        first, last = ranges.pop()
+        log_a = (moved - first) * log_hidden
+        both = -math.expm1(log_a) + _divergence(variance, last, epsilon)
+        if both <= delta and _divergence(variance, last, epsilon + log_a) <= delta:
+            continue
+        if first == last:
+            if _exact(moved, variance, tau, epsilon, first) > delta:
+                return False
+            continue
+        middle = (first + last) // 2
+        ranges += [(first, middle), (middle + 1, last)]
+    return True
+
+
+def _exact(moved: int, variance: int, tau: int, epsilon: float, shared: int) -> float:
+    """The larger of the two conditions at one j."""
+    log_a = (moved - shared) * _log_hidden(variance, tau)
+    hidden = math.exp(log_a) * _divergence(variance, shared, epsilon - log_a)
+    return enlarge(max(hidden - math.expm1(log_a), _divergence(variance, shared, epsilon + log_a)))
+
+
+@lru_cache(maxsize=4096)
+def _divergence(variance: int, shared: int, epsilon: float) -> float:
+    return shift_divergence(variance, shared, epsilon)
+
+
+def _log_hidden(variance: int, tau: int) -> float:
+    """ln(1 - P[Z >= tau]), rounded down."""
+    return math.log1p(-enlarge(float(gaussian_law(Fraction(variance)).tail(np.array([tau]))[0])))
+
+
+def _shown_chance(moved: int, variance: int, tau: int) -> float:
+    """1 - A_0, rounded up."""
+    return enlarge(-math.expm1(moved * _log_hidden(variance, tau)))
+
+
+@lru_cache(maxsize=1024)
+def sparse_calibration(moved: int, epsilon: float, delta: float) -> tuple[int, int]:
+    """The least whole variance and tau within (epsilon, delta).
+
+    >>> sparse_calibration(1000, 1.0, 1e-9)
+    (30198, 1223)
+    """
+    start = max(1, math.floor(least_sigma(epsilon, delta, moved) ** 2 * 0.98) - 1)
+    variance = least_integer(start, lambda each: shift_divergence(each, moved, epsilon) <= delta)
+    while variance < 2**40:
+        tau = _least_tau(moved, variance, delta)
+        if holds_for_all(moved, variance, tau, epsilon, delta):
+            return variance, tau
+        variance += max(1, variance // 2000)
+    raise ParameterError("no whole variance up to 2^40 is enough; allow a larger epsilon or delta")
+
+
+def _least_tau(moved: int, variance: int, delta: float) -> int:
+    law = gaussian_law(Fraction(variance))
+    chances = law.tail(np.arange(1, law.reach + 1))
+    near = max(1, int(np.argmax(chances <= delta / moved)) - 1)
+    return least_integer(near, lambda tau: _shown_chance(moved, variance, tau) <= delta)

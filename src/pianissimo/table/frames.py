@@ -1,0 +1,184 @@
+"""Tables in memory, made such that no value of theirs can stop a question.
+
+What a column is taken for depends on its type alone, never on its values: a guess from values (as of the objects in a
+pandas column) would let one row decide which questions are understood. And what an engine could stop at is changed
+here, value by value: texts that are not UTF-8 become null, times are brought to microseconds, and of what can only be
+asked whether it is there no more than that is kept.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from pianissimo.errors import ParameterError
+from pianissimo.table.where import is_utf8
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def arrow_table(frame: object) -> "tuple[pa.Table, frozenset[str]]":
+    """A polars, pandas or Arrow table as one that an engine can read to its end, and columns without their values.
+
+    >>> table, without_values = arrow_table(pl.DataFrame({"member": ["ann"], "tags": [["a", "b"]]}))
+    >>> table.column_names, without_values
+    (['member', 'tags'], frozenset({'tags'}))
+    """
+    import pyarrow as pa
+
+    if isinstance(frame, pl.LazyFrame):
+        frame = frame.collect()
+    if isinstance(frame, pl.DataFrame):
+        columns = [_of_polars(frame[name]) for name in frame.columns]
+        names = frame.columns
+    elif hasattr(frame, "iloc") and hasattr(frame, "columns"):
+        columns = [_of_pandas(frame.iloc[:, place]) for place in range(len(frame.columns))]
+        names = [str(name) for name in frame.columns]
+    elif hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "iloc"):
+        try:
+            # All of it, now: a reader can be read once, and a second question would find it empty.
+            table = pa.table(frame)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise _no_table(frame) from error
+        columns, names = table.columns, table.column_names
+    else:
+        raise _no_table(frame)
+    check_names(names)
+    made = [_readable(column) for column in columns]
+    without_values = frozenset(name for name, column in zip(names, made, strict=True) if column is None)
+    kept = [_presence(column) if readable is None else readable for column, readable in zip(columns, made, strict=True)]
+    return pa.table(kept, names=names), without_values
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names that an engine would take for one another, or cannot hold.
+
+    >>> check_names(["member", "Member"])
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: columns must differ in more than upper and lower case, got 'member' and ...
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if not name or "\0" in name or not is_utf8(name):
+            raise ParameterError("columns must have names, of characters that can be written as UTF-8, got another")
+        if name.casefold() in seen:
+            two = f"{seen[name.casefold()]!r} and {name!r}"
+            raise ParameterError(f"columns must differ in more than upper and lower case, got {two}; rename one")
+        seen[name.casefold()] = name
+
+
+def _no_table(frame: object) -> ParameterError:
+    return ParameterError(
+        f"source must be a URL, a path, or a polars, pandas or Arrow table, got {type(frame).__name__}"
+    )
+
+
+def _of_polars(column: pl.Series) -> Any:
+    import pyarrow as pa
+
+    if column.dtype == pl.Object or column.dtype in {pl.Int128, getattr(pl, "UInt128", pl.Int128)}:
+        return _unreadable(column.is_null().to_numpy())  # Arrow has no type for it
+    return pa.chunked_array([column.to_arrow()])
+
+
+def _of_pandas(column: Any) -> Any:
+    import pandas as pd
+    import pyarrow as pa
+
+    kind = column.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        names = pa.array([_text(each) for each in kind.categories], type=pa.large_string())
+        return names.take(pa.array(column.cat.codes, mask=column.isna().to_numpy()))
+    if isinstance(kind, pd.StringDtype) or (isinstance(kind, np.dtype) and kind.kind == "O"):
+        return _texts(column)
+    if isinstance(kind, pd.DatetimeTZDtype):
+        return pa.Array.from_pandas(column.dt.tz_convert("UTC"))
+    is_sparse = isinstance(kind, pd.SparseDtype)
+    if isinstance(kind, pd.ArrowDtype) or (not is_sparse and kind.kind in "biufM" and kind.itemsize <= 8):
+        return pa.Array.from_pandas(column)
+    return _unreadable(column.isna().to_numpy())
+
+
+def _unreadable(missing: Any) -> Any:
+    """A column of a type that `_readable` has no rule for."""
+    import pyarrow as pa
+
+    return pa.array([0] * len(missing), type=pa.duration("s"), mask=missing)
+
+
+def _texts(column: Any) -> Any:
+    """Objects as texts, each by itself: what is no text becomes its `str`, or null if it has none."""
+    import pyarrow as pa
+
+    missing = column.isna().to_numpy(dtype=bool)
+    values = column.to_numpy(dtype=object)
+    if set(map(type, values[~missing])) <= {str}:
+        try:
+            return pa.array(values, type=pa.large_string(), mask=missing)
+        except (pa.ArrowException, UnicodeEncodeError):
+            pass  # a lone surrogate somewhere: value by value gives the same for all others
+    texts = [None if gone else _text(value) for value, gone in zip(values, missing, strict=True)]
+    return pa.array(texts, type=pa.large_string())
+
+
+def _text(value: object) -> str | None:
+    try:
+        text = value if type(value) is str else str(value)
+    except Exception:  # noqa: BLE001  somebody else's __str__
+        return None
+    return text if is_utf8(text) else None
+
+
+def _readable(column: Any) -> Any:
+    """The column with every value such that DuckDB reads it; None for a type of which that is not sure."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types = pa.types
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
+    kind = column.type
+    if types.is_dictionary(kind):
+        return _readable(pa.chunked_array([each.dictionary_decode() for each in column.chunks], type=kind.value_type))
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.chunked_array([_valid_texts(each) for each in column.chunks], type=kind)
+    if types.is_timestamp(kind):
+        # Those with a zone are microseconds in DuckDB, which stops at what does not fit.
+        return column if kind.tz is None else pc.cast(column, pa.timestamp("us", kind.tz), safe=False)
+    if types.is_date64(kind):
+        return pc.cast(column, pa.date32(), safe=False)
+    if types.is_float16(kind):
+        return pc.cast(column, pa.float32())
+    simple = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal128, types.is_date32)
+    binary = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return column if any(is_one(kind) for is_one in (*simple, *binary, types.is_null)) else None
+
+
+def _valid_texts(chunk: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        chunk.validate(full=True)
+    except pa.ArrowInvalid:
+        texts = [_decoded(each) for each in chunk.cast(pa.large_binary()).to_pylist()]
+        return pa.array(texts, type=chunk.type)
+    return chunk
+
+
+def _decoded(content: bytes | None) -> str | None:
+    try:
+        return None if content is None else content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _presence(column: Any) -> Any:
+    """A column of which nothing can be asked but whether a value is there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+    there, gone = pa.scalar(b"", pa.binary()), pa.scalar(None, pa.binary())
+    return pa.chunked_array([pc.if_else(each.is_valid(), there, gone) for each in column.chunks], type=pa.binary())

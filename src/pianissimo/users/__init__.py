@@ -1,0 +1,38 @@
+"""From one event to all events of a user: caps that follow the stream, and what is counted under them."""
+
+from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, FixedCap, PeriodCap
+from pianissimo.users.counters import Counters, Law, PlanKind, Sensitivity
+from pianissimo.users.distinct import UserDistinct
+from pianissimo.users.heads import CountHead, Head, HistogramHead, SumHead
+from pianissimo.users.quantiles import QuantilesHead, UserQuantiles, deviations_below
+from pianissimo.users.statistics import UserRelease, UserStatistics
+from pianissimo.users.total import UserSum
+from pianissimo.users.value import Bars, Cut, UserCounts, UserLargest, UserTotal
+
+__all__ = [
+    "ESTIMATOR_SHARE",
+    "AdaptiveCap",
+    "Bars",
+    "Cap",
+    "CountHead",
+    "Counters",
+    "Cut",
+    "FixedCap",
+    "Head",
+    "HistogramHead",
+    "Law",
+    "PeriodCap",
+    "PlanKind",
+    "QuantilesHead",
+    "Sensitivity",
+    "SumHead",
+    "UserCounts",
+    "UserDistinct",
+    "UserLargest",
+    "UserQuantiles",
+    "UserRelease",
+    "UserStatistics",
+    "UserSum",
+    "UserTotal",
+    "deviations_below",
+]

@@ -1,0 +1,293 @@
+"""How many units of one user count: a cap that follows the stream, a fixed one, or one for each period.
+
+The cap that follows is that of Dong, Luo and Yi, "Continual observation under user-level differential privacy",
+Algorithm 4, with its slips corrected and the budget shared by weights that sum to one. It stands at tau_1, 2 tau_1, 4
+tau_1, .. At each tick one noisy test asks whether so many users are above the cap that it should double. Adding a user
+never lowers that number, so the tests of one level are one run of the sparse vector technique for monotone queries,
+at half its usual noise: docs/privacy.md, 'Users'. All comparisons are of whole numbers.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+from pianissimo import codec
+from pianissimo.checks import check_at_least, check_positive, check_probability
+from pianissimo.errors import ParameterError
+from pianissimo.node_noise import LaplaceNode, laplace_node
+from pianissimo.noise import Noise
+from pianissimo.users.table import Users
+
+ESTIMATOR_SHARE = Fraction(1, 5)
+"""A good part of a pure epsilon for the cap's tests: the counters need the rest more."""
+
+LARGEST_CAP = 2**40
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveCap:
+    """A cap that doubles when a noisy test says that enough users are above it.
+
+    Guarantee: epsilon-DP for all caps over the whole run, whatever the data.
+    Error: with probability 1 - failure_probability, at every tick, the cap is at most the larger of `first` and twice
+    the largest contribution, and fewer than `users_above` users are above it, unless it stands at the last level.
+    Cost: one integer a user; two draws a tick.
+
+    >>> cap = AdaptiveCap(epsilon=Fraction(1, 5))
+    >>> cap.caps[0], cap.caps[-1]
+    (64, 1048576)
+    >>> cap.loss <= cap.epsilon
+    True
+    """
+
+    epsilon: Fraction
+    """Of all tests together."""
+
+    first: int = 64
+    """tau_1: the cap before any test, in units (events, or steps of a sum's grid)."""
+
+    levels: int = 15
+    """How many caps there are; at the last one the tests end."""
+
+    failure_probability: Fraction = Fraction(1, 10)
+    """beta: how often the statement on errors may fail."""
+
+    def __post_init__(self) -> None:
+        check_positive(epsilon=self.epsilon)
+        check_at_least(1, first=self.first, levels=self.levels)
+        check_probability(failure_probability=self.failure_probability)
+        if not self.caps[-1] <= LARGEST_CAP:
+            raise ParameterError(
+                f"the last cap must be at most 2^40, got {self.first} times 2^{self.levels - 1}; take fewer levels"
+            )
+        for node in self.nodes:
+            _ = node.bound
+
+    @cached_property
+    def caps(self) -> tuple[int, ...]:
+        """tau_1, 2 tau_1, 4 tau_1, ..
+
+        >>> AdaptiveCap(epsilon=Fraction(1), first=3, levels=3).caps
+        (3, 6, 12)
+        """
+        return tuple(self.first << level for level in range(self.levels))
+
+    @cached_property
+    def weights(self) -> tuple[Fraction, ...]:
+        """The counters' shares of their budget, restart after restart: they sum to one.
+
+        >>> cap = AdaptiveCap(epsilon=Fraction(1))
+        >>> print(sum(cap.weights), round(float(cap.weights[0]), 3))
+        1 0.329
+        """
+        return falling_weights(self.levels)
+
+    @cached_property
+    def nodes(self) -> tuple[LaplaceNode, ...]:
+        """The noise of each level's threshold and tests, whose shares of `epsilon` sum to one; the last has no tests.
+
+        >>> float(AdaptiveCap(epsilon=Fraction(1), levels=2).nodes[0].scale)
+        2.0
+        """
+        return tuple(laplace_node(2 / (self.epsilon * weight)) for weight in falling_weights(self.levels - 1))
+
+    @property
+    def loss(self) -> Fraction:
+        """What all tests lose: at a level, one over the scale for its threshold and one for the test that ends it.
+
+        >>> AdaptiveCap(epsilon=Fraction(1), levels=2).loss
+        Fraction(1, 1)
+        """
+        return sum((2 / node.scale for node in self.nodes), start=Fraction(0))
+
+    def discount(self, level: int, test: int) -> int:
+        """What is taken off the number of users above the cap at the so-manieth test of a level: public.
+
+        >>> AdaptiveCap(epsilon=Fraction(1), levels=2).discount(1, 1)
+        15
+        """
+        return math.ceil(discount_of(float(self.nodes[level - 1].scale), self._failure(level), test))
+
+    def users_above(self, level: int, tests: int) -> int | None:
+        """Fewer users than this are above the cap, up to the failure probability; None at the last level.
+
+        >>> AdaptiveCap(epsilon=Fraction(1), levels=2).users_above(2, 0) is None
+        True
+        """
+        return 2 * self.discount(level, max(tests, 1)) if level < self.levels else None
+
+    def draws(self, horizon: int) -> int:
+        """How many draws all tests take at most.
+
+        >>> AdaptiveCap(epsilon=Fraction(1), levels=2).draws(horizon=10)
+        13
+        """
+        return horizon + 2 * self.levels - 1
+
+    def _failure(self, level: int) -> float:
+        return float(self.failure_probability) / 2 * 6 / (math.pi * level) ** 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedCap:
+    """The first so many units of each user count, and no others.
+
+    Guarantee: nothing is lost for the cap.
+    Error: what is cut off is missing, and nobody learns how much.
+
+    >>> FixedCap(units=3).caps
+    (3,)
+    """
+
+    units: int
+    """Of one user over the whole run."""
+
+    def __post_init__(self) -> None:
+        _check_cap(self.units)
+
+    @property
+    def caps(self) -> tuple[int, ...]:
+        """The one cap."""
+        return (self.units,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodCap:
+    """The first so many units of each user in each period count; the next period begins anew.
+
+    Guarantee: of the unit "a user within a period": neighbors differ in one user's events of one of the periods of
+    `ticks` ticks, the first of which begins with the run. A user who is active in several periods loses as much in
+    each of them.
+    Error: what is cut off is missing, and nobody learns how much.
+
+    >>> PeriodCap(units=3, ticks=24).caps
+    (3,)
+    """
+
+    units: int
+    """Of one user in one period."""
+
+    ticks: int
+    """How long a period is."""
+
+    def __post_init__(self) -> None:
+        _check_cap(self.units)
+        check_at_least(1, ticks=self.ticks)
+
+    @property
+    def caps(self) -> tuple[int, ...]:
+        """The one cap."""
+        return (self.units,)
+
+
+Cap = AdaptiveCap | FixedCap | PeriodCap
+
+
+class Course:
+    """Where a run stands: its cap, since when, and how many times counters have started. All of it is public.
+
+    >>> Course(FixedCap(units=3)).cap
+    3
+    """
+
+    def __init__(self, rule: Cap) -> None:
+        self._rule = rule
+        self.level = 1
+        """Which of the caps holds, from 1."""
+        self.tests = 0
+        """How many tests this level has made."""
+        self.start = 1
+        """Which start of the counters holds, from 1."""
+        self.since = 0
+        """The tick whose release was the prefix alone; 0 if the counters run from the beginning."""
+
+    @property
+    def cap(self) -> int:
+        """The cap that holds."""
+        return self._rule.caps[self.level - 1]
+
+    def place(self) -> tuple[int, int, int]:
+        """What the noise of the counters depends on."""
+        return self.start, self.cap, self.since
+
+    def close(self, users: Users, tick: int, noise: Noise) -> bool:
+        """Test at the end of a tick, after its events are counted; whether the cap was raised."""
+        before = self.level
+        rule = self._rule
+        if isinstance(rule, AdaptiveCap):
+            while self.level < rule.levels and self._is_low(rule, users, noise.at("cap", self.level)):
+                self.level += 1
+                self.tests = 0
+                users.set_cap(self.cap)
+        if self.level == before:
+            return False
+        # Counters that have released nothing yet just begin with the higher cap.
+        if tick > 1:
+            self.start += 1
+            self.since = tick
+        return True
+
+    def _is_low(self, rule: AdaptiveCap, users: Users, noise: Noise) -> bool:
+        self.tests += 1
+        node = rule.nodes[self.level - 1]
+        # One threshold noise a level and one noise a test: each is drawn under its own path.
+        threshold = int(noise.at("threshold").laplace(node.scale))
+        test = int(noise.at("test", self.tests).laplace(node.scale))
+        return is_above(users.over, rule.discount(self.level, self.tests), test, threshold)
+
+    def to_plain(self) -> codec.Plain:
+        """Four numbers."""
+        return [self.level, self.tests, self.start, self.since]
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        level, tests, start, since = content
+        if not (1 <= level <= len(self._rule.caps) and tests >= 0 and 1 <= start <= level and since >= 0):
+            raise ValueError("a course must be possible")
+        self.level, self.tests, self.start, self.since = level, tests, start, since
+
+
+@lru_cache(maxsize=64)
+def falling_weights(count: int) -> tuple[Fraction, ...]:
+    """(i + 2)^-2 for i = 1 .. count, over their sum.
+
+    >>> falling_weights(2)
+    (Fraction(16, 25), Fraction(9, 25))
+    """
+    shares = [Fraction(1, (place + 2) ** 2) for place in range(1, count + 1)]
+    return tuple(share / sum(shares) for share in shares)
+
+
+def discount_of(scale: float, failure: float, test: int) -> float:
+    """So far the noises of the first `test` tests and of the threshold stay together, up to a failure.
+
+    >>> round(discount_of(2.0, 0.1, 1), 3)
+    10.206
+    """
+    return scale * (math.log(1 / failure) + math.log(math.pi**2 * test**2 / (6 * failure)))
+
+
+def is_above(count: float, discount: float, test_noise: float, threshold_noise: float) -> bool:
+    """Whether a test says that too many users are above the cap.
+
+    >>> is_above(12, 10.206, -1, 0.5)
+    True
+    """
+    return count - discount + test_noise > threshold_noise
+
+
+def weights_of(rule: Cap) -> Sequence[Fraction]:
+    """The counters' shares of their budget, start after start.
+
+    >>> weights_of(FixedCap(units=3))
+    (Fraction(1, 1),)
+    """
+    return rule.weights if isinstance(rule, AdaptiveCap) else (Fraction(1),)
+
+
+def _check_cap(units: int) -> None:
+    check_at_least(1, units=units)
+    if not units <= LARGEST_CAP:
+        raise ParameterError(f"units must be at most 2^40, got {units}")

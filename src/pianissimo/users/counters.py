@@ -1,0 +1,287 @@
+"""Counters that start anew when the cap is raised: one noisy prefix, then a fresh plan for the ticks that are left.
+
+Dong, Luo and Yi, Algorithm 5, with a simpler restart than theirs: what was kept before the restart is one node, the
+prefix, and what comes after is counted by a plan of its own. A user's units lie before or after, so both together cost
+no more than one of them with all her units. Argument: docs/privacy.md, 'Users'.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo.checks import check_at_least, check_probability
+from pianissimo.error_bars import laplace_sum_quantile
+from pianissimo.errors import ParameterError
+from pianissimo.node_noise import LaplaceNode, NodeNoise, gaussian_node, laplace_node
+from pianissimo.noise import Keys, Noise
+from pianissimo.noise_plan import NoisePlan, difference_weights, variance_at
+from pianissimo.plan_noise import RunningNoise, rounded, running_noise
+
+_LONGEST_CHECK = 4096
+"""Beyond so many ticks the columns of a plan are not looked at one by one."""
+
+
+PlanKind = type[NoisePlan]
+"""A class of plans, as those of `counting`: its `calibrated` makes a plan for a horizon and a loss per unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """How far one accepted unit of a user moves the series of a head.
+
+    >>> Sensitivity(total=3, squared=3)
+    Sensitivity(total=3, squared=3, moves=False)
+    """
+
+    total: int
+    """The sum of the sizes over all series: what Laplace noise pays for."""
+
+    squared: int
+    """The sum of their squares: what Gaussian noise pays for."""
+
+    moves: bool = False
+    """Whether without the user a unit may also appear elsewhere, as a distinct value that somebody else gave later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """The noise of one release of one series: known from the plan and the transcript, without data.
+
+    >>> Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10))).half_width(0.95)
+    30.0
+    """
+
+    plan: NoisePlan | None
+    """Of the ticks after the restart; None where there are none."""
+
+    age: int
+    """How many ticks of the plan there were."""
+
+    prefix: NodeNoise | None
+    """On what was kept before the restart; None before the first one."""
+
+    @property
+    def variance(self) -> Fraction:
+        """Of the noise, before its rounding.
+
+        >>> Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10))).variance
+        Fraction(200, 1)
+        """
+        own = Fraction(0) if self.prefix is None else self.prefix.variance
+        return own + (variance_at(self.plan, self.age) if self.plan is not None and self.age else 0)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise, with its rounding.
+
+        >>> round(Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10))).deviation, 2)
+        14.14
+        """
+        return math.sqrt(self.variance + Fraction(1 if self._is_rounded else 0, 12))
+
+    def half_width(self, coverage: float, *, weights: tuple[float, ...] = (1.0,)) -> float:
+        """How far, with this chance, a weighted sum of independent series is from that of what was kept: whole numbers.
+
+        >>> Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10))).half_width(0.95, weights=(1.0, 1.0))
+        42.0
+        """
+        check_probability(coverage=coverage)
+        rounding = sum(map(abs, weights)) / 2 if self._is_rounded else 0.0
+        if self._is_pure:
+            scales = self._scales()
+            spread = laplace_sum_quantile([abs(weight) * scale for weight in weights for scale in scales], coverage)
+        else:
+            deviation = math.sqrt(float(self.variance) * sum(weight**2 for weight in weights))
+            spread = NormalDist().inv_cdf((1 + coverage) / 2) * deviation
+        return float(math.ceil(spread + rounding))
+
+    @property
+    def _is_rounded(self) -> bool:
+        return self.plan is not None and self.plan.shift > 0 and self.age > 0
+
+    @property
+    def _is_pure(self) -> bool:
+        node = self.prefix if self.prefix is not None or self.plan is None else self.plan.noises[0]
+        return isinstance(node, LaplaceNode)
+
+    def _scales(self) -> list[float]:
+        own = [] if self.prefix is None else [_scale(self.prefix)]
+        if self.plan is None or not self.age:
+            return own
+        plan = self.plan
+        nodes = difference_weights(plan, 0, self.age).items()
+        return own + [abs(weight) / 2.0**plan.shift * _scale(plan.noises[level]) for (level, _), weight in nodes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """The counters of one head over all its starts.
+
+    Guarantee: the sum over starts of weight * loss, rho at integer orders or a pure epsilon, for a user with at most
+    `cap` units in each.
+    """
+
+    kind: PlanKind
+    """Which plans."""
+
+    horizon: int
+    """Of the whole run."""
+
+    loss: Fraction
+    """Of all starts together."""
+
+    is_pure: bool
+    """Whether `loss` is an epsilon (Laplace noise) or a rho (Gaussian noise)."""
+
+    sensitivity: Sensitivity
+    """Of one unit."""
+
+    weights: tuple[Fraction, ...]
+    """The share of each start."""
+
+    series: int = 1
+    """How many series there are."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon, series=self.series)
+        if not hasattr(self.kind, "calibrated"):
+            raise ParameterError(f"plan must be a class of plans, as HaarPlan, got {self.kind!r}")
+        if not sum(self.weights) <= 1:
+            raise ParameterError("the shares of all starts must sum to at most 1, got more")
+
+    def plan(self, start: int, cap: int, since: int) -> NoisePlan | None:
+        """Which noises enter the releases after tick `since`; None after the last tick."""
+        if since == self.horizon:
+            return None
+        return _plan_within(self.kind, self.horizon - since, self.is_pure, self._unit_loss(start, cap), self._moves)
+
+    def prefix(self, start: int, cap: int, since: int) -> NodeNoise | None:
+        """The noise on what was kept up to tick `since`; None if the counters run from the beginning."""
+        if not since:
+            return None
+        unit = self._unit_loss(start, cap)
+        if self.is_pure:
+            return laplace_node((2 if self._moves else 1) / unit)
+        # The prefix is one node with a positive entry: whether units only leave or also come, sqrt(2) covers it.
+        return gaussian_node((2 if self._moves else 1) / (2 * unit))
+
+    def law(self, start: int, cap: int, since: int, tick: int) -> Law:
+        """The noise of the release of a tick."""
+        plan = self.plan(start, cap, since)
+        return Law(plan=plan, age=tick - since, prefix=self.prefix(start, cap, since))
+
+    def draws(self, caps: tuple[int, ...]) -> int:
+        """How many draws a whole run makes at most."""
+        plan = self.plan(1, caps[0], 0)
+        # A shorter plan after a restart may have some more nodes than the longest; none has twice as many.
+        nodes = 0 if plan is None else 2 * plan.node_count
+        return self.series * len(self.weights) * (nodes + 1)
+
+    def check(self, caps: tuple[int, ...]) -> None:
+        """Refuse budgets whose noise no sampler has, at any of the caps: the least and the largest noise decide."""
+        last, end = len(caps), self.horizon
+        places = [(1, caps[0], 0), (1, caps[-1], 0)]
+        if last > 1 and end > 1:
+            places += [(2, caps[1], end - 1), (last, caps[-1], 1)]
+        for place in places:
+            _ = self.plan(*place)
+            node = self.prefix(*place)
+            if node is not None:
+                _ = node.bound
+
+    @property
+    def _moves(self) -> bool:
+        return self.sensitivity.moves
+
+    def _unit_loss(self, start: int, cap: int) -> Fraction:
+        """What one unit in one series may cost, so that `cap` units of the head cost this start's share."""
+        share = self.weights[start - 1] * self.loss
+        if self.is_pure:
+            return share / (cap * self.sensitivity.total)
+        return share / (cap**2 * self.sensitivity.squared)
+
+
+class RunningCounters:
+    """The noise of the counters of one head, release after release: a cache."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._place: tuple[int, int, int] | None = None
+        self._noise: Noise | None = None
+        self._running: RunningNoise | None = None
+        self._prefix: NDArray[np.int64] | None = None
+
+    def release(
+        self, totals: NDArray[np.int64], place: tuple[int, int, int], tick: int, noise: Noise
+    ) -> NDArray[np.int64]:
+        """What was kept, with the noise of this tick."""
+        plan = self._counters.plan(*place)
+        if self._place != place:
+            self._place = None
+            here = noise.at(*place)
+            node = self._counters.prefix(*place)
+            self._prefix = None if node is None else _drawn(node, here.at("prefix"), self._counters.series)
+            self._running = None if plan is None else running_noise(plan)
+            # The same object again, since a cache of noise belongs to the noise it was made with.
+            self._noise = here.at("plan")
+            self._place = place
+        sums = totals if self._prefix is None else totals + self._prefix
+        age = tick - place[2]
+        if plan is None or self._running is None or self._noise is None or age == 0:
+            return sums.copy()
+        return rounded(sums, self._running.at(self._noise, age, self._counters.series, _series_keys), plan.shift)
+
+
+@lru_cache(maxsize=256)
+def _plan_within(kind: PlanKind, horizon: int, is_pure: bool, loss: Fraction, moves: bool) -> NoisePlan:  # noqa: FBT001
+    """The plan of a kind whose loss per unit is at most `loss`, also if a unit may leave one place for another.
+
+    Such a unit shifts the noise by the difference of two columns of C, each of at most the norm of one: twice that in
+    general, and sqrt(2) times if no entry of C is negative.
+    """
+    name = "epsilon" if is_pure else "rho"
+    factors = (1,) if not moves else (2,) if is_pure else (2, 4)
+    for factor in factors:
+        plan: NoisePlan = cast(Any, kind).calibrated(horizon=horizon, **{name: loss / factor})
+        if not plan.cost <= (1 if is_pure else 2) * loss / factor:
+            raise ParameterError(f"a {plan.name} plan must keep the loss it was asked for, got a larger one")
+        if isinstance(plan.noises[0], LaplaceNode) != is_pure:
+            raise ParameterError(f"the noise of a {plan.name} plan must suit its loss, got the other kind")
+        if factor == factors[-1] or has_no_negative_entries(plan):
+            break
+    return plan
+
+
+def has_no_negative_entries(plan: NoisePlan) -> bool:
+    """Whether no event lowers the sum of a node, as far as this is looked at.
+
+    >>> from pianissimo.counting import HaarPlan, TreePlan
+    >>> [has_no_negative_entries(kind.calibrated(horizon=8, rho=1)) for kind in (HaarPlan, TreePlan)]
+    [False, True]
+    """
+    if plan.horizon > _LONGEST_CHECK:
+        return False
+    ticks = (1,) if getattr(plan, "columns_are_shifts", False) else range(1, plan.horizon + 1)
+    return all(term.weight >= 0 for tick in ticks for term in plan.influence(tick))
+
+
+def _series_keys(start: int, end: int) -> Keys:
+    keys = np.zeros((end - start, 2), dtype=np.uint64)
+    keys[:, 0] = np.arange(start, end)
+    return keys
+
+
+def _drawn(node: NodeNoise, noise: Noise, series: int) -> NDArray[np.int64]:
+    values = np.empty(series, dtype=np.int64)
+    node.draw(noise, _series_keys(0, series), values)
+    return values
+
+
+def _scale(node: NodeNoise) -> float:
+    return math.sqrt(node.variance / 2)

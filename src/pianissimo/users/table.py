@@ -1,0 +1,231 @@
+"""What each user has given so far, by keyed name: the one file of this folder that knows the compiled core.
+
+A user's id is a whole number or a text. It is never stored: the table holds a 128-bit name that only the holder of the
+secret can make. The counters are for life. If they are lost, a returning user gets a fresh allowance and the promise
+is void, so they are part of every snapshot.
+"""
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo import _core, codec
+from pianissimo.errors import InputError
+from pianissimo.labels import LONGEST_LABEL, any_too_long
+from pianissimo.noise import Keys, Noise
+
+Units = NDArray[np.uint64]
+
+_TWO_LABELS = np.ones(2, dtype=np.uint32)
+
+
+class Users:
+    """The units of every user under one cap.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> users = Users(NoNoise(), cap=2)
+    >>> users.add(pl.Series([1, 1, 1, 2]))
+    >>> users.kept, users.over, len(users)
+    (3, 1, 2)
+    >>> users
+    Users(hidden)
+    """
+
+    def __init__(self, noise: Noise, cap: int) -> None:
+        key = _key(noise.at("users"))
+        self._table = _core.UserTable(key, cap)
+        self._namer = _core.Namer(key)
+        self._cap = cap
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def kept(self) -> int:
+        """The sum over users of the smaller of their units and the cap.
+
+        >>> from pianissimo.testing import NoNoise
+        >>> Users(NoNoise(), cap=2).kept
+        0
+        """
+        return self._table.kept()
+
+    @property
+    def over(self) -> int:
+        """How many users have given more units than the cap.
+
+        >>> from pianissimo.testing import NoNoise
+        >>> Users(NoNoise(), cap=2).over
+        0
+        """
+        return self._table.over()
+
+    @property
+    def bytes(self) -> int:
+        """What the tables take.
+
+        >>> from pianissimo.testing import NoNoise
+        >>> Users(NoNoise(), cap=2).bytes
+        0
+        """
+        return self._table.bytes()
+
+    def add(self, users: pl.Series, units: Units | None = None) -> None:
+        """Count rows of one unit each, or of so many units."""
+        self._add(users, units, "nothing")
+
+    def add_and_tell_before(self, users: pl.Series, units: Units | None = None) -> Units:
+        """Count rows, and tell for each how many units its user had given before it.
+
+        >>> from pianissimo.testing import NoNoise
+        >>> Users(NoNoise(), cap=2).add_and_tell_before(pl.Series(["a", "b", "a"]))
+        array([0, 0, 1], dtype=uint64)
+        """
+        return self._told(self._add(users, units, "before"))
+
+    def add_and_tell_slots(self, users: pl.Series, units: Units | None = None) -> Units:
+        """Count rows, and tell for each the number of its user, for `accept`."""
+        return self._told(self._add(users, units, "slot"))
+
+    def names(self, users: pl.Series) -> Keys:
+        """The names of users who are yet to be counted."""
+        return _names(self._namer, checked_ids(users))
+
+    def add_names(self, names: Keys) -> Units:
+        """Count rows of users by their names, and tell for each how many units its user had given before it."""
+        return self._told(self._table.add_names(names, None, "before"))
+
+    def accept(self, slots: Units, units: Units | None = None) -> Units:
+        """How much of each row its user may still give within the cap, over her whole life.
+
+        >>> from pianissimo.testing import NoNoise
+        >>> users = Users(NoNoise(), cap=2)
+        >>> users.accept(users.add_and_tell_slots(pl.Series(["a", "a", "a", "b"])))
+        array([1, 1, 0, 1], dtype=uint64)
+        """
+        return self._table.accept(slots, units)
+
+    def set_cap(self, cap: int) -> None:
+        """Take another cap: one pass over all users."""
+        self._table.set_cap(cap)
+        self._cap = cap
+
+    def clear(self) -> None:
+        """Forget all users, as a new period does."""
+        self._table.clear()
+
+    def to_plain(self) -> codec.Plain:
+        """Names and units, without the ids."""
+        names, units, accepted = self._table.content()
+        return {"cap": self._cap, "names": names, "units": units, "accepted": accepted}
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        self._table.restore(content["names"], content["units"], content["accepted"])
+        self.set_cap(content["cap"])
+
+    def _add(self, users: pl.Series, units: Units | None, wanted: str) -> Units | None:
+        ids = checked_ids(users)
+        try:
+            if ids.dtype == pl.String:
+                told = self._table.add_texts(*codec.join_texts(ids), units, wanted)
+            else:
+                told = self._table.add_numbers(_as_bits(ids), units, wanted)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        return told
+
+    def _told(self, told: Units | None) -> Units:
+        return np.empty(0, dtype=np.uint64) if told is None else told
+
+    def __repr__(self) -> str:
+        return "Users(hidden)"
+
+
+class Names:
+    """Keyed names for ids or values, and the set of those seen.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> names = Names(NoNoise(), "values")
+    >>> names.add(names.of(pl.Series(["x", "y", "x"])))
+    array([0, 1, 0], dtype=uint32)
+    """
+
+    def __init__(self, noise: Noise, what: str) -> None:
+        self._namer = _core.Namer(_key(noise.at(what)))
+        self._seen = _core.NameSet()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def of(self, column: pl.Series) -> Keys:
+        """The name of each id."""
+        return _names(self._namer, checked_ids(column))
+
+    def add(self, names: Keys) -> NDArray[np.uint32]:
+        """The number of each name in the order of first appearance; new ones get the next numbers."""
+        return self._seen.add(names)
+
+    def add_first(self, names: Keys) -> NDArray[np.bool_]:
+        """Whether each name is there for the first time.
+
+        >>> from pianissimo.testing import NoNoise
+        >>> names = Names(NoNoise(), "values")
+        >>> names.add_first(names.of(pl.Series(["x", "y", "x"])))
+        array([ True,  True, False])
+        """
+        try:
+            return self._seen.add_first(names)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+    def clear(self) -> None:
+        """Forget all names."""
+        self._seen.clear()
+
+    def to_plain(self) -> codec.Plain:
+        """The names seen, in their order."""
+        return self._seen.names()
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        self._seen.add(content)
+
+    def __repr__(self) -> str:
+        return "Names(hidden)"
+
+
+def checked_ids(column: pl.Series) -> pl.Series:
+    """The ids of a column, as 64-bit numbers or texts.
+
+    >>> checked_ids(pl.Series([1, None]))
+    Traceback (most recent call last):
+    pianissimo.errors.InputError: user ids must not be missing, got nulls; drop these rows
+    """
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
+    if column.null_count():
+        raise InputError("user ids must not be missing, got nulls; drop these rows")
+    if column.dtype == pl.String:
+        if any_too_long(column):
+            raise InputError(f"user ids must have at most {LONGEST_LABEL} bytes, got a longer one")
+        return column
+    if column.dtype.is_integer() and column.dtype not in (pl.Int128, pl.UInt128):
+        try:
+            return column.cast(pl.Int64)
+        except pl.exceptions.InvalidOperationError:
+            raise InputError("user ids must be whole numbers below 2^63, got a larger one") from None
+    raise InputError(f"user ids must be whole numbers or texts, got {column.dtype}")
+
+
+def _names(namer: _core.Namer, ids: pl.Series) -> Keys:
+    return namer.texts(*codec.join_texts(ids)) if ids.dtype == pl.String else namer.numbers(_as_bits(ids))
+
+
+def _as_bits(numbers: pl.Series) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(numbers.to_numpy()).view(np.uint64)
+
+
+def _key(noise: Noise) -> bytes:
+    """32 bytes that only this noise has: the names of two texts."""
+    return noise.label_keys(b"12", _TWO_LABELS).tobytes()

@@ -1,0 +1,181 @@
+"""Alarms and trends in streams of users: who rings, who is charged, what the plan says, and files."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import pianissimo as pp
+from pianissimo.accounting import compose
+from pianissimo.engine import run_file
+from pianissimo.planner import StreamPlan
+from pianissimo.privacy import Race
+from pianissimo.stream.live import Live
+from pianissimo.stream.spec import load_spec
+from pianissimo.testing import NoNoise
+
+FEVER = pp.Alarm("fever", where="symptom = 'fever' AND age > 60", alarms_per_user=2)
+TERMS = pp.Trending("symptoms", key="symptom", alarms_per_user=2)
+
+
+def clinic(*queries: Any, **changes: Any) -> pp.Stream:
+    fields: dict[str, Any] = {"unit": pp.user("patient"), "budget": pp.Budget(1.0, 1e-6), "horizon": 50}
+    return pp.Stream("clinic", queries=queries or (FEVER, TERMS), **fields | changes)
+
+
+def quiet(plan: StreamPlan) -> Live:
+    return Live(plan, NoNoise())
+
+
+def crowd(size: int, symptom: str = "fever", age: float = 70.0, first: int = 0) -> pl.DataFrame:
+    return pl.DataFrame({"patient": range(first, first + size), "symptom": [symptom] * size, "age": [age] * size})
+
+
+def test_a_crowd_rings_and_is_charged_until_it_counts_no_more() -> None:
+    live = quiet(clinic(FEVER).plan())
+    counts = [live.tick(crowd(1000))["fever"]["estimate"].to_list() for _ in range(3)]
+    assert counts == [[1000], [1000], []]
+
+
+def test_a_user_counts_once_a_tick() -> None:
+    live = quiet(clinic(FEVER).plan())
+    assert live.tick(pl.concat([crowd(500)] * 3))["fever"]["estimate"].to_list() == [500]
+
+
+def test_only_those_who_match_count() -> None:
+    live = quiet(clinic(FEVER).plan())
+    batch = pl.concat([crowd(400), crowd(400, age=30.0, first=400), crowd(400, symptom="cough", first=800)])
+    assert live.tick(batch)["fever"]["estimate"].to_list() == [400]
+
+
+def test_a_row_without_the_value_does_not_match() -> None:
+    live = quiet(clinic(FEVER).plan())
+    batch = crowd(400).with_columns(age=pl.when(pl.col("patient") < 10).then(None).otherwise(pl.col("age")))
+    assert live.tick(batch)["fever"]["estimate"].to_list() == [390]
+
+
+def test_trends_are_told_by_key_in_the_order_of_the_keys() -> None:
+    live = quiet(clinic(TERMS).plan())
+    table = live.tick(pl.concat([crowd(700), crowd(600, "cough", first=700), crowd(3, "hiccup", first=1300)]))[
+        "symptoms"
+    ]
+    assert table.select("key", "estimate").rows() == [("cough", 600), ("fever", 700)]
+    assert table.columns == ["key", "estimate", "low", "high"]
+
+
+def test_alarms_share_one_monitor_and_all_monitors_one_noise() -> None:
+    other = pp.Alarm("cough", where="symptom = 'cough'", alarms_per_user=3)
+    plan = clinic(FEVER, other, TERMS).plan()
+    assert plan.queries[0].mechanism is plan.queries[1].mechanism
+    losses = [plan.queries[0].guarantee.loss, plan.queries[2].guarantee.loss]
+    assert all(isinstance(loss, Race) for loss in losses)
+    # Two alarms with three reports a user in four clocks, and a trend with two.
+    assert [loss.charges for loss in losses if isinstance(loss, Race)] == [4, 2]
+    assert len({loss.scale for loss in losses if isinstance(loss, Race)}) == 1
+    assert compose(losses, 1e-6).epsilon <= 1.0
+    assert plan.price.epsilon <= 1.0
+
+
+def test_watching_and_counting_share_a_budget() -> None:
+    plan = clinic(FEVER, pp.Count("visits"), pp.Distinct("different", key="symptom")).plan()
+    assert plan.price.epsilon <= 1.0
+    assert plan.price.delta <= 1e-6
+    release = quiet(plan).tick(crowd(900))
+    assert release["visits"]["estimate"].to_list() == [900]
+    assert release["fever"]["estimate"].to_list() == [900]
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("queries", [(FEVER,), (TERMS,), (FEVER, TERMS)])
+@pytest.mark.parametrize("weight", [0.1, 1.0, 10.0])
+def test_every_mixture_stays_within_its_budget(epsilon: float, queries: tuple[Any, ...], weight: float) -> None:
+    plan = clinic(*queries, pp.Count("visits", weight=weight), budget=pp.Budget(epsilon, 1e-9)).plan()
+    assert plan.price.epsilon <= epsilon
+
+
+def test_the_plan_says_what_will_be_found() -> None:
+    text = str(clinic().plan())
+    assert "is found, in all ticks, with a chance of 95 %" in text
+    assert "a race of scale" in text
+    assert "a chance of 5e-07 to show a key of one user" in text
+
+
+def test_a_period_has_the_noise_for_data_that_are_missing_in_part() -> None:
+    whole = clinic(TERMS).plan().queries[0].guarantee.loss
+    period = clinic(TERMS, unit=pp.user("patient", max_events_per_user=3, within=7)).plan().queries[0].guarantee.loss
+    assert isinstance(whole, Race)
+    assert isinstance(period, Race)
+    assert period.replacement
+    assert period.scale > whole.scale
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (pp.Alarm("fever", where="symptom = 'fever'", threshold=5), "must have a threshold of at least"),
+        (pp.Trending("terms", key="symptom", threshold=5), "must have a threshold of at least"),
+    ],
+)
+def test_a_threshold_below_the_least_is_refused_with_the_least(query: Any, message: str) -> None:
+    with pytest.raises(pp.ParameterError, match=message):
+        clinic(query).plan()
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("age > AVG(age)", "must look at each event alone"),
+        ("symptom = 'fever' AND", "not SQL"),
+        ("ROW_NUMBER() OVER () > 3", "must look at each event alone"),
+        ("1 = 1", "must look at a column"),
+        (pl.col("age") > pl.col("age").shift(), "must look at each event alone"),
+    ],
+)
+def test_conditions_across_events_are_refused(where: Any, message: str) -> None:
+    with pytest.raises(pp.ParameterError, match=message):
+        pp.Alarm("fever", where=where)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"unit": pp.Unit.EVENT}, "alarm must be asked of users"),
+        ({"budget": pp.Budget(1.0, 0)}, "alarms and trends must have a delta"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(pp.ParameterError, match=message):
+        clinic(**changes).plan()
+
+
+def test_lists_of_dicts_match_as_tables_do() -> None:
+    rows = crowd(500).to_dicts()
+    assert quiet(clinic(FEVER).plan()).tick(rows)["fever"]["estimate"].to_list() == [500]
+
+
+def test_a_file_with_alarms_is_released(tmp_path: Path) -> None:
+    times = pl.Series("time", ["2026-01-05T00:30:00Z"] * 600)
+    crowd(600).with_columns(times).write_csv(tmp_path / "visits.csv")
+    (tmp_path / "clinic.toml").write_text("""
+        [stream]
+        name = "clinic"
+        unit = { user = "patient" }
+        epsilon = 1.0
+        delta = 1e-6
+        tick = "1h"
+        horizon = 3
+        origin = 2026-01-05T00:00:00Z
+        [source]
+        path = "visits.csv"
+        time = "time"
+        [queries.fever]
+        kind = "alarm"
+        where = "symptom = 'fever' AND age > 60"
+        [queries.symptoms]
+        kind = "trending"
+        key = "symptom"
+        alarms_per_user = 2
+    """)
+    spec = load_spec(tmp_path / "clinic.toml")
+    assert run_file(spec, tmp_path / "out").ticks == 3
