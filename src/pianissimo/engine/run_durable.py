@@ -12,8 +12,9 @@ from pianissimo.engine.folder_sink import FolderSink
 from pianissimo.engine.hardening import forbid_dumps
 from pianissimo.engine.loop import Engine, LoopSummary, Progress, Rang
 from pianissimo.engine.opening import open_stream
-from pianissimo.engine.run import write_refused
+from pianissimo.engine.run import REFUSED
 from pianissimo.engine.secret import Given
+from pianissimo.engine.side_file import SideFile
 from pianissimo.engine.sources.files import FileTicks
 from pianissimo.stream.spec import FileFormat, StreamSpec
 
@@ -43,18 +44,18 @@ def run_durably(
 ) -> DurableRun:
     """Go on with the stream of a file where it stands, or begin it, up to its last tick or until a signal."""
     forbid_dumps()
-    source = FileTicks(spec)
+    folder = None if "://" in state else Path(state)
+    side_file = SideFile((folder or Path(witness or "").parent) / REFUSED)
+    source = FileTicks(spec, side_file.add)
     plan = spec.stream.plan()
     sinks = [] if out is None else [FolderSink(out, plan=plan.to_dict(), format=format)]
     with open_stream(
         spec.stream, state, secret=secret, witness=witness, origin=spec.origin, sinks=sinks, take_over=take_over
     ) as live:
-        folder = None if "://" in state else Path(state)
-        refused = None if folder is None else write_refused(folder, source.rows.refused)
         return DurableRun(
             loop=_loop(live, source, spec.last_tick, progress, rang, health or (folder and folder / "health.json")),
             created=live.recovered.created,
-            refused=refused,
+            refused=side_file.found,
         )
 
 

@@ -2,33 +2,72 @@
 
 The position is the list of the files with their sizes and a digest of their ends. A start compares: other files could
 hold events that were counted before, or lack some that were not.
+
+Of a Parquet file the times are read first, and its rows, a piece at a time, when the first tick comes that has any of
+them: memory holds the pieces that the tick at hand shares with later ones. Other files are read whole at the start.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from pianissimo.engine.sources.rows import CheckedRows, find_files, read_rows
+from pianissimo.engine.clock import microseconds
+from pianissimo.engine.sources.parquet_file import PIECE, read_parquet_piece, read_parquet_times
+from pianissimo.engine.sources.rows import CheckedRows, RowChecker, find_files, read_pieces
 from pianissimo.errors import SourceError
 from pianissimo.stream.spec import StreamSpec
 
 _TAIL = 4096
 
+Refused = Callable[[pl.DataFrame], None]
+"""Takes lines that were refused: the columns file, line and reason."""
+
+
+@dataclass(slots=True, repr=False)
+class _Share:
+    """Some rows, of the ticks from `first` to `last`; read when they are needed, and forgotten afterwards."""
+
+    first: int
+    last: int
+    read: Callable[[], CheckedRows]
+    rows: CheckedRows | None = None
+
+    def of_tick(self, tick: int) -> pl.DataFrame:
+        if self.rows is None:
+            self.rows = self.read()
+        start, end = np.searchsorted(self.rows.ticks, [tick, tick + 1])
+        found = self.rows.table[int(start) : int(end)]
+        if tick >= self.last:
+            self.rows = None
+        return found
+
 
 class FileTicks:
     """The rows of a spec's files, by tick."""
 
-    def __init__(self, spec: StreamSpec) -> None:
-        self._spec = spec
-        self._identity = [] if spec.source is None else [_identity(path) for path, _ in find_files(spec.source)]
-        self.rows: CheckedRows = read_rows(spec)
+    def __init__(self, spec: StreamSpec, refused: Refused = lambda _: None) -> None:
+        self._checker = RowChecker.of(spec)
+        self._refused = refused
+        self._unreadable: list[pl.DataFrame] = []
+        files = find_files(self._checker.source)
+        self._identity = [_identity(path) for path, _ in files]
+        self._shares: list[_Share] = []
+        for path, form in files:
+            self._shares += self._shares_of_parquet(path) if form == "parquet" else self._shares_of_text(path, form)
 
-    def seek(self, position: Any, tick: int) -> None:  # noqa: ARG002
+    def seek(self, position: Any, tick: int) -> None:
         """Check that the files are those that were read before."""
         if position is None:
+            for lines in self._unreadable:
+                self._refused(lines)
+            for share in self._shares:
+                if share.last == 0:
+                    share.of_tick(0)
             return
         before = {name: (size, digest) for name, size, digest in position["files"]}
         now = {name: (size, digest) for name, size, digest in self._identity}
@@ -38,16 +77,44 @@ class FileTicks:
                 f"the files must be those that were read before, got others: {', '.join(changed[:5])}; bring them "
                 "back, or begin a new stream"
             )
+        self._shares = [share for share in self._shares if share.last > tick]
 
-    def batches(self, tick: int) -> Iterator[object]:
-        """The rows of a tick."""
-        start, end = np.searchsorted(self.rows.ticks, [tick, tick + 1])
-        yield self.rows.table[int(start) : int(end)]
+    def batches(self, tick: int) -> Iterator[pl.DataFrame]:
+        """The rows of a tick, if it has any."""
+        for share in self._shares:
+            if share.first <= tick <= share.last:
+                yield share.of_tick(tick)
 
     @property
     def position(self) -> Any:
         """The files as they are."""
         return {"files": self._identity}
+
+    def _shares_of_text(self, path: Path, form: Any) -> Iterator[_Share]:
+        checked = [self._checker.checked(path, piece) for piece in read_pieces(path, form, self._checker.wanted)]
+        rows = self._checker.sorted(checked)
+        self._unreadable.append(rows.refused)
+        yield _Share(1, self._checker.clock.last_tick, lambda: rows, rows)
+
+    def _shares_of_parquet(self, path: Path) -> Iterator[_Share]:
+        clock, wanted = self._checker.clock, self._checker.wanted
+        times = microseconds(read_parquet_times(path, wanted))
+        for start in range(0, max(len(times), 1), PIECE):
+            own = times.slice(start, PIECE)
+            ticks = clock.ticks(own.filter(clock.faults(self._checker.source.time, own).is_null()))
+            first, last = ticks.min(), ticks.max()
+            # Rows without any sound time belong to no tick; `seek` reads them, to have them refused.
+            yield _Share(
+                first if isinstance(first, int) else 0,
+                last if isinstance(last, int) else 0,
+                lambda start=start: self._piece(path, start),  # type: ignore[misc]
+            )
+
+    def _piece(self, path: Path, start: int) -> CheckedRows:
+        piece = read_parquet_piece(path, self._checker.wanted, start)
+        rows = self._checker.sorted([self._checker.checked(path, piece)])
+        self._refused(rows.refused)
+        return rows
 
 
 def _identity(path: Path) -> list[Any]:

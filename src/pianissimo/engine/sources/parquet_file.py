@@ -6,27 +6,31 @@ texts.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import polars as pl
 
 from pianissimo.engine.sources.piece import REFUSED, Piece, Wanted
 from pianissimo.errors import InputError
 
+PIECE = 2**20
+"""The most rows that are read at once."""
+
 
 def read_parquet_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
     """The rows of a Parquet file."""
+    yield read_parquet_piece(path, wanted, 0, None)
+
+
+def read_parquet_piece(path: Path, wanted: Wanted, start: int, length: int | None = PIECE) -> Piece:
+    """The rows of a Parquet file from `start` on."""
     try:
-        if path.stat().st_size == 0:
-            raise InputError(f"{path} must hold rows, got an empty file; leave it out if there were no events")
-        schema = pl.Schema(pl.read_parquet_schema(path))
-        _check(path, schema, wanted)
-        table = pl.read_parquet(path, columns=wanted.names, glob=False, hive_partitioning=False)
-    except OSError as fault:
-        raise InputError(f"{path} must be a file that can be read, got: {fault.strerror}") from None
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        raise InputError(f"{path} must be a Parquet file, got other or damaged content") from None
-    yield Piece(
-        lines=pl.int_range(1, table.height + 1, dtype=pl.Int64, eager=True),
+        schema = _schema(path, wanted)
+        table = _scan(path).select(wanted.names).slice(start, length).collect()
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as fault:
+        _refuse(path, fault)
+    return Piece(
+        lines=pl.int_range(start + 1, start + table.height + 1, dtype=pl.Int64, eager=True),
         columns=table.select(
             *(_labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()),
             *(pl.col(name).cast(pl.Float64) for name in wanted.values),
@@ -34,6 +38,33 @@ def read_parquet_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
         times=wanted.times(table),
         refused=pl.DataFrame(schema=REFUSED),
     )
+
+
+def read_parquet_times(path: Path, wanted: Wanted) -> pl.Series:
+    """The column of times alone, of the whole file."""
+    try:
+        _schema(path, wanted)
+        return wanted.times(_scan(path).select(wanted.time).collect())
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as fault:
+        _refuse(path, fault)
+
+
+def _scan(path: Path) -> pl.LazyFrame:
+    return pl.scan_parquet(path, glob=False, hive_partitioning=False)
+
+
+def _schema(path: Path, wanted: Wanted) -> pl.Schema:
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} must hold rows, got an empty file; leave it out if there were no events")
+    schema = pl.Schema(pl.read_parquet_schema(path))
+    _check(path, schema, wanted)
+    return schema
+
+
+def _refuse(path: Path, fault: BaseException) -> NoReturn:
+    if isinstance(fault, OSError):
+        raise InputError(f"{path} must be a file that can be read, got: {fault.strerror}") from None
+    raise InputError(f"{path} must be a Parquet file, got other or damaged content") from None
 
 
 def _check(path: Path, schema: pl.Schema, wanted: Wanted) -> None:

@@ -3,7 +3,7 @@
 Whether a row is refused, and which tick it belongs to, depends on that row and the public clock only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,32 +88,72 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
     >>> rows.refused["line"].to_list()
     [3]
     """
-    source = spec.source
-    if source is None or spec.origin is None:
-        raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
-    clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
-    queries = spec.stream.queries
-    user = spec.stream.user
-    columns = columns_read(queries, user).values()
-    wanted = Wanted(
-        labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
-        values=[column.name for column in columns if column.role is Role.NUMBERS],
-        time=source.time,
-    )
-    tables, ticks, refused = [], [], []
-    for path, form in find_files(source):
-        for piece in read_pieces(path, form, wanted):
-            times = microseconds(piece.times)
-            faults = clock.faults(source.time, times)
-            if piece.columns.width:
-                faults = pl.select(pl.coalesce(faults, row_faults(queries, piece.columns, user))).to_series()
-            good = faults.is_null()
-            tables.append(piece.columns.filter(good) if piece.columns.width else piece.columns)
-            ticks.append(clock.ticks(times.filter(good)).to_numpy())
-            bad = pl.DataFrame({"line": piece.lines, "reason": faults}).filter(~good)
-            lines = pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line")  # type: ignore[arg-type]
-            refused.append(lines.select(pl.lit(path.name).alias("file"), "line", "reason"))
-    return _sorted(pl.concat(tables), np.concatenate(ticks), pl.concat(refused), source.time)
+    checker = RowChecker.of(spec)
+    checked = [
+        checker.checked(path, piece)
+        for path, form in find_files(checker.source)
+        for piece in read_pieces(path, form, checker.wanted)
+    ]
+    return checker.sorted(checked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class CheckedPiece:
+    """The rows of a piece that can be counted, and those that cannot: secret."""
+
+    table: pl.DataFrame
+    ticks: NDArray[np.int64]
+    refused: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowChecker:
+    """Judges each row of a spec's files by itself."""
+
+    spec: StreamSpec
+    source: FileSource
+    clock: Clock
+    wanted: Wanted
+
+    @classmethod
+    def of(cls, spec: StreamSpec) -> "RowChecker":
+        """The one of a spec that has a source and an origin."""
+        source = spec.source
+        if source is None or spec.origin is None:
+            raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
+        columns = columns_read(spec.stream.queries, spec.stream.user).values()
+        wanted = Wanted(
+            labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
+            values=[column.name for column in columns if column.role is Role.NUMBERS],
+            time=source.time,
+        )
+        clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
+        return cls(spec=spec, source=source, clock=clock, wanted=wanted)
+
+    def checked(self, path: Path, piece: Piece) -> CheckedPiece:
+        """The rows of a piece of a file, in their order."""
+        queries, user = self.spec.stream.queries, self.spec.stream.user
+        times = microseconds(piece.times)
+        faults = self.clock.faults(self.source.time, times)
+        if piece.columns.width:
+            faults = pl.select(pl.coalesce(faults, row_faults(queries, piece.columns, user))).to_series()
+        good = faults.is_null()
+        bad = pl.DataFrame({"line": piece.lines, "reason": faults}).filter(~good)
+        lines = pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line")  # type: ignore[arg-type]
+        return CheckedPiece(
+            table=piece.columns.filter(good) if piece.columns.width else piece.columns,
+            ticks=self.clock.ticks(times.filter(good)).to_numpy(),
+            refused=lines.select(pl.lit(path.name).alias("file"), "line", "reason"),
+        )
+
+    def sorted(self, pieces: Sequence[CheckedPiece]) -> CheckedRows:
+        """The rows of some pieces, by tick."""
+        return _sorted(
+            pl.concat([each.table for each in pieces]),
+            np.concatenate([each.ticks for each in pieces]),
+            pl.concat([each.refused for each in pieces]),
+            self.source.time,
+        )
 
 
 def read_pieces(path: Path, form: FileFormat, wanted: Wanted) -> Iterator[Piece]:
@@ -158,7 +198,11 @@ def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
 
 
 def _sorted(table: pl.DataFrame, ticks: NDArray[np.int64], refused: pl.DataFrame, time: str) -> CheckedRows:
-    order = np.argsort(ticks, kind="stable")
-    ticks = ticks[order].astype(np.int64, copy=False)
-    table = table[order] if table.width else pl.DataFrame({time: ticks})
+    ticks = ticks.astype(np.int64, copy=False)
+    if not (ticks[1:] >= ticks[:-1]).all():
+        order = np.argsort(ticks, kind="stable")
+        ticks = ticks[order]
+        table = table[order] if table.width else table
+    if not table.width:
+        table = pl.DataFrame({time: ticks})
     return CheckedRows(table=table, ticks=ticks, refused=refused)
