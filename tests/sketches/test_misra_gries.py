@@ -189,6 +189,22 @@ def test_long_streams_agree_at_every_look(keys: str) -> None:
         assert state(sketch) == expected
 
 
+@pytest.mark.parametrize("k", [63, 64, 300])
+def test_sketches_of_many_counters_agree_with_the_definition(k: int) -> None:
+    """Large enough that some keys find no room where they belong, with blocks of keys cut at any place."""
+    random = np.random.default_rng(k)
+    stream = random.integers(0, 20 * k, 15_000)
+    stream[::3] = random.zipf(1.3, 5000) % (4 * k)
+    stream[random.integers(0, len(stream), 50)] = [-(2**63), 2**63 - 1] * 25
+    sketch = MisraGries(k)
+    expected: State = ({}, 0)
+    for batch in np.split(stream, np.sort(random.integers(0, len(stream), 30))):
+        sketch.update(batch)
+        for key in batch.tolist():
+            expected = step(expected, key, k)
+        assert state(sketch) == expected
+
+
 def test_memory_is_bounded_whatever_the_stream() -> None:
     k = 4096
     for stream in (np.random.default_rng(1).integers(0, 2**40, 200_000), np.random.default_rng(2).zipf(1.1, 200_000)):

@@ -8,6 +8,7 @@ use pyo3::types::PyBytes;
 use super::not_contiguous;
 use crate::error::Error;
 use crate::sketches::entries::{ByteKey, Bytes, Integers};
+use crate::sketches::integers::IntegerMisraGries;
 use crate::sketches::listing::{KeyColumn, Listing};
 use crate::sketches::misra_gries::MisraGries;
 use crate::sketches::privacy_aware::PrivacyAware;
@@ -17,7 +18,7 @@ use crate::sketches::views::{VIEW, Views};
 const MOST_COUNTERS: usize = 1 << 22;
 
 enum State {
-    Integers(MisraGries<Integers>),
+    Integers(IntegerMisraGries),
     Bytes(MisraGries<Bytes>),
     IntegerSets(PrivacyAware<Integers>),
     ByteSets(PrivacyAware<Bytes>),
@@ -73,7 +74,7 @@ impl Sketch {
                 if sets {
                     State::IntegerSets(PrivacyAware::restore(store, k, counters, decrements, total)?)
                 } else {
-                    State::Integers(MisraGries::restore(store, k, counters, decrements, total)?)
+                    State::Integers(IntegerMisraGries::restore(store, k, counters, decrements, total)?)
                 }
             }
             column @ KeyColumn::Bytes(..) => {
@@ -102,7 +103,7 @@ impl Sketch {
         let keys = values.as_slice().map_err(|_| not_contiguous())?;
         match (&mut self.0, ends) {
             (State::Integers(sketch), None) => {
-                py.detach(|| sketch.update(keys.len(), |place| keys[place]))?;
+                py.detach(|| sketch.update(keys))?;
             }
             (State::IntegerSets(sketch), Some(ends)) => {
                 let ends = checked_ends(&ends, keys.len())?;

@@ -17,8 +17,6 @@ pub trait Keys {
     type Arena: Arena;
     /// How slots are found by hash.
     type Index: Index;
-    /// Whether it pays to hash some keys before the first is looked up: if they are read fast enough twice.
-    const HASHED_AHEAD: bool;
 
     /// The keyed hash of a key.
     fn hash(&self, key: Self::Key<'_>) -> u64;
@@ -81,7 +79,6 @@ impl Keys for Integers {
     type Stored = i64;
     type Arena = ();
     type Index = HashTable<u32>;
-    const HASHED_AHEAD: bool = true;
 
     #[inline]
     fn hash(&self, key: i64) -> u64 {
@@ -241,7 +238,6 @@ impl Keys for Bytes {
     type Stored = StoredBytes;
     type Arena = Vec<u8>;
     type Index = Narrowest;
-    const HASHED_AHEAD: bool = false;
 
     #[inline]
     fn hash(&self, key: ByteKey<'_>) -> u64 {

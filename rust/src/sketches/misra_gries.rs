@@ -4,30 +4,14 @@
 //! Sketch", Algorithm 1. Counters hold u = count + D, with D the number of decrements, so that a decrement touches none
 //! of them.
 //!
-//! Which zero keys were replaced is not looked up until the sketch is read. When a key of counter D comes, it is stored
-//! with count zero, or it was and has been replaced since. In both cases its count is one then, and one stored key less
-//! has count zero: itself, or the smallest of the others. And if no zero key is left, it is the second case. So how many
-//! there are is all that the stream needs; between two decrements no key becomes zero, and at a decrement all zero keys
-//! have been replaced. What came is kept for the reader, in its order.
-//!
 //! Keys that are new since the last decrement have a table of their own, which takes over at the next one, together
 //! with what is left of the other.
 
 use super::entries::Keys;
 use super::index::Found;
+use super::replacement::Period;
 use super::table::{Rows, Table};
 use crate::error::Error;
-
-/// How many keys are hashed ahead of their use.
-const BLOCK: usize = 64;
-
-/// A key that had count zero at the last decrement came again.
-#[derive(Clone, Copy)]
-struct Return {
-    slot: u32,
-    /// How many new keys had replaced one before.
-    after: u32,
-}
 
 /// A Misra-Gries sketch of at most `k` keys.
 pub struct MisraGries<K: Keys> {
@@ -39,31 +23,14 @@ pub struct MisraGries<K: Keys> {
     k: usize,
     decrements: i64,
     total: i64,
-    /// How many keys are stored.
-    stored: usize,
-    /// How many of them have count zero.
-    zeros: usize,
-    /// How many new keys have replaced a zero key since the last decrement.
-    replacing: usize,
-    /// The zero keys that came again since, replaced or not, in the order in which they came.
-    returned: Vec<Return>,
+    period: Period,
 }
 
 impl<K: Keys> MisraGries<K> {
     /// An empty sketch.
     pub fn new(keys: K, k: usize) -> Self {
-        MisraGries {
-            keys,
-            old: Table::new(k),
-            new: Table::new(k),
-            k,
-            decrements: 0,
-            total: 0,
-            stored: 0,
-            zeros: 0,
-            replacing: 0,
-            returned: Vec::new(),
-        }
+        let (old, new) = (Table::new(k), Table::new(k));
+        MisraGries { keys, old, new, k, decrements: 0, total: 0, period: Period::new(k, 0) }
     }
 
     /// A sketch in a given state: distinct keys in any order, each with its u.
@@ -76,17 +43,18 @@ impl<K: Keys> MisraGries<K> {
     ) -> Result<Self, Error> {
         let mut sketch = MisraGries::new(keys, k);
         (sketch.decrements, sketch.total) = (decrements, total);
+        let mut zeros = 0;
         for (key, over) in counters {
             let hash = sketch.keys.hash(key);
-            let fits = over >= decrements && sketch.stored < k;
+            let fits = over >= decrements && sketch.old.len() < k;
             if !fits || sketch.old.find_or_insert(&sketch.keys, hash, key, Some(over)) != Found::New {
                 return Err(Error::Parameter(
                     "a sketch must store at most k keys, each once, with a count of at least zero".into(),
                 ));
             }
-            sketch.stored += 1;
-            sketch.zeros += usize::from(over == decrements);
+            zeros += usize::from(over == decrements);
         }
+        sketch.period = Period::new(k - sketch.old.len(), zeros);
         Ok(sketch)
     }
 
@@ -102,9 +70,10 @@ impl<K: Keys> MisraGries<K> {
 
     /// The stored keys, each with its u.
     pub fn stored(&self) -> Rows<K> {
-        let replaced = self.replaced();
-        let mut rows = Rows::with_capacity(self.stored);
         let (old, new) = (self.old.rows(), self.new.rows());
+        let zero = old.counters.iter().map(|counter| counter.over == self.decrements).collect();
+        let replaced = self.period.replaced(zero, |zero| old.sorted(|slot| zero[slot]));
+        let mut rows = Rows::with_capacity(self.k.min(self.old.len() + self.new.len()));
         for (counter, _) in old.counters.iter().zip(&replaced).filter(|(_, replaced)| !**replaced) {
             let counter = rows.copy(*counter, &old.arena);
             rows.counters.push(counter);
@@ -116,45 +85,9 @@ impl<K: Keys> MisraGries<K> {
         rows
     }
 
-    /// For each slot of the old table whether its key was replaced and has not come again.
-    fn replaced(&self) -> Vec<bool> {
-        let old = self.old.rows();
-        let mut zero: Vec<bool> =
-            old.counters.iter().map(|counter| counter.over == self.decrements).collect();
-        for returned in &self.returned {
-            zero[returned.slot as usize] = true;
-        }
-        let mut replaced = vec![false; zero.len()];
-        let mut smallest = old.sorted(|slot| zero[slot]).into_iter();
-        let mut replace = |zero: &mut [bool], replaced: &mut [bool]| {
-            if let Some(slot) = smallest.find(|slot| zero[*slot]) {
-                zero[slot] = false;
-                replaced[slot] = true;
-            }
-        };
-        let mut replacing = 0;
-        for &Return { slot, after } in &self.returned {
-            for _ in replacing..after as usize {
-                replace(&mut zero, &mut replaced);
-            }
-            replacing = after as usize;
-            let slot = slot as usize;
-            if zero[slot] {
-                zero[slot] = false;
-            } else {
-                replace(&mut zero, &mut replaced);
-                replaced[slot] = false;
-            }
-        }
-        for _ in replacing..self.replacing {
-            replace(&mut zero, &mut replaced);
-        }
-        replaced
-    }
-
     /// How many bytes are held.
     pub fn memory(&self) -> usize {
-        self.old.memory() + self.new.memory() + self.returned.capacity() * size_of::<Return>()
+        self.old.memory() + self.new.memory() + self.period.memory()
     }
 
     /// Count a batch of keys, all or, if the total would pass 2^63 - 1, none.
@@ -162,18 +95,9 @@ impl<K: Keys> MisraGries<K> {
         let total = i64::try_from(length).ok().and_then(|more| self.total.checked_add(more));
         self.total =
             total.ok_or_else(|| Error::Parameter("a sketch must count at most 2^63 - 1 keys".into()))?;
-        let mut hashes = [0; BLOCK];
-        for start in (0..length).step_by(BLOCK) {
-            let block = start..length.min(start + BLOCK);
-            if K::HASHED_AHEAD {
-                for (hash, place) in hashes.iter_mut().zip(block.clone()) {
-                    *hash = self.keys.hash(key(place));
-                }
-            }
-            for (hash, place) in hashes.iter().zip(block) {
-                let key = key(place);
-                self.add(if K::HASHED_AHEAD { *hash } else { self.keys.hash(key) }, key);
-            }
+        for place in 0..length {
+            let key = key(place);
+            self.add(self.keys.hash(key), key);
         }
         Ok(())
     }
@@ -189,14 +113,10 @@ impl<K: Keys> MisraGries<K> {
             }
             return;
         }
-        let counter = (self.stored < self.k || self.zeros > 0).then_some(self.decrements + 1);
+        let counter = (self.period.left > 0).then_some(self.decrements + 1);
         match self.new.find_or_insert(&self.keys, hash, key, counter) {
             Found::Slot(slot) => *self.new.over(slot) += 1,
-            Found::New if self.stored < self.k => self.stored += 1,
-            Found::New => {
-                self.zeros -= 1;
-                self.replacing += 1;
-            }
+            Found::New => self.period.left -= 1,
             Found::Nothing => self.decrement(),
         }
     }
@@ -204,11 +124,10 @@ impl<K: Keys> MisraGries<K> {
     /// Count a key whose counter is D.
     #[inline(never)]
     fn add_again(&mut self, slot: usize) {
-        if self.zeros == 0 {
+        if self.period.left == 0 {
             return self.decrement();
         }
-        self.zeros -= 1;
-        self.returned.push(Return { slot: slot as u32, after: self.replacing as u32 });
+        self.period.come_again(slot);
         *self.old.over(slot) += 1;
     }
 
@@ -220,9 +139,8 @@ impl<K: Keys> MisraGries<K> {
         self.new.take(&self.keys, &self.old, level);
         self.old.clear();
         std::mem::swap(&mut self.old, &mut self.new);
-        self.zeros = self.old.rows().counters.iter().filter(|counter| counter.over == level).count();
-        self.replacing = 0;
-        self.returned.clear();
+        let counters = self.old.rows().counters.iter();
+        self.period.begin(counters.filter(|counter| counter.over == level).count());
     }
 }
 
