@@ -38,8 +38,7 @@ from pianissimo.demo import (
 )
 from pianissimo.engine import last_tick, read_plan, read_releases, run_file
 from pianissimo.engine.commands import COMMANDS
-from pianissimo.engine.inspect import is_state, ledger_key, stored_plan, stored_releases, visible_tick
-from pianissimo.engine.place import Place
+from pianissimo.engine.inspect import is_state, shown_ledger, stored_plan, stored_releases, visible_tick
 from pianissimo.engine.run_durable import run_durably, stop_on_signals
 from pianissimo.errors import (
     InputError,
@@ -182,6 +181,9 @@ def plan(*, file: Path, as_json: bool) -> None:
 @click.option("--secret", metavar="PATH|env:NAME|command:WORDS", help="With --state.  [default: DIR.secret]")
 @click.option("--witness", type=_PATH, help="With --state; best on another disk.  [default: DIR.witness]")
 @click.option("--take-over", is_flag=True, help="With --state: from a process that hangs.")
+@click.option("--ledger", metavar="PLACE", help="With --state: the data set's ledger.  [default: in DIR]")
+@click.option("--ledger-key", metavar="PATH", help="The file with that ledger's key, or the secret of its stream.")
+@click.option("--cap", type=(float, float), metavar="EPSILON DELTA", help="Of all that share the ledger; makes it.")
 @click.option("--quiet", is_flag=True, help="Alarms and trends alone: no plan, no bar, no closing words.")
 @_json_option
 def run(
@@ -193,6 +195,9 @@ def run(
     secret: str | None,
     witness: Path | None,
     take_over: bool,
+    ledger: str | None,
+    ledger_key: str | None,
+    cap: tuple[float, float] | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -218,6 +223,9 @@ def run(
                 out=out,
                 format=format,
                 take_over=take_over,
+                ledger=ledger,
+                ledger_key=ledger_key,
+                cap=None if cap is None else Budget(*cap),
                 progress=progress,
                 rang=rang,
             )
@@ -322,8 +330,8 @@ def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) 
     if key is None and "://" not in place and beside.exists():
         key = beside
     secret = None if key is None else key_file(key, create=False)
-    if secret is None and Path(place).is_dir() and Place.of(place).secret.exists():
-        secret = ledger_key(place)
+    if secret is None:
+        place, secret = shown_ledger(place)
     with Ledger.open(place, key=secret, read_only=True) as ledger:
         content = history(ledger, *_witnesses(witness, key))
     if as_json:

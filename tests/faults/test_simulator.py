@@ -117,7 +117,7 @@ def outbox_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def charge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("reserve", "settle"):
-        monkeypatch.setattr(f"pianissimo.engine.creation.Ledger.{name}", lambda *_, **__: None)
+        monkeypatch.setattr(f"pianissimo.engine.charging.Ledger.{name}", lambda *_, **__: None)
 
 
 MUTANTS = [

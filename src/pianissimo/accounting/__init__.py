@@ -16,6 +16,7 @@ from pianissimo.accounting.conversion import delta_from_rho, epsilon_from_curve,
 from pianissimo.accounting.loss_distribution import epsilon_by_loss_distribution
 from pianissimo.accounting.optimal import advanced_epsilon, optimal_delta, optimal_epsilon
 from pianissimo.accounting.race import epsilon_beside, epsilon_of_races
+from pianissimo.accounting.race_in_ledger import race_in_ledger
 
 __all__ = [
     "Budget",
@@ -36,5 +37,6 @@ __all__ = [
     "optimal_delta",
     "optimal_epsilon",
     "price",
+    "race_in_ledger",
     "rho_from_budget",
 ]

@@ -15,6 +15,7 @@ from pianissimo.engine.opening import config_of, open_stream
 from pianissimo.engine.place import Place
 from pianissimo.engine.recover import accept_lost_witness, accept_rollback
 from pianissimo.engine.secret import read_secret
+from pianissimo.engine.shared_ledger import LedgerElsewhere
 from pianissimo.engine.wiring import wire
 from pianissimo.stream import Stream
 from pianissimo.stream.spec import load_spec
@@ -71,11 +72,19 @@ def verify_command(*, state: str, secret: str | None, witness: Path | None, as_j
 @click.option("--accept-rollback", is_flag=True, help="Begin a new life after the last tick that the witness has seen.")
 @click.option("--accept-lost-witness", is_flag=True, help="This store is known to be the newest: make a new witness.")
 @click.option("--file", type=click.Path(path_type=Path), help="The stream file, where the store itself is gone.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A folder that got later releases: totals go on from there."
+)
+@click.option("--ledger", metavar="PLACE", help="The ledger that the stream is charged to, if it is elsewhere.")
+@click.option("--ledger-key", metavar="PATH", help="The file with that ledger's key, or the secret of its stream.")
 @_json_option
 def recover(
     *,
     state: str,
     file: Path | None,
+    out: Path | None,
+    ledger: str | None,
+    ledger_key: str | None,
     secret: str | None,
     witness: Path | None,
     accept_rollback: bool,
@@ -84,29 +93,37 @@ def recover(
 ) -> None:
     """Accept a loss, where the stream in DIR refuses to start because of one.
 
-    After a rollback the stream goes on in a new life: it skips all that was ever released, counts from zero, and its
-    noise is new. Earlier releases stay.
+    After a rollback the stream goes on in a new life: it skips all that was ever released, and its noise is new.
+    Counts, sums and histograms go on from the last released values that are known; other queries begin anew. Earlier
+    releases stay.
     """
     if accept_rollback == accept_lost_witness:
         raise click.UsageError("one of --accept-rollback and --accept-lost-witness must be given")
-    wiring = wire(state, secret=secret, witness=witness)
+    elsewhere = None if ledger is None else LedgerElsewhere(ledger, ledger_key)
+    wiring = wire(state, secret=secret, witness=witness, ledger=elsewhere)
     told: dict[str, Any]
     if accept_lost_witness:
         tick = _accept_lost_witness(wiring)
         told, text = {"tick": tick}, f"a new witness stands at tick {tick}"
     else:
         stream, origin = stored_stream(state) if file is None else _in_file(file)
-        done = _accept_rollback(stream.plan(), config_of(stream, origin), wiring)
+        done = _accept_rollback(stream.plan(), config_of(stream, origin), wiring, folder=out, place=state)
         told = {
             "incarnation": done.incarnation,
             "last_tick": done.last_tick,
             "lost": done.lost,
             "charged": done.charged,
+            "totals_from_tick": dict(done.totals),
+            "begun_anew": list(done.anew),
         }
         text = (
             f"a new life begins after tick {done.last_tick}; {done.lost} released ticks are not in this store; "
             f"{'it was charged anew' if done.charged else 'the charge that was made covers it'}"
         )
+        for name, tick in done.totals.items():
+            text += f"\n{name}: the total goes on from what was released at tick {tick}"
+        for name in done.anew:
+            text += f"\n{name}: begins anew"
     click.echo(json.dumps(told).encode() if as_json else text)
 
 

@@ -1,24 +1,49 @@
-"""T0: a stream begins. Its whole horizon is charged and it is inserted, in one transaction, or nothing is."""
+"""T0: a stream begins. Its whole horizon is charged and it is inserted, in one transaction, or nothing is.
+
+Where the ledger is elsewhere, it is intended, charged and inserted: see `charging`.
+"""
 
 import hashlib
+import hmac
 import json
 import secrets
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import Any
 
-from pianissimo.accounting import Budget
+from pianissimo.engine.charging import (
+    AnyLedgerElsewhere,
+    cap_of,
+    charge_elsewhere,
+    charge_of,
+    charge_within,
+    open_ledger,
+    question_of,
+    units_text,
+)
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, ring_of
-from pianissimo.engine.records import StreamRecord
+from pianissimo.engine.records import Intention, StreamRecord
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
-from pianissimo.errors import LeaseError, StoreError
-from pianissimo.ledger import Charge, Ledger, StoreWithin
+from pianissimo.errors import ConfigError, DamageError, LeaseError, StoreError
+from pianissimo.ledger import Charge
+from pianissimo.noise import Secret
 from pianissimo.planner import StreamPlan
 
-_DISTANCE_FACTOR = 2**10
-"""More than 1 + e^epsilon, by which the noise's distance from the ideal one enters delta, for an epsilon below 6.9."""
+__all__ = [
+    "Life",
+    "cap_of",
+    "charge_of",
+    "check_creatable",
+    "config_digest",
+    "config_text",
+    "create_stream",
+    "insert_charged_elsewhere",
+    "insert_incarnation",
+    "intend",
+    "is_created",
+]
 
 
 def create_stream(
@@ -30,80 +55,118 @@ def create_stream(
     *,
     last_tick: int = 0,
     positions: bytes = b"",
+    base: bytes = b"",
 ) -> StreamRecord:
     """Make the tables, charge the horizon and insert the stream."""
     ring = ring_of(wiring.secret(create=True))
+    life = Life(plan, config, number=1, last_tick=last_tick, positions=positions, base=base)
+    if wiring.ledger is not None:
+        if not store.is_made():
+            with store.writing("create"):
+                _make(store)
+                intend(store, ring, life)
+                reach("create.commit")
+        return insert_charged_elsewhere(store, ring, wiring.ledger, life)
     with store.writing("create"):
-        if store.is_made():
-            raise LeaseError("a stream must be created once, got another process that does so now; start again")
-        store.make()
-        record = insert_incarnation(
-            store, ring, plan, config, cap=cap or charge_of(plan), number=1, last_tick=last_tick, positions=positions
-        )
+        _make(store)
+        record = insert_incarnation(store, ring, life, cap=cap or charge_of(plan))
         reach("create.commit")
     return record
+
+
+def _make(store: StateStore) -> None:
+    if store.is_made():
+        raise LeaseError("a stream must be created once, got another process that does so now; start again")
+    store.make()
+
+
+def is_created(store: StateStore) -> bool:
+    """Whether there is a stream, and not only the intention of one."""
+    return store.is_made() and (bool(store.streams()) or store.intention(1) is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What an incarnation begins with."""
+
+    plan: StreamPlan
+    config: dict[str, Any]
+    number: int
+    last_tick: int
+    positions: bytes
+    base: bytes = b""
+
+    def record(self, incarnation: bytes, charge: str, receipt: str = "") -> StreamRecord:
+        return StreamRecord(
+            incarnation=incarnation,
+            number=self.number,
+            name=self.plan.name,
+            config=config_text(self.plan, self.config),
+            config_digest=config_digest(self.plan, self.config),
+            created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            last_tick=self.last_tick,
+            positions=self.positions,
+            charge=charge,
+            receipt=receipt,
+            base=self.base,
+        )
 
 
 def insert_incarnation(
     store: StateStore,
     ring: KeyRing,
-    plan: StreamPlan,
-    config: dict[str, Any],
+    life: Life,
     *,
-    number: int,
-    last_tick: int,
-    positions: bytes,
     cap: Charge | None = None,
-    covered_by: str | None = None,
+    ledger_key: Secret | None = None,
+    covered_by: StreamRecord | None = None,
 ) -> StreamRecord:
     """A new life of the stream, and the charge that covers it unless an earlier one does; in the transaction begun."""
     incarnation = secrets.token_bytes(16)
-    key = covered_by or f"stream {incarnation.hex()}"
     if covered_by is None:
-        ledger = open_ledger(store, ring, cap=cap)
-        question = f"stream {plan.name}: {plan.horizon} ticks from tick {last_tick + 1} on"
-        charge = charge_of(plan)
-        made = ledger.reserve(charge, question=question, who="stream", idempotency_key=key)
-        # A stream gives nothing back, whatever comes of it.
-        ledger.settle(made, charge)
-    record = StreamRecord(
-        incarnation=incarnation,
-        number=number,
-        name=plan.name,
-        config=config_text(plan, config),
-        config_digest=config_digest(plan, config),
-        created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        last_tick=last_tick,
-        positions=positions,
-        charge=key,
-    ).signed(ring.keys[0])
+        key, receipt = f"stream {incarnation.hex()}", ""
+        ledger = open_ledger(store, ledger_key or ring.keys[0].ledger, cap=cap)
+        charge_within(ledger, key, question_of(life.plan, life.last_tick), charge_of(life.plan))
+    else:
+        key, receipt = covered_by.charge, covered_by.receipt
+    record = life.record(incarnation, key, receipt).signed(ring.keys[0])
     store.insert_stream(record, ring.row(incarnation))
     return record
 
 
-def charge_of(plan: StreamPlan) -> Charge:
-    """What the whole horizon costs, rounded up, in the units of a ledger."""
-    rho, bad = Fraction(0), Fraction(0)
-    for query in plan.queries:
-        loss = query.guarantee.loss.as_ledger()
-        rho += loss.rho
-        bad += loss.bad + _DISTANCE_FACTOR * loss.distance
-    return Charge.rounded_up(rho=rho, bad=bad)
+def intend(store: StateStore, ring: KeyRing, life: Life) -> None:
+    """Draw an incarnation and write down what it will be charged elsewhere; in the transaction begun."""
+    store.insert_intention(
+        Intention(
+            incarnation=secrets.token_bytes(16),
+            number=life.number,
+            config_digest=config_digest(life.plan, life.config),
+            question=question_of(life.plan, life.last_tick),
+            units=units_text(charge_of(life.plan)),
+        ).signed(ring.keys[0])
+    )
 
 
-def cap_of(budget: Budget) -> Charge:
-    """What a budget for one data set allows in all, rounded down: half of its delta is for bad mass.
-
-    >>> cap_of(Budget(1.0, 1e-6)).bad <= Fraction(1, 2 * 10**6)
-    True
-    """
-    bad = Fraction(budget.delta) / 2
-    return Charge.rounded_down(rho=budget.rho(bad=bad), bad=bad)
-
-
-def open_ledger(store: StateStore, ring: KeyRing, *, cap: Charge | None = None) -> Ledger:
-    """The ledger among the tables of the store."""
-    return Ledger.within(StoreWithin(store.connection), key=ring.keys[0].ledger, cap=cap)
+def insert_charged_elsewhere(
+    store: StateStore, ring: KeyRing, elsewhere: AnyLedgerElsewhere, life: Life
+) -> StreamRecord:
+    """Charge what was intended, once however often this is tried, and insert the stream with the receipt."""
+    intention = store.intention(life.number)
+    if intention is None:
+        raise DamageError("a stream that is charged elsewhere must be intended first, got no intention")
+    intention.check(ring.keys[0])
+    if not hmac.compare_digest(intention.config_digest, config_digest(life.plan, life.config)):
+        raise ConfigError(
+            "a stream whose charge was begun must be created with the parameters it was begun with, got others; go "
+            "back to them, or begin in another folder, which is charged anew: what was charged stays booked"
+        )
+    receipt = charge_elsewhere(elsewhere, intention)
+    record = life.record(intention.incarnation, f"stream {intention.incarnation.hex()}", receipt.text)
+    record = record.signed(ring.keys[0])
+    with store.writing("create"):
+        store.insert_stream(record, ring.row(intention.incarnation))
+        reach("create.commit")
+    return record
 
 
 def config_digest(plan: StreamPlan, config: dict[str, Any]) -> bytes:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pianissimo import codec
-from pianissimo.engine.creation import check_creatable, create_stream
+from pianissimo.engine.carried import Carried
+from pianissimo.engine.creation import check_creatable, create_stream, is_created
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing
 from pianissimo.engine.publish import Publisher, Sink
@@ -144,7 +145,7 @@ class DurableStream(Live):
                 reach("checkpoint.before")
                 self._store.connection.settle()
                 reach("checkpoint.after")
-            created = not self._store.is_made()
+            created = not is_created(self._store)
             if created:
                 check_creatable(self._store, wiring, create=create)
                 create_stream(self._store, wiring, plan, config, cap)
@@ -353,7 +354,8 @@ class DurableStream(Live):
         """Take the lease, and everything that the checks found."""
         self._record = found.record
         self._ring = found.ring
-        self._ledger_head = found.ledger_head
+        self._ledger_head, self._ledger_spent = found.ledger_head, found.ledger_spent
+        self._carried = Carried.parse(found.record.base)
         self._mac = found.last.mac if found.last is not None else found.record.mac
         self._positions = found.last.positions if found.last is not None else found.record.positions
         self._tick = found.record.last_tick if found.last is None else found.last.tick
@@ -466,6 +468,7 @@ class DurableStream(Live):
             with self._store.writing("seal"):
                 reach("seal.begin")
                 self._check_turn(tick)
+                tail = None if self._record.receipt else self._store.ledger_tail(after=self._ledger_head)
                 self._store.insert_seal(seal, keys)
                 self._store.insert_delta(incarnation, tick, closed)
                 reach("seal.commit")
@@ -479,6 +482,8 @@ class DurableStream(Live):
             # Rolled back: nothing of this tick is written or counted.
             self._guard.forgive()
             raise
+        # Others charge this ledger too; the witness names the entry that was the last when the tick was sealed.
+        self._ledger_head, self._ledger_spent = tail or (self._ledger_head, self._ledger_spent)
         self._is_sealed(seal, gathered)
 
     def _is_sealed(self, seal: Seal, gathered: Gathered) -> None:
@@ -500,6 +505,8 @@ class DurableStream(Live):
                 raise DamageError(f"tick {tick} must begin where the last one ended, got another place")
             if not self._store.has_release(incarnation, last.tick):
                 raise DamageError(f"tick {last.tick} must be released before the next is sealed, got no release")
+        if self._record.receipt:
+            return  # checked with the record: see `check_receipt`
         if not self._store.has_charge(self._record.charge):
             raise DamageError("a charge must cover the tick, got none in the ledger; restore a backup")
 
@@ -569,8 +576,11 @@ class DurableStream(Live):
                 part.add(content)
         before = [part.run.tick for part in self._parts]
         tables = {name: table for part in self._parts for name, table in part.tables(place).items()}
+        tables = self._carried.added_to(tables, self.plan, place)
         release = StreamRelease(tick=tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
-        payload = payload_of(release, stream=self.plan.name, incarnation=self._record.incarnation)
+        payload = payload_of(
+            release, stream=self.plan.name, incarnation=self._record.incarnation, since=self._carried.told
+        )
         keys = self._ring.epoch(seal.epoch)
         stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
         if self._log_length:
@@ -621,6 +631,7 @@ class DurableStream(Live):
                 positions=seal.positions,
                 mac=seal.mac,
                 ledger_head=self._ledger_head,
+                ledger_spent=self._ledger_spent,
             )
             self._wiring.witness.append(testimony, self._ring)
 

@@ -8,20 +8,38 @@ from typing import Any
 
 import polars as pl
 
+from pianissimo.engine.charging import Receipt
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.keys import open_ring
 from pianissimo.engine.place import Place
 from pianissimo.engine.secret import Given
-from pianissimo.engine.startup import check_seals, open_record
+from pianissimo.engine.shared_ledger import ledger_key
+from pianissimo.engine.startup import check_seals
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import wire
 from pianissimo.engine.witness import Witness
 from pianissimo.errors import InputError, StoreError
+from pianissimo.ledger import STATE_FILE, key_file
+from pianissimo.ledger import is_state as is_ledger_of_stream
 from pianissimo.noise import Secret
 from pianissimo.planner import StreamPlan
 from pianissimo.stream import Stream
 from pianissimo.stream.payload import release_of
 from pianissimo.stream.stored import stream_from_plain
+
+__all__ = [
+    "Status",
+    "Verdict",
+    "is_state",
+    "ledger_key",
+    "read_status",
+    "shown_ledger",
+    "stored_plan",
+    "stored_releases",
+    "stored_stream",
+    "verify",
+    "visible_tick",
+]
 
 _NO_WITNESS = "none"
 
@@ -117,15 +135,29 @@ def stored_stream(place: Path | str) -> tuple[Stream, datetime | None]:
     return stream_from_plain(content["stream"]), None if origin is None else datetime.fromisoformat(origin)
 
 
-def ledger_key(place: Path | str, *, secret: Given = None) -> Secret:
-    """The key of the ledger among the store's tables: it comes from the stream's first secret."""
-    wiring = wire(place, secret=secret, read_only=True)
-    store = StateStore(wiring.opened(create=False))
+def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
+    """Where the ledger is that the stream at a place is charged to, and its key, as far as both are at hand.
+
+    A place that is not a stream's is a ledger's own.
+
+    >>> shown_ledger("budget.db")
+    ('budget.db', None)
+    """
+    if not is_ledger_of_stream(place):
+        return str(place), None
+    store = _open(Place.of(place, witness=_NO_WITNESS))
     try:
-        _, ring = open_record(store, wiring)
-        return ring.keys[0].ledger
+        receipt = store.streams()[-1].receipt
     finally:
         store.close()
+    where = Receipt.parse(receipt).place.removesuffix(f"/{STATE_FILE}") if receipt else str(place)
+    if receipt and ("://" in where or not Path(where).exists()):
+        raise InputError(f"this stream is charged to the ledger at {where}; look there: pianissimo budget PLACE")
+    if is_ledger_of_stream(where):
+        has_secret = Place.of(where, witness=_NO_WITNESS).secret.exists()
+        return where, ledger_key(where) if has_secret else None
+    beside = Path(f"{where}.key")
+    return where, key_file(beside, create=False) if beside.exists() else None
 
 
 def stored_plan(place: Path | str) -> dict[str, Any]:

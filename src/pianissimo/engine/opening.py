@@ -8,7 +8,9 @@ from pianissimo.accounting import Budget
 from pianissimo.engine.creation import cap_of
 from pianissimo.engine.durable import SNAPSHOT_EVERY, DurableStream
 from pianissimo.engine.secret import Given
+from pianissimo.engine.shared_ledger import LedgerElsewhere
 from pianissimo.engine.wiring import wire
+from pianissimo.noise import Secret
 from pianissimo.stream import Stream
 from pianissimo.stream.stored import stream_to_plain
 
@@ -20,16 +22,21 @@ def open_stream(
     secret: Given = None,
     witness: Path | str | None = None,
     cap: Budget | None = None,
+    ledger: Path | str | None = None,
+    ledger_key: Secret | Path | str | None = None,
     snapshot_every: int | None = None,
     origin: datetime | None = None,
     **options: Any,
 ) -> DurableStream:
     """A stream in a folder or a database; see `Stream.open`."""
+    most = None if cap is None else cap_of(cap)
+    own = ledger is None or str(ledger).rstrip("/") == str(state).rstrip("/")
+    elsewhere = None if own else LedgerElsewhere(str(ledger), ledger_key, most)
     return DurableStream(
         stream.plan(),
         config_of(stream, origin),
-        wire(state, secret=secret, witness=witness),
-        cap=None if cap is None else cap_of(cap),
+        wire(state, secret=secret, witness=witness, ledger=elsewhere),
+        cap=most if own else None,
         snapshot_every=SNAPSHOT_EVERY if snapshot_every is None else snapshot_every,
         **options,
     )

@@ -47,6 +47,12 @@ class StreamRecord:
     charge: str
     """The idempotency key of the charge that covers it."""
 
+    receipt: str = ""
+    """Where the charge is, if it is not in the store's own ledger: see `Receipt`."""
+
+    base: bytes = b""
+    """What was released before this incarnation and is added to its totals: see `carried`."""
+
     mac: bytes = b""
 
     def signed(self, keys: Keys) -> "StreamRecord":
@@ -60,7 +66,43 @@ class StreamRecord:
 
     def _mac(self, keys: Keys) -> bytes:
         fields = (self.incarnation, self.number, self.name, self.config, self.config_digest, self.created)
-        return keys.mac("stream", VERSION, *fields, self.last_tick, self.positions, self.charge)
+        return keys.mac(
+            "stream", VERSION, *fields, self.last_tick, self.positions, self.charge, self.receipt, self.base
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intention:
+    """That an incarnation is about to be charged to a ledger elsewhere; written before the charge, never changed.
+
+    >>> Intention.__slots__[:3]
+    ('incarnation', 'number', 'config_digest')
+    """
+
+    incarnation: bytes
+    number: int
+    config_digest: bytes
+    question: str
+    """As the ledger notes it."""
+
+    units: str
+    """Of the charge."""
+
+    mac: bytes = b""
+
+    def signed(self, keys: Keys) -> "Intention":
+        """The intention with its digest."""
+        return replace(self, mac=self._mac(keys))
+
+    def check(self, keys: Keys) -> None:
+        """Refuse an intention that does not carry its digest."""
+        if not hmac.compare_digest(self.mac, self._mac(keys)):
+            raise damaged("what the stream is about to be charged")
+
+    def _mac(self, keys: Keys) -> bytes:
+        return keys.mac(
+            "intention", VERSION, self.incarnation, self.number, self.config_digest, self.question, self.units
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

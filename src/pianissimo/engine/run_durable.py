@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pianissimo.accounting import Budget
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.folder_sink import FolderSink
 from pianissimo.engine.hardening import forbid_dumps
@@ -38,6 +39,9 @@ def run_durably(
     out: Path | None = None,
     format: FileFormat = "parquet",  # noqa: A002
     take_over: bool = False,
+    ledger: Path | str | None = None,
+    ledger_key: Path | str | None = None,
+    cap: Budget | None = None,
     progress: Progress | None = None,
     rang: Rang | None = None,
     health: Path | None = None,
@@ -50,7 +54,16 @@ def run_durably(
     plan = spec.stream.plan()
     sinks = [] if out is None else [FolderSink(out, plan=plan.to_dict(), format=format)]
     with open_stream(
-        spec.stream, state, secret=secret, witness=witness, origin=spec.origin, sinks=sinks, take_over=take_over
+        spec.stream,
+        state,
+        secret=secret,
+        witness=witness,
+        cap=cap,
+        ledger=ledger,
+        ledger_key=ledger_key,
+        origin=spec.origin,
+        sinks=sinks,
+        take_over=take_over,
     ) as live:
         return DurableRun(
             loop=_loop(live, source, spec.last_tick, progress, rang, health or (folder and folder / "health.json")),

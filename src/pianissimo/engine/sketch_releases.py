@@ -33,9 +33,10 @@ import polars as pl
 
 from pianissimo.accounting import Budget
 from pianissimo.checks import check_positive, check_probability
+from pianissimo.engine.shared_ledger import open_shared
 from pianissimo.engine.sketch_files import read_sketch, write_secret
 from pianissimo.errors import BudgetError, InputError
-from pianissimo.ledger import Charge, Ledger, key_file
+from pianissimo.ledger import Charge, Ledger, is_state, key_file
 from pianissimo.noise import DRAW_DISTANCE, KeyedNoise, fresh_secret
 from pianissimo.sketches import (
     AnySketch,
@@ -188,9 +189,8 @@ def release_file(
     if ledger is None:
         _mark_once(path, sketch, epsilon, delta)
     else:
-        loss = mechanism.loss.as_ledger()
-        charge = Charge.rounded_up(calls=1, rho=loss.rho, bad=loss.bad)
         with _opened(ledger, budget) as opened:
+            charge = _charge(mechanism, epsilon, opened)
             entry = opened.reserve(
                 charge,
                 question=f"sketch {sketch.lineage.id}: heavy keys at epsilon {epsilon:g} and delta {delta:g}",
@@ -220,6 +220,20 @@ def release_file(
         left=left,
         earlier=earlier,
     )
+
+
+def _charge(mechanism: SketchMechanism, epsilon: float, ledger: Ledger) -> Charge:
+    """What a release costs, in the units of a ledger."""
+    loss = mechanism.loss.as_ledger()
+    if ledger.cap.calls:
+        # The cap leaves room for the noise of all calls.
+        return Charge.rounded_up(calls=1, rho=loss.rho, bad=loss.bad)
+    if not ledger.cap.rho_units:
+        raise InputError(f"a ledger for sketches must have a cap in rho, got one in steps at {ledger.place}")
+    # A stream's ledger does not: the distance of the noise is bad mass, at 1 + e^epsilon of the largest epsilon in use.
+    factor = max(2**10, math.ceil(1 + math.exp(min(epsilon, 700.0))))
+    distance = (MOST_COUNTERS + 1) * DRAW_DISTANCE
+    return Charge.rounded_up(rho=loss.rho, bad=loss.bad + factor * distance)
 
 
 def _mechanism(sketch: AnySketch, epsilon: float, delta: float, *, charged: bool) -> SketchMechanism:
@@ -349,6 +363,10 @@ def _unwritable(path: Path, fault: OSError) -> InputError:
 
 
 def _opened(place: str, budget: tuple[float, float] | None) -> Ledger:
+    if is_state(place):
+        if budget is not None:
+            raise InputError("the budget of a stream's ledger is given where the stream is created, got --budget")
+        return open_shared(place)
     cap = None if budget is None else cap_of(Budget(*budget))
     if cap is None and "://" not in place and not Path(place).exists():
         raise InputError(

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pianissimo.engine.creation import config_digest, config_text, open_ledger
+from pianissimo.engine.charging import check_receipt, ledger_key_of, open_ledger
+from pianissimo.engine.creation import config_digest, config_text
 from pianissimo.engine.keys import KeyRing, open_ring
 from pianissimo.engine.records import Seal, StreamRecord
 from pianissimo.engine.store import StateStore
@@ -30,6 +31,7 @@ class Found:
     ring: KeyRing
     last: Seal | None
     ledger_head: str
+    ledger_spent: str
 
 
 def check_start(store: StateStore, wiring: Wiring, plan: StreamPlan, config: dict[str, Any]) -> Found:
@@ -45,9 +47,9 @@ def check_store(store: StateStore, wiring: Wiring) -> Found:
     with store.reading():
         last = check_seals(store, record, ring)
         check_releases(store, record, last)
-    head = check_ledger(store, ring, record)
+    head = check_ledger(store, ring, record, wiring)
     check_witness(store, wiring, record, ring, last)
-    return Found(record=record, ring=ring, last=last, ledger_head=head)
+    return Found(record=record, ring=ring, last=last, ledger_head=head, ledger_spent=spent_of(store, record))
 
 
 def open_record(store: StateStore, wiring: Wiring) -> tuple[StreamRecord, KeyRing]:
@@ -106,15 +108,28 @@ def check_releases(store: StateStore, record: StreamRecord, last: Seal | None) -
         raise DamageError("what is visible must be released, got a later tick; restore a backup")
 
 
-def check_ledger(store: StateStore, ring: KeyRing, record: StreamRecord) -> str:
+def check_ledger(store: StateStore, ring: KeyRing, record: StreamRecord, wiring: Wiring) -> str:
     """The ledger is whole and holds the charge of this stream; gives its head."""
+    if record.receipt:
+        return check_receipt(record, wiring.ledger)
+    if wiring.ledger is not None:
+        raise ConfigError(
+            "a stream must go on with the ledger that it was charged to, which is in its own store, got another; "
+            "leave --ledger out"
+        )
     try:
-        head = open_ledger(store, ring).verify().head
+        head = open_ledger(store, ledger_key_of(store, ring)).verify().head
     except LedgerError as error:
         raise DamageError(str(error)) from None
     if not store.has_charge(record.charge):
         raise DamageError("the ledger must hold the charge of this stream, got none; restore a backup")
     return str(head)
+
+
+def spent_of(store: StateStore, record: StreamRecord) -> str:
+    """What is spent in the ledger among the tables, as a witness notes it."""
+    tail = None if record.receipt else store.ledger_tail()
+    return "" if tail is None else tail[1]
 
 
 def check_witness(store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, last: Seal | None) -> None:
@@ -146,10 +161,11 @@ def check_witness(store: StateStore, wiring: Wiring, record: StreamRecord, ring:
             f"tick {tick} must be sealed as its witness has seen it, got other events: the store was rolled back and "
             "has gone on; bring the right one back, or accept it with: pianissimo recover DIR --accept-rollback"
         )
-    try:
-        open_ledger(store, ring).verify(Head.parse(testimony.ledger_head))
-    except LedgerError as error:
-        raise RollbackError(f"{error}: the witness has seen more of the ledger") from None
+    if not record.receipt:
+        try:
+            open_ledger(store, ledger_key_of(store, ring)).verify(Head.parse(testimony.ledger_head))
+        except LedgerError as error:
+            raise RollbackError(f"{error}: the witness has seen more of the ledger") from None
     wiring.witness.shorten()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pianissimo.databases import Connection, Row
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import Epoch, KeyRing, Keys
-from pianissimo.engine.records import Seal, StoredRelease, StreamRecord, damaged
+from pianissimo.engine.records import Intention, Seal, StoredRelease, StreamRecord, damaged
 from pianissimo.errors import DamageError, DiskFullError, LeaseError, StoreError
 
 SCHEMA = 1
@@ -20,7 +20,10 @@ _TABLES = (
     "CREATE TABLE schema_version (version {integer} PRIMARY KEY){strict}",
     "CREATE TABLE streams (incarnation {binary} PRIMARY KEY, number {integer} NOT NULL UNIQUE, name TEXT NOT NULL, "
     "config TEXT NOT NULL, config_digest {binary} NOT NULL, created TEXT NOT NULL, last_tick {integer} NOT NULL, "
-    "positions {binary} NOT NULL, charge TEXT NOT NULL, mac {binary} NOT NULL){strict}",
+    "positions {binary} NOT NULL, charge TEXT NOT NULL, receipt TEXT NOT NULL, base {binary} NOT NULL, "
+    "mac {binary} NOT NULL){strict}",
+    "CREATE TABLE intentions (incarnation {binary} PRIMARY KEY, number {integer} NOT NULL UNIQUE, "
+    "config_digest {binary} NOT NULL, question TEXT NOT NULL, units TEXT NOT NULL, mac {binary} NOT NULL){strict}",
     "CREATE TABLE key_epochs (incarnation {binary} NOT NULL REFERENCES streams, number {integer} NOT NULL, "
     "first_tick {integer} NOT NULL, key_id {binary} NOT NULL, check_value {binary} NOT NULL, "
     "earlier {binary} NOT NULL, PRIMARY KEY (incarnation, number)){strict}",
@@ -43,9 +46,11 @@ _TABLES = (
     "CREATE TABLE leases (incarnation {binary} PRIMARY KEY REFERENCES streams, epoch {integer} NOT NULL, "
     "owner TEXT NOT NULL){strict}",
 )
-_STAYING = ("streams", "seals", "releases")
-_STREAM = "incarnation, number, name, config, config_digest, created, last_tick, positions, charge, mac"
+_STAYING = ("streams", "intentions", "seals", "releases")
+_STREAM = "incarnation, number, name, config, config_digest, created, last_tick, positions, charge, receipt, base, mac"
+_INTENTION = "incarnation, number, config_digest, question, units, mac"
 _SEAL = "incarnation, tick, epoch, previous, positions, counts, state, config_digest, mac"
+_SPENT = "spent_steps, spent_calls, spent_rho_units, spent_bad_units"
 _AT_ONCE = 4096
 
 
@@ -122,6 +127,17 @@ class StateStore:
         start = [record.incarnation, record.last_tick]
         self._run("INSERT INTO progress (incarnation, visible) VALUES (?, ?)", start)
         self._run("INSERT INTO leases (incarnation, epoch, owner) VALUES (?, 0, '')", [record.incarnation])
+
+    def insert_intention(self, intention: Intention) -> None:
+        """What is about to be charged elsewhere."""
+        values = [getattr(intention, name) for name in _INTENTION.split(", ")]
+        self._run(f"INSERT INTO intentions ({_INTENTION}) VALUES ({_marks(values)})", values)  # noqa: S608
+
+    def intention(self, number: int) -> Intention | None:
+        """What the incarnation of this number was about to be charged elsewhere."""
+        with self.reading():
+            rows = self._run(f"SELECT {_INTENTION} FROM intentions WHERE number = ?", [number])  # noqa: S608
+        return _intention_of(rows[0]) if rows else None
 
     def insert_epoch(self, incarnation: bytes, epoch: Epoch) -> None:
         """One more secret of the ring."""
@@ -316,6 +332,23 @@ class StateStore:
         with self.reading():
             return bool(self._run("SELECT 1 FROM entries WHERE kind = 'reserve' AND idempotency_key = ?", [key]))
 
+    def ledger_tail(self, after: str | None = None) -> tuple[str, str] | None:
+        """The last entry of the ledger among the tables, as a witness names it, and what is spent; not checked.
+
+        Given an entry that was seen before, it must still be there: a witness never names less than it did.
+        """
+        with self.reading():
+            if after is not None:
+                number, _, digest = after.partition(":")
+                seen = self._run("SELECT digest FROM entries WHERE number = ?", [int(number)])
+                if not seen or _raw(seen[0][0]).hex() != digest:
+                    raise DamageError("entries of the ledger seen before must stay, got others or fewer; stop and look")
+            rows = self._run(f"SELECT number, digest, {_SPENT} FROM entries ORDER BY number DESC LIMIT 1")  # noqa: S608
+        if not rows:
+            return None
+        number, digest, *spent = rows[0]
+        return f"{_whole(number)}:{_raw(digest).hex()}", " ".join(str(_whole(units)) for units in spent)
+
     def add_to_outbox(self, sink: str, incarnation: bytes, tick: int) -> None:
         """A release that a sink must get."""
         values = [sink, incarnation, tick]
@@ -373,13 +406,23 @@ def _marks(values: list[Any]) -> str:
 
 def _stream_of(row: Row) -> StreamRecord:
     texts = dict(zip(_STREAM.split(", "), row, strict=True))
-    if not all(isinstance(texts[name], str) for name in ("name", "config", "created", "charge")):
+    if not all(isinstance(texts[name], str) for name in ("name", "config", "created", "charge", "receipt")):
         raise damaged("the record of a stream")
-    for name in ("incarnation", "config_digest", "positions", "mac"):
+    for name in ("incarnation", "config_digest", "positions", "base", "mac"):
         texts[name] = _raw(texts[name])
     for name in ("number", "last_tick"):
         texts[name] = _whole(texts[name])
     return StreamRecord(**texts)
+
+
+def _intention_of(row: Row) -> Intention:
+    values = dict(zip(_INTENTION.split(", "), row, strict=True))
+    if not all(isinstance(values[name], str) for name in ("question", "units")):
+        raise damaged("what the stream is about to be charged")
+    for name in ("incarnation", "config_digest", "mac"):
+        values[name] = _raw(values[name])
+    values["number"] = _whole(values["number"])
+    return Intention(**values)
 
 
 def _seal_of(row: Row, ring: KeyRing) -> Seal:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pianissimo.databases import Connection
+from pianissimo.engine.charging import AnyLedgerElsewhere
 from pianissimo.engine.keys import KeyRing
 from pianissimo.engine.place import Place
 from pianissimo.engine.secret import Given, read_secret
@@ -51,6 +52,9 @@ class Wiring:
     read_secret: Callable[[bool], Secret]
     """The secret; with True, it is made if it is not there."""
 
+    ledger: AnyLedgerElsewhere | None = None
+    """Where the stream is charged, if not in its own store."""
+
     def opened(self, *, create: bool) -> Connection:
         """A connection."""
         return self.connect(create)
@@ -74,7 +78,12 @@ class Wiring:
 
 
 def wire(
-    place: str | Path, *, secret: Given = None, witness: str | Path | None = None, read_only: bool = False
+    place: str | Path,
+    *,
+    secret: Given = None,
+    witness: str | Path | None = None,
+    ledger: AnyLedgerElsewhere | None = None,
+    read_only: bool = False,
 ) -> Wiring:
     """The wiring of a folder or a URL."""
     found = Place.of(place, witness=witness)
@@ -83,4 +92,5 @@ def wire(
         lock=lambda connection, take_over: found.lock(connection, take_over=take_over),
         witness=None if found.witness is None else Witness(found.witness),
         read_secret=lambda create: read_secret(secret, beside=found.secret, create=create),
+        ledger=ledger,
     )

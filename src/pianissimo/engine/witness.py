@@ -33,6 +33,8 @@ class Testimony:
     """Of the seal."""
 
     ledger_head: str
+    ledger_spent: str = ""
+    """The units that were spent there by then: what must be booked again if the ledger is rolled back."""
 
 
 class Witness:
@@ -80,6 +82,7 @@ class Witness:
             "positions": testimony.positions,
             "mac": testimony.mac,
             "ledger_head": testimony.ledger_head,
+            "ledger_spent": testimony.ledger_spent,
         }
         # Under the newest secret, so that whoever has lost the store can read it with that alone.
         closed = ring.newest.closed(msgpack.packb(content), "witness", testimony.incarnation, testimony.tick)

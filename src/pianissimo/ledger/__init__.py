@@ -8,7 +8,7 @@ from pianissimo.ledger.chain import Entry, Head
 from pianissimo.ledger.guarded import open_guarded
 from pianissimo.ledger.history import history, history_tables
 from pianissimo.ledger.keys import key_file
-from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified
+from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified, is_state
 from pianissimo.ledger.postgres import shown_url
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
 from pianissimo.ledger.within import StoreWithin
@@ -28,6 +28,7 @@ __all__ = [
     "Verified",
     "history",
     "history_tables",
+    "is_state",
     "key_file",
     "open_guarded",
     "shown_url",

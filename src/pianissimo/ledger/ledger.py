@@ -189,6 +189,11 @@ class Ledger:
         return self._store.place
 
     @property
+    def identity(self) -> bytes:
+        """What tells it from every other ledger."""
+        return self._header.identity
+
+    @property
     def dataset(self) -> str:
         """Whose budget it is."""
         return self._header.dataset
@@ -290,6 +295,12 @@ class Ledger:
             return settled
 
         return self._once(look, write)
+
+    def charge_of(self, idempotency_key: str) -> Entry | None:
+        """The charge that was made under a key; not verified."""
+        with self._reading():
+            rows = self._store.execute(SELECT_BY_KEY, [idempotency_key])
+        return entry_of(rows[0]) if rows else None
 
     def entries(self) -> list[Entry]:
         """All entries, the oldest first; not verified."""
@@ -496,6 +507,8 @@ class Ledger:
 
 def _store(place: str | Path, *, create: bool, read_only: bool) -> Store:
     if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
+        if is_state(place):
+            return _store_at(place, read_only=read_only)
         return PostgresStore(place, read_only=read_only)
     if not isinstance(place, str | os.PathLike) or not str(place) or "\0" in str(place):
         raise ParameterError("place must be the path of a file or a postgresql:// URL, got something else")
@@ -513,6 +526,27 @@ def _store_in(folder: Path, *, read_only: bool) -> Store:
         return StoreWithin(SqliteConnection(folder / STATE_FILE, create=False, read_only=read_only))
     except (StoreError, DamageError) as error:
         raise LedgerError(str(error)) from None
+
+
+def _store_at(url: str, *, read_only: bool) -> Store:
+    """The ledger of the durable stream in a schema of a database."""
+    from pianissimo.databases.postgres import PostgresConnection
+
+    try:
+        return StoreWithin(PostgresConnection(url, read_only=read_only))
+    except StoreError as error:
+        raise LedgerError(str(error)) from None
+
+
+def is_state(place: str | Path) -> bool:
+    """Whether a place is that of a durable stream, whose ledger is among its tables: a folder, or a URL with `state=`.
+
+    >>> is_state("budget.db"), is_state("postgresql://db.example/shop?state=clicks")
+    (False, True)
+    """
+    if isinstance(place, str) and "://" in place:
+        return any(option.startswith("state=") for option in place.partition("?")[2].split("&"))
+    return (Path(place) / STATE_FILE).exists()
 
 
 def is_there(place: str | Path) -> bool:

@@ -20,8 +20,10 @@ _TYPES: dict[str, pl.DataType] = {
 }
 
 
-def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes) -> bytes:
-    """The bytes of a release.
+def payload_of(
+    release: StreamRelease, *, stream: str, incarnation: bytes, since: dict[str, Any] | None = None
+) -> bytes:
+    """The bytes of a release; `since` tells what of it goes on from an earlier incarnation.
 
     >>> table = pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})
     >>> payload_of(StreamRelease(1, 0.95, {"purchases": table}), stream="shop", incarnation=b"").decode()
@@ -35,6 +37,7 @@ def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes) -> by
         "incarnation": incarnation.hex(),
         "tick": release.tick,
         "coverage": release.coverage,
+        **({} if since is None else {"since": since}),
         "columns": columns,
     }
     # Rows are written by polars: a million of them in a third of a second.

@@ -144,6 +144,8 @@ class Stream:
         secret: Secret | Path | str | None = None,
         witness: Path | str | None = None,
         cap: Budget | None = None,
+        ledger: Path | str | None = None,
+        ledger_key: Secret | Path | str | None = None,
         take_over: bool = False,
         snapshot_every: int | None = None,
     ) -> "DurableStream":
@@ -152,7 +154,9 @@ class Stream:
         The first call creates the stream and charges its whole horizon. The secret is a file beside the folder unless
         it is given, or said to be in `env:NAME` or printed by `command:WORDS`; lost, it ends the stream. The witness, a
         file beside the folder too, tells a store that was rolled back: keep it on another disk if you can. A `cap` for
-        the data set, where other streams or questions are to share the ledger, holds from the beginning.
+        the data set, where other streams or questions are to share the ledger, holds from the beginning. A further
+        stream of the same data set names the `ledger` that it is charged to: a file, the folder or URL of the stream
+        that holds it, or a `postgresql://` URL, whose key, or the other stream's secret, is `ledger_key`.
 
         >>> import tempfile
         >>> from pianissimo.queries import Count
@@ -172,6 +176,8 @@ class Stream:
             secret=secret,
             witness=witness,
             cap=cap,
+            ledger=ledger,
+            ledger_key=ledger_key,
             take_over=take_over,
             snapshot_every=snapshot_every,
         )

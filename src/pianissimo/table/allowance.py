@@ -72,6 +72,11 @@ class Allowance:
         """Of the Gumbel noise of a step."""
         return 1 / self.epsilon
 
+    @property
+    def distance(self) -> Fraction:
+        """What the noise of a step, or of a call, is at most from the ideal one."""
+        return _DISTANCE
+
     def price(self, steps: int, calls: int) -> Price:
         """What so many steps and calls cost together, at the budget's delta."""
         if steps == 0 and calls == 0:

@@ -43,6 +43,7 @@ from pianissimo.selection import KnownGauss, LimitedDomain, UnkGauss
 from pianissimo.selection.known_domain import gaussian_half_width, with_noise
 from pianissimo.table.allowance import MOST_DRAWS, Allowance
 from pianissimo.table.answers import Amount, QuestionPlan, TableAnswer
+from pianissimo.table.shared import LedgerInSteps, open_in_steps
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -94,7 +95,7 @@ class TableBudget:
     200
     """
 
-    def __init__(self, allowance: Allowance, ledger: Ledger) -> None:
+    def __init__(self, allowance: Allowance, ledger: Ledger | LedgerInSteps) -> None:
         self._allowance = allowance
         self._ledger = ledger
 
@@ -116,7 +117,7 @@ class TableBudget:
     @property
     def ledger(self) -> Ledger:
         """Where charges are kept."""
-        return self._ledger
+        return self._ledger.ledger if isinstance(self._ledger, LedgerInSteps) else self._ledger
 
     @property
     def spent(self) -> Amount:
@@ -198,10 +199,11 @@ class Table:
     say how it is cut: fewer of them make each answer sharper.
 
     The ledger is a path or a `postgresql://` URL. Without one it is a file beside the data; for a table in memory it is
-    forgotten with it; for a server it must be given. `key` is the file that holds its key, made together with the
-    ledger; without one, a file beside it, and for a URL it must be given. A `Secret` is taken as it is. Beside the key
-    the last head of the ledger is kept, and a ledger that is lost, or older than that, is refused. `witness` is an
-    earlier head, kept elsewhere, that must be in it too.
+    forgotten with it; for a server it must be given. Given the folder of a durable stream, or a ledger that was made
+    for a data set, questions share its cap with streams and sketches, and `budget` is the data set's. `key` is the file
+    that holds its key, made together with the ledger; without one, a file beside it, and for a URL it must be given. A
+    `Secret` is taken as it is. Beside the key the last head of the ledger is kept, and a ledger that is lost, or older
+    than that, is refused. `witness` is an earlier head, kept elsewhere, that must be in it too.
 
     Guarantee: (epsilon, delta)-differential privacy for a user with all rows, over all questions ever asked through one
     ledger, however they depend on earlier answers.
@@ -246,10 +248,12 @@ class Table:
         try:
             self._user = _user_column(self._engine, user)
             folder, place = _ledger_place(source, self._engine.canonical, ledger)
-            self._ledger = _opened(
+            seen = Head.parse(witness) if isinstance(witness, str) else witness
+            shared = None if folder is not None else open_in_steps(place, key, seen, self._allowance)
+            self._ledger: Ledger | LedgerInSteps = shared or _opened(
                 place,
                 key,
-                Head.parse(witness) if isinstance(witness, str) else witness,
+                seen,
                 cap=Charge(steps=steps, calls=questions),
                 dataset=_dataset(self._engine.canonical, self._user.name, self._allowance),
                 is_forgotten=folder is not None,
@@ -713,7 +717,7 @@ def _opened(
     return open_guarded(place, key=f"{place}.key" if key is None else key, cap=cap, dataset=dataset, witness=witness)
 
 
-def _let_go(engine: "Engine", ledger: Ledger, folder: Path | None) -> None:
+def _let_go(engine: "Engine", ledger: Ledger | LedgerInSteps, folder: Path | None) -> None:
     engine.close()
     ledger.close()
     if folder is not None:

@@ -1,0 +1,527 @@
+"""One cap for one data set: streams, sketches and questions are charged to one ledger, wherever it is.
+
+A further stream is charged to a ledger elsewhere: intended, charged, inserted. Killed anywhere in between, it is never
+paid twice and never started unpaid. What a plan loses, whatever its kind, is booked as an upper bound.
+"""
+
+import json
+import math
+import shutil
+import threading
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from tests.faults.homes import Home, new_home
+from tests.faults.report import record, size
+from tests.faults.simulator import Crash
+from tests.faults.test_identity import crash
+from tests.faults.world import TICKS, events, plan, run_to, start, stream
+from tests.ledger.processes import become_read_then_write
+
+import pianissimo as pp
+from pianissimo import Budget, Count, Stream
+from pianissimo.accounting import compose, epsilon_from_rho, epsilon_of_races, race_in_ledger
+from pianissimo.cli import cli
+from pianissimo.databases import SqliteConnection
+from pianissimo.engine import failpoints
+from pianissimo.engine.charging import Receipt, cap_of, charge_of
+from pianissimo.engine.inspect import ledger_key, verify
+from pianissimo.engine.opening import config_of, open_stream
+from pianissimo.engine.shared_ledger import open_shared
+from pianissimo.errors import BudgetError, ConfigError, DamageError, LedgerError
+from pianissimo.gamma_pair import renyi
+from pianissimo.ledger import Charge, Ledger
+from pianissimo.ledger.units import COLUMNS
+from pianissimo.noise import Secret
+from pianissimo.privacy import Mixed, Pure, Race
+
+pytest_plugins = ["tests.faults.fixtures"]
+CAP = Budget(16.0, 1e-4)
+OTHER = Stream("second", budget=Budget(0.2, 1e-9), horizon=8, queries=[Count("n")])
+
+
+def entries(place: Path | str, key: Any = None) -> list[Any]:
+    with open_shared(place, key=key) as ledger:
+        ledger.verify()
+        return [entry for entry in ledger.entries() if entry.kind == "reserve"]
+
+
+def test_a_stream_a_table_and_a_sketch_share_the_cap_of_a_folder(tmp_path: Path) -> None:
+    """All three charge the ledger in the stream's store, and `budget` shows all of them."""
+    state = tmp_path / "state"
+    with open_stream(stream(), state, cap=CAP) as live:
+        run_to(live, 2)
+        before = cap_of(CAP) - charge_of(plan())
+        rows = pl.DataFrame({"member": [f"m{n % 900}" for n in range(2000)], "article": ["tea", "rain"] * 1000})
+        with pp.Table(rows, user="member", budget=CAP, ledger=state) as table:
+            fewer = table.budget.left.steps
+            assert 0 < fewer < table.budget.allowance.steps
+            answer = table.top_k("article", k=2)
+            assert table.budget.left.steps == fewer - answer.cost.steps
+        with open_shared(state) as ledger:
+            asked = before - ledger.left
+            step = math.ceil(table.budget.allowance.epsilon**2 / 8 * 2**40)
+            assert asked.rho_units == answer.cost.steps * step
+            assert asked.bad > table.budget.allowance.delta
+        source = tmp_path / "rows.csv"
+        source.write_text("item\n" + "tea\n" * 3000)
+        run = CliRunner().invoke
+        assert run(cli, ["sketch", "build", str(source), "--key", "item", "-o", str(tmp_path / "a.pps")]).exit_code == 0
+        command = ["sketch", "release", str(tmp_path / "a.pps"), "--epsilon", "1", "--delta", "1e-7"]
+        found = run(cli, [*command, "--ledger", str(state), "--json"])
+        assert found.exit_code == 0, found.output
+        run_to(live, 4)
+        told = json.loads(run(cli, ["budget", str(state), "--json"]).stdout)
+    assert told["verified"]
+    questions = [each["question"] for each in told["questions"]]
+    assert len(questions) == 3
+    assert questions[0] == "stream faults: 64 ticks from tick 1 on, hides one event"
+    assert "article" in questions[1]
+    assert questions[2].startswith("sketch ")
+    with pytest.raises(LedgerError, match="the budget of its data set"):
+        pp.Table(rows, user="member", budget=Budget(2.0, 1e-8), ledger=state)
+
+
+def test_a_restart_after_charges_of_others_is_fine_and_a_cut_of_them_is_not(tmp_path: Path) -> None:
+    """The stream's witness names the last entry at each tick; one that is gone since stops the stream."""
+    state = tmp_path / "state"
+    with open_stream(stream(), state, cap=CAP) as live:
+        run_to(live, 1)
+        with open_shared(state) as ledger:
+            for number in range(3):
+                ledger.reserve(Charge(rho_units=9), question="q", who="ada", idempotency_key=f"q{number}")
+        run_to(live, 2)
+    with open_stream(stream(), state, cap=CAP) as live:
+        run_to(live, 3)
+    cut(state, 2)
+    with pytest.raises(pp.PianissimoError, match="seen more of the ledger"):
+        open_stream(stream(), state)
+    with pytest.raises(LedgerError, match="seen before"):
+        open_shared(state)
+
+
+def cut(state: Path, many: int) -> None:
+    """Cut off the end of a ledger and put the balance right, as somebody who may write the file could."""
+    sql = SqliteConnection(state / "state.db", create=False)
+    sql.begin_write()
+    for change in ("update", "delete"):
+        sql.execute(f"DROP TRIGGER entries_stays_{change}")
+    last = sql.execute("SELECT max(number) FROM entries")[0][0] - many
+    sql.execute("DELETE FROM entries WHERE number > ?", [last])
+    spent = ", ".join(f"spent_{unit} = (SELECT spent_{unit} FROM entries WHERE number = {last})" for unit in COLUMNS)
+    sql.execute(f"UPDATE budget SET entries = {last}, {spent}")
+    sql.commit()
+    sql.close()
+
+
+def test_a_cut_while_the_stream_runs_stops_it(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with open_stream(stream(), state, cap=CAP) as live:
+        with open_shared(state) as ledger:
+            ledger.reserve(Charge(rho_units=9), question="q", who="ada", idempotency_key="q")
+        run_to(live, 1)
+        cut(state, 1)
+        with pytest.raises(DamageError, match="seen before must stay"):
+            run_to(live, 2)
+
+
+@pytest.fixture(params=["file", "folder", "postgresql", "state of postgresql"])
+def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]:
+    """A ledger of a data set with a cap, and its key where it must be given."""
+    if request.param == "file":
+        place = str(tmp_path / "budget.db")
+        open_shared(place, cap=cap_of(CAP)).close()
+        return place, None
+    if request.param == "folder":
+        open_stream(stream(), tmp_path / "first", cap=CAP).close()
+        return str(tmp_path / "first"), None
+    server = request.getfixturevalue("server")
+    name = f"shared{abs(hash(str(tmp_path))) % 10**9}"
+    key = tmp_path / "the.key"
+    if request.param == "postgresql":
+        from pianissimo.ledger import key_file
+
+        open_shared(f"{server}&ledger={name}", key=key_file(key), cap=cap_of(CAP)).close()
+        return f"{server}&ledger={name}", key
+    url = f"{server}&state={name}"
+    open_stream(stream(), url, secret=key, witness=tmp_path / "first.witness", cap=CAP).close()
+    return url, key
+
+
+def test_a_second_stream_is_charged_elsewhere(elsewhere: tuple[str, Any], tmp_path: Path) -> None:
+    """Its charge is one more entry there; its own store has a receipt and no ledger."""
+    place, key = elsewhere
+    before = len(entries(place, key))
+    options = {"ledger": place, "ledger_key": key}
+    with open_stream(OTHER, tmp_path / "second", **options) as live:
+        assert live.recovered.created
+        live.tick([{}] * 5)
+        receipt = Receipt.parse(live._record.receipt)
+    found = entries(place, key)
+    assert len(found) == before + 1
+    assert found[-1].digest.hex() == receipt.digest
+    assert found[-1].question == "stream second: 8 ticks from tick 1 on, hides one event"
+    with open_stream(OTHER, tmp_path / "second", **options) as live:
+        assert not live.recovered.created
+        live.tick([{}] * 5)
+    # Without the ledger at hand the receipt suffices.
+    with open_stream(OTHER, tmp_path / "second") as live:
+        live.tick([{}] * 5)
+    assert verify(OTHER.plan(), config_of(OTHER), tmp_path / "second").releases == 3
+    assert len(entries(place, key)) == before + 1
+
+
+def test_a_ledger_that_is_away_does_not_stop_a_stream_and_one_that_lacks_the_charge_does(tmp_path: Path) -> None:
+    place = tmp_path / "budget.db"
+    open_stream(OTHER, tmp_path / "second", ledger=place, cap=CAP).close()
+    told = json.loads(CliRunner().invoke(cli, ["budget", str(tmp_path / "second"), "--json"]).stdout)
+    assert [each["question"] for each in told["questions"]] == [
+        "stream second: 8 ticks from tick 1 on, hides one event"
+    ]
+    hidden = tmp_path / "away"
+    place.rename(hidden)
+    with open_stream(OTHER, tmp_path / "second", ledger=place) as live:
+        live.tick([{}])
+    (tmp_path / "other").mkdir()
+    open_shared(tmp_path / "other" / "budget.db", cap=cap_of(CAP)).close()
+    with pytest.raises(DamageError, match="must hold the charge of this stream"):
+        open_stream(OTHER, tmp_path / "second", ledger=tmp_path / "other" / "budget.db")
+    hidden.rename(place)
+    open_stream(OTHER, tmp_path / "second", ledger=place).close()
+    open_stream(stream(), tmp_path / "own").close()
+    with pytest.raises(ConfigError, match="in its own store"):
+        open_stream(stream(), tmp_path / "own", ledger=place)
+
+
+def test_a_stream_that_does_not_fit_elsewhere_is_never_started(tmp_path: Path) -> None:
+    place = tmp_path / "budget.db"
+    open_shared(place, cap=cap_of(Budget(0.05, 1e-9))).close()
+    for _ in range(2):
+        with pytest.raises(BudgetError):
+            open_stream(OTHER, tmp_path / "second", ledger=place)
+    assert entries(place) == []
+    smaller = Stream("second", budget=Budget(0.01, 1e-9), horizon=8, queries=[Count("n")])
+    with pytest.raises(ConfigError, match="stays booked"):
+        open_stream(smaller, tmp_path / "second", ledger=place)
+
+
+def test_a_table_ledger_that_counts_in_steps_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    place = tmp_path / "steps.db"
+    Ledger.open(place, key=None, cap=Charge(steps=10, calls=10)).close()
+    with pytest.raises(LedgerError, match=r"cap in rho, got one in steps.*--cap"):
+        open_stream(OTHER, tmp_path / "second", ledger=place)
+
+
+POINTS = ("create.before_commit", "create.commit", "create.after_commit")
+
+
+def test_killed_at_any_step_of_a_charge_elsewhere_it_is_paid_once_or_not_started(
+    elsewhere: tuple[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after each of the two transactions and the charge between them."""
+    place, key = elsewhere
+    options = {"ledger": place, "ledger_key": key}
+    cases: list[tuple[str, int]] = [(point, count) for point in POINTS for count in (1, 2)]
+    cases += [("charge.before", 1), ("charge.after", 1)]
+    before = len(entries(place, key))
+    for paid, (point, count) in enumerate(cases):
+        state = tmp_path / f"killed{paid}"
+        with monkeypatch.context() as patch:
+            if point.startswith("charge"):
+                _crash_at_charge(patch, after=point.endswith("after"))
+            with pytest.raises(Crash), failpoints.armed({point: crash(count)}):
+                open_stream(OTHER, state, **options)
+        now = len(entries(place, key))
+        assert now - before - paid in (0, 1)
+        with open_stream(OTHER, state, **options) as live:
+            live.tick([{}] * 3)
+        assert len(entries(place, key)) == before + paid + 1
+        with open_stream(OTHER, state, **options) as live:
+            assert live.tick_number == 1
+        shutil.rmtree(state)
+    record(
+        "R4",
+        f"charged elsewhere, {place.partition(':')[0] if '://' in place else Path(place).suffix or 'folder'}"
+        f"{' within' if 'state=' in place else ''}",
+        figure=f"{len(cases)} kills, each stream charged once",
+        bar="never paid twice, never started unpaid",
+        passed=len(entries(place, key)) == before + len(cases),
+    )
+
+
+def _crash_at_charge(patch: pytest.MonkeyPatch, *, after: bool) -> None:
+    sound = Ledger.reserve
+
+    def reserve(self: Ledger, *arguments: Any, **named: Any) -> Any:
+        if after:
+            sound(self, *arguments, **named)
+        raise Crash
+
+    patch.setattr(Ledger, "reserve", reserve)
+
+
+def test_an_intention_from_a_backup_does_not_begin_a_stream_that_has_run(tmp_path: Path) -> None:
+    """A backup of the moment between intention and insertion, restored after ticks were shown: the witness knows."""
+    place, state = tmp_path / "budget.db", tmp_path / "second"
+    open_shared(place, cap=cap_of(CAP)).close()
+    with pytest.raises(Crash), failpoints.armed({"create.after_commit": crash(1)}):
+        open_stream(OTHER, state, ledger=place)
+    backup = shutil.copytree(state, tmp_path / "backup")
+    with open_stream(OTHER, state, ledger=place) as live:
+        live.tick([{}])
+    shutil.rmtree(state)
+    shutil.copytree(backup, state)
+    with pytest.raises(pp.PianissimoError, match="its witness has seen"):
+        open_stream(OTHER, state, ledger=place)
+
+
+def test_the_command_line_runs_two_streams_on_one_cap(tmp_path: Path) -> None:
+    data = tmp_path / "rows.csv"
+    data.write_text("time,drug\n" + "".join(f"2026-01-01T0{hour}:10:00Z,aspirin\n" for hour in range(4)))
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text(
+            f'[stream]\nname = "{name}"\nunit = "event"\nepsilon = 0.5\ndelta = 1e-9\ntick = "1h"\nhorizon = "4h"\n'
+            'origin = 2026-01-01T00:00:00Z\n[source]\npath = "rows.csv"\ntime = "time"\n'
+            '[queries.n]\nkind = "count"\n'
+        )
+    run = CliRunner().invoke
+    command = ["run", str(tmp_path / "one.toml"), "--state", str(tmp_path / "one"), "--cap", "4", "1e-6", "--quiet"]
+    one = run(cli, command)
+    assert one.exit_code == 0, one.output
+    two = ["run", str(tmp_path / "two.toml"), "--state", str(tmp_path / "two"), "--ledger", str(tmp_path / "one")]
+    found = run(cli, [*two, "--quiet"])
+    assert found.exit_code == 0, found.output
+    told = [json.loads(run(cli, ["budget", str(tmp_path / name), "--json"]).stdout) for name in ("one", "two")]
+    assert told[0]["questions"] == told[1]["questions"]
+    assert len(told[0]["questions"]) == 2
+
+
+# What a plan loses, as a ledger books it.
+
+
+@pytest.mark.parametrize("charges", [1, 4, 64, 1000])
+@pytest.mark.parametrize("scale", [1, 15, 400])
+@pytest.mark.parametrize("replacement", [False, True])
+def test_a_race_in_a_ledger_is_never_below_its_exact_price(charges: int, scale: int, replacement: bool) -> None:
+    race = Race(charges, Fraction(scale), replacement=replacement)
+    for delta in (Fraction(1, 10**6), Fraction(1, 10**12)):
+        entry = race_in_ledger(race, delta / 8)
+        booked = epsilon_from_rho(entry.rho, delta - entry.bad)
+        assert booked >= epsilon_of_races([race], delta)
+        # Nor much above it: half as much again at most.
+        assert booked <= 1.6 * epsilon_of_races([race], delta)
+        for order in (2, 3, 5):
+            # Where the whole divergence is far from its pole, the cut changes nothing.
+            if (order - 1) * math.expm1(1 / scale) < 0.05:
+                assert order * float(entry.rho) * (1 + 1e-6) >= max(
+                    renyi(order, charges, scale, replacement=replacement)
+                )
+
+
+def test_a_race_cut_short_has_the_moments_that_are_claimed() -> None:
+    """Against plain numerical integration of the cut laws, order by order."""
+    import numpy as np
+
+    from pianissimo.accounting.race_in_ledger import _end, _slow
+
+    for charges, scale in ((1, 2.0), (4, 15.0), (16, 3.0)):
+        end = _end(charges, 1e-7)
+        rho = _slow(charges, 1 / scale, end)
+        lam = math.exp(1 / scale)
+        s = np.linspace(0, end, 400_001)[1:]
+        log_slow = (charges - 1) * np.log(s) - s - math.lgamma(charges)
+        log_fast = charges / scale + (charges - 1) * np.log(s) - lam * s - math.lgamma(charges)
+        outside = 1 - np.exp(log_slow).sum() * (s[1] - s[0])
+        assert outside <= 1e-4  # as far as the integration goes
+        found = []
+        for order in [*range(2, 40), 60, 100]:
+            logs = order * log_slow - (order - 1) * log_fast
+            most = logs.max()
+            moment = most + math.log(np.exp(logs - most).sum() * (s[1] - s[0]))
+            found.append(moment / (order * (order - 1)))
+        assert rho * (1 + 1e-4) >= max(found)
+        assert rho <= 1.3 * max(found)
+
+
+def user_streams() -> list[Stream]:
+    """One of each kind of loss."""
+    budget, base = Budget(2.0, 1e-6), {"horizon": 16, "tick": "1d"}
+    users: dict[str, Any] = {"budget": budget, "unit": pp.user("member"), **base}
+    trends = pp.Trending("t", key="k", domain=["a", "b"])
+    return [
+        Stream("pure", budget=Budget(1.0, 0), queries=[Count("n")], **base),  # type: ignore[arg-type]
+        Stream("users", queries=[Count("n"), pp.Sum("s", value="v", range=(0, 9))], **users),
+        Stream("trends", queries=[trends], **users),
+        Stream("both", queries=[Count("n"), trends], **users),
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_whatever_its_losses_a_plan_is_booked_as_an_upper_bound(number: int) -> None:
+    """The ledger's (rho, bad), converted at a delta, is never below what the accountant finds for the mechanisms."""
+    found = user_streams()[number].plan()
+    losses = list({id(each.mechanism): each.guarantee.loss for each in found.queries}.values())
+    charge = charge_of(found)
+    for delta in (Fraction(1, 10**6), Fraction(1, 10**4)):
+        booked = epsilon_from_rho(charge.rho, delta - charge.bad)
+        assert booked >= compose(losses, delta).epsilon * (1 - 1e-9)
+    for loss in losses:
+        if isinstance(loss, Pure):
+            assert charge.rho >= loss.epsilon**2 / 2
+        if isinstance(loss, Mixed):
+            assert charge.rho >= loss.pure**2 / 2 + loss.rho
+
+
+def test_a_mechanism_that_answers_two_queries_is_charged_once() -> None:
+    wanted = user_streams()[1].plan()
+    (loss,) = {id(each.mechanism): each.guarantee.loss for each in wanted.queries}.values()
+    assert len(wanted.queries) == 2
+    assert charge_of(wanted).rho - loss.as_ledger().rho < Fraction(1, 2**39)
+
+
+# R10: the race, on a ledger within a store whose stream seals meanwhile.
+
+SPENDS = size(60, 5000)
+
+
+def spend_within(pipe: Any, place: str, key: bytes, number: int, mutant: bool) -> None:
+    """Charge three, two or one unit, so many times or until nothing is left; send what was granted."""
+    from pianissimo.ledger.within import StoreWithin
+
+    if mutant:
+        StoreWithin.check_tables = lambda _: None  # type: ignore[method-assign,assignment]
+    ledger = Ledger.open(place, key=Secret(key))
+    pipe.send("open")
+    pipe.recv()
+    if mutant:
+        become_read_then_write()
+    granted = charges = 0
+    amount = 3
+    while amount and charges < SPENDS:
+        try:
+            ledger.reserve(Charge(steps=amount), question="race", who="test", idempotency_key=f"{number}-{charges}")
+        except BudgetError:
+            amount -= 1
+        except LedgerError:
+            if not mutant:
+                raise
+            amount -= 1
+        else:
+            granted += amount
+            charges += 1
+    ledger.close()
+    pipe.send((granted, charges))
+
+
+def race_within(home: Home, cap: Charge, *, mutant: bool = False) -> tuple[int, int, float, int]:
+    """Steps granted, charges made, seconds, and ticks sealed meanwhile."""
+    with home.open(cap=cap) as live:
+        key = ledger_key(home.place, secret=home.options["secret"])
+        children = [start(spend_within, home.place, bytes(key), number, mutant) for number in range(8)]
+        for _, pipe in children:
+            assert pipe.poll(60)
+            assert pipe.recv() == "open"
+        begin = time.perf_counter()
+        for _, pipe in children:
+            pipe.send("go")
+        done = threading.Event()
+        results: list[tuple[int, int]] = []
+
+        def collect() -> None:
+            for process, pipe in children:
+                assert pipe.poll(600)
+                results.append(pipe.recv())
+                process.join(60)
+            done.set()
+
+        waiting = threading.Thread(target=collect)
+        waiting.start()
+        while not done.is_set() and live.tick_number < 60:
+            tick = live.tick_number + 1
+            live.tick(events(tick), position={"read": tick})
+        ticks = live.tick_number
+        waiting.join()
+        seconds = time.perf_counter() - begin
+    return sum(each for each, _ in results), sum(each for _, each in results), seconds, ticks
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    url = request.getfixturevalue("server") if request.param == "postgresql" else ""
+    return new_home(request.param, tmp_path, url)
+
+
+def test_eight_processes_and_a_sealing_stream_spend_exactly_the_cap(fresh: Home) -> None:
+    own = charge_of(plan())
+    cap = own + Charge(steps=8 * SPENDS * 2 - 1)
+    granted, charges, seconds, ticks = race_within(fresh, cap)
+    with Ledger.open(fresh.place, key=ledger_key(fresh.place, secret=fresh.options["secret"])) as ledger:
+        assert ledger.spent == own + Charge(steps=granted)
+        ledger.verify()
+    with fresh.open() as live:
+        assert live.tick_number == ticks
+    record(
+        "R10",
+        f"within the store of a stream that seals, {fresh.kind}",
+        figure=f"{charges} charges by 8 processes beside {ticks} ticks, {charges / seconds:.0f} a second, overspend 0",
+        bar="overspend exactly 0",
+        passed=granted == cap.steps and ticks > 0,
+    )
+    fresh.drop()
+
+
+def test_a_read_followed_by_a_write_overspends_within_a_store_too(fresh: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    import re
+
+    from pianissimo.ledger import within
+
+    sound = within.tables  # type: ignore[attr-defined]
+
+    def loose(**words: str) -> tuple[str, str]:
+        budget, lines = sound(**words)
+        return re.sub(r", CHECK \(spent_\w+ >= 0 AND spent_\w+ <= cap_\w+\)", "", budget), lines
+
+    monkeypatch.setattr(within, "tables", loose)
+    cap = charge_of(plan()) + Charge(steps=61)
+    granted, _, _, _ = race_within(fresh, cap, mutant=True)
+    record(
+        "R10",
+        f"within a store, read, then write, {fresh.kind}",
+        figure=f"overspends by {granted - cap.steps} steps",
+        bar="must overspend",
+        passed=granted > cap.steps,
+    )
+    fresh.drop()
+
+
+def test_the_ledger_key_is_found_after_a_rotation_and_a_recovery(tmp_path: Path) -> None:
+    """The key follows from the first secret of all, through every ring since."""
+    from tests.faults.world import config
+
+    from pianissimo.engine.recover import accept_rollback
+    from pianissimo.engine.wiring import wire
+    from pianissimo.noise import fresh_secret
+
+    home = new_home("sqlite", tmp_path)
+    home.open(alike=False).close()
+    key = ledger_key(home.place, secret=home.options["secret"])
+    new = fresh_secret()
+    with home.open(alike=False) as live:
+        run_to(live, 2)
+        live.rotate_secret(new)
+        run_to(live, 3)
+        live._store.connection.settle()
+        backup = shutil.copytree(home.folder / "state", tmp_path / "backup")
+        run_to(live, TICKS)
+    shutil.rmtree(home.folder / "state")
+    shutil.copytree(backup, home.folder / "state")
+    accept_rollback(plan(), config(), wire(home.place, secret=new, witness=home.witness))
+    assert ledger_key(home.place, secret=new) == key
+    with home.open(alike=False, secret=new, out=None) as live:
+        run_to(live, TICKS + 1)
+    home.drop()
