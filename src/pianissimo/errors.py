@@ -22,6 +22,7 @@ PianissimoError
     ├── SecretError                a secret that is missing, open to others, or of another stream
     ├── ConfigError                a stream that was created with other parameters
     └── SourceError                a source that is not the one that was read before, or lacks what comes next
+        └── SourceAwayError        a source that does not answer now; it may be asked again
 ```
 
 No message contains an event, a user or an exact count.
@@ -208,5 +209,13 @@ class SourceError(RefusalError):
     """A source that is not the one that was read before, or lacks what comes next.
 
     >>> issubclass(SourceError, RefusalError)
+    True
+    """
+
+
+class SourceAwayError(SourceError):
+    """A source that does not answer now; nothing of it is lost, and it may be asked again.
+
+    >>> issubclass(SourceAwayError, SourceError)
     True
     """

@@ -13,7 +13,7 @@ import numpy as np
 
 from pianissimo.engine.sources.rows import CheckedRows, find_files, read_rows
 from pianissimo.errors import SourceError
-from pianissimo.stream.spec import StreamSpec
+from pianissimo.stream.spec import FileSource, StreamSpec
 
 _TAIL = 4096
 
@@ -23,7 +23,8 @@ class FileTicks:
 
     def __init__(self, spec: StreamSpec) -> None:
         self._spec = spec
-        self._identity = [] if spec.source is None else [_identity(path) for path, _ in find_files(spec.source)]
+        files = find_files(spec.source) if isinstance(spec.source, FileSource) else []
+        self._identity = [_identity(path) for path, _ in files]
         self.rows: CheckedRows = read_rows(spec)
 
     def seek(self, position: Any, tick: int) -> None:  # noqa: ARG002
