@@ -2,7 +2,7 @@
 
 With `--json` standard output holds JSON and nothing else. Exit codes: 0 done, 2 a file or an argument that must be
 mended, 3 a durable stream that must not go on as it is, 4 one that another process runs, 5 a store that cannot be
-written, 1 anything else.
+written, 1 anything else. A second SIGINT or SIGTERM ends the process by that signal.
 """
 
 import io
@@ -52,7 +52,7 @@ from pianissimo.errors import (
 from pianissimo.ledger import Head, Ledger, LocalWitness, history, history_tables, key_file
 from pianissimo.planner import StreamPlan, plan_tables
 from pianissimo.sketch_commands import sketch
-from pianissimo.stream.spec import FileFormat, StreamSpec, load_spec
+from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec, load_spec
 from pianissimo.table import Table as AskedTable
 from pianissimo.table.show import answer_table
 from pianissimo.table.table import QUESTIONS, STEPS
@@ -184,6 +184,9 @@ def plan(*, file: Path, as_json: bool) -> None:
 @click.option("--ledger", metavar="PLACE", help="With --state: the data set's ledger.  [default: in DIR]")
 @click.option("--ledger-key", metavar="PATH", help="The file with that ledger's key, or the secret of its stream.")
 @click.option("--cap", type=(float, float), metavar="EPSILON DELTA", help="Of all that share the ledger; makes it.")
+@click.option("--health", type=_PATH, help="With --state: a file that says how it is.  [default: DIR/health.json]")
+@click.option("--metrics", metavar="HOST:PORT", help="With --state: figures for Prometheus, without data.")
+@click.option("--longest-leap", metavar="TICKS", type=click.IntRange(min=1), help="Of the clock.  [default: 1440]")
 @click.option("--quiet", is_flag=True, help="Alarms and trends alone: no plan, no bar, no closing words.")
 @_json_option
 def run(
@@ -198,6 +201,9 @@ def run(
     ledger: str | None,
     ledger_key: str | None,
     cap: tuple[float, float] | None,
+    health: Path | None,
+    metrics: str | None,
+    longest_leap: int | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -205,35 +211,46 @@ def run(
 
     The data are those that FILE names. Rows that cannot be read go to a file beside the releases. Alarms and trends
     are printed as they come, a line each, after they were stored. With --state every tick is stored, and whenever the
-    command is stopped or killed, the same command goes on where it was.
+    command is stopped or killed, the same command goes on where it was. Sources that go on (follow, stdin, kafka) and
+    sinks need it.
     """
     spec = load_spec(file)
+    if state is None and (isinstance(spec.source, LiveSource) or spec.sinks):
+        raise click.UsageError("--state must be given where the source goes on or the file has sinks, got nothing")
     content = _plan_of(spec, file).to_dict()
     if not quiet:
         _console(stderr=as_json).print(plan_tables(content))
     rang = _echo_ring_as_json if as_json else _echo_ring
     hidden = quiet or (as_json and sys.stdout.isatty())
     if state is not None:
-        with _progress(hidden=hidden) as progress:
-            durable = run_durably(
-                spec,
-                state,
-                secret=secret,
-                witness=witness,
-                out=out,
-                format=format,
-                take_over=take_over,
-                ledger=ledger,
-                ledger_key=ledger_key,
-                cap=None if cap is None else Budget(*cap),
-                progress=progress,
-                rang=rang,
-            )
+        try:
+            with _progress(hidden=hidden) as progress:
+                durable = run_durably(
+                    spec,
+                    state,
+                    secret=secret,
+                    witness=witness,
+                    out=out,
+                    format=format,
+                    take_over=take_over,
+                    ledger=ledger,
+                    ledger_key=ledger_key,
+                    cap=None if cap is None else Budget(*cap),
+                    progress=progress,
+                    rang=rang,
+                    health=health,
+                    metrics=metrics,
+                    longest_leap=longest_leap,
+                )
+        except ParameterError as error:
+            raise _BadFile(str(error)) from error
         loop = durable.loop
         if as_json:
             refused = None if durable.refused is None else str(durable.refused)
             told = {"ticks": loop.tick, "first_tick": loop.first_tick, "stopped": loop.stopped, "state": state}
             _echo_json(json.dumps({**told, "refused": refused}))
+            return
+        if quiet:
             return
         begun = "began" if durable.created else f"went on at tick {loop.first_tick}"
         click.echo(f"\nThe stream {begun}; {loop.tick} of {loop.last_tick} ticks are released in {state}")
@@ -519,19 +536,25 @@ def _echo_json(text: str) -> None:
 
 
 @contextmanager
-def _progress(unit: str = "ticks", *, hidden: bool = False) -> Iterator[Callable[[int, int], None]]:
+def _progress(unit: str = "ticks", *, hidden: bool = False) -> Iterator[Callable[..., None]]:
     """A bar on standard error, if a person watches. What is printed meanwhile comes above it."""
     console = _console(stderr=True)
-    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn(unit),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[behind]}"),
+    )
     # Redirected, standard output would reach the bar's console, and not the file or the program that it is for.
     redirect = sys.stdout.isatty()
     with Progress(
         *columns, console=console, disable=hidden or not console.is_terminal, redirect_stdout=redirect
     ) as bar:
-        task = bar.add_task(unit, total=None)
+        task = bar.add_task(unit, total=None, behind="")
 
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+        def advance(done: int, total: int, lag: int = 0) -> None:
+            bar.update(task, completed=done, total=total, behind=f"{lag} behind" if lag else "")
 
         yield advance
 

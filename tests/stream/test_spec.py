@@ -346,7 +346,7 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         (
             '"purchases.csv"',
             '"-"',
-            "source.path must be a file or a folder, got '-'; standard input is not offered yet",
+            "source.path must be a file or a folder, got '-'; for standard input write stdin = true",
         ),
         ('"purchases.csv"', '""', "source.path must be a text, got ''"),
         (
@@ -594,7 +594,8 @@ def test_a_file_of_other_tables_is_refused(tmp_path: Path) -> None:
         "stream must be a table, got 1",
         "source must be a table, got 2",
         "queries must hold at least one table such as [queries.purchases], got {}",
-        "streams must be one of the fields 'stream', 'source', 'queries', got 'streams'; did you mean 'stream'?",
+        "streams must be one of the fields 'stream', 'source', 'sinks', 'queries', got 'streams'; "
+        "did you mean 'stream'?",
     ]
     assert messages(tmp_path, PHARMACY.split("[queries")[0] + "[queries]\nn = 3") == [
         "queries.n must be a table, got 3"

@@ -39,6 +39,8 @@ def status(*, state: str, witness: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(found, indent=2).encode())
         return
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    sinks = found.pop("sinks")
+    found |= {f"sink {name}": f"lacks {each['undelivered']}, has {each['last_tick']}" for name, each in sinks.items()}
     for name, value in found.items():
         table.add_row(Text(name.replace("_", " "), style="dim"), Text("none" if value is None else str(value)))
     Console().print(table)

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pianissimo.engine.secret import Given
 from pianissimo.engine.shared_ledger import ledger_key
 from pianissimo.engine.startup import check_seals
 from pianissimo.engine.store import StateStore
+from pianissimo.engine.wall_clock import WallClock
 from pianissimo.engine.wiring import wire
 from pianissimo.engine.witness import Witness
 from pianissimo.errors import InputError, StoreError
@@ -71,6 +72,11 @@ class Status:
     key_id: str
     lease_epoch: int
     lease_owner: str
+    lag: int | None
+    """How many ticks are over by the clock and not released; None where no clock cuts them."""
+
+    sinks: dict[str, dict[str, int]]
+    """Of each sink how many ticks it has not confirmed, and the last that it has."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -102,8 +108,12 @@ def read_status(place: Path | str, *, witness: Path | str | None = None) -> Stat
             epochs = store.epochs(record.incarnation)
             lease, owner = store.lease(record.incarnation)
             visible = store.visible(record.incarnation)
+            sinks = store.deliveries(record.incarnation)
     finally:
         store.close()
+    config = json.loads(record.config)
+    last_tick = record.last_tick + config["plan"]["horizon"]
+    shown = max(released, record.last_tick)
     head = None if found.witness is None else Witness(found.witness).head()
     return Status(
         stream=record.name,
@@ -112,16 +122,25 @@ def read_status(place: Path | str, *, witness: Path | str | None = None) -> Stat
         created=record.created,
         first_tick=record.last_tick + 1,
         sealed_tick=record.last_tick if sealed is None else sealed,
-        released_tick=max(released, record.last_tick),
+        released_tick=shown,
         visible_tick=visible,
         witnessed_tick=None if head is None else head[1],
-        last_tick=record.last_tick + json.loads(record.config)["plan"]["horizon"],
+        last_tick=last_tick,
         snapshot_tick=record.last_tick if snapshot is None else snapshot,
         key_epoch=len(epochs) - 1,
         key_id=epochs[-1].key_id.hex(),
         lease_epoch=lease,
         lease_owner=owner,
+        lag=_lag(config["clock"], shown, last_tick),
+        sinks={name: {"undelivered": left, "last_tick": last} for name, left, last in sinks},
     )
+
+
+def _lag(clock: dict[str, Any], released: int, last_tick: int) -> int | None:
+    if clock["origin"] is None or clock["tick_seconds"] is None:
+        return None
+    wall = WallClock(origin=datetime.fromisoformat(clock["origin"]), tick=timedelta(seconds=clock["tick_seconds"]))
+    return max(0, min(wall.ended(wall.now()), last_tick) - released)
 
 
 def stored_stream(place: Path | str) -> tuple[Stream, datetime | None]:

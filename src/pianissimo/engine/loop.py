@@ -1,30 +1,55 @@
 """The loop of a durable stream: read a tick, seal it, release it, publish it, and go on until the last or a signal.
 
-A full disk stops nothing but the loop: it waits and tries again, and reads nothing further meanwhile. A sync that fails
-ends the process. Everything that it tells while it runs is in ticks.
+A full disk and a source that is away stop nothing but the loop: it waits and tries again, and seals nothing meanwhile.
+A sync that fails ends the process. Everything that it tells while it runs is in ticks.
 """
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.sinks import write_whole
-from pianissimo.errors import DiskFullError, PendingError, StoreError
+from pianissimo.errors import (
+    DiskFullError,
+    PendingError,
+    PianissimoError,
+    RefusalError,
+    SourceAwayError,
+    StoreError,
+)
 from pianissimo.queries import Alarm, Trending
 from pianissimo.stream.release import StreamRelease
 
-FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
-"""Seconds between attempts while there is no room; they double."""
+if TYPE_CHECKING:
+    from pianissimo.engine.metrics import Metrics
 
-Progress = Callable[[int, int], None]
+FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
+"""Seconds between attempts while there is no room, or no source; they double."""
+
+Progress = Callable[[int, int, int], None]
+"""Is told the tick, the last tick, and how many ticks are over by the clock and not released."""
+
 Rang = Callable[[int, str, dict[str, Any]], None]
 """Is told the tick, the query and the row of an alarm or a trend."""
+
+
+class Cut(Exception):  # noqa: N818
+    """There is no further tick: the source has ended, or was told to stop before the tick was over.
+
+    >>> Cut(ended=True).ended
+    True
+    """
+
+    def __init__(self, *, ended: bool) -> None:
+        super().__init__()
+        self.ended = ended
 
 
 class TickSource(Protocol):
@@ -34,7 +59,11 @@ class TickSource(Protocol):
         """Go to where tick `tick` ended, at `position`; None if nothing was read. `SourceError` if that cannot be."""
 
     def batches(self, tick: int) -> Iterator[object]:
-        """The events of a tick, as they come; it ends once the tick is over by the public clock."""
+        """The events of a tick, as they come; it ends once the tick is over by the public clock.
+
+        None among them is a sign of life. After a `SourceAwayError` or a `DiskFullError` another call goes on where it
+        was; `Cut` says that the tick will not be over.
+        """
 
     @property
     def position(self) -> Any:
@@ -73,6 +102,8 @@ class Engine:
         progress: Progress | None = None,
         rang: Rang | None = None,
         stop: threading.Event | None = None,
+        lag: Callable[[int], int] | None = None,
+        metrics: "Metrics | None" = None,
     ) -> None:
         self._live = live
         self._source = source
@@ -80,28 +111,66 @@ class Engine:
         self._health = health
         self._progress = progress
         self._rang = rang
+        self._lag_of = lag
+        self._metrics = metrics
         self._watched = [each.query.name for each in live.plan.queries if isinstance(each.query, Alarm | Trending)]
         self.stop = threading.Event() if stop is None else stop
 
     def run(self) -> LoopSummary:
         """Release tick after tick."""
-        live, first = self._live, self._live.tick_number + 1
-        self._source.seek(live.position, live.tick_number)
-        self._tell("running")
-        while live.tick_number < self._last_tick and not self.stop.is_set():
-            reach("absorb.read")
-            for batch in self._source.batches(live.tick_number + 1):
-                live.absorb(batch)
-            if self.stop.is_set():
-                live.discard()
-                break
-            self._tell_rings(self._release())
-            self._tell("running")
-            if self._progress:
-                self._progress(live.tick_number, self._last_tick)
-        stopped = live.tick_number < self._last_tick
+        first = self._live.tick_number + 1
+        try:
+            ended = self._run()
+        except PianissimoError as error:
+            # What it says holds no data.
+            self._tell("refused" if isinstance(error, RefusalError) else "failed", message=str(error))
+            raise
+        stopped = not ended and self._live.tick_number < self._last_tick
         self._tell("stopped" if stopped else "done")
-        return LoopSummary(first_tick=first, tick=live.tick_number, last_tick=self._last_tick, stopped=stopped)
+        tick = self._live.tick_number
+        return LoopSummary(first_tick=first, tick=tick, last_tick=self._last_tick, stopped=stopped)
+
+    def _run(self) -> bool:
+        """Until the last tick, a signal, or the end of the source; whether it was that."""
+        live = self._live
+        self._tell("running")
+        try:
+            self._patiently(lambda: self._source.seek(live.position, live.tick_number))
+            while live.tick_number < self._last_tick and not self.stop.is_set():
+                reach("absorb.read")
+                self._patiently(self._absorb)
+                begin = time.monotonic()
+                release = self._release()
+                if self._metrics is not None:
+                    self._metrics.release_seconds.set(time.monotonic() - begin)
+                self._tell_rings(release)
+                self._tell("running")
+                if self._progress:
+                    self._progress(live.tick_number, self._last_tick, self._lag())
+        except Cut as cut:
+            # What was absorbed is read again from its source.
+            live.discard()
+            return cut.ended
+        return False
+
+    def _absorb(self) -> None:
+        for batch in self._source.batches(self._live.tick_number + 1):
+            if batch is None:
+                self._tell("running")
+            else:
+                self._live.absorb(batch)
+
+    def _patiently(self, do: Callable[[], None]) -> None:
+        """Try again while the source is away or the disk is full."""
+        wait = FIRST_WAIT
+        while True:
+            try:
+                return do()
+            except (SourceAwayError, DiskFullError) as error:
+                self._tell_waiting("source" if isinstance(error, SourceAwayError) else "room", str(error))
+                if self.stop.wait(wait):
+                    raise Cut(ended=False) from None
+                wait = min(2 * wait, LONGEST_WAIT)
 
     def _release(self) -> StreamRelease:
         wait = FIRST_WAIT
@@ -111,14 +180,19 @@ class Engine:
                     return self._live.seal(self._source.position)
                 return self._live.finish()
             except (DiskFullError, PendingError) as error:
-                self._tell("waiting for room")
                 if isinstance(error, PendingError) and not isinstance(error.__cause__, DiskFullError):
                     raise
+                self._tell_waiting("room", str(error))
                 if self.stop.wait(wait):
                     raise StoreError(
                         "the disk must have room to go on, got none until the stream was told to stop"
                     ) from None
                 wait = min(2 * wait, LONGEST_WAIT)
+
+    def _lag(self) -> int:
+        if self._lag_of is None:
+            return 0
+        return min(self._lag_of(self._live.tick_number), self._last_tick - self._live.tick_number)
 
     def _tell_rings(self, release: StreamRelease) -> None:
         """Tell alarms and trends, once they are stored."""
@@ -127,16 +201,29 @@ class Engine:
                 for row in release[name].to_dicts() if name in release.names else ():
                     self._rang(release.tick, name, row)
 
-    def _tell(self, state: str) -> None:
+    def _tell_waiting(self, what: str, message: str) -> None:
+        if self._metrics is not None:
+            self._metrics.waits.labels(what).inc()
+        self._tell(f"waiting for the {what}" if what == "source" else f"waiting for {what}", message=message)
+
+    def _tell(self, state: str, message: str | None = None) -> None:
         """Leave a line for whoever looks after the process: ticks, and the time."""
+        publisher = self._live._publisher
+        if self._metrics is not None:
+            self._metrics.tell(self._live.tick_number, self._last_tick, self._lag(), publisher)
         if self._health is None:
             return
         content = {
             "state": state,
             "tick": self._live.tick_number,
             "last_tick": self._last_tick,
+            "lag": self._lag(),
+            "undelivered": publisher.undelivered,
+            "faults": publisher.faults,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
         }
+        if message is not None:
+            content["message"] = message
         try:
             write_whole(self._health, (json.dumps(content) + "\n").encode())
         except OSError:

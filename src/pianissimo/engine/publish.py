@@ -39,6 +39,12 @@ class Publisher:
         self.faults: dict[str, str] = {}
         """What a sink said when it last failed; it is tried again at the next slot."""
 
+        self.failures: dict[str, int] = {sink.name: 0 for sink in sinks}
+        """How often each sink has failed since the start."""
+
+        self.undelivered: dict[str, int] = {sink.name: 0 for sink in sinks}
+        """How many ticks each sink lacked after the last slot."""
+
     def check_not_behind(self, tick: int) -> None:
         """Refuse a store that is behind what a sink has."""
         for sink in self._sinks:
@@ -68,7 +74,8 @@ class Publisher:
 
     def _sent(self, sink: Sink, up_to: int) -> list[int]:
         done: list[int] = []
-        for tick in self._store.undelivered(sink.name, self._incarnation, up_to):
+        waiting = self._store.undelivered(sink.name, self._incarnation, up_to)
+        for tick in waiting:
             payload = self._payload(tick)
             try:
                 reach("publish.before_send")
@@ -76,10 +83,13 @@ class Publisher:
                 reach("publish.send")
             except InputError as error:
                 self.faults[sink.name] = str(error)
+                self.failures[sink.name] += 1
                 break
             except OSError as error:
                 self.faults[sink.name] = str(fault_of(error, sink.name))
+                self.failures[sink.name] += 1
                 break
             self.faults.pop(sink.name, None)
             done.append(tick)
+        self.undelivered[sink.name] = len(waiting) - len(done)
         return done

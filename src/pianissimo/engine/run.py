@@ -13,7 +13,7 @@ from pianissimo.errors import InputError
 from pianissimo.queries import Alarm, Trending
 from pianissimo.stream.spec import FileFormat, StreamSpec
 
-REFUSED = "refused.jsonl"
+REFUSED_FILE = "refused.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def run_file(
 
 def write_refused(out: Path, refused: pl.DataFrame) -> Path | None:
     """Leave the lines that were refused in a file for the owner's eyes; None if there are none."""
-    path = out / REFUSED
+    path = out / REFUSED_FILE
     try:
         out.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)  # of a run that released nothing

@@ -365,6 +365,17 @@ class StateStore:
             )
         return [_whole(row[0]) for row in rows]
 
+    def deliveries(self, incarnation: bytes) -> list[tuple[str, int, int]]:
+        """Of each sink its name, how many ticks it has not confirmed, and the last that it has, or 0."""
+        with self.reading():
+            rows = self._run(
+                "SELECT sink, count(CASE WHEN delivered = 0 THEN 1 END), "
+                "coalesce(max(CASE WHEN delivered = 1 THEN tick END), 0) "
+                "FROM outbox WHERE incarnation = ? GROUP BY sink ORDER BY sink",
+                [incarnation],
+            )
+        return [(str(row[0]), _whole(row[1]), _whole(row[2])) for row in rows]
+
     def mark_delivered(self, sink: str, incarnation: bytes, tick: int) -> None:
         """That a sink has a release."""
         self._run(

@@ -55,11 +55,18 @@ class WallClock:
             )
         return due >= tick
 
+    def begin(self, tick: int) -> datetime:
+        """When a tick begins."""
+        return self.origin + (tick - 1) * self.tick
+
+    def left(self, tick: int) -> float:
+        """Seconds until a tick is over."""
+        return (self.begin(tick + 1) - self.now()).total_seconds()
+
     def wait_for(self, tick: int, *, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Wait until a tick is over; False if told to stop meanwhile."""
         while not stopped():
             if self.is_over(tick):
                 return True
-            left = (self.origin + tick * self.tick - self.now()).total_seconds()
-            self.sleep(min(max(left, 0.001), 0.5))
+            self.sleep(min(max(self.left(tick), 0.001), 0.5))
         return False

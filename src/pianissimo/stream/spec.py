@@ -9,8 +9,8 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast, get_args
@@ -84,6 +84,78 @@ class FileSource:
     """The last tick that is released, if it is not the horizon; a stream without a horizon needs it."""
 
 
+Late = Literal["count", "drop"]
+"""What becomes of an event whose own time lies before the tick in which it comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaTopic:
+    """A topic, and how its brokers are reached. A setting `env:NAME` is read from the environment when it is used.
+
+    >>> KafkaTopic(brokers="localhost:9092", topic="purchases")
+    KafkaTopic(brokers='localhost:9092', topic='purchases')
+    """
+
+    brokers: str
+    topic: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSource:
+    """Where the events of a stream come from as they happen; the clock cuts the ticks.
+
+    One of `follow`, `stdin` and `kafka` is given.
+
+    >>> LiveSource(follow=Path("events.jsonl")).late
+    'count'
+    """
+
+    follow: Path | None = None
+    """A file, a folder, or a pattern of files that grow."""
+
+    stdin: bool = False
+    """Lines of standard input."""
+
+    kafka: KafkaTopic | None = None
+    format: FileFormat | None = None
+    """Of files that are followed: csv or jsonl; without it, their names say so."""
+
+    time: str | None = None
+    """The column that says when an event happened; read only where late events are dropped."""
+
+    late: Late = "count"
+    until: int | None = None
+    """The last tick that is released, if it is not the horizon."""
+
+    until_end: bool = False
+    """Of standard input: whether the run ends with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSpec:
+    """Where releases go as they are published.
+
+    >>> SinkSpec(name="office", kind="folder", path=Path("out")).format
+    'parquet'
+    """
+
+    name: str
+    kind: Literal["folder", "kafka", "webhook"]
+    path: Path | None = None
+    """Of a folder."""
+
+    format: FileFormat = "parquet"
+    kafka: KafkaTopic | None = None
+    url: str | None = field(default=None, repr=False)
+    """Of a webhook; `env:NAME` reads it from the environment."""
+
+    key: str | Path | None = field(default=None, repr=False)
+    """What signs the body of a webhook: a file, or `env:NAME`."""
+
+    timeout: timedelta = timedelta(seconds=10)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
     """What a stream file says: the stream, its public clock, and where its events come from.
@@ -105,8 +177,11 @@ class StreamSpec:
     origin: datetime | None
     """When tick 1 begins, in UTC; public. A file with a source always has one."""
 
-    source: FileSource | None
+    source: FileSource | LiveSource | None
     """Where events come from; None if the file names no source."""
+
+    sinks: tuple[SinkSpec, ...] = ()
+    """Where the releases of a durable run go, beside its store."""
 
     def __post_init__(self) -> None:
         if self.source is None:
@@ -163,7 +238,8 @@ def load_spec(path: Path | str) -> StreamSpec:
     try:
         tables = _File.model_validate(content, context=path.parent)
     except ValidationError as refusal:
-        raise _spec_error(path, [_message(fault) for fault in refusal.errors(include_url=False)]) from None
+        faults = [_message(fault) for fault in refusal.errors(include_url=False)]
+        raise _spec_error(path, sorted([*faults, *_misfits_of_source(content, path.parent)], key=_order)) from None
     try:
         return _spec(tables)
     except _Faults as refusal:
@@ -321,8 +397,32 @@ def _until(value: object) -> int | datetime:
 
 def _source_path(value: object, info: ValidationInfo) -> Path:
     if value == "-":
-        raise ParameterError("must be a file or a folder, got '-'; standard input is not offered yet")
+        raise ParameterError("must be a file or a folder, got '-'; for standard input write stdin = true")
     return cast(Path, info.context) / _text(value)
+
+
+def _late(value: object) -> Late:
+    if value not in get_args(Late):
+        raise ParameterError(f"must be 'count' or 'drop', got {_shown(value)}")
+    return cast(Late, value)
+
+
+def _settings(value: object) -> dict[str, str]:
+    # Never shown: it may hold a password.
+    if not isinstance(value, dict) or not all(isinstance(each, str | int | bool) for each in value.values()):
+        raise ParameterError('must be a table of texts such as { "sasl.username" = "me" }, got something else')
+    return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in value.items()}
+
+
+def _hidden_text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ParameterError("must be a text, got something else")
+    return value
+
+
+def _key(value: object, info: ValidationInfo) -> str | Path:
+    text = _text(value)
+    return text if text.startswith("env:") else cast(Path, info.context) / text
 
 
 def _format(value: object) -> FileFormat:
@@ -380,17 +480,87 @@ class _StreamTable(_Table):
     coverage: Annotated[float, _checked(lambda value: check_probability(coverage=value))] = 0.95
 
 
+class _KafkaTable(_Table):
+    """`source.kafka`."""
+
+    brokers: Annotated[str, PlainValidator(_text), Field(description="where the brokers are, such as 'host:9092'")]
+    topic: Annotated[str, PlainValidator(_text), Field(description="the topic's name")]
+    settings: Annotated[dict[str, str], PlainValidator(_settings)] = {}
+
+    def found(self) -> KafkaTopic:
+        """What it says."""
+        return KafkaTopic(brokers=self.brokers, topic=self.topic, settings=self.settings)
+
+
 class _SourceTable(_Table):
     """`[source]`."""
 
-    path: Annotated[
-        Path,
-        PlainValidator(_source_path),
-        Field(description="a file or a folder, found from where the stream file is"),
-    ]
-    time: Annotated[str, PlainValidator(_text), Field(description="the column that says when an event happened")]
+    path: Annotated[Path | None, PlainValidator(_source_path)] = None
+    follow: Annotated[Path | None, PlainValidator(_source_path)] = None
+    stdin: Annotated[bool, PlainValidator(_flag)] = False
+    kafka: _KafkaTable | None = None
+    time: Annotated[str | None, PlainValidator(_text)] = None
+    late: Annotated[Late, PlainValidator(_late)] = "count"
     format: Annotated[FileFormat | None, PlainValidator(_format)] = None
     until: Annotated[int | datetime | None, PlainValidator(_until)] = None
+    until_end: Annotated[bool, PlainValidator(_flag)] = False
+
+    @property
+    def kinds(self) -> list[str]:
+        """Which sources it names."""
+        return [name for name in ("path", "follow", "stdin", "kafka") if getattr(self, name)]
+
+
+class _AnySinkTable(_Table):
+    """What every `[sinks.NAME]` holds."""
+
+    kind: str
+
+    def sink(self, name: str) -> SinkSpec:
+        """The sink that the table describes."""
+        fields = {field: getattr(self, field) for field in type(self).model_fields}
+        return SinkSpec(name=name, **fields)
+
+
+class _FolderSinkTable(_AnySinkTable):
+    """`[sinks.NAME]` of kind folder."""
+
+    kind: Literal["folder"]
+    path: Annotated[
+        Path, PlainValidator(_source_path), Field(description="a folder, found from where the stream file is")
+    ]
+    format: Annotated[FileFormat, PlainValidator(_format)] = "parquet"
+
+
+class _KafkaSinkTable(_KafkaTable, _AnySinkTable):
+    """`[sinks.NAME]` of kind kafka."""
+
+    kind: Literal["kafka"]
+
+    def sink(self, name: str) -> SinkSpec:
+        """The sink that the table describes."""
+        return SinkSpec(name=name, kind="kafka", kafka=self.found())
+
+
+class _WebhookTable(_AnySinkTable):
+    """`[sinks.NAME]` of kind webhook."""
+
+    kind: Literal["webhook"]
+    url: Annotated[
+        str,
+        PlainValidator(_hidden_text),
+        Field(description="an https address, or env:NAME for a variable that holds it"),
+    ]
+    key: Annotated[str | Path | None, PlainValidator(_key)] = None
+    timeout: Annotated[timedelta, PlainValidator(duration_of)] = timedelta(seconds=10)
+
+
+_SINKS: dict[str, type[_AnySinkTable]] = {
+    "folder": _FolderSinkTable,
+    "kafka": _KafkaSinkTable,
+    "webhook": _WebhookTable,
+}
+_SinkTable = Annotated[_FolderSinkTable | _KafkaSinkTable | _WebhookTable, Field(discriminator="kind")]
 
 
 class _AnyQueryTable(_Table):
@@ -596,6 +766,7 @@ class _File(_Table):
 
     stream: Annotated[_StreamTable, Field(description="the table [stream]")]
     source: _SourceTable | None = None
+    sinks: dict[Annotated[str, AfterValidator(_query_name)], _SinkTable] = {}
     queries: Annotated[
         dict[Annotated[str, AfterValidator(_query_name)], _QueryTable],
         BeforeValidator(_some),
@@ -636,7 +807,13 @@ def _spec(tables: _File) -> StreamSpec:
     except ParameterError as refusal:
         raise _Faults(f"stream: {refusal}") from None
     try:
-        return StreamSpec(stream=stream, tick=table.tick, origin=table.origin, source=_source(tables))
+        return StreamSpec(
+            stream=stream,
+            tick=table.tick,
+            origin=table.origin,
+            source=_source(tables),
+            sinks=tuple(sink.sink(name) for name, sink in tables.sinks.items()),
+        )
     except ParameterError as refusal:
         raise _Faults(str(refusal)) from None
 
@@ -655,11 +832,12 @@ def _misfits(tables: _File) -> Iterator[str]:
     stream, source = tables.stream, tables.source
     if source is None:
         return
+    yield from _source_misfits(source)
     if stream.horizon is None and source.until is None:
         yield _NO_END
     if stream.origin is None:
         yield (
-            "stream.origin must be given when source.time cuts the ticks, got nothing; it is when tick 1 "
+            f"stream.origin must be given when {_cutter(source)} cuts the ticks, got nothing; it is when tick 1 "
             "begins, it is public and must never be derived from the data, for example "
             "origin = 2026-01-01T00:00:00Z"
         )
@@ -674,6 +852,45 @@ def _misfits(tables: _File) -> Iterator[str]:
             yield f"source.until must be at most the horizon of {horizon} ticks, got {last} ticks"
 
 
+def _misfits_of_source(content: dict[str, Any], folder: Path) -> list[str]:
+    """What does not fit together in a `[source]` whose fields are sound one by one, though others are not."""
+    try:
+        return [*_source_misfits(_SourceTable.model_validate(content["source"], context=folder))]
+    except (KeyError, ValidationError):
+        return []
+
+
+def _order(message: str) -> int:
+    """The place of a message's table in the file."""
+    tables = list(_File.model_fields)
+    table = re.split(r"\W", message, maxsplit=1)[0]
+    return tables.index(table) if table in tables else len(tables)
+
+
+def _source_misfits(source: _SourceTable) -> Iterator[str]:
+    kinds = source.kinds
+    if not kinds:
+        yield (
+            "source.path must be given, got nothing; it is a file or a folder that is complete; or, for events as they "
+            "come, one of source.follow, source.stdin and source.kafka"
+        )
+    elif len(kinds) > 1:
+        yield f"source must have one of path, follow, stdin and kafka, got {_listed(kinds)}"
+    if kinds == ["path"]:
+        if source.time is None:
+            yield "source.time must be given, got nothing; it is the column that says when an event happened"
+        if source.late != "count":
+            yield "source.late must be 'count' where source.time cuts the ticks, got 'drop'; leave it out"
+    elif kinds and source.late == "drop" and source.time is None:
+        yield "source.time must be given where late events are dropped, got nothing; it is the column of their times"
+    if kinds == ["follow"] and source.format == "parquet":
+        yield "source.format must be 'csv' or 'jsonl' for files that grow, got 'parquet'; use source.path instead"
+    if kinds in (["stdin"], ["kafka"]) and source.format not in (None, "jsonl"):
+        yield f"source.format must be 'jsonl' for source.{kinds[0]}, got {_shown(source.format)}"
+    if source.until_end and kinds != ["stdin"]:
+        yield "source.until_end must be false unless source.stdin is true, got true"
+
+
 def _is_whole(length: timedelta, tick: timedelta) -> bool:
     return length > timedelta(0) and not length % tick
 
@@ -685,11 +902,26 @@ def _last_tick(tables: _File) -> int | None:
     return cast(int | None, until)
 
 
-def _source(tables: _File) -> FileSource | None:
-    table = tables.source
+def _cutter(source: _SourceTable) -> str:
+    return "source.time" if source.kinds in ([], ["path"]) else "the clock"
+
+
+def _source(tables: _File) -> FileSource | LiveSource | None:
+    table, until = tables.source, _last_tick(tables)
     if table is None:
         return None
-    return FileSource(path=table.path, time=table.time, format=table.format, until=_last_tick(tables))
+    if table.path is not None and table.time is not None:
+        return FileSource(path=table.path, time=table.time, format=table.format, until=until)
+    return LiveSource(
+        follow=table.follow,
+        stdin=table.stdin,
+        kafka=None if table.kafka is None else table.kafka.found(),
+        format=table.format,
+        time=table.time,
+        late=table.late,
+        until=until,
+        until_end=table.until_end,
+    )
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -723,7 +955,7 @@ def _message(fault: ErrorDetails) -> str:
         return f"{field} must be given, got nothing; it is {table.model_fields[name].description}"
     if fault["type"].startswith("union_tag"):
         came = _shown(fault["input"]["kind"]) if "kind" in fault["input"] else "nothing"
-        return f"{field}.kind must be one of {_listed(_KINDS)}, got {came}"
+        return f"{field}.kind must be one of {_listed(_SINKS if path[0] == 'sinks' else _KINDS)}, got {came}"
     if fault["type"] == "value_error":
         # Messages begin with "must" or with a parameter's name; this field's own is in the path already.
         reason = str(fault["ctx"]["error"]).removeprefix(f"{name} ")
@@ -735,11 +967,14 @@ def _place(loc: tuple[int | str, ...]) -> tuple[list[str], type[_Table]]:
     """The path of a field as the user wrote it, and the table that it is in."""
     path = [str(part) for part in loc]
     if path[-1] == "[key]":
-        return ["queries"], _File
-    if path[0] == "queries" and len(path) > 2:
-        return path[:2] + path[3:], _KINDS.get(path[2], _Table)
+        return path[:1], _File
+    if path[0] in ("queries", "sinks") and len(path) > 2:
+        kinds: Mapping[str, type[_Table]] = _KINDS if path[0] == "queries" else _SINKS
+        return path[:2] + path[3:], kinds.get(path[2], _Table)
     if len(path) == 1:
         return path, _File
+    if path[:2] == ["source", "kafka"] and len(path) > 2:
+        return path, _KafkaTable
     return path, _StreamTable if path[0] == "stream" else _SourceTable
 
 

@@ -32,29 +32,35 @@ def read_csv_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
         lines = pl.DataFrame({"text": split_lines(block)}).with_row_index("line", first)
         lines = lines.filter(pl.col("text").is_null() | (pl.col("text") != ""))
         if header is None and lines.height:
-            header = _header(path, lines["text"][0], wanted)
+            header = header_of(str(path), lines["text"][0], wanted)
             lines = lines[1:]
         if header is not None:
-            yield _piece(lines, header, wanted)
+            yield csv_piece(lines, header, wanted)
     if header is None:
         raise InputError(f"{path} must begin with a header of column names, got blank lines only")
 
 
-def _header(path: Path, text: str | None, wanted: Wanted) -> list[str]:
+def header_of(place: str, text: str | None, wanted: Wanted) -> list[str]:
+    """The names in a header, or an `InputError` if it lacks what is wanted.
+
+    >>> header_of("visits.csv", "time,drug", Wanted(labels={"drug": False}))
+    ['time', 'drug']
+    """
     if text is None:
-        raise InputError(f"{path} must be UTF-8 text, got other bytes in its header")
+        raise InputError(f"{place} must be UTF-8 text, got other bytes in its header")
     try:
         names = next(csv.reader([text], strict=True))
     except csv.Error:
-        raise InputError(f"{path} must begin with a header of column names, got quotes that do not match") from None
-    wanted.check_present(str(path), names)
+        raise InputError(f"{place} must begin with a header of column names, got quotes that do not match") from None
+    wanted.check_present(place, names)
     for name in wanted.names:
         if names.count(name) > 1:
-            raise InputError(f"{path}: column {name!r} must be in the header once, got it {names.count(name)} times")
+            raise InputError(f"{place}: column {name!r} must be in the header once, got it {names.count(name)} times")
     return names
 
 
-def _piece(lines: pl.DataFrame, header: list[str], wanted: Wanted) -> Piece:
+def csv_piece(lines: pl.DataFrame, header: list[str], wanted: Wanted) -> Piece:
+    """The rows of lines after the header, in columns line and text, none of them blank."""
     form = rf"^(?:{_FIELD},){{{len(header) - 1}}}{_FIELD}$"
     well_formed = pl.col("text").str.contains(form).fill_null(value=False)
     good, bad = lines.filter(well_formed), lines.filter(~well_formed)

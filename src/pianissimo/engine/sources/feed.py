@@ -6,7 +6,7 @@ therefore depends on when it came and on nothing else: neither on how many other
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
 
@@ -23,6 +23,9 @@ class Records:
 
     texts: pl.Series
     """One record each: the text of a line or of a message's value; null where it is no UTF-8 or is missing."""
+
+    header: str | None = None
+    """The first line of a CSV file, which names the fields of all others; None where records are JSON objects."""
 
 
 class Feed(Protocol):
@@ -43,3 +46,12 @@ class Feed(Protocol):
 
     def close(self) -> None:
         """Let go of the source."""
+
+
+@runtime_checkable
+class OnceFeed(Protocol):
+    """A feed whose records are gone once they were read: nothing brings them back after a restart."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will come any more, and `end` has told of all that came."""

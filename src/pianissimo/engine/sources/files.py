@@ -24,8 +24,8 @@ from pianissimo.stream.spec import StreamSpec
 
 _TAIL = 4096
 
-Refused = Callable[[pl.DataFrame], None]
-"""Takes lines that were refused: the columns file, line and reason."""
+Refused = Callable[[str, pl.DataFrame], None]
+"""Takes lines of a file that were refused: its name, and the columns line and reason."""
 
 
 @dataclass(slots=True, repr=False)
@@ -50,10 +50,10 @@ class _Share:
 class FileTicks:
     """The rows of a spec's files, by tick."""
 
-    def __init__(self, spec: StreamSpec, refused: Refused = lambda _: None) -> None:
+    def __init__(self, spec: StreamSpec, refused: Refused = lambda *_: None) -> None:
         self._checker = RowChecker.of(spec)
         self._refused = refused
-        self._unreadable: list[pl.DataFrame] = []
+        self._unreadable: dict[str, pl.DataFrame] = {}
         files = find_files(self._checker.source)
         self._identity = [_identity(path) for path, _ in files]
         self._shares: list[_Share] = []
@@ -63,8 +63,8 @@ class FileTicks:
     def seek(self, position: Any, tick: int) -> None:
         """Check that the files are those that were read before."""
         if position is None:
-            for lines in self._unreadable:
-                self._refused(lines)
+            for name, lines in self._unreadable.items():
+                self._refused(name, lines)
             for share in self._shares:
                 if share.last == 0:
                     share.of_tick(0)
@@ -93,7 +93,7 @@ class FileTicks:
     def _shares_of_text(self, path: Path, form: Any) -> Iterator[_Share]:
         checked = [self._checker.checked(path, piece) for piece in read_pieces(path, form, self._checker.wanted)]
         rows = self._checker.sorted(checked)
-        self._unreadable.append(rows.refused)
+        self._unreadable[path.name] = rows.refused
         yield _Share(1, self._checker.clock.last_tick, lambda: rows, rows)
 
     def _shares_of_parquet(self, path: Path) -> Iterator[_Share]:
@@ -113,7 +113,7 @@ class FileTicks:
     def _piece(self, path: Path, start: int) -> CheckedRows:
         piece = read_parquet_piece(path, self._checker.wanted, start)
         rows = self._checker.sorted([self._checker.checked(path, piece)])
-        self._refused(rows.refused)
+        self._refused(path.name, rows.refused)
         return rows
 
 

@@ -16,9 +16,9 @@ from pianissimo.engine.sources.csv_file import read_csv_file
 from pianissimo.engine.sources.jsonl_file import read_jsonl_file
 from pianissimo.engine.sources.parquet_file import read_parquet_file
 from pianissimo.engine.sources.piece import REFUSED, Piece, Wanted
+from pianissimo.engine.sources.records import wanted_columns
 from pianissimo.errors import InputError, SpecError
-from pianissimo.queries import Role
-from pianissimo.stream.batches import columns_read, row_faults
+from pianissimo.stream.batches import row_faults
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
 
 _READERS: dict[FileFormat, Callable[[Path, Wanted], Iterator[Piece]]] = {
@@ -121,12 +121,9 @@ class RowChecker:
         source = spec.source
         if source is None or spec.origin is None:
             raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
-        columns = columns_read(spec.stream.queries, spec.stream.user).values()
-        wanted = Wanted(
-            labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
-            values=[column.name for column in columns if column.role is Role.NUMBERS],
-            time=source.time,
-        )
+        if not isinstance(source, FileSource):
+            raise SpecError("a source that goes on must be run with --state, got a run without; or give source.path")
+        wanted = wanted_columns(spec.stream.queries, spec.stream.user, source.time)
         clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
         return cls(spec=spec, source=source, clock=clock, wanted=wanted)
 

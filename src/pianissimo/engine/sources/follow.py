@@ -1,0 +1,417 @@
+"""Files that are followed as they grow: one, those in a folder, or those that a pattern such as `app.jsonl*` finds.
+
+A file is known by its device and its inode, so that a file that was renamed (rotated) is read on under its new name,
+and the one under its old name is another. How far it was read is an offset after a whole line: a line without its end
+is not there yet. With it goes a digest of the last bytes before the offset, under a key that is drawn when the stream
+begins; both are sealed, and encrypted, with the tick. A file that is shorter than it was, or that holds other bytes
+before the offset, was rewritten, and the stream stops: nobody could tell which of its lines were counted.
+
+Files that are being read are kept open. One that is deleted can so be read to its end, and while it is open its inode
+is given to no other file.
+"""
+
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from pianissimo.engine.sources.feed import Records
+from pianissimo.engine.sources.lines import split_lines
+from pianissimo.errors import ParameterError, SourceAwayError, SourceError
+
+BLOCK_BYTES = 8 * 2**20
+"""So much is read at once; a longer line is refused."""
+
+MOST_FILES = 10_000
+"""In the folder at one time."""
+
+MOST_AWAY = 4096
+"""Of files that were taken away, so many are remembered in case that they come back."""
+
+TextFormat = Literal["csv", "jsonl"]
+
+_TAIL = 4096
+_SCAN = 65_536
+_MOST_OPEN = 256
+_ENDINGS: dict[str, TextFormat] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(slots=True, repr=False)
+class _File:
+    """A file and how far it was read."""
+
+    name: str
+    device: int
+    inode: int
+    offset: int = 0
+    lines: int = 0
+    tail: str = ""
+    """The digest of what precedes the offset."""
+
+    rest: bool = False
+    """Whether a line without an end came after it."""
+
+    end: int = 0
+    """Where its whole lines end."""
+
+    scanned: int = 0
+    """Up to where the end of a line was looked for."""
+
+    looked: tuple[int, int] | None = None
+    """Size and time of the last change, as they were when it was last looked at."""
+
+    descriptor: int | None = None
+    header: str | None = field(default=None)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+
+class FolderFeed:
+    r"""The lines of files, in the order of their names.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "events.jsonl").write_text('{"drug": "aspirin"}\n{"drug":')
+    ...     feed = FolderFeed(folder)
+    ...     feed.seek(None)
+    ...     [records.texts.to_list() for records in feed.read(feed.end())]
+    [['{"drug": "aspirin"}']]
+    """
+
+    def __init__(self, path: Path | str, *, format: TextFormat | None = None) -> None:  # noqa: A002
+        path = Path(path)
+        self._format = format
+        self._by_ending = False
+        if path.is_dir():
+            self.folder, self._pattern, self._by_ending = path, "*", format is None
+        else:
+            self.folder, self._pattern = path.parent, path.name
+            if not self.folder.is_dir():
+                raise SourceError(
+                    f"{path} must lie in a folder that is there, got none; make it, or mend source.follow"
+                )
+            if not any(sign in path.name for sign in "*?[") and not path.exists() and path.suffix not in _ENDINGS:
+                raise SourceError(f"{path} must be a file or a folder, got none; make it, or mend source.follow")
+        self._salt = secrets.token_bytes(16)
+        self._files: dict[tuple[int, int], _File] = {}
+        self._away: dict[tuple[int, int], _File] = {}
+
+    def seek(self, position: Any) -> None:
+        """Go to where files were read to; every file that is there must be as it was."""
+        self.close()
+        self._files, self._away = {}, {}
+        if position is None:
+            return
+        if not isinstance(position, dict) or "follow" not in position:
+            raise SourceError("the source must be the one that was read before, got followed files; mend [source]")
+        self._salt = bytes.fromhex(position["salt"])
+        known = [_file_of(row) for row in position["follow"]]
+        self._files = {each.key: each for each in known}
+        here = self._here()
+        for each in known:
+            if each.key not in here:
+                self._seek_missing(each, here)
+        for row in position["away"]:
+            away = _file_of(row)
+            self._away[away.key] = away
+        for each in list(self._files.values()):
+            if each.key in here:
+                self._look(each, *here[each.key])
+
+    def _seek_missing(self, each: _File, here: dict[tuple[int, int], tuple[str, os.stat_result]]) -> None:
+        """A file that is not where it was: on a device with another number, or gone."""
+        del self._files[each.key]
+        for (device, inode), (name, _) in here.items():
+            if inode == each.inode and name == each.name and (device, inode) not in self._files:
+                each.device = device
+                self._files[each.key] = each
+                return
+        self._is_gone(each)
+
+    def end(self) -> Any:
+        """Where the whole lines of every file end now."""
+        here = self._here()
+        for key, (name, found) in here.items():
+            each = self._files.get(key) or self._back(key, name, found) or self._new(key, name, found)
+            if each is not None:
+                self._look(each, name, found)
+        for key in [key for key in self._files if key not in here]:
+            self._look_after(self._files[key])
+        files = sorted(self._files.values(), key=lambda each: (each.name, each.key))
+        return [[each.device, each.inode, each.end] for each in files if each.end > each.offset]
+
+    def read(self, end: Any) -> Iterator[Records]:
+        """The lines up to an end."""
+        for device, inode, stop in end:
+            each = self._files[device, inode]
+            if each.offset >= stop:
+                continue
+            self._check_tail(each)
+            while each.offset < stop:
+                yield from self._block(each, stop)
+
+    @property
+    def position(self) -> Any:
+        """How far every file was read."""
+        return {
+            "salt": self._salt.hex(),
+            "follow": [_row_of(each) for each in sorted(self._files.values(), key=lambda each: each.key)],
+            "away": [_row_of(each) for each in self._away.values()],
+        }
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for each in self._files.values():
+            self._shut(each)
+
+    def __repr__(self) -> str:
+        return f"FolderFeed({str(self.folder / self._pattern)!r})"
+
+    def _here(self) -> dict[tuple[int, int], tuple[str, os.stat_result]]:
+        """The files in the folder, by device and inode: those that are meant, and those that are known."""
+        found: dict[tuple[int, int], tuple[str, os.stat_result]] = {}
+        try:
+            with os.scandir(self.folder) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    try:
+                        status = os.stat(entry.path)
+                    except FileNotFoundError:
+                        continue  # it went meanwhile
+                    key = (status.st_dev, status.st_ino)
+                    is_known = key in self._files or key in self._away
+                    if stat.S_ISREG(status.st_mode) and key not in found and (is_known or self._is_meant(entry.name)):
+                        found[key] = entry.name, status
+        except OSError as error:
+            raise SourceAwayError(f"{self.folder} must be a folder that can be read, got: {error.strerror}") from None
+        if len(found) > MOST_FILES:
+            raise SourceError(f"{self.folder} must hold at most {MOST_FILES} files, got more; move old ones away")
+        return found
+
+    def _is_meant(self, name: str) -> bool:
+        if name.startswith((".", "_")) or (self._by_ending and Path(name).suffix.lower() not in _ENDINGS):
+            return False
+        return name == self._pattern or fnmatchcase(name, self._pattern)
+
+    def _form(self, name: str) -> TextFormat:
+        return self._format or ("csv" if ".csv" in name.lower() else "jsonl")
+
+    def _new(self, key: tuple[int, int], name: str, found: os.stat_result) -> _File | None:
+        if not self._is_meant(name):
+            return None
+        for old in self._away.values():
+            if old.name == name and old.offset and found.st_size >= old.offset:
+                each = _File(name, *key, offset=old.offset)
+                try:
+                    same = self._tail_of(each) == old.tail
+                finally:
+                    self._shut(each)
+                if same:
+                    raise SourceError(
+                        f"{name} must be the file that was read before, or another one, got a copy of what was read: "
+                        "its lines would count twice; bring the file itself back, or give the new one another name"
+                    )
+        each = self._files[key] = _File(name, *key)
+        return each
+
+    def _back(self, key: tuple[int, int], name: str, found: os.stat_result) -> _File | None:
+        """A file that was taken away and is back."""
+        each = self._away.pop(key, None)
+        if each is None:
+            return None
+        each.name = name
+        if self._is_another(each, found):
+            # Its inode was given to another file.
+            self._shut(each)
+            return None
+        self._files[key] = each
+        return each
+
+    def _look(self, each: _File, name: str, found: os.stat_result) -> None:
+        """See how far a file has grown."""
+        renamed, each.name = name != each.name, name
+        looked = (found.st_size, found.st_mtime_ns)
+        if looked == each.looked:
+            return
+        if each.looked is None and renamed and self._is_another(each, found):
+            # Deleted while nobody looked, and its inode given to a file of another name.
+            self._shut(each)
+            del self._files[each.key]
+            fresh = self._new(each.key, name, found)
+            if fresh is None:
+                return
+            each = fresh
+        if found.st_size < max(each.offset, each.end):
+            raise self._rewritten(each)
+        self._check_tail(each)
+        self._find_end(each, found.st_size)
+        each.looked = looked
+
+    def _is_another(self, each: _File, found: os.stat_result) -> bool:
+        return found.st_size < each.offset or self._tail_of(each) != each.tail
+
+    def _look_after(self, each: _File) -> None:
+        """A file that is not in the folder any more: read what it still has, if it is open, and then let go of it."""
+        if each.descriptor is not None:
+            status = os.fstat(each.descriptor)
+            self._look(each, each.name, status)
+            if each.end > each.offset:
+                return
+            if status.st_nlink == 0 and not each.rest:
+                # Deleted, and all of it read: its inode is free for another.
+                self._shut(each)
+                del self._files[each.key]
+                return
+        self._files.pop(each.key)
+        self._is_gone(each)
+
+    def _is_gone(self, each: _File) -> None:
+        self._shut(each)
+        if each.rest or each.end > each.offset:
+            raise self._missing(each)
+        self._away[each.key] = each
+        while len(self._away) > MOST_AWAY:
+            del self._away[next(iter(self._away))]
+
+    def _find_end(self, each: _File, size: int) -> None:
+        """Look for the last end of a line, from the end of the file backwards."""
+        descriptor, lowest, high = self._opened(each), max(each.end, each.scanned), size
+        while high > lowest:
+            low = max(lowest, high - _SCAN)
+            place = self._pread(each, descriptor, low, high - low).rfind(b"\n")
+            if place >= 0:
+                each.end = low + place + 1
+                break
+            high = low
+        each.scanned = size
+        each.rest = size > each.end
+
+    def _block(self, each: _File, stop: int) -> Iterator[Records]:
+        """Whole lines from where a file stands, a block at most."""
+        descriptor = self._opened(each)
+        block = self._pread(each, descriptor, each.offset, min(BLOCK_BYTES, stop - each.offset))
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            texts = split_lines(block[: cut - 1].removeprefix(b"" if each.offset else _BYTE_ORDER_MARK))
+        else:
+            cut = self._long_line(each, descriptor, len(block), stop)
+            texts = pl.Series([None], dtype=pl.String)
+        first, each.lines, each.offset = each.lines + 1, each.lines + len(texts), each.offset + cut
+        each.tail = self._tail_of(each)  # before anything is handed over: whoever reads may not come back
+        header = None
+        if self._form(each.name) == "csv":
+            if first == 1:
+                first, texts = 2, texts[1:]
+            header = self._header(each, descriptor)
+        numbers = pl.int_range(first, first + len(texts), dtype=pl.Int64, eager=True)
+        if len(texts):
+            yield Records(place=each.name, numbers=numbers, texts=texts, header=header)
+
+    def _long_line(self, each: _File, descriptor: int, length: int, stop: int) -> int:
+        """How long the line is that begins where the file stands."""
+        while each.offset + length < stop:
+            block = self._pread(each, descriptor, each.offset + length, min(BLOCK_BYTES, stop - each.offset - length))
+            place = block.find(b"\n")
+            if place >= 0:
+                return length + place + 1
+            length += len(block)
+        return length
+
+    def _header(self, each: _File, descriptor: int) -> str:
+        if each.header is None:
+            block = os.pread(descriptor, _SCAN, 0).removeprefix(_BYTE_ORDER_MARK)
+            each.header = split_lines(block.partition(b"\n")[0])[0] or ""
+        return each.header
+
+    def _check_tail(self, each: _File) -> None:
+        if each.offset and self._tail_of(each) != each.tail:
+            raise self._rewritten(each)
+
+    def _tail_of(self, each: _File) -> str:
+        length = min(_TAIL, each.offset)
+        content = self._pread(each, self._opened(each), each.offset - length, length)
+        return hashlib.blake2b(content, digest_size=16, key=self._salt).hexdigest()
+
+    def _pread(self, each: _File, descriptor: int, offset: int, length: int) -> bytes:
+        content = os.pread(descriptor, length, offset)
+        while len(content) < length:
+            more = os.pread(descriptor, length - len(content), offset + len(content))
+            if not more:
+                raise self._rewritten(each)
+            content += more
+        return content
+
+    def _opened(self, each: _File) -> int:
+        if each.descriptor is None:
+            descriptor = self._open_named(each)
+            if descriptor is None:
+                # Renamed since the folder was looked through.
+                here = self._here()
+                if each.key in here:
+                    each.name = here[each.key][0]
+                    descriptor = self._open_named(each)
+            if descriptor is None:
+                if each.end > each.offset:
+                    raise self._missing(each)
+                raise SourceAwayError(f"{each.name} must stay while it is looked at, got none; it is looked for again")
+            each.descriptor = descriptor
+            self._shut_oldest(each)
+        return each.descriptor
+
+    def _open_named(self, each: _File) -> int | None:
+        path = self.folder / each.name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SourceAwayError(f"{path} must be a file that can be read, got: {error.strerror}") from None
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) == each.key:
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def _shut_oldest(self, kept: _File) -> None:
+        """Keep few files open: first go those that are read to their end and changed longest ago."""
+        opened = [each for each in self._files.values() if each.descriptor is not None and each is not kept]
+        if len(opened) >= _MOST_OPEN:
+            done = [each for each in opened if each.offset == each.end] or opened
+            self._shut(min(done, key=lambda each: each.looked[1] if each.looked else 0))
+
+    def _shut(self, each: _File) -> None:
+        if each.descriptor is not None:
+            os.close(each.descriptor)
+            each.descriptor = None
+
+    def _missing(self, each: _File) -> SourceError:
+        return SourceError(
+            f"{each.name} must be there until it is read to its end, got none; bring it back, under any name"
+        )
+
+    def _rewritten(self, each: _File) -> SourceError:
+        return SourceError(
+            f"{each.name} must only grow, got one that was cut off or rewritten since it was read; bring it back, "
+            "or begin a new stream. Rotate files by renaming them, not by copying and cutting them off"
+        )
+
+
+def _row_of(each: _File) -> list[Any]:
+    return [each.name, each.device, each.inode, each.offset, each.lines, each.tail, each.rest]
+
+
+def _file_of(row: Any) -> _File:
+    try:
+        name, device, inode, offset, lines, tail, rest = row
+    except (TypeError, ValueError):
+        raise ParameterError("a place in followed files must be one that was told before, got another") from None
+    return _File(name, device, inode, offset, lines, tail, rest, end=offset, scanned=offset)

@@ -1,0 +1,294 @@
+"""`pianissimo run` in a process of its own: signals, exit codes, kills, health, metrics, on sources that grow."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pianissimo.engine.inspect import stored_stream, verify
+from pianissimo.engine.opening import config_of, open_stream
+
+COMMAND = "from pianissimo.cli import main; main()"
+
+
+def write_spec(folder: Path, source: str, *, ticks: int = 200, more: str = "", begin: float = 0.0) -> Path:
+    origin = datetime.now(UTC) + timedelta(seconds=begin)
+    path = folder / "s.toml"
+    path.write_text(
+        f"""
+        [stream]
+        name = "live"
+        epsilon = 1.0
+        delta = 1e-9
+        tick = "1s"
+        horizon = {ticks}
+        origin = {origin.isoformat()}
+        [source]
+        {source}
+        [queries.n]
+        kind = "count"
+        [queries.drugs]
+        kind = "histogram"
+        key = "drug"
+        domain = ["a", "b"]
+        {more}
+        """
+    )
+    return path
+
+
+_begun: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _none_left() -> Iterator[None]:
+    yield
+    for process in _begun:
+        process.kill()
+        process.communicate()
+    _begun.clear()
+
+
+def begin(folder: Path, *options: str, stdin: Any = subprocess.DEVNULL, **environment: str) -> subprocess.Popen[str]:
+    words = ["run", str(folder / "s.toml"), "--state", str(folder / "state"), "--json", "--quiet", *options]
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *words],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    _begun.append(process)
+    return process
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 30) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        for process in _begun:
+            assert process.poll() in (None, 0, -signal.SIGKILL), process.communicate()
+        time.sleep(0.05)
+    raise AssertionError("it did not come about in time")
+
+
+def health(folder: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((folder / "state" / "health.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def released(folder: Path) -> int:
+    return int(health(folder).get("tick", 0))
+
+
+def sealed_counts(folder: Path) -> tuple[int, list[int]]:
+    """What is sealed: how many events, and of each label."""
+    stream, origin = stored_stream(folder / "state")
+    with open_stream(stream, folder / "state", origin=origin) as live:
+        states: Any = [part.dump() for part in live._parts]
+    return states[0]["run"]["state"]["total"], states[1]["run"]["state"]["counts"].tolist()
+
+
+def check_verified(folder: Path) -> None:
+    stream, origin = stored_stream(folder / "state")
+    verify(stream.plan(), config_of(stream, origin), folder / "state")
+
+
+def events(*labels: str) -> str:
+    return "".join(json.dumps({"drug": label}) + "\n" for label in labels)
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_signals_stop_it_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    write_spec(tmp_path, 'follow = "events.jsonl"')
+    log = tmp_path / "events.jsonl"
+    append(log, events("a") * 40)
+    for number, told in enumerate((signal.SIGTERM, signal.SIGINT)):
+        before = released(tmp_path)
+        process = begin(tmp_path)
+        wait_for(lambda before=before: released(tmp_path) >= before + 2)  # type: ignore[misc]
+        process.send_signal(told)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 0, err
+        done = json.loads(out.splitlines()[-1])
+        assert done["stopped"]
+        assert health(tmp_path)["state"] == "stopped"
+        assert health(tmp_path)["tick"] == done["ticks"]
+        append(log, events("b") * (number + 1))
+    process = begin(tmp_path)
+    wait_for(lambda: health(tmp_path).get("state") == "running" and released(tmp_path) > done["ticks"] + 1)
+    process.terminate()
+    assert process.wait(20) == 0
+    assert sealed_counts(tmp_path) == (43, [40, 3])
+    check_verified(tmp_path)
+
+
+def test_killed_at_random_it_counts_every_line_once(tmp_path: Path) -> None:
+    write_spec(tmp_path, 'follow = "log*"\nformat = "jsonl"', ticks=2000)
+    chance = random.Random(3)
+    log, written = tmp_path / "log", 0
+    kills = 0
+    while kills < 6:
+        before, until = released(tmp_path), None
+        process = begin(tmp_path)
+        while until is None or time.monotonic() < until:
+            append(log, events("a", "b"))
+            written += 2
+            if chance.random() < 0.05:
+                log.rename(tmp_path / f"log.{written}")
+            time.sleep(0.02)
+            assert process.poll() is None, process.communicate()
+            if until is None and released(tmp_path) > before:
+                # Somewhere between this tick and the one after the next.
+                until = time.monotonic() + 1.5 * chance.random()
+        process.kill()
+        process.communicate()
+        kills += 1
+    process = begin(tmp_path)
+    start = wait_for(lambda: health(tmp_path).get("state") == "running" and released(tmp_path) + 1)
+    wait_for(lambda: released(tmp_path) > start + 2)
+    process.terminate()
+    assert process.wait(20) == 0
+    assert sealed_counts(tmp_path) == (written, [written // 2, written // 2])
+    check_verified(tmp_path)
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    busy = """
+import time
+from pianissimo.engine.run_durable import stop_on_signals
+with stop_on_signals() as stop:
+    print("ready", flush=True)
+    stop.wait()
+    print("told", flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for word in ("ready", "told"):
+            assert process.stdout.readline().strip() == word
+            process.terminate()
+        assert process.wait(10) == -signal.SIGTERM
+
+
+def test_a_rewritten_file_ends_it_with_exit_code_3(tmp_path: Path) -> None:
+    write_spec(tmp_path, 'follow = "events.jsonl"')
+    log = tmp_path / "events.jsonl"
+    append(log, events("a", "b"))
+    process = begin(tmp_path)
+    wait_for(lambda: released(tmp_path) >= 2)
+    log.write_text(events("b"))
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 3
+    assert "events.jsonl must only grow" in err
+    assert health(tmp_path)["state"] == "refused"
+    again = begin(tmp_path)
+    _, err = again.communicate(timeout=20)
+    assert (again.returncode, "must only grow" in err) == (3, True)
+
+
+def test_two_processes_are_one_too_many(tmp_path: Path) -> None:
+    write_spec(tmp_path, 'follow = "events.jsonl"')
+    process = begin(tmp_path)
+    wait_for(lambda: released(tmp_path) >= 1)
+    other = begin(tmp_path)
+    other.communicate(timeout=20)
+    assert other.returncode == 4
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "code", "message"),
+    [
+        (("epsilon = 1.0", "epsilon = 2.0"), [], 3, "must go on with the parameters"),
+        (None, ["--secret", "env:WRONG"], 3, "the secret must be the one of this stream"),
+        (("[source]", "[sauce]"), [], 2, "sauce must be one of the fields"),
+        (None, ["--metrics", "nowhere"], 2, "must be HOST:PORT"),
+    ],
+)
+def test_what_it_refuses_to_start_with_has_its_exit_code(
+    tmp_path: Path, change: tuple[str, str] | None, options: list[str], code: int, message: str
+) -> None:
+    path = write_spec(tmp_path, "stdin = true\nuntil_end = true")
+    assert begin(tmp_path).wait(20) == 0
+    if change is not None:
+        path.write_text(path.read_text().replace(*change))
+    process = begin(tmp_path, *options, WRONG="ab" * 32)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, message in err) == (code, True), err
+
+
+def test_a_source_that_goes_on_needs_a_state(tmp_path: Path) -> None:
+    path = write_spec(tmp_path, "stdin = true")
+    command = [sys.executable, "-c", COMMAND, "run", str(path), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--state must be given" in done.stderr
+
+
+def test_standard_input_is_counted_to_its_end(tmp_path: Path) -> None:
+    write_spec(tmp_path, "stdin = true\nuntil_end = true")
+    process = begin(tmp_path, stdin=subprocess.PIPE)
+    out, err = process.communicate(events("a") * 30 + "rubbish\n" + events("b") * 20, timeout=30)
+    assert process.returncode == 0, err
+    done = json.loads(out.splitlines()[-1])
+    assert (done["stopped"], done["refused"]) == (False, str(tmp_path / "state" / "refused.jsonl"))
+    assert health(tmp_path)["state"] == "done"
+    assert sealed_counts(tmp_path) == (50, [30, 20])
+
+
+def test_sinks_metrics_and_status_of_a_running_stream(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sinks = f"""
+        [sinks.files]
+        kind = "folder"
+        path = "{out}"
+        format = "jsonl"
+        [sinks.office]
+        kind = "webhook"
+        url = "env:OFFICE_URL"
+        timeout = "1s"
+    """
+    write_spec(tmp_path, 'follow = "events.jsonl"', more=sinks)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = begin(tmp_path, "--metrics", f"127.0.0.1:{port}", OFFICE_URL="http://me:canary@127.0.0.1:1/hook")
+    wait_for(lambda: released(tmp_path) >= 3)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    assert 'pianissimo_sink_undelivered_ticks{sink="webhook office"}' in text
+    command = [sys.executable, "-c", COMMAND, "status", str(tmp_path / "state"), "--json"]
+    status = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert status["lag"] <= 5
+    assert status["sinks"]["webhook office"]["last_tick"] == 0
+    assert status["sinks"]["webhook office"]["undelivered"] >= 3
+    told = health(tmp_path)
+    assert "http://127.0.0.1:1 must take the release" in told["faults"]["webhook office"]
+    process.terminate()
+    out_text, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    for shown in (out_text, err, text, json.dumps(told), json.dumps(status)):
+        assert "canary" not in shown
+    assert sorted(out.glob("n/*.jsonl"))

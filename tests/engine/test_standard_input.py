@@ -1,0 +1,114 @@
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pianissimo.engine.sources import standard_input
+from pianissimo.engine.sources.feed import OnceFeed
+from pianissimo.engine.sources.standard_input import StandardInput
+from pianissimo.errors import SourceError
+
+
+@contextmanager
+def piped() -> Iterator[tuple[StandardInput, int]]:
+    reading, writing = os.pipe()
+    feed = StandardInput(reading)
+    feed.seek(None)
+    try:
+        yield feed, writing
+    finally:
+        if not feed.ended:
+            os.close(writing)
+        feed.wait_until_ended()
+        os.close(reading)
+
+
+def texts(feed: StandardInput, end: int) -> list[str | None]:
+    return [text for records in feed.read(end) for text in records.texts]
+
+
+def until(feed: StandardInput, count: int) -> int:
+    deadline = time.monotonic() + 10
+    while feed.end() < count and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return int(feed.end())
+
+
+def test_lines_are_there_when_they_are_whole() -> None:
+    with piped() as (feed, writing):
+        os.write(writing, b"one\ntwo\nthr")
+        assert until(feed, 2) == 2
+        assert not feed.ended
+        assert texts(feed, 2) == ["one", "two"]
+        os.write(writing, b"ee\n\xff\nfour")
+        assert until(feed, 4) == 4
+        os.close(writing)
+        feed.wait_until_ended()
+        assert feed.ended
+        assert texts(feed, feed.end()) == ["three", None, "four"]
+        assert feed.position == {"standard_input": 5}
+
+
+def test_what_comes_after_an_end_was_told_waits_for_the_next() -> None:
+    with piped() as (feed, writing):
+        os.write(writing, b"1\n2\n3\n4\n")
+        until(feed, 4)
+        assert texts(feed, 1) == ["1"]
+        assert texts(feed, 3) == ["2", "3"]
+        (records,) = feed.read(feed.end())
+        assert (records.numbers.to_list(), records.texts.to_list()) == ([4], ["4"])
+
+
+def test_numbers_go_on_after_a_start_and_nothing_comes_again() -> None:
+    reading, writing = os.pipe()
+    feed = StandardInput(reading)
+    feed.seek({"standard_input": 7})
+    os.write(writing, b"x\n")
+    os.close(writing)
+    feed.wait_until_ended()
+    (records,) = feed.read(feed.end())
+    assert records.numbers.to_list() == [8]
+    assert isinstance(feed, OnceFeed)
+    os.close(reading)
+    with pytest.raises(SourceError, match="must be the one that was read before"):
+        feed.seek({"follow": []})
+
+
+def test_a_line_that_is_too_long_is_one_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standard_input, "LONGEST_LINE", 100)
+    monkeypatch.setattr(standard_input, "_PIECE", 64)
+    reading, writing = os.pipe()
+    feed = StandardInput(reading)
+    feed.seek(None)
+    os.write(writing, b"a\n" + b"x" * 500 + b"\nb\n" + b"y" * 500 + b"\n" + b"z" * 500)
+    os.close(writing)
+    feed.wait_until_ended()
+    assert texts(feed, feed.end()) == ["a", None, "b", None, None]
+    os.close(reading)
+
+
+def test_whoever_writes_too_fast_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standard_input, "MOST_BYTES", 1000)
+    monkeypatch.setattr(standard_input, "_PIECE", 128)
+    reading, writing = os.pipe()
+    feed = StandardInput(reading)
+    feed.seek(None)
+
+    def write() -> None:
+        for number in range(20_000):
+            os.write(writing, b"%d\n" % number)
+        os.close(writing)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    time.sleep(0.05)
+    assert feed._bytes < 2000
+    got: list[str | None] = []
+    while writer.is_alive() or not feed.ended or feed.end() > feed.position["standard_input"]:
+        got += texts(feed, feed.end())
+    writer.join()
+    assert got == [str(number) for number in range(20_000)]
+    os.close(reading)
