@@ -16,6 +16,7 @@ from pianissimo.engine.wiring import Wiring
 from pianissimo.errors import LeaseError, StoreError
 from pianissimo.ledger import Charge, Ledger, StoreWithin
 from pianissimo.planner import StreamPlan
+from pianissimo.privacy import Pure, Race
 
 _DISTANCE_FACTOR = 2**10
 """More than 1 + e^epsilon, by which the noise's distance from the ideal one enters delta, for an epsilon below 6.9."""
@@ -83,9 +84,16 @@ def insert_incarnation(
 
 def charge_of(plan: StreamPlan) -> Charge:
     """What the whole horizon costs, rounded up, in the units of a ledger."""
+    # One mechanism may answer several queries.
+    mechanisms = {id(each.mechanism): each.mechanism for each in plan.queries}.values()
+    losses = [mechanism.guarantee.loss for mechanism in mechanisms]
+    if any(isinstance(loss, Race) for loss in losses):
+        # A race has no zCDP. An (epsilon, delta) promise is a pure one but for a mass of delta: Kairouz, Oh and
+        # Viswanath, "The composition theorem for differential privacy", ICML 2015.
+        pure = Pure(Fraction(plan.price.epsilon)).as_ledger()
+        return Charge.rounded_up(rho=pure.rho, bad=Fraction(plan.price.delta))
     rho, bad = Fraction(0), Fraction(0)
-    for query in plan.queries:
-        loss = query.guarantee.loss.as_ledger()
+    for loss in (each.as_ledger() for each in losses):
         rho += loss.rho
         bad += loss.bad + _DISTANCE_FACTOR * loss.distance
     return Charge.rounded_up(rho=rho, bad=bad)
