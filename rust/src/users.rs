@@ -419,6 +419,77 @@ impl NameSet {
     }
 }
 
+/// Rows by user: the users in the order of their names, and where each one's rows are.
+pub struct Groups {
+    /// Each name once, in the order of the low halves: an index goes by the high ones, and names that came to it in
+    /// their order would crowd its first cells.
+    pub names: Vec<u128>,
+    /// How many rows each has.
+    pub counts: Vec<u32>,
+    /// The units of each; they stop growing at 2^64 - 1, as those of a table do.
+    pub units: Vec<u64>,
+    /// The rows of the first name in the order in which they came, then those of the next.
+    pub order: Vec<u32>,
+}
+
+/// A row on its way to its user's others.
+#[derive(Clone, Copy)]
+struct Placed {
+    low: u64,
+    high: u64,
+    row: u32,
+}
+
+/// Brings rows together by the names of their users: what is told of the order between users is that of their names.
+///
+/// Names are pseudorandom, so some of their bits deal the rows into short heaps of about equal size, each of which is
+/// sorted by itself.
+pub fn group(names: &[u128], weights: Option<&[u64]>) -> Result<Groups, Error> {
+    if weights.is_some_and(|weights| weights.len() != names.len()) {
+        return Err(Error::Parameter("weights must be one for each name".into()));
+    }
+    check_room(0, names.len())?;
+    let placed = in_order(names);
+    let mut groups = Groups {
+        names: Vec::new(),
+        counts: Vec::new(),
+        units: Vec::new(),
+        order: placed.iter().map(|each| each.row).collect(),
+    };
+    for same in placed.chunk_by(|left, right| (left.low, left.high) == (right.low, right.high)) {
+        groups.names.push(u128::from(same[0].low) | (u128::from(same[0].high) << 64));
+        groups.counts.push(same.len() as u32);
+        groups.units.push(weights.map_or(same.len() as u64, |weights| {
+            same.iter().fold(0u64, |sum, each| sum.saturating_add(weights[each.row as usize]))
+        }));
+    }
+    Ok(groups)
+}
+
+fn in_order(names: &[u128]) -> Vec<Placed> {
+    const PER_HEAP: usize = 8;
+    let bits = (names.len() / PER_HEAP).checked_ilog2().unwrap_or(0).min(20);
+    let heap = |name: u128| (name as u64).checked_shr(64 - bits).unwrap_or(0) as usize;
+    let mut ends = vec![0usize; (1 << bits) + 1];
+    for &name in names {
+        ends[heap(name) + 1] += 1;
+    }
+    for place in 1..ends.len() {
+        ends[place] += ends[place - 1];
+    }
+    let mut next = ends.clone();
+    let mut placed = vec![Placed { low: 0, high: 0, row: 0 }; names.len()];
+    for (row, &name) in names.iter().enumerate() {
+        let place = &mut next[heap(name)];
+        placed[*place] = Placed { low: name as u64, high: (name >> 64) as u64, row: row as u32 };
+        *place += 1;
+    }
+    for pair in ends.windows(2) {
+        placed[pair[0]..pair[1]].sort_unstable_by_key(|each| (each.low, each.high, each.row));
+    }
+    placed
+}
+
 fn check_room(held: usize, more: usize) -> Result<(), Error> {
     if held + more > MOST_NAMES {
         return Err(Error::Parameter("a table must hold fewer than 2^32 names; start a new run".into()));
@@ -659,6 +730,50 @@ mod tests {
         assert_eq!(set.add(&names).unwrap(), (0..2000).collect::<Vec<u32>>());
         assert_eq!(set.add(&names[7..9]).unwrap(), [7, 8]);
         assert_eq!(set.add_first(&[5, 6, 6]).unwrap(), [false, true, false]);
+    }
+
+    #[test]
+    fn rows_are_grouped_by_name_in_their_own_order() {
+        let (small, large) = (7u128 << 64, 3u128);
+        let groups = group(&[large, small, large, small], Some(&[1, 2, u64::MAX, 4])).unwrap();
+        assert_eq!((groups.names, groups.counts), (vec![small, large], vec![2, 2]));
+        assert_eq!((groups.units, groups.order), (vec![6, u64::MAX], vec![1, 3, 0, 2]));
+        assert!(group(&[], None).unwrap().names.is_empty());
+        assert!(group(&[1], Some(&[])).is_err());
+    }
+
+    #[test]
+    fn names_that_come_grouped_do_not_crowd_an_index() {
+        let ids: Vec<u64> = (0..300_000).collect();
+        let mut names = Vec::new();
+        Namer::new(&[7; 32]).for_each_block(&Ids::Numbers(&ids), |_, block| names.extend_from_slice(block));
+        let groups = group(&names, None).unwrap();
+        let mut users = table(1);
+        users.add(&Ids::Names(&groups.names), None, Wanted::Nothing).unwrap();
+        for shard in &users.index.shards {
+            let far = shard.cells.iter().enumerate().filter(|(_, cell)| **cell != 0).map(|(place, cell)| {
+                (place + shard.cells.len() - shard.home(cell >> 32)) % shard.cells.len()
+            });
+            assert!(far.sum::<usize>() <= 20 * shard.used);
+        }
+    }
+
+    #[test]
+    fn many_rows_are_grouped_as_by_sorting() {
+        let rows: Vec<u128> = (0..50_000u64)
+            .map(|row| {
+                let word = (row % 7919).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                u128::from(row % 3) << 64 | u128::from(word)
+            })
+            .collect();
+        let groups = group(&rows, None).unwrap();
+        let mut expected: Vec<(u128, u32)> = rows.iter().copied().zip(0..).collect();
+        expected.sort_unstable_by_key(|(name, row)| (name.rotate_left(64), *row));
+        assert_eq!(groups.order, expected.iter().map(|each| each.1).collect::<Vec<_>>());
+        expected.dedup_by_key(|each| each.0);
+        assert_eq!(groups.names, expected.iter().map(|each| each.0).collect::<Vec<_>>());
+        assert_eq!(groups.counts.iter().sum::<u32>(), 50_000);
+        assert_eq!(groups.units.iter().sum::<u64>(), 50_000);
     }
 
     #[test]

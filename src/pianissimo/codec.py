@@ -86,6 +86,22 @@ def unpack(kind: str, version: int, body: bytes) -> Plain:
     return content
 
 
+def narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whole numbers in the shortest type that is stored and holds them all: for what is many.
+
+    >>> narrow(np.array([0, 255], dtype=np.uint64)).dtype, narrow(np.array([-1, 300])).dtype
+    (dtype('uint8'), dtype('int16'))
+    """
+    if not len(array):
+        return array.astype(np.int8 if array.dtype.kind == "i" else np.uint8)
+    low, high = int(array.min()), int(array.max())
+    kinds: list[type[np.integer[Any]]] = [np.int8, np.int16, np.int32, np.int64]
+    if low >= 0:
+        kinds = [np.uint8, np.uint32, np.uint64] if array.dtype.kind == "u" else [np.uint8, *kinds[1:]]
+    fitting = next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    return array.astype(fitting)
+
+
 def _checksum(payload: bytes, key: bytes) -> bytes:
     return hashlib.blake2b(payload, digest_size=_CHECKSUM_BYTES, key=key, person=b"pianissimo-state").digest()
 

@@ -49,28 +49,21 @@ class Mechanism(Protocol[Batch_contra, State, Value_co]):
         """The state before the first event."""
 
     def update(self, state: State, batch: Batch_contra) -> None:
-        """Count a batch. Draws no noise, returns nothing, and changes nothing if it raises."""
+        """Count a batch: `add(state, gather(state, batch))`. Draws no noise, and changes nothing if it raises."""
+
+    def gather(self, state: State, batch: Batch_contra) -> codec.Plain:
+        """What a batch adds, as plain data that can be stored before it is counted; it changes nothing.
+
+        It is the same for the same events in any order or, where only a user's first events count, in any order that
+        keeps each user's own. It is aggregated as far as that goes, and reads of the state only what no event changes,
+        such as the slots of a domain or the key of pseudonyms. Users are in it as keyed pseudonyms, if at all.
+        """
+
+    def add(self, state: State, gathered: codec.Plain) -> None:
+        """Count what was gathered."""
 
     def release(self, state: State, tick: int, noise: Noise) -> Value_co:
         """What is published at `tick`: where data meet noise."""
-
-
-@runtime_checkable
-class Gathering(Protocol[Batch_contra, State_contra]):
-    """A mechanism whose update has two steps, so that what a tick adds can be stored before it is counted.
-
-    `update(state, batch)` is `add(state, gather(state, batch))`. Whoever has neither stores its whole state instead.
-    """
-
-    def gather(self, state: State_contra, batch: Batch_contra) -> codec.Plain:
-        """What a batch adds: aggregated plain data, the same for the same events in any order.
-
-        It changes nothing, and reads of the state only what no event changes, such as the slots of a domain or the
-        key of pseudonyms. Users are in it as keyed pseudonyms, if at all.
-        """
-
-    def add(self, state: State_contra, gathered: codec.Plain) -> None:
-        """Count what was gathered."""
 
 
 @runtime_checkable
@@ -181,23 +174,16 @@ class Run(Generic[Batch, State, Value]):
         try:
             with self._guard:
                 self._check_open()
-                if isinstance(self.mechanism, Gathering):
-                    return {"gathered": self.mechanism.gather(self._state, batch)}
-                state = self._restored(dict(_dump(self._state)))
-                self.mechanism.update(state, batch)
-                return {"state": dict(_dump(state))}
+                return self.mechanism.gather(self._state, batch)
         except (HorizonError, InputError):
             self._guard.forgive()
             raise
 
-    def add(self, content: codec.Plain) -> None:
+    def add(self, gathered: codec.Plain) -> None:
         """Count what `gather` gave."""
         with self._guard:
             self._check_open()
-            if "state" in content:
-                self._state = self._restored(content["state"])
-            else:
-                cast(Gathering[Batch, State], self.mechanism).add(self._state, content["gathered"])
+            self.mechanism.add(self._state, gathered)
 
     def dump(self, *, short: bool = False) -> codec.Plain:
         """The state between two ticks as plain data. It holds exact counts: keep it as secret as the events.

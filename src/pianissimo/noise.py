@@ -128,6 +128,36 @@ def sealed(noise: Noise, tick: int) -> Noise:
     return noise.sealed(tick) if isinstance(noise, Sealable) else noise
 
 
+def sealed_since(noise: Noise, tick: int) -> Noise:
+    """The noise of what begins anew after `tick`: for it, `sealed` counts ticks from there.
+
+    >>> noise = KeyedNoise(bytes(32))
+    >>> sealed_since(noise, 7) is noise
+    True
+    """
+    return _Since(noise, tick) if tick and isinstance(noise, Sealable) else noise
+
+
+class _Since:
+    """Noise as it is, whose seals are counted from a later tick on."""
+
+    __slots__ = ("_noise", "_tick", "bits", "gaussian", "label_keys", "laplace")
+
+    def __init__(self, noise: Noise, tick: int) -> None:
+        self._noise, self._tick = noise, tick
+        self.gaussian, self.laplace = noise.gaussian, noise.laplace
+        self.bits, self.label_keys = noise.bits, noise.label_keys
+
+    def at(self, *path: PathPart) -> Self:
+        return type(self)(self._noise.at(*path), self._tick)
+
+    def sealed(self, tick: int) -> Noise:
+        return sealed(self._noise, self._tick + tick)
+
+    def __repr__(self) -> str:
+        return "Noise(hidden)"
+
+
 class KeyedNoise:
     """Noise from a secret.
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, Self, cast
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
@@ -151,7 +152,10 @@ def check_resuming(mechanism: Mechanism[Any, Any, Any], ticks: Sequence[Any], st
 
 
 def check_gathering(mechanism: Mechanism[Any, Any, Any], ticks: Sequence[Any], order: Sequence[int]) -> None:
-    """What a tick adds can be stored and counted later, does not depend on the order of events, and counts alike."""
+    """What a tick adds can be stored and counted later, does not depend on the order of events, and counts alike.
+
+    The order is changed between users alone, where there are users: each one's first events may count.
+    """
     straight = Run(mechanism, SeededNoise(5))
     expected = releases_of(straight, ticks)
     run = Run(mechanism, SeededNoise(5))
@@ -160,12 +164,20 @@ def check_gathering(mechanism: Mechanism[Any, Any, Any], ticks: Sequence[Any], o
         before = codec.pack("state", 1, run.dump())
         gathered = codec.pack("gathered", 1, run.gather(batch))
         assert codec.pack("state", 1, run.dump()) == before
-        places = sorted(range(len(batch)), key=lambda place: order[place % len(order)])
-        shuffled = batch[places] if hasattr(batch, "gather") else [batch[place] for place in places]
+        places = sorted(range(len(batch)), key=_places_of_users(batch, order).__getitem__)
+        shuffled = batch[places] if isinstance(batch, pl.Series | pl.DataFrame) else [batch[place] for place in places]
         assert codec.pack("gathered", 1, run.gather(shuffled)) == gathered
         run.add(codec.unpack("gathered", 1, gathered))
         values.append(plain_value(run.release().value))
     assert values == expected
+
+
+def _places_of_users(batch: Any, order: Sequence[int]) -> list[int]:
+    """Where each row goes: the rows of one user to one place."""
+    if not isinstance(batch, pl.DataFrame):
+        return [order[place % len(order)] for place in range(len(batch))]
+    users = batch["user"].unique(maintain_order=True).to_list()
+    return [order[users.index(user) % len(order)] * len(users) + users.index(user) for user in batch["user"].to_list()]
 
 
 def check_short_dumps(mechanism: Mechanism[Any, Any, Any], ticks: Sequence[Any], stop: int) -> None:

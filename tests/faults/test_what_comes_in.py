@@ -202,10 +202,9 @@ def check_pair(rows: list[dict[str, Any]], event: dict[str, Any], place: int) ->
 
 
 def _counts(gathered: Any) -> dict[Any, int]:
-    content = gathered["gathered"]
-    if isinstance(content, int):
-        return {"": content}
-    return dict(zip(_plain(content[0]), _plain(content[1]), strict=True))
+    if isinstance(gathered, int):
+        return {"": gathered}
+    return dict(zip(_plain(gathered[0]), _plain(gathered[1]), strict=True))
 
 
 BOUNDS: list[tuple[Query, tuple[int, int]]] = [
@@ -243,7 +242,7 @@ def test_extreme_values_neither_wrap_nor_round_with_their_neighbors() -> None:
         run = LiveQuery(plan.queries[0], NoNoise(), 0.95)
         frame = as_frame([{"price": value} for value in values], [query])
         (content,) = query_inputs([query], frame, drop_bad_rows=True)
-        sums.add(run.gather(content)["gathered"])
+        sums.add(run.gather(content))
     record(
         "S2",
         "extreme values in any order",

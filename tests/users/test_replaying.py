@@ -196,9 +196,9 @@ def test_a_cap_that_a_restart_resets_is_caught() -> None:
 
 def test_a_cap_for_each_batch_is_caught() -> None:
     class Batchwise(Users):
-        def add_and_tell_before(self, users: pl.Series, units: Any = None) -> Any:
+        def add_and_tell_before(self, names: Any, units: Any = None) -> Any:
             self.clear()
-            return super().add_and_tell_before(users, units)
+            return super().add_and_tell_before(names, units)
 
     ticks = worst()
     with patched("Users", Batchwise):

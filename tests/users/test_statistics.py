@@ -378,7 +378,7 @@ def test_noise_of_heads_and_starts_lies_under_paths_of_their_own() -> None:
 
 def test_many_events_of_one_user_in_one_tick_are_no_matter() -> None:
     users = Users(NoNoise(), cap=3)
-    batch = pl.Series(np.zeros(10**6, dtype=np.int64))
+    batch = users.names(pl.Series(np.zeros(10**6, dtype=np.int64)))
     for _ in range(100):
         users.add(batch)
     assert (users.kept, users.over, len(users)) == (3, 1, 1)
@@ -390,9 +390,9 @@ def test_many_events_of_one_user_in_one_tick_are_no_matter() -> None:
 def test_a_user_takes_less_than_48_bytes() -> None:
     users = Users(NoNoise(), cap=3)
     for number in range(1, 30):
-        users.add(pl.Series(np.arange(7000 * (number - 1), 7000 * number)))
+        users.add(users.names(pl.Series(np.arange(7000 * (number - 1), 7000 * number))))
         assert users.bytes <= 44 * len(users)
-    users.accept(users.add_and_tell_slots(pl.Series([1, 2])))
+    users.accept(users.add_and_tell_slots(users.names(pl.Series([1, 2]))))
     assert users.bytes <= 48 * len(users)
 
 

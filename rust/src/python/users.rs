@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::{contiguous, name_array, names_of, not_contiguous};
-use crate::users::{Ids, NameSet, Namer, UserTable, Wanted};
+use crate::users::{self, Ids, NameSet, Namer, UserTable, Wanted};
 
 fn key_of(key: &[u8]) -> PyResult<&[u8; 32]> {
     key.try_into().map_err(|_| PyValueError::new_err("a key must have 32 bytes"))
@@ -145,30 +145,6 @@ impl PyUserTable {
         self.0.len()
     }
 
-    /// Counts rows of users that are whole numbers; gives for each what is wanted.
-    fn add_numbers<'py>(
-        &mut self,
-        py: Python<'py>,
-        numbers: PyReadonlyArray1<'py, u64>,
-        weights: Option<PyReadonlyArray1<'py, u64>>,
-        wanted: &str,
-    ) -> PyResult<Option<Bound<'py, PyArray1<u64>>>> {
-        let ids = Ids::Numbers(contiguous(numbers.as_slice())?);
-        self.added(py, &ids, weights, wanted)
-    }
-
-    /// Counts rows of users that are texts; gives for each what is wanted.
-    fn add_texts<'py>(
-        &mut self,
-        py: Python<'py>,
-        text: &[u8],
-        lengths: PyReadonlyArray1<'py, u32>,
-        weights: Option<PyReadonlyArray1<'py, u64>>,
-        wanted: &str,
-    ) -> PyResult<Option<Bound<'py, PyArray1<u64>>>> {
-        self.added(py, &texts_of(text, &lengths)?, weights, wanted)
-    }
-
     /// Counts rows of users that have names already; gives for each what is wanted.
     fn add_names<'py>(
         &mut self,
@@ -243,8 +219,35 @@ impl PyUserTable {
     }
 }
 
-/// Adds the classes of this file to the module.
+type GroupArrays<'py> = (
+    Bound<'py, PyArray2<u64>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u32>>,
+);
+
+/// Rows by the names of their users: each name once in order, its rows, its units, and the rows name after name.
+#[pyfunction]
+#[pyo3(signature = (names, weights=None))]
+fn group_names<'py>(
+    py: Python<'py>,
+    names: PyReadonlyArray2<'py, u64>,
+    weights: Option<PyReadonlyArray1<'py, u64>>,
+) -> PyResult<GroupArrays<'py>> {
+    let names = names_of(&names)?;
+    let weights = weights.as_ref().map(|weights| contiguous(weights.as_slice())).transpose()?;
+    let groups = py.detach(|| users::group(&names, weights))?;
+    Ok((
+        name_array(py, &groups.names),
+        groups.counts.into_pyarray(py),
+        groups.units.into_pyarray(py),
+        groups.order.into_pyarray(py),
+    ))
+}
+
+/// Adds the classes and functions of this file to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(group_names, module)?)?;
     module.add_class::<PyNamer>()?;
     module.add_class::<PyNameSet>()?;
     module.add_class::<PyUserTable>()

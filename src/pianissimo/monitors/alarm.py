@@ -18,12 +18,14 @@ from typing import ClassVar, Self
 import numpy as np
 import polars as pl
 
+from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_name, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.monitors.charges import UserCharges
 from pianissimo.monitors.found import Found
+from pianissimo.monitors.holdings import add_holdings, all_holdings
 from pianissimo.monitors.race_monitor import RaceMonitor
 from pianissimo.monitors.race_noise import race_noise
 from pianissimo.monitors.thresholds import (
@@ -32,7 +34,7 @@ from pianissimo.monitors.thresholds import (
     margin_of_detection,
     quiet_threshold,
 )
-from pianissimo.noise import Noise
+from pianissimo.noise import Noise, sealed
 from pianissimo.privacy import Guarantee, Neighbors, Unit
 
 
@@ -165,6 +167,10 @@ class Alarms:
         return AlarmState(charges=self._monitor(self.thresholds[0][1]).start(noise), index=index)
 
     def update(self, state: AlarmState, batch: pl.DataFrame) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: AlarmState, batch: pl.DataFrame) -> codec.Plain:
+        """Which user, by her name, matches which alarms."""
         names = self._names.to_list()
         missing = [name for name in ("user", *names) if name not in batch.columns]
         if missing:
@@ -172,17 +178,19 @@ class Alarms:
         for name in names:
             if batch[name].dtype != pl.Boolean or batch[name].null_count():
                 raise InputError(f"column '{name}' must be truth values without nulls, got {batch[name].dtype}")
-        # Row by row, so that a user's own order is kept.
         rows, slots = np.nonzero(batch.select(names).to_numpy())
         users = state.charges.names(batch["user"])
-        state.charges.add_named(users[rows], slots)
+        return all_holdings(users[rows], slots)
+
+    def add(self, state: AlarmState, gathered: codec.Plain) -> None:
+        add_holdings(state.charges, gathered)
 
     def release(self, state: AlarmState, tick: int, noise: Noise) -> Found:
         count = len(self.thresholds)
         weights = state.charges.weights(count)
         by_name = dict(self.thresholds)
         limits = np.array([by_name[name] for name in self._names.to_list()], dtype=np.int64)
-        bits = noise.at("test", tick).bits(state.index.keys(0, count))
+        bits = sealed(noise, tick).at("test", tick).bits(state.index.keys(0, count))
         tops = self._monitor(0).decide(weights, bits, limits)
         reported = np.zeros(count, dtype=np.bool_)
         reported[tops.places] = True

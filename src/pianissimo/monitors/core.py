@@ -4,3 +4,4 @@ from pianissimo import _core
 
 ChargeBook = _core.ChargeBook
 RaceTable = _core.RaceTable
+group_names = _core.group_names

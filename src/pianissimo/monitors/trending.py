@@ -27,12 +27,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.monitors.charges import UserCharges
 from pianissimo.monitors.found import Found
+from pianissimo.monitors.holdings import add_holdings, first_holdings
 from pianissimo.monitors.huge_domain import LARGEST_DOMAIN, MOST_EMPTY, NumberedDomain, draw_empty
 from pianissimo.monitors.race_monitor import RaceMonitor
 from pianissimo.monitors.race_noise import race_noise
@@ -44,7 +46,7 @@ from pianissimo.monitors.thresholds import (
     quiet_threshold,
     rising_threshold,
 )
-from pianissimo.noise import DRAW_DISTANCE, Noise
+from pianissimo.noise import DRAW_DISTANCE, Noise, sealed
 from pianissimo.privacy import Guarantee, Neighbors, Race, Unit
 
 # The number of lots that decide keys of weight 0 at a tick: how many, which, and their values.
@@ -249,25 +251,44 @@ class Trending:
         return TrendingState(charges=self._monitor_at(1).start(noise), index=LabelIndex(noise), known=known)
 
     def update(self, state: TrendingState, batch: pl.DataFrame) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: TrendingState, batch: pl.DataFrame) -> codec.Plain:
+        """Which user, by her name, holds which of her first keys; and the keys, where they are not those of a domain.
+
+        Each user's keys are in her own order, as her first ones of a tick count.
+        """
         users, keys = columns_of(batch)
         if self.domain is not None and not isinstance(self.domain, Domain):
             inside = self.domain.contains(keys)
             users, keys = users.filter(inside), keys.filter(inside)
-        # Whatever can be refused is, before anything is noted.
         names = state.charges.names(users)
-        slots = state.index.slots_or_new(keys) if state.known is None else state.known.slots(keys)
-        state.charges.add_named(names, slots)
+        if state.known is not None:
+            slots = state.known.slots(keys)
+            listed = slots >= 0
+            return [None, first_holdings(names[listed], slots[listed], self.keys_per_tick)]
+        labels = keys.unique().sort()
+        places = keys.cast(pl.Enum(labels)).to_physical().cast(pl.Int64).to_numpy()
+        named, counts, held = first_holdings(names, places, self.keys_per_tick)
+        is_held = np.bincount(held, minlength=len(labels)) > 0
+        held = (np.cumsum(is_held) - 1)[held]
+        return [detached(labels.filter(pl.Series(is_held))), [named, counts, codec.narrow(held)]]
+
+    def add(self, state: TrendingState, gathered: codec.Plain) -> None:
+        labels, held = gathered
+        add_holdings(state.charges, held, None if labels is None else state.index.slots_or_new(labels))
 
     def release(self, state: TrendingState, tick: int, noise: Noise) -> Found:
         index = state.index if state.known is None else state.known
         weights = state.charges.weights(len(index))
         tested = np.arange(len(index)) if state.known is not None else np.flatnonzero(weights > 0)
         keys = index.keys(0, len(index))[tested]
-        tops = self._monitor_at(tick).test_weights(weights[tested], keys, noise.at("test", tick))
+        lots = sealed(noise, tick).at("test", tick)
+        tops = self._monitor_at(tick).test_weights(weights[tested], keys, lots)
         places = tested[tops.places]
         labels, values = index.labels.gather(places), tops.values
         if self.domain is not None and not isinstance(self.domain, Domain):
-            law, lots = race_noise(self.scale), noise.at("test", tick)
+            law = race_noise(self.scale)
             held = _Labels(index, tested)
             more, their_values = draw_empty(self.domain, held, len(tested), self.threshold_at(tick), law, lots)
             labels = labels.append(pl.Series("key", more, dtype=pl.String))

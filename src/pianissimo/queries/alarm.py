@@ -1,7 +1,8 @@
 """Whether unusually many users match a condition right now."""
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import polars as pl
@@ -51,6 +52,14 @@ class Alarm:
         check_common(self)
         _ = self.predicate
         check_monitor(self)
+
+    def __repr__(self) -> str:
+        # All of the condition, and nothing of where it lies in memory: plans are told apart by it.
+        shown = {each.name: repr(getattr(self, each.name)) for each in fields(self)}
+        if isinstance(self.where, pl.Expr):
+            digest = hashlib.blake2b(self.where.meta.serialize(format="json").encode(), digest_size=16).hexdigest()
+            shown["where"] = f"<expression {digest}>"
+        return f"Alarm({', '.join(f'{name}={text}' for name, text in shown.items())})"
 
     @property
     def predicate(self) -> Predicate:

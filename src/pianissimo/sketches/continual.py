@@ -29,9 +29,10 @@ from typing import ClassVar, Self
 import numpy as np
 import polars as pl
 
+from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.node_noise import GaussianNode
-from pianissimo.noise import DRAW_DISTANCE, Noise
+from pianissimo.noise import DRAW_DISTANCE, Noise, sealed
 from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.sketches.key_noise import Counts, checked_counts, gaussian_draws, item_keys, own
 from pianissimo.sketches.keys import KeyKind, check_key_kind
@@ -44,6 +45,7 @@ from pianissimo.sketches.node_tree import (
     prefix_nodes,
     rounded_up_root,
 )
+from pianissimo.sketches.open_tick import OpenKeys, gather_keys
 from pianissimo.sketches.reduction import reduce
 
 
@@ -88,8 +90,9 @@ class HeavyKeys:
 
 @dataclass(slots=True, repr=False)
 class SketchTreeState:
-    """The sketches of open nodes and the reduced counts of ended ones: secret."""
+    """The keys of the open tick, the sketches of open nodes and the reduced counts of ended ones: secret."""
 
+    tick: OpenKeys
     sketches: NodeSketches
     ended: EndedNodes
 
@@ -100,7 +103,8 @@ class SketchTree:
 
     Guarantee: the ledger (m^2 L (k^2 + k) / (2 variance), bad) for the at most m = max_keys_per_event keys of an event.
     Error: the noise's quantile at the tick; beside it a count is too low by at most n / (k + 1), n the keys so far.
-    Cost: 2 L k counters; L / 2 sketch updates a key on average; at most L draws a candidate and release.
+    Cost: 2 L k counters, and the distinct keys of the open tick; L / 2 sketch updates a key on average; at most L draws
+    a candidate and release.
 
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
@@ -135,7 +139,7 @@ class SketchTree:
     adaptive: bool = True
     """Whether events may depend on what was released; if not, the threshold is lower."""
 
-    state_version: ClassVar[int] = 1
+    state_version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon, k=self.k, max_keys_per_event=self.max_keys_per_event)
@@ -213,12 +217,20 @@ class SketchTree:
         return rounded_up_root(2 * tick.bit_count() * float(self.variance) * odds)
 
     def start(self, noise: Noise) -> SketchTreeState:  # noqa: ARG002
-        return SketchTreeState(NodeSketches(k=self.k, keys=self.keys, horizon=self.horizon), EndedNodes())
+        sketches = NodeSketches(k=self.k, keys=self.keys, horizon=self.horizon)
+        return SketchTreeState(OpenKeys(), sketches, EndedNodes())
 
     def update(self, state: SketchTreeState, batch: pl.Series) -> None:
-        state.sketches.feed(event_keys(batch, self.max_keys_per_event))
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: SketchTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
+        return gather_keys(event_keys(batch, self.max_keys_per_event), self.keys)
+
+    def add(self, state: SketchTreeState, gathered: codec.Plain) -> None:
+        state.tick.add(gathered)
 
     def release(self, state: SketchTreeState, tick: int, noise: Noise) -> HeavyKeys:
+        state.sketches.feed(state.tick.take())
         reduced = reduce(state.sketches.close(tick).contents(), k=self.k)
         state.ended.put(tick, Node(reduced.keys, reduced.values, reduced.total))
         keys = state.ended.keys()
@@ -226,7 +238,8 @@ class SketchTree:
         total = state.ended.total
         items = item_keys(keys, noise)
         for level, number in prefix_nodes(tick):
-            here = noise.at("node", level, number)
+            # What a node counts is known at its last tick, when its noise is first drawn.
+            here = sealed(noise, number << level).at("node", level, number)
             sums += checked_counts(state.ended.values(level, keys))
             sums += gaussian_draws(here.at("counts"), self.variance, items)
             if self.with_total:

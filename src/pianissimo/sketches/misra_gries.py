@@ -17,7 +17,7 @@ from pianissimo.sketches.keys import KeyKind, check_key_kind, key_column
 from pianissimo.sketches.lineage import Lineage
 from pianissimo.sketches.merging import MergedSketch, Part, merge_two
 from pianissimo.sketches.private_release import SketchRelease, release_sketch
-from pianissimo.sketches.table import MOST_COUNTERS, CountTable, KeyListing
+from pianissimo.sketches.table import MOST_COUNTERS, CountTable, KeyListing, listing_of
 
 
 class MisraGries:
@@ -132,6 +132,20 @@ class MisraGries:
         sketch.lineage = own_lineage(stored)
         if stored.key_kind is not None:
             restore(sketch._table, stored)
+        return sketch
+
+    @classmethod
+    def from_contents(cls, contents: Contents, k: int, *, keys: KeyKind) -> Self:
+        """The sketch that held these.
+
+        >>> sketch = MisraGries(2, keys="int64")
+        >>> sketch.update([5, 5, 3])
+        >>> MisraGries.from_contents(sketch.contents(), 2, keys="int64").estimates()
+        {3: 1, 5: 2}
+        """
+        sketch = cls(k, keys=keys)
+        listing = listing_of(contents.keys, contents.over)
+        sketch._table.restore(keys, listing, decrements=contents.decrements, total=contents.total)
         return sketch
 
     def __repr__(self) -> str:

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.errors import InputError
+from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.keys import KeyKind
 from pianissimo.sketches.misra_gries import MisraGries
+from pianissimo.sketches.open_tick import plain_keys, series_of
 
 
 def level_count(horizon: int) -> int:
@@ -90,11 +92,23 @@ class NodeSketches:
 
     def to_plain(self) -> codec.Plain:
         """Its content as plain data."""
-        return [[level, sketch.to_bytes()] for level, sketch in sorted(self._open.items())]
+        return [[level, sketch_to_plain(sketch)] for level, sketch in sorted(self._open.items())]
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over a stored content."""
-        self._open = {level: MisraGries.from_bytes(stored) for level, stored in content}
+        self._open = {level: sketch_from_plain(stored, self._k, self._keys) for level, stored in content}
+
+
+def sketch_to_plain(sketch: MisraGries) -> codec.Plain:
+    """What a sketch counted, and not which sketch it was: the same for the same keys."""
+    contents = sketch.contents()
+    return [plain_keys(contents.keys), contents.over, contents.decrements, contents.total]
+
+
+def sketch_from_plain(content: codec.Plain, k: int, keys: KeyKind) -> MisraGries:
+    """A sketch that counted the same."""
+    stored, over, decrements, total = content
+    return MisraGries.from_contents(Contents(series_of(stored), over, decrements, total), k, keys=keys)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -148,12 +162,12 @@ class EndedNodes:
 
     def to_plain(self) -> codec.Plain:
         """Its content as plain data."""
-        return [[level, _plain_keys(node.keys), node.values, node.total] for level, node in sorted(self._nodes.items())]
+        return [[level, plain_keys(node.keys), node.values, node.total] for level, node in sorted(self._nodes.items())]
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over a stored content."""
         self._nodes = {
-            level: Node(_series(keys), np.asarray(values, dtype=np.int64), total)
+            level: Node(series_of(keys), np.asarray(values, dtype=np.int64), total)
             for level, keys, values, total in content
         }
 
@@ -188,13 +202,3 @@ def event_sets(events: pl.Series, max_keys_per_event: int | None) -> pl.Series:
     if max_keys_per_event is None:
         return events
     return events.list.unique(maintain_order=True).list.head(max_keys_per_event)
-
-
-def _plain_keys(keys: pl.Series) -> codec.Plain:
-    if keys.dtype == pl.Int64:
-        return keys.to_numpy()
-    return keys if keys.dtype == pl.String else keys.to_list()
-
-
-def _series(keys: codec.Plain) -> pl.Series:
-    return pl.Series("key", keys, dtype=pl.Binary) if isinstance(keys, list) else pl.Series("key", keys)

@@ -17,8 +17,9 @@ from typing import ClassVar, Self
 import numpy as np
 import polars as pl
 
+from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
-from pianissimo.noise import Noise
+from pianissimo.noise import Noise, sealed
 from pianissimo.privacy import Guarantee, Ledger, Mixed, Neighbors, Unit
 from pianissimo.sketches.continual import HeavyKeys
 from pianissimo.sketches.key_noise import own, without_distance
@@ -32,15 +33,19 @@ from pianissimo.sketches.node_tree import (
     event_keys,
     level_count,
     prefix_nodes,
+    sketch_from_plain,
+    sketch_to_plain,
 )
+from pianissimo.sketches.open_tick import OpenKeys, gather_keys
 from pianissimo.sketches.private_release import GaussianMisraGries, PrivateMisraGries, SketchRelease
 from pianissimo.sketches.thresholds import gaussian_threshold, threshold
 
 
 @dataclass(slots=True, repr=False)
 class PublishedTreeState:
-    """The sketches of open nodes, secret, and what was published of ended ones."""
+    """The keys of the open tick and the sketches of open nodes, secret, and what was published of ended ones."""
 
+    tick: OpenKeys
     sketches: NodeSketches
     published: EndedNodes
 
@@ -51,7 +56,7 @@ class PublishedTree:
 
     Guarantee: L times the loss of a node, L = floor(log2 horizon) + 1.
     Error: p_t times (threshold + 2 reach) at most, beside n / (k + 1).
-    Cost: 2 L k counters; k + 1 draws a release.
+    Cost: 2 L k counters, and the distinct keys of the open tick; k + 1 draws a release.
 
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
@@ -70,7 +75,7 @@ class PublishedTree:
     keys: KeyKind = "text"
     """The type of the keys."""
 
-    state_version: ClassVar[int] = 1
+    state_version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon)
@@ -136,15 +141,23 @@ class PublishedTree:
         return 2 * nodes * self.node.reach(1 - (1 - coverage) / nodes)
 
     def start(self, noise: Noise) -> PublishedTreeState:  # noqa: ARG002
-        return PublishedTreeState(NodeSketches(k=self.node.k, keys=self.keys, horizon=self.horizon), EndedNodes())
+        sketches = NodeSketches(k=self.node.k, keys=self.keys, horizon=self.horizon)
+        return PublishedTreeState(OpenKeys(), sketches, EndedNodes())
 
     def update(self, state: PublishedTreeState, batch: pl.Series) -> None:
-        state.sketches.feed(event_keys(batch, 1))
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: PublishedTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
+        return gather_keys(event_keys(batch, 1), self.keys)
+
+    def add(self, state: PublishedTreeState, gathered: codec.Plain) -> None:
+        state.tick.add(gathered)
 
     def release(self, state: PublishedTreeState, tick: int, noise: Noise) -> HeavyKeys:
+        state.sketches.feed(state.tick.take())
         contents = state.sketches.close(tick).contents()
         level = ended_level(tick)
-        shown = self.node.release(contents, noise.at("node", level, tick >> level))
+        shown = self.node.release(contents, sealed(noise, tick).at("node", level, tick >> level))
         state.published.put(tick, Node(shown.keys, shown.low, shown.error_level))
         keys = state.published.keys()
         sums = np.zeros(len(keys), dtype=np.int64)
@@ -159,24 +172,26 @@ class PublishedTree:
 
 @dataclass(slots=True, repr=False)
 class RunningSketchState:
-    """One sketch of all ticks so far: secret."""
+    """The keys of the open tick, and one sketch of all ticks before: secret."""
 
+    tick: OpenKeys
     sketch: "RunningCounts"
 
 
 class RunningCounts:
     """A sketch as a part of a state."""
 
-    def __init__(self, sketch: MisraGries) -> None:
-        self.sketch = sketch
+    def __init__(self, k: int, keys: KeyKind) -> None:
+        self._k, self._keys = k, keys
+        self.sketch = MisraGries(k, keys=keys)
 
-    def to_plain(self) -> bytes:
-        """Its content as bytes."""
-        return self.sketch.to_bytes()
+    def to_plain(self) -> codec.Plain:
+        """Its content as plain data."""
+        return sketch_to_plain(self.sketch)
 
-    def take_plain(self, content: bytes) -> None:
+    def take_plain(self, content: codec.Plain) -> None:
         """Take over a stored content."""
-        self.sketch = MisraGries.from_bytes(content)
+        self.sketch = sketch_from_plain(content, self._k, self._keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +200,7 @@ class RunningSketch:
 
     Guarantee: the ledger (horizon / (2 variance), horizon * xi).
     Error: threshold + 2 reach at most, beside n / (k + 1).
-    Cost: k counters; k + 1 draws a release.
+    Cost: k counters, and the distinct keys of the open tick; k + 1 draws a release.
 
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
@@ -201,7 +216,7 @@ class RunningSketch:
     keys: KeyKind = "text"
     """The type of the keys."""
 
-    state_version: ClassVar[int] = 1
+    state_version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_key_kind(self.keys)
@@ -225,10 +240,17 @@ class RunningSketch:
         return float(self.release_of.threshold - 1 + 2 * self.release_of.reach(coverage))
 
     def start(self, noise: Noise) -> RunningSketchState:  # noqa: ARG002
-        return RunningSketchState(RunningCounts(MisraGries(self.release_of.k, keys=self.keys)))
+        return RunningSketchState(OpenKeys(), RunningCounts(self.release_of.k, self.keys))
 
     def update(self, state: RunningSketchState, batch: pl.Series) -> None:
-        state.sketch.sketch.update(event_keys(batch, 1))
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: RunningSketchState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
+        return gather_keys(event_keys(batch, 1), self.keys)
+
+    def add(self, state: RunningSketchState, gathered: codec.Plain) -> None:
+        state.tick.add(gathered)
 
     def release(self, state: RunningSketchState, tick: int, noise: Noise) -> SketchRelease:
-        return self.release_of.release(state.sketch.sketch.contents(), noise.at("release", tick))
+        state.sketch.sketch.update(state.tick.take())
+        return self.release_of.release(state.sketch.sketch.contents(), sealed(noise, tick).at("release", tick))

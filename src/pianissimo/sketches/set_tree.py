@@ -26,37 +26,35 @@ from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.node_noise import GaussianNode
-from pianissimo.noise import DRAW_DISTANCE, Noise
+from pianissimo.noise import DRAW_DISTANCE, Noise, sealed
 from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.sketches.continual import HeavyKeys
 from pianissimo.sketches.key_noise import checked_counts, gaussian_draws, item_keys, own
 from pianissimo.sketches.keys import KeyKind, check_key_kind
 from pianissimo.sketches.node_tree import EndedNodes, Node, event_sets, level_count, prefix_nodes, rounded_up_root
+from pianissimo.sketches.open_tick import OpenSets, gather_sets
 from pianissimo.sketches.privacy_aware import PrivacyAwareMisraGries
-from pianissimo.sketches.table import KeyListing, key_series
+from pianissimo.sketches.table import KeyListing, key_series, listing_of
 
 
 class MergingNodes:
-    """The open leaf, and the nodes that cover all ticks so far, one a level: secret."""
+    """The nodes that cover all ticks so far, one a level: secret."""
 
     def __init__(self, *, k: int, keys: KeyKind) -> None:
         self._k, self._keys = k, keys
-        self._leaf = PrivacyAwareMisraGries(k, keys=keys)
         # Listings, not sketches: a lineage of merges would grow with every tick.
         self._ended: dict[int, tuple[KeyListing, int]] = {}
 
-    def feed(self, sets: pl.Series) -> None:
-        """Count sets in the open tick, or none if one of them is refused."""
-        self._leaf.update(sets)
-
-    def close(self, tick: int) -> None:
-        """End a tick: its leaf is merged with the stretch before it as long as both have one length."""
-        node, total, level = self._leaf.counts(), self._leaf.total, 0
+    def close(self, tick: int, sets: pl.Series | None) -> None:
+        """End a tick of these sets: its leaf is merged with the stretch before it as long as both have one length."""
+        leaf = PrivacyAwareMisraGries(self._k, keys=self._keys)
+        if sets is not None:
+            leaf.update(sets)
+        node, total, level = leaf.counts(), leaf.total, 0
         while tick % (2 << level) == 0:
             before, more = self._ended.pop(level)
             node, total, level = before.merge(node, self._k), total + more, level + 1
         self._ended[level] = node, total
-        self._leaf = PrivacyAwareMisraGries(self._k, keys=self._keys)
 
     def covering(self) -> EndedNodes:
         """The counts of the nodes that cover all ticks so far."""
@@ -69,27 +67,20 @@ class MergingNodes:
 
     def to_plain(self) -> codec.Plain:
         """Its content as plain data."""
-        return {"leaf": self._leaf.to_bytes(), "ended": self.covering().to_plain()}
+        return self.covering().to_plain()
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over a stored content."""
-        self._leaf = PrivacyAwareMisraGries.from_bytes(content["leaf"])
         nodes = EndedNodes()
-        nodes.take_plain(content["ended"])
-        self._ended = {level: (_listing(node), node.total) for level, node in nodes.items()}
-
-
-def _listing(node: Node) -> KeyListing:
-    if node.keys.dtype == pl.Int64:
-        return KeyListing.of_integers(node.keys.to_numpy(), node.values)
-    texts = node.keys.cast(pl.Binary).to_list()
-    return KeyListing.of_bytes(b"".join(texts), np.array([len(text) for text in texts], np.uint32), node.values)
+        nodes.take_plain(content)
+        self._ended = {level: (listing_of(node.keys, node.values), node.total) for level, node in nodes.items()}
 
 
 @dataclass(slots=True, repr=False)
 class SetTreeState:
-    """The sketches of all nodes that are needed: secret."""
+    """The sets of the open tick, and the sketches of all nodes that are needed: secret."""
 
+    tick: OpenSets
     nodes: MergingNodes
 
 
@@ -99,7 +90,8 @@ class SetTree:
 
     Guarantee: the ledger (k L / (2 variance), bad) for one event with all its keys; (k + 1) L with a total.
     Error: the noise's quantile at the tick; beside it a count is too low by at most N / (k + 1), N the keys so far.
-    Cost: k counters a level; one sketch update a key, one merge a tick on average; at most L draws a candidate.
+    Cost: k counters a level, and the distinct sets of the open tick; one sketch update a key, one merge a tick on
+    average; at most L draws a candidate.
 
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
@@ -130,7 +122,7 @@ class SetTree:
     with_total: bool = False
     """Whether the number of keys so far is released too, for error bars."""
 
-    state_version: ClassVar[int] = 1
+    state_version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon, k=self.k)
@@ -211,20 +203,26 @@ class SetTree:
         return rounded_up_root(2 * tick.bit_count() * float(variance) * odds)
 
     def start(self, noise: Noise) -> SetTreeState:  # noqa: ARG002
-        return SetTreeState(MergingNodes(k=self.k, keys=self.keys))
+        return SetTreeState(OpenSets(self.keys), MergingNodes(k=self.k, keys=self.keys))
 
     def update(self, state: SetTreeState, batch: pl.Series) -> None:
-        state.nodes.feed(event_sets(batch, self.max_keys_per_event))
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: SetTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
+        return gather_sets(event_sets(batch, self.max_keys_per_event), self.keys)
+
+    def add(self, state: SetTreeState, gathered: codec.Plain) -> None:
+        state.tick.add(gathered)
 
     def release(self, state: SetTreeState, tick: int, noise: Noise) -> HeavyKeys:
-        state.nodes.close(tick)
+        state.nodes.close(tick, state.tick.take())
         nodes = state.nodes.covering()
         keys = nodes.keys()
         sums = np.zeros(len(keys), dtype=np.int64)
         items = item_keys(keys, noise)
         total = nodes.total
         for level, number in prefix_nodes(tick):
-            here = noise.at("node", level, number)
+            here = sealed(noise, number << level).at("node", level, number)
             sums += checked_counts(nodes.values(level, keys))
             sums += gaussian_draws(here, self.variance, items)
             if self.with_total:

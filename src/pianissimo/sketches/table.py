@@ -100,6 +100,18 @@ def empty_listing(kind: KeyKind) -> KeyListing:
     return KeyListing.of_bytes(b"", np.empty(0, np.uint32), none)
 
 
+def listing_of(keys: pl.Series, values: NDArray[np.int64]) -> KeyListing:
+    """Keys in their order, each with its number.
+
+    >>> listing_of(pl.Series([3, 7]), np.array([5, 6])).values()
+    array([5, 6])
+    """
+    if keys.dtype == pl.Int64:
+        return KeyListing.of_integers(keys.to_numpy(), values)
+    texts = keys.cast(pl.Binary).to_list()
+    return KeyListing.of_bytes(b"".join(texts), np.array([len(text) for text in texts], np.uint32), values)
+
+
 def key_series(kind: KeyKind | None, listing: KeyListing) -> pl.Series:
     """The keys of a listing as a column of their own memory.
 

@@ -4,7 +4,11 @@ from dataclasses import fields
 from datetime import timedelta
 from enum import Enum
 from fractions import Fraction
+from io import StringIO
 from typing import Any, cast
+
+import numpy as np
+import polars as pl
 
 from pianissimo import queries as kinds
 from pianissimo.accounting import Budget
@@ -12,6 +16,7 @@ from pianissimo.errors import StateError
 from pianissimo.labels import Domain
 from pianissimo.privacy import Unit
 from pianissimo.stream.stream import Stream
+from pianissimo.user_unit import User
 
 
 def stream_to_plain(stream: Stream) -> dict[str, Any]:
@@ -31,10 +36,7 @@ def stream_to_plain(stream: Stream) -> dict[str, Any]:
         "unit": _plain(stream.unit),
         "coverage": stream.coverage,
         "tick_seconds": None if tick is None else tick.total_seconds(),
-        "queries": [
-            {"kind": type(query).__name__} | {each.name: _plain(getattr(query, each.name)) for each in fields(query)}
-            for query in stream.queries
-        ],
+        "queries": [{"kind": type(query).__name__} | _fields(query) for query in stream.queries],
     }
 
 
@@ -46,12 +48,12 @@ def stream_from_plain(content: dict[str, Any]) -> Stream:
             content["name"],
             budget=Budget(_value(content["epsilon"]), _value(content["delta"])),
             horizon=content["horizon"],
-            unit=Unit(_value(content["unit"])),
+            unit=_unit(_value(content["unit"])),
             coverage=content["coverage"],
             tick=None if seconds is None else timedelta(seconds=seconds),
             queries=[_query(each) for each in content["queries"]],
         )
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (KeyError, TypeError, AttributeError, ValueError, pl.exceptions.PolarsError):
         raise StateError(
             "a stored stream must be of this version, got another; use the version that wrote it"
         ) from None
@@ -62,13 +64,29 @@ def _query(content: dict[str, Any]) -> Any:
     return getattr(kinds, content["kind"])(content["name"], **named)
 
 
+def _unit(value: Any) -> Unit | User:
+    return value if isinstance(value, User) else Unit(value)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+
+
 def _plain(value: object) -> Any:
     if isinstance(value, Domain):
         return {"domain": value.labels.to_list()}
     if isinstance(value, Fraction):
         return {"fraction": str(value)}
+    if isinstance(value, User):
+        return {"user": _fields(value)}
+    if isinstance(value, timedelta):
+        return {"seconds": value.total_seconds()}
+    if isinstance(value, pl.Expr):
+        return {"expression": value.meta.serialize(format="json")}
     if isinstance(value, Enum):
         return _plain(value.value)
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
     return value
@@ -79,6 +97,12 @@ def _value(value: Any) -> Any:
         return Domain(value["domain"])
     if isinstance(value, dict) and "fraction" in value:
         return Fraction(value["fraction"])
+    if isinstance(value, dict) and "user" in value:
+        return User(**{name: _value(each) for name, each in value["user"].items()})
+    if isinstance(value, dict) and "seconds" in value:
+        return timedelta(seconds=value["seconds"])
+    if isinstance(value, dict) and "expression" in value:
+        return pl.Expr.deserialize(StringIO(value["expression"]), format="json")
     if isinstance(value, list):
         return tuple(_value(each) for each in value)
     return value

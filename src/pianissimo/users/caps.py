@@ -17,7 +17,7 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.node_noise import LaplaceNode, laplace_node
-from pianissimo.noise import Noise
+from pianissimo.noise import Noise, sealed
 from pianissimo.users.table import Users
 
 ESTIMATOR_SHARE = Fraction(1, 5)
@@ -217,7 +217,7 @@ class Course:
         before = self.level
         rule = self._rule
         if isinstance(rule, AdaptiveCap):
-            while self.level < rule.levels and self._is_low(rule, users, noise.at("cap", self.level)):
+            while self.level < rule.levels and self._is_low(rule, users, tick, noise):
                 self.level += 1
                 self.tests = 0
                 users.set_cap(self.cap)
@@ -229,12 +229,15 @@ class Course:
             self.since = tick
         return True
 
-    def _is_low(self, rule: AdaptiveCap, users: Users, noise: Noise) -> bool:
+    def _is_low(self, rule: AdaptiveCap, users: Users, tick: int, noise: Noise) -> bool:
         self.tests += 1
         node = rule.nodes[self.level - 1]
-        # One threshold noise a level and one noise a test: each is drawn under its own path.
-        threshold = int(noise.at("threshold").laplace(node.scale))
-        test = int(noise.at("test", self.tests).laplace(node.scale))
+        # One threshold noise a level and one noise a test: each is drawn under its own path. A level makes one test a
+        # tick, so that the tick of its first test, which the threshold is bound to, is known at every later one.
+        first = sealed(noise, tick - self.tests + 1).at("cap", self.level)
+        threshold = int(first.at("threshold").laplace(node.scale))
+        here = sealed(noise, tick).at("cap", self.level)
+        test = int(here.at("test", self.tests).laplace(node.scale))
         return is_above(users.over, rule.discount(self.level, self.tests), test, threshold)
 
     def to_plain(self) -> codec.Plain:

@@ -19,7 +19,7 @@ from pianissimo.checks import check_at_least, check_probability
 from pianissimo.error_bars import laplace_sum_quantile
 from pianissimo.errors import ParameterError
 from pianissimo.node_noise import LaplaceNode, NodeNoise, gaussian_node, laplace_node
-from pianissimo.noise import Keys, Noise
+from pianissimo.noise import Keys, Noise, sealed, sealed_since
 from pianissimo.noise_plan import NoisePlan, difference_weights, variance_at
 from pianissimo.plan_noise import RunningNoise, rounded, running_noise
 
@@ -226,10 +226,13 @@ class RunningCounters:
             self._place = None
             here = noise.at(*place)
             node = self._counters.prefix(*place)
-            self._prefix = None if node is None else _drawn(node, here.at("prefix"), self._counters.series)
+            self._prefix = (
+                None if node is None else _drawn(node, sealed(here, place[2]).at("prefix"), self._counters.series)
+            )
             self._running = None if plan is None else running_noise(plan)
-            # The same object again, since a cache of noise belongs to the noise it was made with.
-            self._noise = here.at("plan")
+            # The same object again, since a cache of noise belongs to the noise it was made with. Tick 1 of the plan is
+            # the one after the restart.
+            self._noise = sealed_since(here.at("plan"), place[2])
             self._place = place
         sums = totals if self._prefix is None else totals + self._prefix
         age = tick - place[2]

@@ -14,17 +14,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.noise import Noise
+from pianissimo.noise import Keys, Noise
 from pianissimo.privacy import Guarantee
 from pianissimo.users.budget import budget_of, fitting_levels, user_guarantee
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap, weights_of
 from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters, Sensitivity
 from pianissimo.users.rows import Rows
 from pianissimo.users.statistics import batch_column
-from pianissimo.users.table import Names, Users
+from pianissimo.users.table import Names, Users, by_user, first_of_each
 from pianissimo.users.value import Cut, UserTotal
 
 _MOVING = Sensitivity(total=1, squared=1, moves=True)
@@ -132,14 +133,26 @@ class UserDistinct:
         )
 
     def update(self, state: UserDistinctState, batch: pl.DataFrame) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: UserDistinctState, batch: pl.DataFrame) -> codec.Plain:
+        """Users and values by their names, each pair once, each user's in her own order: her first values count."""
         column = batch_column(batch, "value")
         if column.null_count():
             raise InputError("values must not be missing, got nulls; drop these rows")
         values = state.values.of(column)
         users = state.users.names(batch_column(batch, "user"))
-        # Both names are pseudorandom, so that the one and the other turned by half give a name of the pair.
-        new = state.pairs.add_first(users ^ values[:, ::-1])
-        before = state.users.add_names(users[new])
+        first = first_of_each(_pairs(users, values))
+        rows, held = by_user(users[first]), by_user(values[first])
+        numbers = np.empty(len(held.order), dtype=np.uint32)
+        numbers[held.order] = np.repeat(np.arange(len(held.counts), dtype=np.uint32), held.counts)
+        return [rows.names, codec.narrow(rows.counts), held.names, codec.narrow(numbers[rows.order])]
+
+    def add(self, state: UserDistinctState, gathered: codec.Plain) -> None:
+        names, counts, held, numbers = gathered
+        users, values = np.repeat(names, counts, axis=0), held[numbers]
+        new = state.pairs.add_first(_pairs(users, values))
+        before = state.users.add_and_tell_before(users[new])
         within = before < self.cap.caps[-1]
         state.pending.append([before[within], state.values.add(values[new][within])])
 
@@ -164,3 +177,8 @@ class UserDistinct:
             state.pairs.clear()
         law = self.counters.law(*place, tick)
         return UserTotal(int(estimates[0]), law, Cut(cap, above))
+
+
+def _pairs(users: Keys, values: Keys) -> Keys:
+    """A name for each pair: both names are pseudorandom, so that the one and the other turned by half give one."""
+    return users ^ values[:, ::-1]

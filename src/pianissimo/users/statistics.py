@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.mechanism import TRANSIENT
@@ -190,20 +191,35 @@ class UserStatistics:
         )
 
     def update(self, state: UserStatisticsState, batch: pl.DataFrame) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: UserStatisticsState, batch: pl.DataFrame) -> codec.Plain:
+        """Users by their names, how many rows each has, and where rows matter their columns, user after user.
+
+        Which of a user's rows are the first ones decides what the cap lets through, so that her own order is kept.
+        Nothing is told of the order between users, nor does it depend on where batches are cut.
+        """
         users = batch_column(batch, "user")
         codes = [head.encode(batch_column(batch, head.name)) for head in self._decided_by_rows if head.has_column]
         signs = _signs(batch_column(batch, "weight")) if self.signed else None
-        self._check_totals(state, len(users))
+        rows = state.users.grouped(users)
+        columns: list[Column] = [*([] if signs is None else [signs]), *codes]
+        return [rows.names, codec.narrow(rows.counts), [codec.narrow(column[rows.order]) for column in columns]]
+
+    def add(self, state: UserStatisticsState, gathered: codec.Plain) -> None:
+        names, counts, columns = gathered
+        self._check_totals(state, int(counts.sum(dtype=np.int64)))
         if not self._decided_by_rows:
-            state.users.add(users)
+            state.users.add(names, counts.astype(np.uint64))
             return
         tell = state.users.add_and_tell_slots if self._by_slots else state.users.add_and_tell_before
-        columns: list[Column] = [tell(users), *([] if signs is None else [signs]), *codes]
+        told = tell(np.repeat(names, counts, axis=0))
+        rows: list[Column] = [told, *(column.astype(np.int64) for column in columns)]
         if not self._by_slots:
             # What is beyond the last cap is never accepted.
-            within = columns[0] < self.cap.caps[-1]
-            columns = [column[within] for column in columns]
-        state.pending.append(columns)
+            within = told < self.cap.caps[-1]
+            rows = [column[within] for column in rows]
+        state.pending.append(rows)
 
     def release(self, state: UserStatisticsState, tick: int, noise: Noise) -> UserRelease:
         cap, level = state.course.cap, state.course.level

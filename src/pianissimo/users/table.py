@@ -5,6 +5,8 @@ secret can make. The counters are for life. If they are lost, a returning user g
 is void, so they are part of every snapshot.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -24,7 +26,7 @@ class Users:
 
     >>> from pianissimo.testing import NoNoise
     >>> users = Users(NoNoise(), cap=2)
-    >>> users.add(pl.Series([1, 1, 1, 2]))
+    >>> users.add(users.names(pl.Series([1, 1, 1, 2])))
     >>> users.kept, users.over, len(users)
     (3, 1, 2)
     >>> users
@@ -70,37 +72,38 @@ class Users:
         """
         return self._table.bytes()
 
-    def add(self, users: pl.Series, units: Units | None = None) -> None:
-        """Count rows of one unit each, or of so many units."""
-        self._add(users, units, "nothing")
+    def names(self, users: pl.Series) -> Keys:
+        """The names of users, by which they are counted."""
+        return _names(self._namer, checked_ids(users))
 
-    def add_and_tell_before(self, users: pl.Series, units: Units | None = None) -> Units:
+    def grouped(self, users: pl.Series, units: Units | None = None) -> "ByUser":
+        """Rows brought together by user; each has one unit, or so many."""
+        return by_user(self.names(users), units)
+
+    def add(self, names: Keys, units: Units | None = None) -> None:
+        """Count rows of one unit each, or of so many units."""
+        self._add(names, units, "nothing")
+
+    def add_and_tell_before(self, names: Keys, units: Units | None = None) -> Units:
         """Count rows, and tell for each how many units its user had given before it.
 
         >>> from pianissimo.testing import NoNoise
-        >>> Users(NoNoise(), cap=2).add_and_tell_before(pl.Series(["a", "b", "a"]))
+        >>> users = Users(NoNoise(), cap=2)
+        >>> users.add_and_tell_before(users.names(pl.Series(["a", "b", "a"])))
         array([0, 0, 1], dtype=uint64)
         """
-        return self._told(self._add(users, units, "before"))
+        return self._told(self._add(names, units, "before"))
 
-    def add_and_tell_slots(self, users: pl.Series, units: Units | None = None) -> Units:
+    def add_and_tell_slots(self, names: Keys, units: Units | None = None) -> Units:
         """Count rows, and tell for each the number of its user, for `accept`."""
-        return self._told(self._add(users, units, "slot"))
-
-    def names(self, users: pl.Series) -> Keys:
-        """The names of users who are yet to be counted."""
-        return _names(self._namer, checked_ids(users))
-
-    def add_names(self, names: Keys) -> Units:
-        """Count rows of users by their names, and tell for each how many units its user had given before it."""
-        return self._told(self._table.add_names(names, None, "before"))
+        return self._told(self._add(names, units, "slot"))
 
     def accept(self, slots: Units, units: Units | None = None) -> Units:
         """How much of each row its user may still give within the cap, over her whole life.
 
         >>> from pianissimo.testing import NoNoise
         >>> users = Users(NoNoise(), cap=2)
-        >>> users.accept(users.add_and_tell_slots(pl.Series(["a", "a", "a", "b"])))
+        >>> users.accept(users.add_and_tell_slots(users.names(pl.Series(["a", "a", "a", "b"]))))
         array([1, 1, 0, 1], dtype=uint64)
         """
         return self._table.accept(slots, units)
@@ -117,23 +120,19 @@ class Users:
     def to_plain(self) -> codec.Plain:
         """Names and units, without the ids."""
         names, units, accepted = self._table.content()
-        return {"cap": self._cap, "names": names, "units": units, "accepted": accepted}
+        return {"cap": self._cap, "names": names, "units": codec.narrow(units), "accepted": codec.narrow(accepted)}
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over a stored content."""
-        self._table.restore(content["names"], content["units"], content["accepted"])
+        units, accepted = (content[name].astype(np.uint64) for name in ("units", "accepted"))
+        self._table.restore(content["names"], units, accepted)
         self.set_cap(content["cap"])
 
-    def _add(self, users: pl.Series, units: Units | None, wanted: str) -> Units | None:
-        ids = checked_ids(users)
+    def _add(self, names: Keys, units: Units | None, wanted: str) -> Units | None:
         try:
-            if ids.dtype == pl.String:
-                told = self._table.add_texts(*codec.join_texts(ids), units, wanted)
-            else:
-                told = self._table.add_numbers(_as_bits(ids), units, wanted)
+            return self._table.add_names(names, units, wanted)
         except ValueError as error:
             raise InputError(str(error)) from None
-        return told
 
     def _told(self, told: Units | None) -> Units:
         return np.empty(0, dtype=np.uint64) if told is None else told
@@ -193,6 +192,42 @@ class Names:
 
     def __repr__(self) -> str:
         return "Names(hidden)"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ByUser:
+    """Rows by user: the users in the order of their names, which tells nothing, and each one's rows as they came."""
+
+    names: Keys
+    """Each user once."""
+
+    counts: NDArray[np.uint32]
+    """How many rows each has."""
+
+    units: Units
+    """How many units each has; they stop growing at 2^64 - 1."""
+
+    order: NDArray[np.uint32]
+    """The rows of the first user, then those of the next."""
+
+
+def by_user(names: Keys, units: Units | None = None) -> ByUser:
+    """Rows brought together by the names of their users.
+
+    >>> rows = by_user(np.array([[9, 0], [1, 0], [9, 0]], dtype=np.uint64))
+    >>> rows.names[:, 0], rows.counts, rows.order
+    (array([1, 9], dtype=uint64), array([1, 2], dtype=uint32), array([1, 0, 2], dtype=uint32))
+    """
+    return ByUser(*_core.group_names(names, units))
+
+
+def first_of_each(names: Keys) -> NDArray[np.bool_]:
+    """Whether each name is the first of its kind among these.
+
+    >>> first_of_each(np.array([[9, 0], [1, 0], [9, 0]], dtype=np.uint64))
+    array([ True,  True, False])
+    """
+    return _core.NameSet().add_first(names)
 
 
 def checked_ids(column: pl.Series) -> pl.Series:

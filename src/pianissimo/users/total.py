@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
 from pianissimo.mechanism import TRANSIENT
@@ -131,6 +132,10 @@ class UserSum:
         )
 
     def update(self, state: UserSumState, batch: pl.DataFrame) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: UserSumState, batch: pl.DataFrame) -> codec.Plain:
+        """Users by their names and the units of each; signed values one by one, each user's in her own order."""
         users, values = batch_column(batch, "user"), whole_steps(batch_column(batch, "value"))
         low = values.min()
         if not self.signed and isinstance(low, int) and low < 0:
@@ -138,14 +143,21 @@ class UserSum:
         # What is beyond the last cap never counts. So clipped, one value has no say in what others may give.
         most = self.cap.caps[-1] + 1
         values = values.clip(-most, most)
-        sizes = values.abs()
-        units = sizes.cast(pl.UInt64).to_numpy()
-        if self.signed:
-            before = state.users.add_and_tell_before(users, units)
-            within = before < self.cap.caps[-1]
-            state.pending.append([before[within], values.to_numpy()[within]])
-        else:
-            state.users.add(users, units)
+        rows = state.users.grouped(users, values.abs().cast(pl.UInt64).to_numpy())
+        if not self.signed:
+            return [rows.names, codec.narrow(rows.units)]
+        return [rows.names, codec.narrow(rows.counts), codec.narrow(values.to_numpy()[rows.order])]
+
+    def add(self, state: UserSumState, gathered: codec.Plain) -> None:
+        if not self.signed:
+            names, units = gathered
+            state.users.add(names, units.astype(np.uint64))
+            return
+        names, counts, steps = gathered
+        values = steps.astype(np.int64)
+        before = state.users.add_and_tell_before(np.repeat(names, counts, axis=0), np.abs(values).astype(np.uint64))
+        within = before < self.cap.caps[-1]
+        state.pending.append([before[within], values[within]])
 
     def release(self, state: UserSumState, tick: int, noise: Noise) -> UserTotal:
         old = state.course.cap
