@@ -10,6 +10,7 @@ from typing import Any
 from pianissimo.accounting import Budget
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, ring_of
+from pianissimo.engine.ratchet import begin_chain
 from pianissimo.engine.records import StreamRecord
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
@@ -38,7 +39,15 @@ def create_stream(
             raise LeaseError("a stream must be created once, got another process that does so now; start again")
         store.make()
         record = insert_incarnation(
-            store, ring, plan, config, cap=cap or charge_of(plan), number=1, last_tick=last_tick, positions=positions
+            store,
+            ring,
+            plan,
+            config,
+            cap=cap or charge_of(plan),
+            number=1,
+            last_tick=last_tick,
+            positions=positions,
+            wiring=wiring,
         )
         reach("create.commit")
     return record
@@ -53,11 +62,16 @@ def insert_incarnation(
     number: int,
     last_tick: int,
     positions: bytes,
+    wiring: Wiring,
     cap: Charge | None = None,
     covered_by: str | None = None,
 ) -> StreamRecord:
     """A new life of the stream, and the charge that covers it unless an earlier one does; in the transaction begun."""
     incarnation = secrets.token_bytes(16)
+    if plan.forward_secrecy:
+        # On the disk before the stream is: a stream without its chain could not go on.
+        chain = secrets.token_bytes(32)
+        positions = begin_chain(wiring.key_chain(), ring, incarnation, last_tick, positions, chain)
     key = covered_by or f"stream {incarnation.hex()}"
     if covered_by is None:
         ledger = open_ledger(store, ring, cap=cap)

@@ -19,6 +19,7 @@ def open_stream(
     *,
     secret: Given = None,
     witness: Path | str | None = None,
+    ratchet: Path | str | None = None,
     cap: Budget | None = None,
     snapshot_every: int | None = None,
     origin: datetime | None = None,
@@ -28,7 +29,7 @@ def open_stream(
     return DurableStream(
         stream.plan(),
         config_of(stream, origin),
-        wire(state, secret=secret, witness=witness),
+        wire(state, secret=secret, witness=witness, ratchet=ratchet),
         cap=None if cap is None else cap_of(cap),
         snapshot_every=SNAPSHOT_EVERY if snapshot_every is None else snapshot_every,
         **options,

@@ -12,7 +12,8 @@ from typing import Any
 
 from pianissimo.engine.creation import create_stream, insert_incarnation
 from pianissimo.engine.failpoints import reach
-from pianissimo.engine.keys import ring_of
+from pianissimo.engine.keys import KeyRing, ring_of
+from pianissimo.engine.ratchet import Ratchet
 from pianissimo.engine.records import StreamRecord
 from pianissimo.engine.startup import check_config, check_ledger, check_releases, check_seals, open_record
 from pianissimo.engine.store import StateStore
@@ -96,7 +97,8 @@ def _from_nothing(store: StateStore, wiring: Wiring, plan: StreamPlan, config: d
     ring = ring_of(wiring.secret(create=False))
     testimony = wiring.witness.last(ring)
     assert testimony is not None  # noqa: S101
-    record = create_stream(store, wiring, plan, config, None, last_tick=testimony.tick, positions=testimony.positions)
+    positions = heard_positions(wiring, plan, testimony, ring)
+    record = create_stream(store, wiring, plan, config, None, last_tick=testimony.tick, positions=positions)
     _testify(wiring, store, record)
     return Accepted(incarnation=record.incarnation.hex(), last_tick=testimony.tick, lost=testimony.tick, charged=True)
 
@@ -126,7 +128,13 @@ def _from_behind(store: StateStore, wiring: Wiring, plan: StreamPlan, config: di
             "witness has seen it; just start the stream"
         )
     last_tick = max(testimony.tick, sealed)
-    positions = testimony.positions if testimony.tick >= sealed or last is None else last.positions
+    if plan.forward_secrecy and testimony.tick < sealed:
+        raise RefusalError(
+            f"a stream with forward secrecy must be behind its witness to be recovered, got tick {sealed} where it saw "
+            f"{testimony.tick}: where the source was read to is not known any more; begin a new stream"
+        )
+    heard = heard_positions(wiring, plan, testimony, ring)
+    positions = heard if testimony.tick >= sealed or last is None else last.positions
     covered = record.charge if plan.unit is Unit.EVENT else None
     with store.writing("recover"):
         store.take_lease(record.incarnation, "recover")
@@ -138,6 +146,7 @@ def _from_behind(store: StateStore, wiring: Wiring, plan: StreamPlan, config: di
             number=record.number + 1,
             last_tick=last_tick,
             positions=positions,
+            wiring=wiring,
             covered_by=covered,
         )
         reach("recover.commit")
@@ -148,6 +157,15 @@ def _from_behind(store: StateStore, wiring: Wiring, plan: StreamPlan, config: di
         lost=max(0, testimony.tick - sealed),
         charged=covered is None,
     )
+
+
+def heard_positions(wiring: Wiring, plan: StreamPlan, testimony: Testimony, ring: KeyRing) -> bytes:
+    """Where the source was read to, as the witness says; with forward secrecy, under the key chain of its life."""
+    if not plan.forward_secrecy:
+        return testimony.positions
+    file = wiring.key_chain()
+    ratchet = Ratchet(file, file.links(), testimony.incarnation, lambda: ring)
+    return ratchet.heard_positions(testimony.tick, testimony.positions)
 
 
 def _testify(wiring: Wiring, store: StateStore, record: StreamRecord) -> None:

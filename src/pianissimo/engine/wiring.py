@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Protocol
 
 from pianissimo.databases import Connection
+from pianissimo.engine.chain_file import ChainFile
 from pianissimo.engine.keys import KeyRing
 from pianissimo.engine.place import Place
 from pianissimo.engine.secret import Given, read_secret
 from pianissimo.engine.witness import Testimony, Witness
-from pianissimo.errors import RollbackError
+from pianissimo.errors import ParameterError, RollbackError
 from pianissimo.noise import Secret
 
 
@@ -51,6 +52,15 @@ class Wiring:
     read_secret: Callable[[bool], Secret]
     """The secret; with True, it is made if it is not there."""
 
+    chain: ChainFile | None = None
+    """Where the moving key is, of streams with forward secrecy."""
+
+    def key_chain(self) -> ChainFile:
+        """The file of the moving key."""
+        if self.chain is None:
+            raise ParameterError("forward_secrecy must have a file for its key chain, got none")
+        return self.chain
+
     def opened(self, *, create: bool) -> Connection:
         """A connection."""
         return self.connect(create)
@@ -74,7 +84,12 @@ class Wiring:
 
 
 def wire(
-    place: str | Path, *, secret: Given = None, witness: str | Path | None = None, read_only: bool = False
+    place: str | Path,
+    *,
+    secret: Given = None,
+    witness: str | Path | None = None,
+    ratchet: str | Path | None = None,
+    read_only: bool = False,
 ) -> Wiring:
     """The wiring of a folder or a URL."""
     found = Place.of(place, witness=witness)
@@ -83,4 +98,5 @@ def wire(
         lock=lambda connection, take_over: found.lock(connection, take_over=take_over),
         witness=None if found.witness is None else Witness(found.witness),
         read_secret=lambda create: read_secret(secret, beside=found.secret, create=create),
+        chain=ChainFile(found.chain if ratchet is None else Path(ratchet)),
     )
