@@ -126,7 +126,7 @@ def streams(draw: st.DrawFn) -> Stream:
         queries=queries,
         coverage=draw(st.floats(0.5, 0.99)),
         tick=numbers[2],
-        **({} if unit is None else {"unit": unit}),
+        unit=pp.Unit.EVENT if unit is None else unit,
     )
 
 

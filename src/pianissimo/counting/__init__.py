@@ -5,6 +5,7 @@ from pianissimo.counting.counter import Counter, CounterState, Summer, grid_step
 from pianissimo.counting.doubling import DoublingPlan
 from pianissimo.counting.haar import HaarPlan
 from pianissimo.counting.haar_skip import HaarSkipPlan
+from pianissimo.counting.noisy_total import NoisyTotal
 from pianissimo.counting.spline import SplinePlan
 from pianissimo.counting.toeplitz import ToeplitzPlan
 from pianissimo.counting.top_down import TopDownPlan
@@ -17,6 +18,7 @@ __all__ = [
     "DoublingPlan",
     "HaarPlan",
     "HaarSkipPlan",
+    "NoisyTotal",
     "SplinePlan",
     "Summer",
     "ToeplitzPlan",

@@ -64,6 +64,7 @@ def verify_command(*, state: str, secret: str | None, witness: Path | None, as_j
         click.echo(
             f"verified: {found.seals} seals and {found.releases} releases are as they were written, "
             f"and the last {found.derived} releases follow from what is sealed"
+            + (f"; the keys of {found.past_deriving} are destroyed" if found.past_deriving else "")
         )
 
 

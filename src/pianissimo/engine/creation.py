@@ -7,12 +7,11 @@ import hashlib
 import hmac
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pianissimo.engine.charging import (
-    AnyLedgerElsewhere,
     cap_of,
     charge_elsewhere,
     charge_of,
@@ -23,6 +22,7 @@ from pianissimo.engine.charging import (
 )
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, ring_of
+from pianissimo.engine.ratchet import begin_chain
 from pianissimo.engine.records import Intention, StreamRecord
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
@@ -66,10 +66,10 @@ def create_stream(
                 _make(store)
                 intend(store, ring, life)
                 reach("create.commit")
-        return insert_charged_elsewhere(store, ring, wiring.ledger, life)
+        return insert_charged_elsewhere(store, ring, life, wiring)
     with store.writing("create"):
         _make(store)
-        record = insert_incarnation(store, ring, life, cap=cap or charge_of(plan))
+        record = insert_incarnation(store, ring, life, wiring, cap=cap or charge_of(plan))
         reach("create.commit")
     return record
 
@@ -116,6 +116,7 @@ def insert_incarnation(
     store: StateStore,
     ring: KeyRing,
     life: Life,
+    wiring: Wiring,
     *,
     cap: Charge | None = None,
     ledger_key: Secret | None = None,
@@ -123,6 +124,7 @@ def insert_incarnation(
 ) -> StreamRecord:
     """A new life of the stream, and the charge that covers it unless an earlier one does; in the transaction begun."""
     incarnation = secrets.token_bytes(16)
+    life = _with_chain(life, ring, wiring, incarnation)
     if covered_by is None:
         key, receipt = f"stream {incarnation.hex()}", ""
         ledger = open_ledger(store, ledger_key or ring.keys[0].ledger, cap=cap)
@@ -132,6 +134,15 @@ def insert_incarnation(
     record = life.record(incarnation, key, receipt).signed(ring.keys[0])
     store.insert_stream(record, ring.row(incarnation))
     return record
+
+
+def _with_chain(life: Life, ring: KeyRing, wiring: Wiring, incarnation: bytes) -> Life:
+    """Of a life with forward secrecy the key chain begins, on the disk before the stream is there."""
+    if not life.plan.forward_secrecy:
+        return life
+    chain = secrets.token_bytes(32)
+    positions = begin_chain(wiring.key_chain(), ring, incarnation, life.last_tick, life.positions, chain)
+    return replace(life, positions=positions)
 
 
 def intend(store: StateStore, ring: KeyRing, life: Life) -> None:
@@ -147,10 +158,10 @@ def intend(store: StateStore, ring: KeyRing, life: Life) -> None:
     )
 
 
-def insert_charged_elsewhere(
-    store: StateStore, ring: KeyRing, elsewhere: AnyLedgerElsewhere, life: Life
-) -> StreamRecord:
+def insert_charged_elsewhere(store: StateStore, ring: KeyRing, life: Life, wiring: Wiring) -> StreamRecord:
     """Charge what was intended, once however often this is tried, and insert the stream with the receipt."""
+    if wiring.ledger is None:
+        raise ConfigError("the ledger that the stream is charged to must be given, got none; name it with --ledger")
     intention = store.intention(life.number)
     if intention is None:
         raise DamageError("a stream that is charged elsewhere must be intended first, got no intention")
@@ -160,7 +171,8 @@ def insert_charged_elsewhere(
             "a stream whose charge was begun must be created with the parameters it was begun with, got others; go "
             "back to them, or begin in another folder, which is charged anew: what was charged stays booked"
         )
-    receipt = charge_elsewhere(elsewhere, intention)
+    receipt = charge_elsewhere(wiring.ledger, intention)
+    life = _with_chain(life, ring, wiring, intention.incarnation)
     record = life.record(intention.incarnation, f"stream {intention.incarnation.hex()}", receipt.text)
     record = record.signed(ring.keys[0])
     with store.writing("create"):

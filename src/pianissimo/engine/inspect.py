@@ -232,6 +232,9 @@ class Verdict:
     derived: int
     """How many of the last releases were made again from what is sealed, with the same result."""
 
+    past_deriving: int = 0
+    """How many releases nobody can make again: with forward secrecy their keys are destroyed."""
+
     def to_dict(self) -> dict[str, int]:
         """The same as plain data."""
         return asdict(self)
@@ -266,6 +269,7 @@ def verify(
             seals=seals,
             releases=releases,
             derived=live.recovered.replayed - (live.recovered.finished is not None),
+            past_deriving=releases if plan.forward_secrecy else 0,
         )
 
 

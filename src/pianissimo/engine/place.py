@@ -31,6 +31,8 @@ class Place:
     url: str | None
     secret: Path
     witness: Path | None
+    chain: Path
+    """Of streams with forward secrecy."""
 
     @classmethod
     def of(cls, place: str | Path, *, witness: str | Path | None = None) -> "Place":
@@ -40,7 +42,13 @@ class Place:
                 raise ParameterError(
                     "a stream in PostgreSQL must have a witness outside the database, got none; give the path of a file"
                 )
-            return cls(folder=None, url=place, secret=Path("pianissimo.secret"), witness=Path(witness))
+            return cls(
+                folder=None,
+                url=place,
+                secret=Path("pianissimo.secret"),
+                witness=Path(witness),
+                chain=Path("pianissimo.ratchet"),
+            )
         if not isinstance(place, str | os.PathLike) or not str(place) or "://" in str(place):
             raise ParameterError("state must be a folder or a postgresql:// URL, got something else")
         folder = Path(place)
@@ -50,6 +58,7 @@ class Place:
             url=None,
             secret=beside.with_name(f"{beside.name}.secret"),
             witness=beside.with_name(f"{beside.name}.witness") if witness is None else Path(witness),
+            chain=beside.with_name(f"{beside.name}.ratchet"),
         )
 
     def exists(self) -> bool:

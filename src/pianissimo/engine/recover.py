@@ -23,6 +23,7 @@ from pianissimo.engine.charging import ledger_key_of, open_ledger
 from pianissimo.engine.creation import Life, create_stream, insert_charged_elsewhere, insert_incarnation, intend
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, ring_of
+from pianissimo.engine.ratchet import Ratchet
 from pianissimo.engine.records import StreamRecord
 from pianissimo.engine.shared_ledger import head_file
 from pianissimo.engine.sinks import read_releases
@@ -37,7 +38,7 @@ from pianissimo.engine.startup import (
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
 from pianissimo.engine.witness import Testimony
-from pianissimo.errors import BudgetError, ConfigError, DamageError, InputError, LedgerError, RefusalError, StoreError
+from pianissimo.errors import BudgetError, DamageError, InputError, LedgerError, RefusalError, StoreError
 from pianissimo.ledger import Charge, Head, LocalWitness
 from pianissimo.ledger.units import of_units
 from pianissimo.planner import StreamPlan
@@ -152,7 +153,7 @@ def _from_nothing(
         config,
         None,
         last_tick=testimony.tick,
-        positions=testimony.positions,
+        positions=heard_positions(wiring, plan, testimony, ring),
         base=carried.packed(),
     )
     _testify(wiring, store, record)
@@ -191,13 +192,19 @@ def _from_behind(
             "witness has seen it; just start the stream"
         )
     last_tick = max(testimony.tick, sealed)
+    if plan.forward_secrecy and testimony.tick < sealed:
+        raise RefusalError(
+            f"a stream with forward secrecy must be behind its witness to be recovered, got tick {sealed} where it saw "
+            f"{testimony.tick}: where the source was read to is not known any more; begin a new stream"
+        )
+    heard = heard_positions(wiring, plan, testimony, ring)
     carried = _carried(store, record, ring, plan, last_tick, published)
     life = Life(
         plan,
         config,
         number=record.number + 1,
         last_tick=last_tick,
-        positions=testimony.positions if testimony.tick >= sealed or last is None else last.positions,
+        positions=heard if testimony.tick >= sealed or last is None else last.positions,
         base=carried.packed(),
     )
     covered = record if plan.unit is Unit.EVENT else None
@@ -210,7 +217,7 @@ def _from_behind(
             store.take_lease(record.incarnation, "recover")
             if not record.receipt:
                 _book_again(store, ring, testimony)
-            fresh = insert_incarnation(store, newest, life, ledger_key=key, covered_by=covered)
+            fresh = insert_incarnation(store, newest, life, wiring, ledger_key=key, covered_by=covered)
             reach("recover.commit")
         if not record.receipt:
             _forget_head(place, testimony)
@@ -222,14 +229,12 @@ def _charged_elsewhere(
     store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, life: Life
 ) -> StreamRecord:
     """Intend, charge, insert; a recovery that was cut off goes on with what it had intended."""
-    if wiring.ledger is None:
-        raise ConfigError("the ledger that the stream is charged to must be given, got none; name it with --ledger")
     with store.writing("recover"):
         store.take_lease(record.incarnation, "recover")
         if store.intention(life.number) is None:
             intend(store, ring, life)
         reach("recover.commit")
-    return insert_charged_elsewhere(store, ring, wiring.ledger, life)
+    return insert_charged_elsewhere(store, ring, life, wiring)
 
 
 def _book_again(store: StateStore, ring: KeyRing, testimony: Testimony) -> None:
@@ -318,6 +323,15 @@ def _accepted(record: StreamRecord, carried: Carried, *, lost: int, charged: boo
         totals={name: base.tick for name, base in sorted(carried.bases.items())},
         anew=carried.anew,
     )
+
+
+def heard_positions(wiring: Wiring, plan: StreamPlan, testimony: Testimony, ring: KeyRing) -> bytes:
+    """Where the source was read to, as the witness says; with forward secrecy, under the key chain of its life."""
+    if not plan.forward_secrecy:
+        return testimony.positions
+    file = wiring.key_chain()
+    ratchet = Ratchet(file, file.links(), testimony.incarnation, lambda: ring)
+    return ratchet.heard_positions(testimony.tick, testimony.positions)
 
 
 def _testify(wiring: Wiring, store: StateStore, record: StreamRecord) -> None:

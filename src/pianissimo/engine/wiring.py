@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Protocol
 
 from pianissimo.databases import Connection
+from pianissimo.engine.chain_file import ChainFile
 from pianissimo.engine.charging import AnyLedgerElsewhere
 from pianissimo.engine.keys import KeyRing
 from pianissimo.engine.place import Place
 from pianissimo.engine.secret import Given, read_secret
 from pianissimo.engine.witness import Testimony, Witness
-from pianissimo.errors import RollbackError
+from pianissimo.errors import ParameterError, RollbackError
 from pianissimo.noise import Secret
 
 
@@ -55,6 +56,15 @@ class Wiring:
     ledger: AnyLedgerElsewhere | None = None
     """Where the stream is charged, if not in its own store."""
 
+    chain: ChainFile | None = None
+    """Where the moving key is, of streams with forward secrecy."""
+
+    def key_chain(self) -> ChainFile:
+        """The file of the moving key."""
+        if self.chain is None:
+            raise ParameterError("forward_secrecy must have a file for its key chain, got none")
+        return self.chain
+
     def opened(self, *, create: bool) -> Connection:
         """A connection."""
         return self.connect(create)
@@ -83,6 +93,7 @@ def wire(
     secret: Given = None,
     witness: str | Path | None = None,
     ledger: AnyLedgerElsewhere | None = None,
+    ratchet: str | Path | None = None,
     read_only: bool = False,
 ) -> Wiring:
     """The wiring of a folder or a URL."""
@@ -93,4 +104,5 @@ def wire(
         witness=None if found.witness is None else Witness(found.witness),
         read_secret=lambda create: read_secret(secret, beside=found.secret, create=create),
         ledger=ledger,
+        chain=ChainFile(found.chain if ratchet is None else Path(ratchet)),
     )

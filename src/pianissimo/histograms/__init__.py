@@ -2,6 +2,7 @@
 
 from pianissimo.histograms.known import KnownHistogram, KnownHistogramState
 from pianissimo.histograms.meta import MetaHistogram, MetaHistogramState, OneShot
+from pianissimo.histograms.noisy_known import NoisyHistogram, NoisyTopList
 from pianissimo.histograms.thresholds import Cut
 from pianissimo.histograms.top import MetaTopList, TopList
 from pianissimo.histograms.unknown import UnknownHistogram, UnknownHistogramState
@@ -15,6 +16,8 @@ __all__ = [
     "MetaHistogram",
     "MetaHistogramState",
     "MetaTopList",
+    "NoisyHistogram",
+    "NoisyTopList",
     "OneShot",
     "Rest",
     "TopList",

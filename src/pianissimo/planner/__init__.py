@@ -2,6 +2,7 @@
 
 from pianissimo.planner.candidates import candidates
 from pianissimo.planner.expected import Candidate, ExpectedError, Share, predict_error
+from pianissimo.planner.forward_secrecy import check_forward_secrecy
 from pianissimo.planner.plan import QueryPlan, StreamPlan, make_plan
 from pianissimo.planner.table import plan_tables, render_plan
 
@@ -12,6 +13,7 @@ __all__ = [
     "Share",
     "StreamPlan",
     "candidates",
+    "check_forward_secrecy",
     "make_plan",
     "plan_tables",
     "predict_error",

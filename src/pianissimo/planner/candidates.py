@@ -21,6 +21,7 @@ from pianissimo.histograms import Cut, KnownHistogram, TopList, UnknownHistogram
 from pianissimo.labels import Domain
 from pianissimo.noise_plan import NoisePlan, is_pure
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, Share, predict_error
+from pianissimo.planner.forward_secrecy import affordable, noisy
 from pianissimo.planner.heavy_hitters import SKETCH_MAKERS, exact_counts
 from pianissimo.planner.top_lists import meta_top_list, sparse_top_list
 from pianissimo.queries import (
@@ -65,7 +66,9 @@ OPEN_LAPLACE_PLANS: dict[str, PlanMaker] = {
 }
 
 
-def candidates(query: Query, share: Share, horizon: int | None, coverage: float) -> list[Candidate]:
+def candidates(
+    query: Query, share: Share, horizon: int | None, coverage: float, *, forward_secrecy: bool = False
+) -> list[Candidate]:
     """Every mechanism that answers `query` within `share`, best first: by the typical error over the ticks.
 
     >>> share = Share(rho=Fraction(1, 2))
@@ -80,7 +83,8 @@ def candidates(query: Query, share: Share, horizon: int | None, coverage: float)
     found, problems = [], []
     for make in _makers(query, share, open_horizon=horizon is None):
         try:
-            found.append(make(query, share, releases, coverage))
+            made = make(query, share, releases, coverage)
+            found.append(noisy(made) if forward_secrecy else made)
         except ParameterError as error:
             problems.append(str(error))
     if not any(candidate.selectable for candidate in found):
@@ -89,6 +93,7 @@ def candidates(query: Query, share: Share, horizon: int | None, coverage: float)
         problems = [each.excluded for each in sorted(kept_out, key=lambda each: each.memory or 0)] + problems
         reason = problems[0] if problems else "unknown labels need a delta, and any number of keys a known domain"
         raise ParameterError(f"query {query.name!r} must have a mechanism that fits its budget, got none: {reason}")
+    found = affordable(found) if forward_secrecy else found
     return sorted(found, key=lambda candidate: candidate.expected_error.typical)
 
 

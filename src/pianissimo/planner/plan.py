@@ -32,6 +32,7 @@ from pianissimo.monitors import Alarms, Trending
 from pianissimo.noise import DRAW_DISTANCE
 from pianissimo.planner.candidates import candidates
 from pianissimo.planner.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, sampled_profile
+from pianissimo.planner.forward_secrecy import check_forward_secrecy, kept_of
 from pianissimo.planner.heavy_hitters import SketchMechanism, thresholds_of
 from pianissimo.planner.heavy_hitters import reason as heavy_hitters_reason
 from pianissimo.planner.table import render_plan
@@ -138,6 +139,7 @@ class QueryPlan:
             keys["range"], keys["grid"] = list(self.query.range), float(self.query.grid)
         if isinstance(self.query, Quantiles):
             keys["range"], keys["at"] = list(self.query.limits), list(self.query.at)
+        keys |= kept_of(self.chosen)
         thresholds = self.thresholds
         return {
             "name": self.query.name,
@@ -195,6 +197,9 @@ class StreamPlan:
     price: Price
     """The (epsilon, delta) that the mechanisms really cost: at most the budget."""
 
+    forward_secrecy: bool = False
+    """Whether whoever steals the state learns nothing more of the ticks before than the promise allows."""
+
     @property
     def protected(self) -> str:
         """Whose presence is hidden, in a word.
@@ -232,6 +237,7 @@ class StreamPlan:
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
             "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
             "digest": self.digest.hex(),
+            **({"forward_secrecy": True} if self.forward_secrecy else {}),
             "queries": [plan.to_dict() for plan in self.queries],
         }
 
@@ -252,6 +258,7 @@ def make_plan(
     coverage: float,
     queries: Sequence[Query],
     tick: timedelta | None = None,
+    forward_secrecy: bool = False,
 ) -> StreamPlan:
     """The best plan for these queries within the budget.
 
@@ -264,11 +271,13 @@ def make_plan(
     if horizon is not None:
         check_at_least(1, horizon=horizon)
     check_probability(coverage=coverage)
+    if forward_secrecy:
+        check_forward_secrecy(unit, queries)
     if isinstance(unit, User):
         weights = _relative_weights(queries)
         ways = user_ways(queries, weights, user=unit, budget=budget, horizon=horizon, tick=tick, coverage=coverage)
     else:
-        ways = _ways(queries, budget, horizon, coverage)
+        ways = _ways(queries, budget, horizon, coverage, forward_secrecy=forward_secrecy)
     best = min(ways, key=_score)
     plans = []
     for place, (query, share) in enumerate(zip(queries, _relative_weights(queries), strict=True)):
@@ -289,6 +298,7 @@ def make_plan(
         tick=tick,
         queries=tuple(plans),
         price=cost,
+        forward_secrecy=forward_secrecy,
     )
 
 
@@ -301,7 +311,9 @@ Way = list[list[Candidate]]
 """For each query its candidates, best first, under one split of the budget."""
 
 
-def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverage: float) -> list[Way]:
+def _ways(
+    queries: Sequence[Query], budget: Budget, horizon: int | None, coverage: float, *, forward_secrecy: bool
+) -> list[Way]:
     shares = [] if budget.pure else [_gaussian_shares(queries, budget, horizon)]
     if not any(_is_unknown(query) for query in queries):
         shares.append([Share(epsilon=Fraction(budget.epsilon) * weight) for weight in _relative_weights(queries)])
@@ -309,7 +321,9 @@ def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverag
     for split in shares:
         try:
             pairs = zip(queries, split, strict=True)
-            ways.append([candidates(query, share, horizon, coverage) for query, share in pairs])
+            ways.append(
+                [candidates(query, share, horizon, coverage, forward_secrecy=forward_secrecy) for query, share in pairs]
+            )
         except ParameterError as error:
             problems.append(error)
     if not ways:

@@ -55,6 +55,8 @@ def _promise(plan: dict[str, Any]) -> Text:
     rest = f"\nof a budget of {budgeted}; neighbors: {_neighbors(plan)} added or removed; {promise['method']}"
     if is_pure:
         rest += f", up to a delta of {delta} for the distance of drawn noise from its law"
+    if plan.get("forward_secrecy"):
+        rest += "; it covers a theft of the state too, for all ticks before"
     if plan["horizon"] >= _OPEN_HORIZON:
         rest += "; booked as 2^32 ticks"
     return head.append(rest, "not bold")
@@ -128,7 +130,7 @@ def _other(other: dict[str, Any], chosen: str, own_note: str) -> str:
     error = other["expected_error"]
     words = [
         other["note"] if other["note"] != own_note else "",
-        mebibytes(other["memory"]) if "memory" in other else "",
+        _size(other["memory"]) if "memory" in other else "",
     ]
     note = f" ({'; '.join(filter(None, words))})" if any(words) else ""
     return f"{name} ±{_number(error['typical'])}, worst {_number(error['largest'])}{note}"
@@ -158,9 +160,21 @@ def mebibytes(size: int) -> str:
     return f"{number:.3g} MiB" if number < 1000 else f"{number:,.0f} MiB"
 
 
+def _size(size: int) -> str:
+    """A size that may be a few bytes.
+
+    >>> _size(104), _size(2**26)
+    ('104 bytes', '64 MiB')
+    """
+    return f"{size:,} bytes" if size < 10_000 else mebibytes(size)
+
+
 def _memory(query: dict[str, Any]) -> str:
     if query.get("memory") is None:
         return ""
+    if "open_nodes" in query:
+        nodes = f"{query['open_nodes']} open nodes for each of {query['series']:,} series"
+        return f"at most {_size(query['memory'])} of noisy sums, stored at every tick: {nodes}"
     return f"about {mebibytes(query['memory'])} of the {mebibytes(query['allowed_memory'])} allowed"
 
 

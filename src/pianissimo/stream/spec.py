@@ -478,6 +478,7 @@ class _StreamTable(_Table):
     ]
     origin: Annotated[datetime | None, PlainValidator(_moment)] = None
     coverage: Annotated[float, _checked(lambda value: check_probability(coverage=value))] = 0.95
+    forward_secrecy: Annotated[bool, PlainValidator(_flag)] = False
 
 
 class _KafkaTable(_Table):
@@ -803,6 +804,7 @@ def _spec(tables: _File) -> StreamSpec:
             queries=queries,
             coverage=table.coverage,
             tick=table.tick,
+            forward_secrecy=table.forward_secrecy,
         )
     except ParameterError as refusal:
         raise _Faults(f"stream: {refusal}") from None
