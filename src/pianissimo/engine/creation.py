@@ -21,9 +21,9 @@ from pianissimo.engine.charging import (
     units_text,
 )
 from pianissimo.engine.failpoints import reach
-from pianissimo.engine.keys import KeyRing, ring_of
+from pianissimo.engine.keys import KeyRing, Keys, ring_of
 from pianissimo.engine.ratchet import begin_chain
-from pianissimo.engine.records import Intention, StreamRecord
+from pianissimo.engine.records import Intention, StreamRecord, begin_closed
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
 from pianissimo.errors import ConfigError, DamageError, LeaseError, StoreError
@@ -96,7 +96,8 @@ class Life:
     positions: bytes
     base: bytes = b""
 
-    def record(self, incarnation: bytes, charge: str, receipt: str = "") -> StreamRecord:
+    def record(self, keys: Keys, incarnation: bytes, charge: str, receipt: str = "") -> StreamRecord:
+        """The record of it, signed."""
         return StreamRecord(
             incarnation=incarnation,
             number=self.number,
@@ -105,11 +106,11 @@ class Life:
             config_digest=config_digest(self.plan, self.config),
             created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             last_tick=self.last_tick,
-            positions=self.positions,
+            positions=self.positions if self.plan.forward_secrecy else begin_closed(keys, incarnation, self.positions),
             charge=charge,
             receipt=receipt,
             base=self.base,
-        )
+        ).signed(keys)
 
 
 def insert_incarnation(
@@ -131,7 +132,7 @@ def insert_incarnation(
         charge_within(ledger, key, question_of(life.plan, life.last_tick), charge_of(life.plan))
     else:
         key, receipt = covered_by.charge, covered_by.receipt
-    record = life.record(incarnation, key, receipt).signed(ring.keys[0])
+    record = life.record(ring.keys[0], incarnation, key, receipt)
     store.insert_stream(record, ring.row(incarnation))
     return record
 
@@ -173,8 +174,8 @@ def insert_charged_elsewhere(store: StateStore, ring: KeyRing, life: Life, wirin
         )
     receipt = charge_elsewhere(wiring.ledger, intention)
     life = _with_chain(life, ring, wiring, intention.incarnation)
-    record = life.record(intention.incarnation, f"stream {intention.incarnation.hex()}", receipt.text)
-    record = record.signed(ring.keys[0])
+    charge = f"stream {intention.incarnation.hex()}"
+    record = life.record(ring.keys[0], intention.incarnation, charge, receipt.text)
     with store.writing("create"):
         store.insert_stream(record, ring.row(intention.incarnation))
         reach("create.commit")

@@ -366,7 +366,8 @@ class DurableStream(Live):
         self._ledger_head, self._ledger_spent = found.ledger_head, found.ledger_spent
         self._carried = Carried.parse(found.record.base)
         self._mac = found.last.mac if found.last is not None else found.record.mac
-        self._positions = found.last.positions if found.last is not None else found.record.positions
+        begin = found.record.begin(found.ring.keys[0], ratcheted=self.plan.forward_secrecy)
+        self._positions = begin if found.last is None else found.last.positions
         self._tick = found.record.last_tick if found.last is None else found.last.tick
         if self.plan.forward_secrecy:
             self._ratchet = self._opened_ratchet(found)

@@ -42,7 +42,7 @@ class StreamRecord:
     """The last tick before this incarnation: 0, or that of the witness after a rollback."""
 
     positions: bytes
-    """Where the sources are read from."""
+    """Where the sources are read from, encrypted: how far they were read tells how many events there were."""
 
     charge: str
     """The idempotency key of the charge that covers it."""
@@ -64,11 +64,22 @@ class StreamRecord:
         if not hmac.compare_digest(self.mac, self._mac(keys)):
             raise damaged(f"the record of stream {self.name!r}")
 
+    def begin(self, keys: Keys, *, ratcheted: bool) -> bytes:
+        """Where the sources are read from; of a stream with forward secrecy as its key chain has closed it."""
+        if ratcheted or not self.positions:
+            return self.positions
+        return keys.opened(self.positions, "begin", self.incarnation)
+
     def _mac(self, keys: Keys) -> bytes:
         fields = (self.incarnation, self.number, self.name, self.config, self.config_digest, self.created)
         return keys.mac(
             "stream", VERSION, *fields, self.last_tick, self.positions, self.charge, self.receipt, self.base
         )
+
+
+def begin_closed(keys: Keys, incarnation: bytes, positions: bytes) -> bytes:
+    """As the record of an incarnation holds where its sources are read from."""
+    return keys.closed(positions, "begin", incarnation) if positions else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,7 +156,7 @@ def _from_nothing(
         positions=heard_positions(wiring, plan, testimony, ring),
         base=carried.packed(),
     )
-    _testify(wiring, store, record)
+    _testify(wiring, store, record, plan)
     return _accepted(record, carried, lost=testimony.tick, charged=True)
 
 
@@ -221,7 +221,7 @@ def _from_behind(
             reach("recover.commit")
         if not record.receipt:
             _forget_head(place, testimony)
-    _testify(wiring, store, fresh)
+    _testify(wiring, store, fresh, plan)
     return _accepted(fresh, carried, lost=max(0, testimony.tick - sealed), charged=covered is None)
 
 
@@ -334,13 +334,13 @@ def heard_positions(wiring: Wiring, plan: StreamPlan, testimony: Testimony, ring
     return ratchet.heard_positions(testimony.tick, testimony.positions)
 
 
-def _testify(wiring: Wiring, store: StateStore, record: StreamRecord) -> None:
+def _testify(wiring: Wiring, store: StateStore, record: StreamRecord, plan: StreamPlan) -> None:
     assert wiring.witness is not None  # noqa: S101
     _, ring = open_record(store, wiring)
     testimony = Testimony(
         incarnation=record.incarnation,
         tick=record.last_tick,
-        positions=record.positions,
+        positions=record.begin(ring.keys[0], ratcheted=plan.forward_secrecy),
         mac=record.mac,
         ledger_head=check_ledger(store, ring, record, wiring),
         ledger_spent=spent_of(store, record),
