@@ -594,7 +594,7 @@ def test_a_file_of_other_tables_is_refused(tmp_path: Path) -> None:
         "stream must be a table, got 1",
         "source must be a table, got 2",
         "queries must hold at least one table such as [queries.purchases], got {}",
-        "streams must be one of the fields 'stream', 'source', 'sinks', 'queries', got 'streams'; "
+        "streams must be one of the fields 'stream', 'source', 'sinks', 'ledger', 'queries', got 'streams'; "
         "did you mean 'stream'?",
     ]
     assert messages(tmp_path, PHARMACY.split("[queries")[0] + "[queries]\nn = 3") == [
@@ -630,3 +630,27 @@ def test_a_domain_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 def test_a_domain_with_a_label_too_long_is_refused_without_the_label(tmp_path: Path) -> None:
     (message,) = messages(tmp_path, PHARMACY.replace('key = "drug"', f'key = "drug"\ndomain = ["{"x" * 257}"]'))
     assert message == "queries.drugs.domain: labels of a domain must have at most 256 bytes, got a longer one"
+
+
+def test_a_file_names_the_ledger_that_pays(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(
+        """
+        stream = { name = "s", epsilon = 1, delta = 1e-9, tick = "1h", horizon = 24 }
+        ledger = { place = "budget.db", key = "budget.key", cap = { epsilon = 4, delta = 1e-6 } }
+        queries.n.kind = "count"
+        """
+    )
+    ledger = load_spec(path).ledger
+    assert (ledger.place, ledger.key) == (str(tmp_path / "budget.db"), str(tmp_path / "budget.key"))
+    assert ledger.cap == Budget(4, 1e-6)
+    path.write_text(path.read_text().replace('"budget.db"', '"postgresql://me:word@here/db"'))
+    found = load_spec(path).ledger
+    assert found.place == "postgresql://me:word@here/db"
+    assert "word" not in repr(found)
+    broken = path.read_text().replace("epsilon = 4", "epsilon = 0")
+    path.write_text(broken.replace('"postgresql://me:word@here/db"', "7"))
+    with pytest.raises(SpecError) as refusal:
+        load_spec(path)
+    assert "ledger.place must be a text, got something else" in str(refusal.value)
+    assert "ledger.cap.epsilon must be" in str(refusal.value)

@@ -93,9 +93,9 @@ def run_durably(
             "origin": spec.origin,
             "sinks": sinks,
             "take_over": take_over,
-            "cap": cap,
-            "ledger": ledger,
-            "ledger_key": ledger_key,
+            "cap": cap or spec.ledger.cap,
+            "ledger": ledger or spec.ledger.place,
+            "ledger_key": ledger_key or spec.ledger.key,
         }
         closes = closing(source) if isinstance(source, LiveTicks) else nullcontext()
         with closes, open_stream(spec.stream, state, secret=secret, witness=witness, **options) as live:

@@ -157,6 +157,24 @@ class SinkSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSpec:
+    """Which ledger pays for the stream, where others ask about the same data set too.
+
+    >>> LedgerSpec(cap=Budget(4, 1e-6)).place is None
+    True
+    """
+
+    place: str | None = field(default=None, repr=False)
+    """A file, the folder of another stream, or a `postgresql://` URL; None for the ledger in the stream's own store."""
+
+    key: str | None = field(default=None, repr=False)
+    """The file with the ledger's key."""
+
+    cap: Budget | None = None
+    """What all may lose together; it is given when the ledger is made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
     """What a stream file says: the stream, its public clock, and where its events come from.
 
@@ -182,6 +200,9 @@ class StreamSpec:
 
     sinks: tuple[SinkSpec, ...] = ()
     """Where the releases of a durable run go, beside its store."""
+
+    ledger: LedgerSpec = LedgerSpec()
+    """Which ledger pays for a durable run."""
 
     def __post_init__(self) -> None:
         if self.source is None:
@@ -423,6 +444,12 @@ def _hidden_text(value: object) -> str:
 def _key(value: object, info: ValidationInfo) -> str | Path:
     text = _text(value)
     return text if text.startswith("env:") else cast(Path, info.context) / text
+
+
+def _ledger_place(value: object, info: ValidationInfo) -> str:
+    # A URL may hold a password: it is not shown.
+    text = _hidden_text(value)
+    return text if "://" in text else str(cast(Path, info.context) / text)
 
 
 def _format(value: object) -> FileFormat:
@@ -762,12 +789,39 @@ def _query_name(name: str) -> str:
     return name
 
 
+class _CapTable(_Table):
+    """`ledger.cap`."""
+
+    epsilon: Annotated[
+        float,
+        _checked(lambda value: check_positive(epsilon=value)),
+        Field(description="the budget of the data set, such as 4.0"),
+    ]
+    delta: Annotated[
+        float, _checked(lambda value: Budget(epsilon=1, delta=value)), Field(description="its delta, such as 1e-6")
+    ]
+
+
+class _LedgerTable(_Table):
+    """`[ledger]`."""
+
+    place: Annotated[str | None, PlainValidator(_ledger_place)] = None
+    key: Annotated[str | None, PlainValidator(_ledger_place)] = None
+    cap: _CapTable | None = None
+
+    def found(self) -> LedgerSpec:
+        """What it says."""
+        cap = None if self.cap is None else Budget(epsilon=self.cap.epsilon, delta=self.cap.delta)
+        return LedgerSpec(place=self.place, key=self.key, cap=cap)
+
+
 class _File(_Table):
     """The whole file."""
 
     stream: Annotated[_StreamTable, Field(description="the table [stream]")]
     source: _SourceTable | None = None
     sinks: dict[Annotated[str, AfterValidator(_query_name)], _SinkTable] = {}
+    ledger: _LedgerTable = _LedgerTable()
     queries: Annotated[
         dict[Annotated[str, AfterValidator(_query_name)], _QueryTable],
         BeforeValidator(_some),
@@ -815,6 +869,7 @@ def _spec(tables: _File) -> StreamSpec:
             origin=table.origin,
             source=_source(tables),
             sinks=tuple(sink.sink(name) for name, sink in tables.sinks.items()),
+            ledger=tables.ledger.found(),
         )
     except ParameterError as refusal:
         raise _Faults(str(refusal)) from None
