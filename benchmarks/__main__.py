@@ -2,13 +2,13 @@
 
 import sys
 
-from benchmarks import durable, histogram, ledger, monitors, noise, selection, sketches, tables, ticks, users
+from benchmarks import durable, histogram, kafka, ledger, monitors, noise, selection, sketches, tables, ticks, users
 from benchmarks.measure import Row, show
 
 
 def main() -> int:
     rows: list[Row] = []
-    for module in (noise, histogram, ticks, selection, tables, ledger, monitors, users, sketches, durable):
+    for module in (noise, histogram, ticks, selection, tables, ledger, monitors, users, sketches, durable, kafka):
         for row in module.rows():
             print(f"  {row.what}: {row.ratio:.3g} times {row.peer}", file=sys.stderr)
             rows.append(row)
