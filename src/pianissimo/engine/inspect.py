@@ -12,11 +12,12 @@ from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.keys import open_ring
 from pianissimo.engine.place import Place
 from pianissimo.engine.secret import Given
+from pianissimo.engine.sinks import read_plan, read_releases
 from pianissimo.engine.startup import check_seals, open_record
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import wire
 from pianissimo.engine.witness import Witness
-from pianissimo.errors import InputError, StoreError
+from pianissimo.errors import DamageError, InputError, StoreError
 from pianissimo.noise import Secret
 from pianissimo.planner import StreamPlan
 from pianissimo.stream import Stream
@@ -216,6 +217,25 @@ def verify(
             releases=releases,
             derived=live.recovered.replayed - (live.recovered.finished is not None),
         )
+
+
+def verify_folder(place: Path | str, out: Path | str) -> int:
+    """Check that a folder of releases holds what the store lets readers see, and no more; gives its last tick.
+
+    A folder is no part of the store: its files carry no digest, and what befalls them changes no release. Where they
+    differ, remove the folder and start the stream, which writes it anew from the stored bytes.
+    """
+    if read_plan(out) != stored_plan(place):
+        raise DamageError(f"{out} must hold the plan as it is stored, got another; remove the folder and start again")
+    stored = stored_releases(place)
+    found = read_releases(out)
+    for name in stored.keys() | found.keys():
+        if name not in stored or name not in found or not stored[name].equals(found[name]):
+            raise DamageError(
+                f"{out} must hold the releases of {name!r} as they are stored, got others; remove the folder, and the "
+                "stream writes it anew when it starts"
+            )
+    return max((int(table["tick"].max()) for table in stored.values() if table.height), default=0)  # type: ignore[arg-type]
 
 
 def _open(place: Place) -> StateStore:

@@ -51,7 +51,7 @@ def stream_from_plain(content: dict[str, Any]) -> Stream:
             tick=None if seconds is None else timedelta(seconds=seconds),
             queries=[_query(each) for each in content["queries"]],
         )
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise StateError(
             "a stored stream must be of this version, got another; use the version that wrote it"
         ) from None
