@@ -16,8 +16,9 @@ from typing import Any, Self
 
 import numpy as np
 from tests.faults.disk import Disk
+from tests.faults.world import Crash
 
-from pianissimo import Budget, Count, Histogram, Stream
+from pianissimo import Budget, Count, Histogram, Stream, codec
 from pianissimo.databases import SqliteConnection
 from pianissimo.databases.connection import Connection
 from pianissimo.engine import failpoints
@@ -36,6 +37,7 @@ from pianissimo.errors import (
     RollbackError,
     StoreError,
     SyncError,
+    UnknownCommitError,
 )
 from pianissimo.noise import Integers, Keys, PathPart, Secret
 from pianissimo.planner import StreamPlan
@@ -47,10 +49,6 @@ SNAPSHOT_EVERY = 2
 SECRET = Secret(bytes(range(32)))
 CLOCK: dict[str, Any] = {"clock": {"tick_seconds": None, "origin": None}}
 LABELS = ("aspirin", "ibuprofen", "codeine")
-
-
-class Crash(BaseException):
-    """The process is gone."""
 
 
 class Violation(AssertionError):  # noqa: N818
@@ -144,6 +142,26 @@ class SimulatedSink:
         self.got.setdefault(tick, set()).add(payload)
 
 
+class LossyConnection(SqliteConnection):
+    """A connection whose commit may get no answer: it happened, or it did not."""
+
+    simulation: "Simulation"
+
+    def commit(self) -> None:
+        simulation = self.simulation
+        if simulation.unknown_in is not None:
+            simulation.unknown_in -= 1
+            if simulation.unknown_in == 0:
+                simulation.unknown_in = None
+                happened = simulation.chance.random() < 0.5
+                simulation.log.append(f"no answer to a commit, which {'happened' if happened else 'did not happen'}")
+                if happened:
+                    super().commit()
+                self.close()
+                raise UnknownCommitError("a commit must be confirmed, got no answer", full=False)
+        super().commit()
+
+
 class _NoLock:
     def release(self) -> None:
         pass
@@ -171,7 +189,8 @@ class Simulation:
         self.backup: tuple[dict[str, bytes], int] | None = None
         self.stale: list[DurableStream] = []
         self.restored = False
-        self.clean = 0
+        self.unknown_in: int | None = None
+        """The so-many-th commit from now gets no answer."""
 
     def run(self) -> None:
         """Live after life, until all ticks are released; then compare."""
@@ -192,9 +211,11 @@ class Simulation:
 
     def _wiring(self) -> Wiring:
         def connect(create: bool) -> Connection:
-            return SqliteConnection(
+            connection = LossyConnection(
                 Path(self.disk.path), create=create, vfs=self.disk.vfs, synchronous=self.synchronous
             )
+            connection.simulation = self
+            return connection
 
         return Wiring(
             connect=connect,
@@ -216,7 +237,7 @@ class Simulation:
     def _live(self, *, calm: bool) -> bool:
         chance = self.chance
         live: DurableStream | None = None
-        self.disk.fail_sync_at = self.disk.capacity = None
+        self.disk.fail_sync_at = self.disk.capacity = self.unknown_in = None
         actions = {} if calm else self._faults()
         try:
             with failpoints.armed(actions):
@@ -264,10 +285,12 @@ class Simulation:
 
     def _faults(self) -> dict[str, Callable[[str], None]]:
         chance = self.chance
-        kind = chance.choice(("crash", "crash", "crash", "power", "sync", "full", "error", "none"))
+        kind = chance.choice(("crash", "crash", "crash", "power", "sync", "full", "error", "unknown", "none"))
         self.log.append(kind)
         if kind == "sync":
             self.disk.fail_sync_at = self.disk.syncs + chance.randint(1, 40)
+        if kind == "unknown":
+            self.unknown_in = chance.randint(1, 16)
         if kind == "full":
             used = sum(len(image.seen) for image in self.disk.files.values())
             self.disk.capacity = used + chance.randint(1, 60) * 4096
@@ -293,7 +316,7 @@ class Simulation:
         return dict.fromkeys(points, act)
 
     def _end_of_life(self, *, calm: bool) -> None:
-        self.disk.fail_sync_at = None
+        self.disk.fail_sync_at = self.unknown_in = None
         self.disk.capacity = None
         if not calm and self.chance.random() < 0.5:
             self.disk.lose_power()
@@ -368,7 +391,7 @@ class Simulation:
         self.log.append("a stale process woke")
 
     def _compare(self) -> None:
-        self.disk.fail_sync_at = self.disk.capacity = None
+        self.disk.fail_sync_at = self.disk.capacity = self.unknown_in = None
         live = self._open()
         try:
             payloads = {tick: live.payload(tick) for tick in range(live._record.last_tick + 1, live.tick_number + 1)}
@@ -376,9 +399,7 @@ class Simulation:
             first = live._record
             start = 0
             if first.positions:
-                from pianissimo import codec
-
-                start = codec.unpack("positions", 1, first.positions)["read"]
+                start = codec.unpack("positions", 1, first.begin(live._ring.keys[0], ratcheted=False))["read"]
             before = {name: base.table for name, base in Carried.parse(first.base).bases.items()}
         finally:
             live.close()

@@ -18,8 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.faults.report import record, size
-from tests.faults.simulator import Crash
-from tests.faults.world import alike
+from tests.faults.world import Crash, alike
 
 from pianissimo import Budget, Histogram, Stream
 from pianissimo.audit.attack import Measure, Outcome, Seen, attack

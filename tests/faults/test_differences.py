@@ -21,9 +21,8 @@ import numpy as np
 import pytest
 from tests.faults.homes import Home, new_home
 from tests.faults.report import record
-from tests.faults.simulator import Crash
 from tests.faults.test_identity import crash, other_events, vars_of
-from tests.faults.world import TICKS, events, run_to, stream
+from tests.faults.world import TICKS, Crash, events, run_to, stream
 
 from pianissimo import Budget
 from pianissimo.engine import failpoints

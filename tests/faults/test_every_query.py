@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.faults.report import record
-from tests.faults.simulator import Crash, RecordingNoise
-from tests.faults.world import alike
+from tests.faults.simulator import RecordingNoise
+from tests.faults.world import Crash, alike
 
 import pianissimo as pp
 from pianissimo import codec

@@ -3,7 +3,7 @@
 import time
 
 from tests.faults.protocol_model import BROKEN, Protocol, Scope, search
-from tests.faults.report import SOAK, record
+from tests.faults.report import SOAK, caught, record
 
 SMALL = Scope(events=1, ticks=2, crashes=1)
 FULL = Scope(events=2, ticks=2, crashes=2, losses=1) if SOAK else Scope(events=1, ticks=3, crashes=1)
@@ -12,13 +12,15 @@ FULL = Scope(events=2, ticks=2, crashes=2, losses=1) if SOAK else Scope(events=1
 def test_no_reachable_state_breaks_an_invariant_and_every_broken_variant_does() -> None:
     begin = time.perf_counter()
     found = search(Protocol(), FULL, most=10**8)
-    caught = {}
+    broken = {}
     for name, protocol in BROKEN.items():
         outcome = search(protocol, SMALL)
-        caught[name] = outcome.violation
+        broken[name] = outcome.violation
+        if outcome.violation is not None:
+            caught(f"model: {name}", by=f"R1: {outcome.violation}")
     seconds = time.perf_counter() - begin
     violations = 0 if found.violation is None else 1
-    killed = sum(problem is not None for problem in caught.values())
+    killed = sum(problem is not None for problem in broken.values())
     record(
         "R1",
         "model",
@@ -28,5 +30,5 @@ def test_no_reachable_state_breaks_an_invariant_and_every_broken_variant_does() 
         and violations == 0
         and killed == len(BROKEN) >= 13
         and (SOAK or seconds <= 60),
-        caught=caught,
+        variants=broken,
     )

@@ -30,8 +30,8 @@ from tests.faults.ratchet_world import (
     watched,
 )
 from tests.faults.report import record
-from tests.faults.simulator import Crash, RecordingNoise
-from tests.faults.world import events, start
+from tests.faults.simulator import RecordingNoise
+from tests.faults.world import Crash, events, start
 
 from pianissimo import Alarm, Budget, Count, Histogram, Stream, codec, user
 from pianissimo.counting import Counter, Summer

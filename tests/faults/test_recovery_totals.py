@@ -10,9 +10,8 @@ import pytest
 from click.testing import CliRunner
 from tests.faults.homes import Home, new_home
 from tests.faults.report import record
-from tests.faults.simulator import Crash
 from tests.faults.test_identity import crash
-from tests.faults.world import DOMAIN, TICKS, config, events, plan, run_to, stream
+from tests.faults.world import DOMAIN, TICKS, Crash, config, events, plan, run_to, stream
 
 from pianissimo import Budget, Histogram, Stream
 from pianissimo.cli import cli

@@ -12,8 +12,7 @@ import pytest
 from tests.faults import ratchet_world
 from tests.faults.ratchet_world import Den, Loot, collect, decrypted, guessed, new_den, payloads, run_to, watched
 from tests.faults.report import record
-from tests.faults.simulator import Crash
-from tests.faults.world import events
+from tests.faults.world import Crash, events
 
 from pianissimo import Budget
 from pianissimo.engine import failpoints

@@ -18,9 +18,8 @@ import pytest
 from click.testing import CliRunner
 from tests.faults.homes import Home, new_home
 from tests.faults.report import record, size
-from tests.faults.simulator import Crash
 from tests.faults.test_identity import crash
-from tests.faults.world import TICKS, events, plan, run_to, start, stream
+from tests.faults.world import TICKS, Crash, events, plan, run_to, start, stream
 from tests.ledger.processes import become_read_then_write
 
 import pianissimo as pp

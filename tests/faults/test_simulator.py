@@ -1,25 +1,26 @@
 """R2: seeds of faults through the real engine; and mutants of the engine that the same seeds must catch."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.faults.report import record, size
+from tests.faults.report import caught, record, size
 from tests.faults.simulator import SimulatedWitness, Simulation, Violation
 
 import pianissimo.engine.durable as durable
 import pianissimo.engine.startup as startup
 from pianissimo import codec
+from pianissimo.engine.creation import create_stream
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.publish import Publisher
 from pianissimo.engine.store import StateStore
-from pianissimo.errors import DamageError, RollbackError
+from pianissimo.errors import PianissimoError, RollbackError
+from pianissimo.ledger import Ledger
 from pianissimo.stream.payload import payload_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 PARTS = 4
-MUTANT_SEEDS = 400
+MUTANT_SEEDS = 1000
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -37,6 +38,7 @@ def test_no_mix_of_faults_breaks_an_invariant(part: int) -> None:
         figure=f"{seeds} seeds, {recoveries} starts, 0 violations, {seeds / seconds:.0f} seeds/s",
         bar=f"{size(2000, 20_000)} seeds in all, 0 violations",
         passed=True,
+        seeds=f"{part * seeds} to {(part + 1) * seeds - 1}",
     )
 
 
@@ -111,51 +113,95 @@ def published_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DurableStream, "_compute", compute)
 
 
-def outbox_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Publisher, "enqueue", lambda *_: None)
+def marked_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick counts as delivered once it was tried."""
+    sound = Publisher._sent
+
+    def sent(self: Publisher, sink: Any, up_to: int) -> list[int]:
+        sound(self, sink, up_to)
+        return list(range(self._confirmed[sink.name] + 1, up_to + 1))
+
+    monkeypatch.setattr(Publisher, "_sent", sent)
 
 
 def charge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("reserve", "settle"):
-        monkeypatch.setattr(f"pianissimo.engine.charging.Ledger.{name}", lambda *_, **__: None)
+    """The charge is made after the stream is there, in a transaction of its own, which a crash may prevent."""
+    sound, reserve, settle = create_stream, Ledger.reserve, Ledger.settle
+    later: list[tuple[Ledger, tuple[Any, ...], dict[str, Any]]] = []
+
+    def create(store: StateStore, *arguments: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "reserve", lambda self, *charge, **named: later.append((self, charge, named)))
+            patch.setattr(Ledger, "settle", lambda *_: None)
+            record = sound(store, *arguments)
+        ledger, charge, named = later[-1]
+        with store.writing("create"):
+            settle(ledger, reserve(ledger, *charge, **named), *charge)
+        return record
+
+    monkeypatch.setattr(durable, "create_stream", create)
 
 
-MUTANTS = [
-    lease_and_order_unchecked,
-    witness_ignored,
-    positions_outside_the_seal,
-    noise_fresh_after_a_restart,
-    published_before_it_is_sealed,
-    published_before_it_is_stored,
-    outbox_forgotten,
-    charge_apart,
-]
-_killed: dict[str, str] = {}
+def commit_error_as_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit without an answer counts as one that did not happen: the events are sealed in the next free tick."""
+    monkeypatch.setattr(DurableStream, "_check_turn", lambda *_: None)
+
+    def look(self: DurableStream) -> None:
+        assert self._unsure is not None
+        seal, gathered, _ = self._unsure
+        self._unsure = None
+        self._absorbed = gathered
+        last = self._store.last_sealed_tick(seal.incarnation)
+        if last == seal.tick:
+            self._tick, self._mac, self._macs[seal.tick] = seal.tick, seal.mac, seal.mac
+        self._seal_tick(codec.unpack("positions", 1, seal.positions))
+
+    monkeypatch.setattr(DurableStream, "_look", look)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_mutant_is_caught(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant(monkeypatch)
+def late_event_into_a_sealed_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = DurableStream._is_sealed
+
+    def is_sealed(self: DurableStream, seal: Any, gathered: Any) -> None:
+        late = self._inputs([{"label": "aspirin"}], drop_bad_rows=False)
+        more = [part.gather(content) for part, content in zip(self._parts, late, strict=True)]
+        sound(self, seal, [[*kept, each] for kept, each in zip(gathered, more, strict=True)])
+
+    monkeypatch.setattr(DurableStream, "_is_sealed", is_sealed)
+
+
+MUTANTS = {
+    "seal upserted": lease_and_order_unchecked,
+    "witness ignored": witness_ignored,
+    "offsets outside the seal": positions_outside_the_seal,
+    "payload fresh after a restart": noise_fresh_after_a_restart,
+    "published before it is sealed": published_before_it_is_sealed,
+    "published before durable": published_before_it_is_stored,
+    "marked as delivered before it is sent": marked_before_it_is_sent,
+    "separate charge": charge_apart,
+    "commit error as rollback": commit_error_as_rollback,
+    "late event into a sealed tick": late_event_into_a_sealed_tick,
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
     for seed in range(MUTANT_SEEDS):
-        simulation = Simulation(seed)
         try:
-            simulation.run()
-        except (Violation, DamageError, RollbackError) as problem:
-            record(
-                "R2",
-                f"mutant {mutant.__name__}",
-                figure=f"caught by seed {seed}: {str(problem)[:80]}",
-                bar="caught",
-                passed=True,
-            )
+            Simulation(seed).run()
+        except (Violation, PianissimoError) as problem:
+            told = str(problem).split("; ")[0]
+            caught(name, by=f"R2, seed {seed}: {type(problem).__name__}: {told[:90]}")
             return
-    raise AssertionError(f"{mutant.__name__} was not caught by {MUTANT_SEEDS} seeds")
+    raise AssertionError(f"{name} was not caught by {MUTANT_SEEDS} seeds")
 
 
 def test_a_store_that_does_not_sync_every_commit_is_caught() -> None:
     for seed in range(MUTANT_SEEDS):
         try:
             Simulation(seed, synchronous="NORMAL").run()
-        except Violation:
+        except (Violation, RollbackError) as problem:
+            caught("sync NORMAL", by=f"R2, seed {seed}: {str(problem).split('; ')[0][:90]}")
             return
     raise AssertionError("NORMAL syncs were not caught")

@@ -1,4 +1,4 @@
-"""R15, R16, R18, S1, S2, S3 and S11: what comes in, when it comes in, and what is left lying about."""
+"""R15, R16, R18, S2, S3 and S11: what comes in, when it comes in, and what is left lying about."""
 
 import json
 import math
@@ -6,51 +6,41 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.faults.report import record, size
+from tests.faults import parsers
+from tests.faults.parsers import SPEC
+from tests.faults.report import caught, record, size
+from tests.faults.separability import plain as _plain
+from tests.faults.simulator import CLOCK
 
-from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
+from pianissimo import Budget, Count, Histogram, Stream, Sum, user
+from pianissimo.counting import HaarPlan, Summer, grid_steps
+from pianissimo.engine.durable import DurableStream
+from pianissimo.engine.keys import Keys
 from pianissimo.engine.run_durable import run_durably
 from pianissimo.engine.sources import read_rows
 from pianissimo.engine.wall_clock import WallClock
-from pianissimo.engine.witness import Witness
-from pianissimo.errors import InputError, PianissimoError, RefusalError, SourceError
+from pianissimo.engine.wiring import wire
+from pianissimo.errors import InputError, RefusalError, SourceError
+from pianissimo.mechanism import Run
+from pianissimo.noise import Secret
 from pianissimo.queries import Query
-from pianissimo.stream.batches import as_frame, query_inputs
-from pianissimo.stream.parts import LiveQuery
-from pianissimo.stream.payload import release_of
+from pianissimo.stream import batches
+from pianissimo.stream.batches import as_frame, query_inputs, row_faults, user_input
+from pianissimo.stream.parts import LiveQuery, live_parts
 from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
 
-SPEC = """
-[stream]
-name = "pharmacy"
-epsilon = 1.0
-delta = 1e-9
-tick = "1h"
-horizon = "24h"
-origin = 2026-01-05T00:00:00Z
-[source]
-path = "purchases.csv"
-time = "time"
-until = 6
-[queries.purchases]
-kind = "count"
-[queries.drugs]
-kind = "histogram"
-key = "drug"
-[queries.revenue]
-kind = "sum"
-value = "price"
-range = [0, 100]
-"""
 ORIGIN = datetime(2026, 1, 5, tzinfo=UTC)
 
 
@@ -116,14 +106,6 @@ def test_the_order_in_which_rows_come_makes_no_difference(tmp_path: Path) -> Non
     )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value.to_list() if isinstance(value, pl.Series) else value.tolist() if hasattr(value, "tolist") else value
-
-
 class Dial:
     """A clock to set."""
 
@@ -171,159 +153,254 @@ def test_a_clock_waits_for_its_tick() -> None:
     assert not clock.wait_for(5, stopped=lambda: True)
 
 
-KEYS = ["a", "b", "c", "d", "e"]
-row = st.fixed_dictionaries(
-    {
-        "drug": st.one_of(st.none(), st.sampled_from(KEYS), st.integers(-5, 5)),
-        "many": st.lists(st.sampled_from(KEYS), max_size=6),
-        "price": st.one_of(st.none(), st.integers(-(10**9), 10**9), st.floats(allow_nan=True, allow_infinity=True)),
-    }
-)
-_pairs = 0
+LARGE = 2**51
+EXTREMES = [2.0**40, -(2.0**40), 1e308, -1e308, 0.5, -0.5, math.nan, math.inf, -math.inf, 5e-324, -0.0, 1.0, 2.0**60]
 
 
-@settings(max_examples=2000, deadline=None)
-@given(rows=st.lists(row, max_size=8), event=row, place=st.integers(0, 8))
-def check_pair(rows: list[dict[str, Any]], event: dict[str, Any], place: int) -> None:
-    """With and without one event, through the parts that cut, judge and gather: what is sealed differs by its share."""
-    global _pairs
-    _pairs += 1
-    queries = [query for query, _ in BOUNDS]
-    both = [
-        query_inputs(queries, as_frame(batch, queries), drop_bad_rows=True)
-        for batch in ([*rows[:place], event, *rows[place:]], rows)
-    ]
-    for number, (query, bound) in enumerate(BOUNDS):
-        contents = [_counts(RUNS[query.name].gather(inputs[number])) for inputs in both]
-        changed = {key: contents[0].get(key, 0) - contents[1].get(key, 0) for key in contents[0].keys() | contents[1]}
-        moved = [abs(change) for change in changed.values() if change]
-        assert len(moved) <= bound[0]
-        assert all(change <= bound[1] for change in moved)
-
-
-def _counts(gathered: Any) -> dict[Any, int]:
-    if isinstance(gathered, int):
-        return {"": gathered}
-    return dict(zip(_plain(gathered[0]), _plain(gathered[1]), strict=True))
-
-
-BOUNDS: list[tuple[Query, tuple[int, int]]] = [
-    (Count("n"), (1, 1)),
-    (Sum("revenue", value="price", range=(-7, 500)), (1, 500)),
-    (Histogram("drugs", key="drug"), (1, 1)),
-    (Histogram("many", key="many", max_keys_per_event=2), (2, 1)),
-    (Histogram("known", key="many", domain=KEYS[:3], max_keys_per_event=3), (3, 1)),
-    (TopK("top", key="many", k=2, domain=KEYS, max_keys_per_event=None), (5, 1)),
-]
-RUNS = {
-    each.query.name: LiveQuery(each, NoNoise(), 0.95)
-    for each in Stream("s", budget=Budget(4, 1e-6), horizon=8, queries=[query for query, _ in BOUNDS]).plan().queries
-}
-
-
-def test_one_event_moves_what_is_sealed_by_at_most_its_bound() -> None:
-    check_pair()
-    record(
-        "S1",
-        "pairs with and without one event",
-        figure=f"{_pairs} pairs, 0 beyond the declared bound",
-        bar=">= 2,000 pairs, measured <= declared",
-        passed=_pairs >= 2000,
-    )
+def check_extremes(orders: int) -> int:
+    """Exact sums of extreme values in any order, and nothing counted of what is no number; how many sums were made."""
+    query = Sum("revenue", value="price", range=(0, 100))
+    for fault in (math.nan, math.inf, -math.inf):
+        assert row_faults([query], pl.DataFrame({"price": [1.0, fault]})).is_null().to_list() == [True, False], (
+            "a value that is no number is counted"
+        )
+    values = [each for each in EXTREMES if math.isfinite(each)] + [2.0**60] * 9000 + [1.0, 3.0] * 50
+    expected = sum(max(-LARGE, min(LARGE, math.floor(max(-(2.0**52), min(2.0**52, each)) + 0.5))) for each in values)
+    assert expected > 2**63
+    mechanism = Summer(plan=HaarPlan.calibrated(horizon=8, rho=0.5), low=-LARGE, high=LARGE)
+    for seed in range(orders):
+        random.Random(seed).shuffle(values)
+        found = Run(mechanism, NoNoise()).gather(grid_steps(pl.Series(values), Fraction(1)))
+        assert type(found) is int, "a sum is no whole number"
+        assert found == expected, "a sum is not exact"
+    return orders
 
 
 def test_extreme_values_neither_wrap_nor_round_with_their_neighbors() -> None:
-    query = Sum("revenue", value="price", range=(-(2**20), 2**20))
-    plan = Stream("s", budget=Budget(4, 1e-6), horizon=8, queries=[query]).plan()
-    values = [2.0**40, -(2.0**40), 1e308, -1e308, 0.5, -0.5, math.nan, math.inf, -math.inf, 5e-324, -0.0]
-    sums = set()
-    for seed in range(50):
-        random.Random(seed).shuffle(values)
-        run = LiveQuery(plan.queries[0], NoNoise(), 0.95)
-        frame = as_frame([{"price": value} for value in values], [query])
-        (content,) = query_inputs([query], frame, drop_bad_rows=True)
-        sums.add(run.gather(content))
+    orders = check_extremes(size(50, 500))
     record(
         "S2",
-        "extreme values in any order",
-        figure=f"50 orders, {len(sums)} sum",
-        bar="equal results, 0 wraps",
-        passed=len(sums) == 1,
+        "extreme values in any order, sums beyond 64 bits",
+        figure=f"{orders} orders, all sums exact, 0 wraps, NaN and infinities refused",
+        bar="equal results under permutation, 0 wraps, rejects",
+        passed=True,
+        seeds=f"0 to {orders - 1}",
     )
+
+
+def users_plan() -> Any:
+    queries: list[Query] = [
+        Count("n"),
+        Sum("revenue", value="price", range=(-100, 2**30)),
+        Histogram("drugs", key="drug", domain=["a", "b"]),
+    ]
+    unit = user("who", max_events_per_user=3)
+    return Stream("users", budget=Budget(4, 1e-6), horizon=8, queries=queries, unit=unit).plan()
+
+
+def test_the_order_between_users_makes_no_difference() -> None:
+    """Extreme values of users: each one's events stay in their order, and all else is shuffled."""
+    plan = users_plan()
+    chance = random.Random(2)
+    prices = [2.0**31, -(10**6), 1e300, 0.25, -0.0, 5e-324, math.nan, math.inf]
+    rows = [
+        {
+            "who": chance.choice(["u", "v", 7, -(2**62), None]),
+            "price": chance.choice(prices),
+            "drug": chance.choice("abc"),
+        }
+        for _ in range(60)
+    ]
+    shown = set()
+    orders = size(40, 400)
+    for seed in range(orders):
+        shuffled = _shuffled_between_users(rows, random.Random(seed))
+        live = live_parts(plan, lambda every: NoNoise())
+        told = []
+        for part in live:
+            frame = as_frame(shuffled, [each.query for each in plan.queries], plan.unit)
+            content = user_input([each.query for each in plan.queries], frame, plan.unit, drop_bad_rows=True)
+            part.add(part.gather(content))
+            told += [f"{name} {table.to_dicts()}" for name, table in part.tables(1).items()]
+        shown.add("\n".join(told))
+    record(
+        "S2",
+        "extreme values of users, shuffled between them",
+        figure=f"{orders} orders, {len(shown)} release",
+        bar="equal results under permutation",
+        passed=len(shown) == 1,
+        seeds=f"0 to {orders - 1}",
+    )
+
+
+def _shuffled_between_users(rows: list[dict[str, Any]], chance: random.Random) -> list[dict[str, Any]]:
+    order = [each["who"] for each in rows]
+    chance.shuffle(order)
+    left = {who: iter([each for each in rows if each["who"] == who]) for who in order}
+    return [next(left[who]) for who in order]
+
+
+def float_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gather(self: Summer, state: Any, steps: pl.Series) -> int:
+        return int(steps.clip(self.low, self.high).cast(pl.Float64).sum())
+
+    monkeypatch.setattr(Summer, "gather", gather)
+
+
+def wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gather(self: Summer, state: Any, steps: pl.Series) -> int:
+        return int(np.clip(steps.to_numpy(), self.low, self.high).sum())
+
+    monkeypatch.setattr(Summer, "gather", gather)
+
+
+def nan_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_number_column", lambda name, column: column.cast(pl.Float64).fill_nan(0.0))
+
+
+@pytest.mark.parametrize(("name", "mutant"), [("float sum", float_sum), ("wrap", wrap), ("NaN passed", nan_passed)])
+def test_a_mutant_that_counts_wrongly_is_caught(
+    name: str, mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError) as problem:
+        check_extremes(20)
+    caught(name, by=f"S2, extreme values: {str(problem.value).splitlines()[0]}")
 
 
 fuzzed = 0
+slowest = 0.0
+SLOW = 1.0
+MOST_MEMORY = 256
 
 
-@settings(max_examples=300, deadline=None)
-@given(content=st.one_of(st.binary(max_size=400), st.text(max_size=300).map(str.encode)), ending=st.integers(0, 5))
-def check_malformed(content: bytes, ending: int) -> None:
-    global fuzzed
+@settings(max_examples=40, deadline=None)
+@given(
+    content=st.one_of(st.binary(max_size=400), st.text(max_size=300).map(lambda text: text.encode(errors="replace")))
+)
+def check_malformed(name: str, folder: Path, content: bytes) -> None:
+    global fuzzed, slowest
+    problem, seconds = parsers.call(name, content, folder)
     fuzzed += 1
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        try:
-            if ending < 3:
-                kind = ("csv", "jsonl", "parquet")[ending]
-                (folder / "pharmacy.toml").write_text(SPEC.replace("purchases.csv", f"purchases.{kind}"))
-                head = b"time,drug,price\n" if kind == "csv" else b""
-                (folder / f"purchases.{kind}").write_bytes(head + content)
-                read_rows(load_spec(folder / "pharmacy.toml"))
-            elif ending == 3:
-                (folder / "pharmacy.toml").write_bytes(content)
-                load_spec(folder / "pharmacy.toml")
-            elif ending == 4:
-                (folder / "w").write_bytes(content + b"\n")
-                Witness(folder / "w").head()
-            else:
-                release_of(content)
-        except PianissimoError:
-            pass
+    slowest = max(slowest, seconds)
+    assert problem is None
 
 
-def test_malformed_input_is_refused_and_crashes_nothing() -> None:
-    check_malformed()
+def test_malformed_input_is_refused_and_crashes_nothing(tmp_path: Path) -> None:
+    for name in parsers.PARSERS:
+        check_malformed(name, tmp_path)
     record(
         "S3",
-        "every parser",
-        figure=f"{fuzzed} inputs, 0 crashes, 0 hangs",
-        bar="0 crashes, 0 hangs",
-        passed=fuzzed >= 300,
+        "hypothesis on every parser",
+        figure=f"{fuzzed} inputs to {len(parsers.PARSERS)} parsers, 0 crashes, slowest {slowest:.2f} s",
+        bar=f"0 crashes, 0 hangs > {SLOW:.0f} s",
+        passed=fuzzed >= 40 * len(parsers.PARSERS) and slowest <= SLOW,
     )
 
 
-CANARIES = ["canary-label-zebra", "canary-user-7f3a"]
+def test_changed_input_is_refused_within_a_second_and_little_memory() -> None:
+    """In a process of its own, so that its memory is its own; in full, a minute a parser."""
+    calls, seconds = size(300, 1000), size(0, 60)
+    command = [sys.executable, "-m", "tests.faults.parsers", str(calls), "3"]
+    environment = {**os.environ, "PIANISSIMO_FUZZ_SECONDS": str(seconds)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    record(
+        "S3",
+        "changed inputs of every parser",
+        figure=f"{told['inputs']:,} inputs to {told['parsers']} parsers, {len(told['problems'])} crashes, slowest "
+        f"{told['slowest']:.2f} s ({told['slowest_parser']}), {told['memory']} MiB; not led by coverage",
+        bar=f"0 crashes, 0 hangs > {SLOW:.0f} s, <= {MOST_MEMORY} MiB",
+        passed=not told["problems"] and told["slowest"] <= SLOW and told["memory"] <= MOST_MEMORY,
+        problems=told["problems"],
+        seeds="3",
+    )
 
 
-def test_nothing_unreleased_and_no_secret_is_left_on_the_disk(tmp_path: Path) -> None:
+CANARY_LABEL, CANARY_USER, CANARY_KEY = "canary-label-zebra", "canary-user-7f3a", 918273645546372
+
+
+@pytest.mark.parametrize("point", ["absorb.read", "seal.commit", "release.commit", "publish.commit"])
+def test_nothing_unreleased_and_no_secret_is_left_on_the_disk(tmp_path: Path, point: str) -> None:
     """A run that is killed in the middle leaves its log; every file is searched."""
-    rows = [*some_rows(50), ((ORIGIN + timedelta(minutes=5)).isoformat(), CANARIES[0], "3")]
+    rows = [*some_rows(50), ((ORIGIN + timedelta(minutes=5)).isoformat(), CANARY_LABEL, "3")]
+    rows.append(((ORIGIN + timedelta(minutes=6)).isoformat(), str(CANARY_KEY), "3"))
     write_rows(tmp_path, rows)
     program = (
         "from pathlib import Path\n"
         "from pianissimo.engine.run_durable import run_durably\n"
         "from pianissimo.stream.spec import load_spec\n"
-        f"run_durably(load_spec(Path({str(tmp_path / 'pharmacy.toml')!r})), {str(tmp_path / 'state')!r})\n"
+        f"run_durably(load_spec(Path({str(tmp_path / 'pharmacy.toml')!r})), {str(tmp_path / 'state')!r},"
+        f" out=Path({str(tmp_path / 'out')!r}))\n"
     )
-    environment = {**os.environ, "PIANISSIMO_UNDER_TEST": "1", "PIANISSIMO_FAILPOINTS": "release.commit=kill:4"}
+    environment = {**os.environ, "PIANISSIMO_UNDER_TEST": "1", "PIANISSIMO_FAILPOINTS": f"{point}=kill:4"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
     assert done.returncode == -9
-    secret = (tmp_path / "state.secret").read_text().strip()
-    needles = [*(canary.encode() for canary in CANARIES), bytes.fromhex(secret), secret.encode()]
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()] + [tmp_path / "state.witness"]
     assert any(path.name == "state.db-wal" and path.stat().st_size for path in files)
-    hits = sum(needle in path.read_bytes() for path in files for needle in needles)
-    hits += sum(needle in done.stdout + done.stderr for needle in needles)
-    rights = {oct(path.stat().st_mode & 0o077) for path in files}
+    hits, searched = search_for(secret_needles(tmp_path / "state.secret"), [*files, *files_in(tmp_path / "out")], done)
+    rights = {oct(path.stat().st_mode & 0o077) for path in files if path.name != "health.json"}
     record(
         "S11",
-        "canaries on the disk",
-        figure=f"{len(files)} files searched, {hits} hits; rights beyond the owner's: {sorted(rights)}",
-        bar="0 hits",
-        passed=hits == 0,
+        f"labels and the secret, killed at {point}",
+        figure=f"{searched} files and the output searched, {hits} hits; rights beyond the owner's: {sorted(rights)}",
+        bar="0 hits, the store for its owner alone",
+        passed=hits == 0 and rights == {"0o0"},
     )
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def secret_needles(secret: Path) -> list[bytes]:
+    """What must be nowhere: labels that are not released, users, the secret and what is derived from it."""
+    text = secret.read_text().strip()
+    raw = bytes.fromhex(text)
+    keys = Keys(Secret(raw))
+    derived = [bytes(keys.noise), bytes(keys.user), bytes(keys.ledger), keys._seal]
+    number = [CANARY_KEY.to_bytes(8, order, signed=True) for order in ("little", "big")]
+    words = [CANARY_LABEL, CANARY_USER, str(CANARY_KEY), CANARY_LABEL[:12], CANARY_USER[:12], text]
+    return [*(word.encode() for word in words), *(word.encode("utf-16-le") for word in words), raw, *derived, *number]
+
+
+def search_for(needles: list[bytes], files: list[Path], done: Any = None) -> tuple[int, int]:
+    contents = [path.read_bytes() for path in files] + ([] if done is None else [done.stdout, done.stderr])
+    return sum(needle in content for content in contents for needle in needles), len(files)
+
+
+def test_users_and_their_numbers_are_left_nowhere(tmp_path: Path) -> None:
+    """A durable stream of users, whose process is gone between two ticks: neither names nor numbers are on the disk."""
+    program = (
+        "import os, sys\n"
+        "sys.path.insert(0, os.getcwd())\n"
+        "from tests.faults.test_what_comes_in import run_users\n"
+        f"run_users({str(tmp_path / 'state')!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert done.returncode == -9, done.stderr[-1000:]
+    files = [*files_in(tmp_path / "state"), tmp_path / "state.witness"]
+    hits, searched = search_for(secret_needles(tmp_path / "state.secret"), files, done)
+    record(
+        "S11",
+        "users, by name and by number",
+        figure=f"{searched} files and the output searched, {hits} hits",
+        bar="0 hits",
+        passed=hits == 0 and searched >= 3,
+    )
+
+
+def run_users(state: str) -> None:
+    """Run a stream of users and be killed."""
+    queries: list[Query] = [Count("n"), Histogram("drugs", key="drug", domain=["aspirin"])]
+    people = Stream("people", budget=Budget(2.0, 1e-6), horizon=16, queries=queries, unit=user("who"))
+    live = DurableStream(people.plan(), CLOCK, wire(state), snapshot_every=2)
+    for _ in range(5):
+        rows: list[dict[str, Any]] = [{"who": f"user {number}", "drug": "aspirin"} for number in range(30)]
+        live.tick([*rows, {"who": CANARY_USER, "drug": CANARY_LABEL}, {"who": CANARY_USER, "drug": "aspirin"}])
+        live.tick({"who": [CANARY_KEY] * 3, "drug": ["aspirin"] * 3})
+    os.kill(os.getpid(), 9)
 
 
 def test_a_durable_run_forbids_dumps_of_its_memory() -> None:

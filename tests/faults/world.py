@@ -3,12 +3,16 @@
 What happens in a tick is a function of its number, so that any process can read the source again from anywhere.
 """
 
+import contextlib
+import hashlib
 import multiprocessing
 import os
 import shutil
+import time
 import unittest.mock
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from multiprocessing.context import BaseContext
@@ -16,8 +20,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 import pianissimo.engine.failpoints as failpoints
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
+from pianissimo.databases.connection import Connection
 from pianissimo.engine import creation
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.folder_sink import FolderSink
@@ -26,6 +33,9 @@ from pianissimo.engine.wiring import wire
 from pianissimo.planner import StreamPlan
 
 TICKS = 6
+LONG = 60
+"""Ticks of a run that is killed again and again."""
+
 SNAPSHOT_EVERY = 3
 DOMAIN = ["north", "south"]
 DRUGS = ["aspirin", "ibuprofen", "a rare one", "codeine"]
@@ -76,8 +86,79 @@ def open_world(place: str | Path, *, witness: str | Path | None = None, **option
             return open_world(place, witness=witness, **options)
     secret, out = options.pop("secret", None), options.pop("out", None)
     if out is not None:
-        options["sinks"] = [FolderSink(Path(out), plan=plan().to_dict(), format="jsonl")]
-    return DurableStream(plan(), config(), wire(place, witness=witness, secret=secret), **options)
+        options["sinks"] = [FolderSink(Path(out), plan=plan().to_dict(), format="jsonl"), LogSink(Path(f"{out}.log"))]
+    wiring = wire(place, witness=witness, secret=secret)
+    connections: list[Connection] | None = options.pop("connections", None)
+    if connections is not None:
+        connect = wiring.connect
+
+        def noted(create: bool) -> Connection:
+            connections.append(connect(create))
+            return connections[-1]
+
+        wiring = replace(wiring, connect=noted)
+    return DurableStream(plan(), config(), wiring, **options)
+
+
+class LogSink:
+    """Remembers every sending, so that bytes that were shown once are not forgotten when others come."""
+
+    name = "log"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def last(self) -> int | None:
+        return None
+
+    def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:
+        with self.path.open("ab", buffering=0) as file:
+            file.write(f"{tick} {digest_of(payload)}\n".encode())
+
+
+def digest_of(payload: bytes) -> str:
+    """A short name of some bytes."""
+    return hashlib.blake2b(payload, digest_size=12).hexdigest()
+
+
+def sent(out: str | Path) -> dict[int, set[str]]:
+    """All that the log of a sink ever got, by tick."""
+    found: dict[int, set[str]] = {}
+    path = Path(f"{out}.log")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        tick, digest = line.split()
+        found.setdefault(int(tick), set()).add(digest)
+    return found
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+def sever(connections: list[Connection]) -> None:
+    """End connections as the end of their process would: nothing is written, copied over or rolled back."""
+    for connection in connections:
+        raw = connection._connection  # type: ignore[attr-defined]
+        if isinstance(raw, apsw.Connection):
+            with contextlib.suppress(apsw.Error):
+                raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                raw.close(True)
+        elif raw is not None:
+            raw.close()
+
+
+def crash_at(count: int, connections: list[Connection]) -> Callable[[str], None]:
+    """An action that ends everything the so-many-th time that a place is reached."""
+    left = count
+
+    def act(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            sever(connections)
+            raise Crash
+
+    return act
 
 
 class _NoTime:
@@ -116,7 +197,9 @@ def run_process(pipe: Any, place: str, actions: dict[str, str], options: dict[st
     """Run the stream in a process of its own, which may be killed at a failpoint."""
     last = options.pop("last", TICKS)
     armed = {point: failpoints.action_of(text) for point, text in actions.items()}
+    begin = time.perf_counter()
     with failpoints.armed(armed), open_world(place, **options) as live:
+        pipe.send(("started in", time.perf_counter() - begin))
         pipe.send(("open", live.tick_number))
         while live.tick_number < last:
             run_to(live, live.tick_number + 1)

@@ -157,7 +157,7 @@ class DurableStream(Live):
             found = check_start(self._store, wiring, plan, config)
             self._take_over(found)
             self._publisher = Publisher(
-                self._store, self._record.incarnation, self._lease, self._checked_payload, sinks
+                self._store, self._record, self._lease, self._checked_payload, sinks, keys=self._ring.keys[0]
             )
             self._publisher.check_not_behind(self._tick)
             self.recovered = self._recover(found, created=created)

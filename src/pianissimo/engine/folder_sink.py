@@ -32,12 +32,12 @@ class FolderSink:
                 self._columns = json.loads((path / "columns.json").read_text(encoding="utf-8"))
         except OSError as fault:
             raise InputError(f"{path} must be a folder that can be written, got: {fault.strerror}") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InputError(f"{path} must hold releases of this stream alone, got damaged files") from None
 
     def last(self) -> int | None:
-        """The last tick that is there."""
-        return last_tick_in(self.path)
+        """The last tick that is there, or 0."""
+        return last_tick_in(self.path) or 0
 
     def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:  # noqa: ARG002
         """Write the tables of a release."""

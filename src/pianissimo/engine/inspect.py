@@ -14,12 +14,13 @@ from pianissimo.engine.keys import open_ring
 from pianissimo.engine.place import Place
 from pianissimo.engine.secret import Given
 from pianissimo.engine.shared_ledger import ledger_key
+from pianissimo.engine.sinks import read_plan, read_releases
 from pianissimo.engine.startup import check_seals
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wall_clock import WallClock
 from pianissimo.engine.wiring import wire
 from pianissimo.engine.witness import Witness
-from pianissimo.errors import InputError, StoreError
+from pianissimo.errors import DamageError, InputError, StoreError
 from pianissimo.ledger import STATE_FILE, key_file
 from pianissimo.ledger import is_state as is_ledger_of_stream
 from pianissimo.noise import Secret
@@ -271,6 +272,25 @@ def verify(
             derived=live.recovered.replayed - (live.recovered.finished is not None),
             past_deriving=releases if plan.forward_secrecy else 0,
         )
+
+
+def verify_folder(place: Path | str, out: Path | str) -> int:
+    """Check that a folder of releases holds what the store lets readers see, and no more; gives its last tick.
+
+    A folder is no part of the store: its files carry no digest, and what befalls them changes no release. Where they
+    differ, remove the folder and start the stream, which writes it anew from the stored bytes.
+    """
+    if read_plan(out) != stored_plan(place):
+        raise DamageError(f"{out} must hold the plan as it is stored, got another; remove the folder and start again")
+    stored = stored_releases(place)
+    found = read_releases(out)
+    for name in stored.keys() | found.keys():
+        if name not in stored or name not in found or not stored[name].equals(found[name]):
+            raise DamageError(
+                f"{out} must hold the releases of {name!r} as they are stored, got others; remove the folder, and the "
+                "stream writes it anew when it starts"
+            )
+    return max((int(table["tick"].max()) for table in stored.values() if table.height), default=0)  # type: ignore[arg-type]
 
 
 def _open(place: Place) -> StateStore:

@@ -1,9 +1,12 @@
 """T4: readers and sinks get the stored bytes, and nothing else, in the order of ticks."""
 
+import hmac
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pianissimo.engine.failpoints import reach
+from pianissimo.engine.keys import Keys
+from pianissimo.engine.records import StreamRecord
 from pianissimo.engine.store import StateStore, fault_of
 from pianissimo.errors import InputError, RollbackError
 
@@ -21,21 +24,29 @@ class Sink(Protocol):
 
 
 class Publisher:
-    """Raises what is visible and sends what is not confirmed."""
+    """Raises what is visible and sends what is not confirmed.
+
+    A sink gets every tick of this incarnation. That it has one is believed only with a keyed mark: whatever befalls
+    the rows of the outbox, a tick is sent once more rather than not at all. A sink that is new gets what came before.
+    """
 
     def __init__(
         self,
         store: StateStore,
-        incarnation: bytes,
+        record: StreamRecord,
         lease: int,
         payload: Callable[[int], bytes],
         sinks: Sequence[Sink] = (),
+        *,
+        keys: Keys,
     ) -> None:
         self._store = store
-        self._incarnation = incarnation
+        self._incarnation = record.incarnation
+        self._keys = keys
         self._payload = payload
         self._lease = lease
         self._sinks = sinks
+        self._confirmed = {sink.name: self._confirmed_by(sink, record.last_tick) for sink in sinks}
         self.faults: dict[str, str] = {}
         """What a sink said when it last failed; it is tried again at the next slot."""
 
@@ -60,6 +71,19 @@ class Publisher:
         for sink in self._sinks:
             self._store.add_to_outbox(sink.name, self._incarnation, tick)
 
+    def _mark(self, sink: str, tick: int) -> bytes:
+        return self._keys.mac("delivered", sink, self._incarnation, tick)
+
+    def _confirmed_by(self, sink: Sink, first: int) -> int:
+        """The last tick up to which a sink has everything."""
+        confirmed = first
+        for tick, mark in self._store.outbox(sink.name, self._incarnation):
+            if tick != confirmed + 1 or not hmac.compare_digest(mark, self._mark(sink.name, tick)):
+                break
+            confirmed = tick
+        last = sink.last()
+        return confirmed if last is None else min(confirmed, max(first, last))
+
     def publish(self, up_to: int) -> None:
         """Send and show everything up to a tick that is stored and witnessed."""
         delivered = [(sink.name, tick) for sink in self._sinks for tick in self._sent(sink, up_to)]
@@ -69,12 +93,14 @@ class Publisher:
             self._store.check_lease(self._incarnation, self._lease)
             self._store.raise_visible(self._incarnation, up_to)
             for name, tick in delivered:
-                self._store.mark_delivered(name, self._incarnation, tick)
+                self._store.mark_delivered(name, self._incarnation, tick, self._mark(name, tick))
             reach("publish.commit")
+        # Not before: what was sent and could not be marked is sent once more.
+        self._confirmed |= dict(delivered)
 
     def _sent(self, sink: Sink, up_to: int) -> list[int]:
         done: list[int] = []
-        waiting = self._store.undelivered(sink.name, self._incarnation, up_to)
+        waiting = range(self._confirmed[sink.name] + 1, up_to + 1)
         for tick in waiting:
             payload = self._payload(tick)
             try:

@@ -238,7 +238,7 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
         content = json.loads((path / name).read_text(encoding="utf-8"))
     except OSError:
         raise InputError(f"{path} must be a folder of releases with a {name}, got none") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"{path / name} must be JSON, got damaged text") from None
     if not isinstance(content, dict):
         raise InputError(f"{path / name} must be a JSON object, got something else")

@@ -41,7 +41,7 @@ _TABLES = (
     "CREATE TABLE history (incarnation {binary} NOT NULL, tick {integer} NOT NULL, content {binary} NOT NULL, "
     "PRIMARY KEY (incarnation, tick)){strict}",
     "CREATE TABLE outbox (sink TEXT NOT NULL, incarnation {binary} NOT NULL, tick {integer} NOT NULL, "
-    "delivered {integer} NOT NULL, PRIMARY KEY (sink, incarnation, tick)){strict}",
+    "delivered {integer} NOT NULL, mark {binary} NOT NULL, PRIMARY KEY (sink, incarnation, tick)){strict}",
     "CREATE TABLE progress (incarnation {binary} PRIMARY KEY REFERENCES streams, visible {integer} NOT NULL){strict}",
     "CREATE TABLE leases (incarnation {binary} PRIMARY KEY REFERENCES streams, epoch {integer} NOT NULL, "
     "owner TEXT NOT NULL){strict}",
@@ -353,17 +353,18 @@ class StateStore:
         """A release that a sink must get."""
         values = [sink, incarnation, tick]
         if not self._run("SELECT 1 FROM outbox WHERE sink = ? AND incarnation = ? AND tick = ?", values):
-            self._run("INSERT INTO outbox (sink, incarnation, tick, delivered) VALUES (?, ?, ?, 0)", values)
+            self._run(
+                "INSERT INTO outbox (sink, incarnation, tick, delivered, mark) VALUES (?, ?, ?, 0, ?)", [*values, b""]
+            )
 
-    def undelivered(self, sink: str, incarnation: bytes, up_to: int) -> list[int]:
-        """The ticks that a sink has not confirmed yet."""
+    def outbox(self, sink: str, incarnation: bytes) -> list[tuple[int, bytes]]:
+        """For each tick that a sink must get, in their order, the mark that it has it; empty where it may not."""
         with self.reading():
             rows = self._run(
-                "SELECT tick FROM outbox WHERE sink = ? AND incarnation = ? AND delivered = 0 AND tick <= ? "
-                "ORDER BY tick",
-                [sink, incarnation, up_to],
+                "SELECT tick, mark FROM outbox WHERE sink = ? AND incarnation = ? ORDER BY tick",
+                [sink, incarnation],
             )
-        return [_whole(row[0]) for row in rows]
+        return [(_whole(row[0]), _raw(row[1])) for row in rows]
 
     def deliveries(self, incarnation: bytes) -> list[tuple[str, int, int]]:
         """Of each sink its name, how many ticks it has not confirmed, and the last that it has, or 0."""
@@ -376,10 +377,12 @@ class StateStore:
             )
         return [(str(row[0]), _whole(row[1]), _whole(row[2])) for row in rows]
 
-    def mark_delivered(self, sink: str, incarnation: bytes, tick: int) -> None:
+    def mark_delivered(self, sink: str, incarnation: bytes, tick: int, mark: bytes) -> None:
         """That a sink has a release."""
+        self.add_to_outbox(sink, incarnation, tick)
         self._run(
-            "UPDATE outbox SET delivered = 1 WHERE sink = ? AND incarnation = ? AND tick = ?", [sink, incarnation, tick]
+            "UPDATE outbox SET delivered = 1, mark = ? WHERE sink = ? AND incarnation = ? AND tick = ?",
+            [mark, sink, incarnation, tick],
         )
 
     def visible(self, incarnation: bytes) -> int:

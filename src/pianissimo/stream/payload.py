@@ -61,7 +61,7 @@ def release_of(payload: bytes) -> StreamRelease:
             for name, rows in content["releases"].items()
         }
         return StreamRelease(tick=content["tick"], coverage=content["coverage"], tables=tables)
-    except (ValueError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError):
+    except (ValueError, RecursionError, OverflowError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError):
         raise InputError("a stored release must be JSON of this version, got something else") from None
 
 

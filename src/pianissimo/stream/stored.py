@@ -55,7 +55,7 @@ def stream_from_plain(content: dict[str, Any]) -> Stream:
             queries=[_query(each) for each in content["queries"]],
             forward_secrecy=content.get("forward_secrecy", False),
         )
-    except (KeyError, TypeError, AttributeError, ValueError, pl.exceptions.PolarsError):
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         raise StateError(
             "a stored stream must be of this version, got another; use the version that wrote it"
         ) from None
