@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.faults.report import caught
 
 from pianissimo.errors import ParameterError
 from pianissimo.noise import KeyedNoise, Secret, encode_path, fresh_secret
@@ -59,6 +60,7 @@ def ambiguous_encoding(*path: str | int | bytes) -> bytes:
 def test_an_ambiguous_encoding_would_be_caught() -> None:
     assert ambiguous_encoding("a", "b") == ambiguous_encoding("ab")
     assert encode_path("a", "b") != encode_path("ab")
+    caught("ambiguous encoding", by="A0: two paths with one encoding")
 
 
 def test_draws_are_pinned_for_ever() -> None:

@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 import pytest
 from tests.faults.homes import Home, new_home
-from tests.faults.report import record
+from tests.faults.report import caught, record
 from tests.faults.test_identity import crash, other_events, vars_of
 from tests.faults.world import TICKS, Crash, events, run_to, stream
 
@@ -383,36 +383,35 @@ def seal_upserted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Witness, "_check_alone", lambda *_: None)
 
 
-MUTANTS = (
-    incarnation_missing,
-    config_missing,
-    seal_missing,
-    item_missing,
-    node_missing,
-    stream_missing,
-    seal_upserted,
-)
+MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "incarnation missing from the PRF input": incarnation_missing,
+    "config missing from the PRF input": config_missing,
+    "seal missing from the PRF input": seal_missing,
+    "item missing from the PRF input": item_missing,
+    "node missing from the PRF input": node_missing,
+    "stream missing from the PRF input": stream_missing,
+    "seal upserted": seal_upserted,
+}
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_mutant_lays_one_noise_over_two_data(
-    mutant: Callable[[pytest.MonkeyPatch], None], home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_lays_one_noise_over_two_data(mutant: str, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     book = Book()
     problem = ""
     with monkeypatch.context() as patch:
-        mutant(patch)
+        MUTANTS[mutant](patch)
         try:
             scenario(home, Observer(book), patch)
         except (PianissimoError, AssertionError) as error:
             problem = f", and stopped: {str(error)[:60]}"
     record(
         "R14",
-        f"mutant {mutant.__name__}",
+        f"mutant: {mutant}",
         figure=f"caught: {len(book.clashes)} inputs with two contents, or ticks with two seals{problem}",
         bar="caught",
         passed=bool(book.clashes),
     )
+    caught(mutant, by="R14: an input with two contents, or a tick with two seals")
 
 
 @pytest.mark.parametrize("left_out", ["incarnation", "config_digest"])

@@ -1,8 +1,10 @@
 """Engines that are broken in one place, each caught by a check that the sound engine passes."""
 
+import hashlib
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from pianissimo.errors import InputError, PianissimoError
 from pianissimo.histograms.known import KnownHistogram
 from pianissimo.histograms.unknown import UnknownHistogram
 from pianissimo.mechanism import Run
-from pianissimo.noise import Integers, Keys
+from pianissimo.noise import Integers, KeyedNoise, Keys, Secret
 from pianissimo.stream import batches
 from pianissimo.stream.payload import release_of
 from pianissimo.testing import NoNoise
@@ -60,7 +62,28 @@ def fresh_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DurableStream, "_root_of", root)
 
 
-NOISY = {"noise fresh at each use": fresh_at_each_use, "noise fresh after a restart": fresh_after_a_restart}
+def seeded_by_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise of a process depends on when it was started, and not on the secret."""
+    sound = DurableStream._root_of
+
+    def root(self: DurableStream, tick: int) -> Any:
+        if not hasattr(self, "begun"):
+            self.begun = time.time_ns() // 1000  # type: ignore[attr-defined]
+        at_that_time = Secret(hashlib.sha256(str(self.begun).encode()).digest())  # type: ignore[attr-defined]
+        self._make_noise, kept = (lambda _: KeyedNoise(at_that_time)), self._make_noise
+        try:
+            return sound(self, tick)
+        finally:
+            self._make_noise = kept
+
+    monkeypatch.setattr(DurableStream, "_root_of", root)
+
+
+NOISY = {
+    "noise fresh at each use": fresh_at_each_use,
+    "noise fresh after a restart": fresh_after_a_restart,
+    "time-seeded generator": seeded_by_the_time,
+}
 
 
 def test_the_sound_engine_passes_the_check_of_restarts(sqlite_home: Home) -> None:

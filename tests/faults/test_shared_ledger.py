@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from tests.faults.homes import Home, new_home
-from tests.faults.report import record, size
+from tests.faults.report import caught, record, size
 from tests.faults.test_identity import crash
 from tests.faults.world import TICKS, Crash, events, plan, run_to, start, stream
 from tests.ledger.processes import become_read_then_write
@@ -376,6 +376,37 @@ def test_whatever_its_losses_a_plan_is_booked_as_an_upper_bound(number: int) -> 
             assert charge.rho >= loss.pure**2 / 2 + loss.rho
 
 
+def test_a_charge_that_is_rounded_down_is_below_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Charge, "rounded_up", Charge.rounded_down)
+    for number in range(4):
+        found = user_streams()[number].plan()
+        lost = sum(
+            (
+                each.as_ledger().rho
+                for each in {id(q.mechanism): q.guarantee.loss for q in found.queries}.values()
+                if not isinstance(each, Race)
+            ),
+            Fraction(0),
+        )
+        if charge_of(found).rho < lost:
+            caught("charge rounded down", by="R10: a charge is below the exact loss of its plan")
+            return
+    raise AssertionError("a charge that is rounded down was not caught")
+
+
+def test_a_refund_shows_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that gives its charge back, as for a run that came to nothing, has shown ticks that nobody paid for."""
+    sound = Ledger.settle
+    monkeypatch.setattr(Ledger, "settle", lambda self, made, _: sound(self, made, Charge()))
+    with open_stream(OTHER, tmp_path / "state", cap=CAP) as live:
+        live.tick([{}])
+        monkeypatch.undo()
+        with open_shared(tmp_path / "state") as ledger:
+            spent = ledger.spent
+    assert spent != charge_of(OTHER.plan()), "a refund was not caught"
+    caught("refund", by="R10: what is spent is not what the stream costs")
+
+
 def test_a_mechanism_that_answers_two_queries_is_charged_once() -> None:
     wanted = user_streams()[1].plan()
     (loss,) = {id(each.mechanism): each.guarantee.loss for each in wanted.queries}.values()
@@ -495,6 +526,7 @@ def test_a_read_followed_by_a_write_overspends_within_a_store_too(fresh: Home, m
         bar="must overspend",
         passed=granted > cap.steps,
     )
+    caught("read-then-write spend", by="R10: the cap is overspent")
     fresh.drop()
 
 
