@@ -26,6 +26,7 @@ demo: build  ## watch a histogram of unknown labels, a top list and a last-hours
 	$(BIN)/pianissimo demo
 
 test: build  ## all tests: Rust, Python, docstring examples
+	rm -rf target/reliability
 	cargo test --release --locked --quiet
 	$(BIN)/python -m pytest -n auto -q
 

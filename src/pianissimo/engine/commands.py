@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pianissimo.engine.inspect import read_status, stored_stream, verify
+from pianissimo.engine.inspect import read_status, stored_stream, verify, verify_folder
 from pianissimo.engine.opening import config_of, open_stream
 from pianissimo.engine.place import Place
 from pianissimo.engine.recover import accept_lost_witness, accept_rollback
@@ -50,14 +50,17 @@ def status(*, state: str, witness: Path | None, as_json: bool) -> None:
 @_state
 @_secret
 @_witness
+@click.option("--out", type=click.Path(path_type=Path), help="A folder of releases, to be compared with the stored.")
 @_json_option
-def verify_command(*, state: str, secret: str | None, witness: Path | None, as_json: bool) -> None:
+def verify_command(*, state: str, secret: str | None, witness: Path | None, out: Path | None, as_json: bool) -> None:
     """Check every digest of the stream in DIR, its ledger and its witness, and derive its last releases again.
 
     Exit code 3 if something is not as it was written.
     """
     stream, origin = stored_stream(state)
     found = verify(stream.plan(), config_of(stream, origin), state, secret=secret, witness=witness)
+    if out is not None:
+        verify_folder(state, out)
     if as_json:
         click.echo(json.dumps({"verified": True, **found.to_dict()}).encode())
     else:
