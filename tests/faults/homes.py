@@ -51,6 +51,8 @@ class Home:
         shutil.copytree(self.folder, folder)
         if self.kind == "sqlite":
             return Home("sqlite", folder)
+        # The stream that is created there is to have a witness of its own.
+        (folder / "state.witness").unlink(missing_ok=True)
         return Home(self.kind, folder, self.server, f"home{number}")
 
     def drop(self) -> None:

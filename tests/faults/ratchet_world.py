@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
@@ -81,21 +81,24 @@ class Den:
         beside = {name: self.folder / f"state.{name}" for name in ("secret", "witness", "ratchet")}
         return wire(self.place, **{**beside, **options})
 
-    def open(self, *, secret: Any = None, out: bool = False, **options: Any) -> DurableStream:
-        """The stream that lives here; all that are created are the same one."""
+    def open(self, *, secret: Any = None, out: bool = False, same: bool = True, **options: Any) -> DurableStream:
+        """The stream that lives here; all that are created are the same one, unless told otherwise."""
         made = plan(forward_secrecy=self.forward_secrecy)
         if out:
             options["sinks"] = [FolderSink(self.folder / "out", plan=made.to_dict(), format="jsonl")]
         config = config_of(stream(forward_secrecy=self.forward_secrecy))
         wiring = self.wire() if secret is None else self.wire(secret=secret)
         options.setdefault("snapshot_every", 3)
-        with alike():
+        with alike() if same else nullcontext():
             return DurableStream(made, config, wiring, **options)
 
     def copy(self) -> "Den":
         number = next(_numbers)
         folder = self.folder.with_name(f"den{number}")
         shutil.copytree(self.folder, folder)
+        if self.server:
+            # The stream that is created there is to have a witness of its own.
+            (folder / "state.witness").unlink(missing_ok=True)
         return replace(self, folder=folder, schema=f"den{number}" if self.server else "")
 
     def drop(self) -> None:

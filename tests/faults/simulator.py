@@ -98,7 +98,7 @@ class SimulatedWitness:
     """A witness whose last line may be lost if it was not synced."""
 
     def __init__(self) -> None:
-        self.lines: list[Testimony] = []
+        self.written: list[Testimony] = []
         self.lost = False
 
     def head(self) -> tuple[bytes, int] | None:
@@ -108,6 +108,9 @@ class SimulatedWitness:
     def last(self, ring: KeyRing) -> Testimony | None:
         return self._furthest()
 
+    def lines(self, ring: KeyRing) -> list[Testimony]:
+        return self.written[::-1]
+
     def append(self, testimony: Testimony, ring: KeyRing, *, new_life: bool = False) -> None:
         failpoints.reach("witness.before_append")
         seen = self._furthest()
@@ -115,14 +118,14 @@ class SimulatedWitness:
             raise RollbackError("another has gone further")
         failpoints.reach("witness.append")
         failpoints.reach("witness.sync")
-        self.lines.append(testimony)
+        self.written.append(testimony)
         failpoints.reach("witness.after_sync")
 
     def shorten(self) -> None:
         pass
 
     def _furthest(self) -> Testimony | None:
-        return max(reversed(self.lines), key=lambda line: line.tick) if self.lines else None
+        return max(reversed(self.written), key=lambda line: line.tick) if self.written else None
 
 
 @dataclass
@@ -251,7 +254,7 @@ class Simulation:
                 while live.tick_number < self.ticks:
                     self._tick(live)
                     if not calm and chance.random() < 0.15:
-                        self.backup = (self.disk.copy(), len(self.witness.lines))
+                        self.backup = (self.disk.copy(), len(self.witness.written))
                         self.log.append("back up")
                     if not calm and chance.random() < 0.1:
                         # Another process takes over; this one does not know.

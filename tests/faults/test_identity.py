@@ -32,6 +32,7 @@ from tests.faults.world import (
 
 from pianissimo import Budget
 from pianissimo.engine import failpoints
+from pianissimo.engine.charging import charge_of
 from pianissimo.engine.opening import config_of
 from pianissimo.engine.recover import accept_lost_witness, accept_rollback
 from pianissimo.engine.wiring import wire
@@ -214,19 +215,22 @@ def test_a_restored_backup_is_refused_with_its_witness_and_without(sqlite_home: 
     copy.drop()
 
 
-def test_a_lost_witness_is_made_anew_on_somebodys_word(sqlite_home: Home) -> None:
-    copy = sqlite_home.copy()
-    with copy.open() as live:
+def test_after_a_lost_witness_a_new_life_begins_that_is_charged_anew(sqlite_home: Home) -> None:
+    copy = new_home("sqlite", sqlite_home.folder.parent)
+    with copy.open(alike=False, cap=charge_of(plan()) + charge_of(plan())) as live:
         run_to(live, 3)
+        before = live.incarnation
     copy.witness.unlink()
     with pytest.raises(RollbackError, match="accept-lost-witness"):
         copy.open()
     wiring = wire(copy.place, secret=copy.options["secret"], witness=copy.witness)
-    assert accept_lost_witness(wiring) == 3
-    with copy.open() as live:
+    done = accept_lost_witness(plan(), config(), wiring)
+    assert (done.last_tick, done.lost, done.charged) == (3, 0, True)
+    with copy.open(alike=False) as live:
+        assert live.incarnation != before
         run_to(live)
     with pytest.raises(RefusalError, match="one that is there"):
-        accept_lost_witness(wiring)
+        accept_lost_witness(plan(), config(), wiring)
     copy.drop()
 
 

@@ -184,7 +184,8 @@ def test_killed_at_its_creation_a_stream_is_charged_once_or_not_there(
                 with pytest.raises(Crash), failpoints.armed({point: crash_at(1, connections)}):
                     fresh.open(connections=connections)
                 abandoned += 1
-            with fresh.open() as live:
+            # Not alike: a creation that was cut off goes on under a fresh incarnation.
+            with fresh.open(alike=False) as live:
                 assert live.recovered.created == (point != "create.after_commit")
                 run_to(live, 1)
                 entries = live._store._run("SELECT count(*) FROM entries WHERE kind = 'reserve'")

@@ -593,7 +593,8 @@ def test_cut_off_at_its_creation_it_is_there_with_its_chain_or_not_at_all(tmp_pa
     for _ in range(3 if point != "create.after_commit" else 1):
         with pytest.raises(Crash), failpoints.armed({point: crash(1)}):
             home.open()
-    with home.open() as live:
+    # Not the same one: a creation that was cut off goes on under a fresh incarnation, with a chain of its own.
+    with home.open(same=False) as live:
         assert live.recovered.created == (point != "create.after_commit")
         run_to(live, 2)
     with home.open() as live:

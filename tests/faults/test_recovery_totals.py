@@ -277,7 +277,9 @@ def test_what_the_ledger_lost_is_booked_again(tmp_path: Path) -> None:
         open_shared(state, key=key)
     accept(home)
     with open_shared(state, key=key) as ledger:
-        assert ledger.spent == charge_of(plan()) + Charge(rho_units=3 * 10**6)
+        # Two were lost. The one before the backup came after the last entry that both the witness and this ledger
+        # name, where nobody can tell it from a charge of after the rollback: it is booked again as well.
+        assert ledger.spent == charge_of(plan()) + Charge(rho_units=4 * 10**6)
         lost = ledger.entries()[-2]
         assert lost.who == "recover"
     # What was charged after the last tick is known to the file of heads alone, which goes on refusing.

@@ -57,7 +57,7 @@ def witness_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "check_witness", lambda *_: None)
 
     def append(self: SimulatedWitness, testimony: Any, ring: Any, *, new_life: bool = False) -> None:
-        self.lines.append(testimony)
+        self.written.append(testimony)
 
     monkeypatch.setattr(SimulatedWitness, "append", append)
 

@@ -2,10 +2,23 @@
 
 A data set has one cap, whoever asks: streams, sketches and single questions. The first stream may hold the ledger in
 its store, where the charge and the stream are one transaction. A further stream is charged to that ledger from outside,
-which cannot be one transaction with its own store. So it goes in three steps. *Intend*: the incarnation is drawn and
-stored with what it will cost. *Charge*: in the ledger, with the incarnation as idempotency key. *Insert*: the stream,
-with a receipt. After a crash in between, the next start finds the intention, charges under the same key, which charges
-nothing twice, and goes on. A stream never starts unpaid; a charge whose stream never came to be stays booked.
+which cannot be one transaction with its own store. So it goes in five steps, each durable before the next:
+
+1. *Intend*: what it will cost is stored, under a random name that is the charge's idempotency key.
+2. *Charge*: in the ledger, under that key, so that nothing is charged twice.
+3. *Insert*: the incarnation is drawn, and the stream inserted with a receipt.
+4. *Testify*: the witness gets its first line, which names the incarnation.
+5. *Use*: the ledger notes, once and for ever, which incarnation uses the charge. Only then is the lease taken, and
+   before that nothing is counted or shown.
+
+After a crash the next start goes on where the steps ended. Why no crash stops an honest stream: between 3 and 4 nothing
+was used yet, so that a fresh incarnation takes the place of the first one; after 4 the witness names the one that
+uses the charge, and using it again is the same entry. Why a copy of the store gets no second stream for the charge: one
+made before 4 has no witness, draws an incarnation of its own at step 3 or after it, and of two incarnations the second
+to come to 5 is refused. One made after 4 without its witness draws a fresh one as well, and is refused at 5; made after
+the lease was taken, it is refused for want of its witness. One that shares the witness has the incarnation that it
+names, and is stopped by the lines of the other. A copied witness is the known limit. A stream never starts unpaid; a
+charge whose stream never came to be stays booked.
 """
 
 import hmac
@@ -19,7 +32,7 @@ from pianissimo.accounting import Budget, race_in_ledger
 from pianissimo.engine.keys import KeyRing, open_ring
 from pianissimo.engine.records import Intention, StreamRecord
 from pianissimo.engine.store import StateStore
-from pianissimo.errors import DamageError, LedgerError, ParameterError
+from pianissimo.errors import ConfigError, DamageError, LedgerError, ParameterError, RollbackError
 from pianissimo.ledger import Charge, Head, Ledger, StoreWithin
 from pianissimo.noise import Secret
 from pianissimo.planner import StreamPlan
@@ -162,18 +175,46 @@ def charge_within(ledger: Ledger, key: str, question: str, charge: Charge) -> No
 
 
 def charge_elsewhere(elsewhere: AnyLedgerElsewhere, intention: Intention) -> Receipt:
-    """Charge what was intended, or find it charged."""
+    """Charge what was intended, or find it charged. Who uses it is noted when that is settled: see `use_charge`."""
     charge = Charge(**json.loads(intention.units))
-    key = f"stream {intention.incarnation.hex()}"
+    key = intended_key(intention)
     with elsewhere.open() as ledger:
         _check_counts_in_rho(ledger)
-        made = ledger.reserve(charge, question=intention.question, who="stream", idempotency_key=key)
-        if made.fresh:
-            ledger.settle(made, charge)
+        ledger.reserve(charge, question=intention.question, who="stream", idempotency_key=key)
         entry = ledger.charge_of(key)
         if entry is None:
             raise LedgerError("a charge must be in the ledger once it is made, got none; stop and look at it")
         return Receipt(ledger=ledger.identity.hex(), place=ledger.place, entry=entry.number, digest=entry.digest.hex())
+
+
+def intended_key(intention: Intention) -> str:
+    """The idempotency key of the charge."""
+    return f"stream {intention.incarnation.hex()}"
+
+
+def use_charge(record: StreamRecord, elsewhere: AnyLedgerElsewhere | None) -> None:
+    """Be the one incarnation that uses its charge in a ledger elsewhere, or be refused."""
+    if elsewhere is None:
+        raise ConfigError("the ledger that the stream is charged to must be given, got none; name it with --ledger")
+    with elsewhere.open() as ledger:
+        name = f"life {record.incarnation.hex()}"
+        if ledger.use(record.charge, by=name) != name:
+            raise RollbackError(
+                f"the charge of this stream must be its own, got one that another copy of it uses, in the ledger at "
+                f"{ledger.place}: the store was copied, or rolled back without its witness. Stop the copy or go on "
+                "with it; this one can begin in another folder, which is charged anew"
+            )
+
+
+def seen_of_ledger(store: StateStore, ring: KeyRing, record: StreamRecord) -> dict[str, str]:
+    """What a witness notes of the ledger: its last entry, what is spent and the cap; elsewhere, the entry alone."""
+    if record.receipt:
+        return {"ledger_head": str(Receipt.parse(record.receipt).head)}
+    tail = store.ledger_tail()
+    if tail is None:
+        raise DamageError("the ledger must hold the charge of this stream, got none; restore a backup")
+    cap = open_ledger(store, ledger_key_of(store, ring)).cap
+    return {"ledger_head": tail[0], "ledger_spent": tail[1], "ledger_cap": " ".join(map(str, cap.units))}
 
 
 def _check_counts_in_rho(ledger: Ledger) -> None:

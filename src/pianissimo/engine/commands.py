@@ -20,6 +20,7 @@ from pianissimo.engine.wiring import wire
 from pianissimo.stream import Stream
 from pianissimo.stream.spec import load_spec
 
+_CHARGED = "it was charged anew"
 _json_option = click.option("--json", "as_json", is_flag=True, help="JSON alone on standard output.")
 _state = click.argument("state", metavar="DIR")
 _secret = click.option(
@@ -76,10 +77,10 @@ def verify_command(*, state: str, secret: str | None, witness: Path | None, out:
 @_secret
 @_witness
 @click.option("--accept-rollback", is_flag=True, help="Begin a new life after the last tick that the witness has seen.")
-@click.option("--accept-lost-witness", is_flag=True, help="This store is known to be the newest: make a new witness.")
+@click.option("--accept-lost-witness", is_flag=True, help="Begin a new life, charged anew, with a new witness.")
 @click.option("--file", type=click.Path(path_type=Path), help="The stream file, where the store itself is gone.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="A folder that got later releases: totals go on from there."
+    "--out", type=click.Path(path_type=Path), help="A folder that got releases: it may have later ones than the store."
 )
 @click.option("--ledger", metavar="PLACE", help="The ledger that the stream is charged to, if it is elsewhere.")
 @click.option("--ledger-key", metavar="PATH", help="The file with that ledger's key, or the secret of its stream.")
@@ -102,34 +103,39 @@ def recover(
     After a rollback the stream goes on in a new life: it skips all that was ever released, and its noise is new.
     Counts, sums and histograms go on from the last released values that are known; other queries begin anew. Earlier
     releases stay.
+
+    It is charged anew where events may be shown a second time: where the unit is not the event; where the witness is
+    lost, so that nobody knows what was shown after the last tick of this store; where a sink has later ticks than store
+    and witness; and where the two have seen other events for one tick.
     """
     if accept_rollback == accept_lost_witness:
         raise click.UsageError("one of --accept-rollback and --accept-lost-witness must be given")
     elsewhere = None if ledger is None else LedgerElsewhere(ledger, ledger_key)
     wiring = wire(state, secret=secret, witness=witness, ledger=elsewhere)
-    told: dict[str, Any]
+    stream, origin = stored_stream(state) if file is None else _in_file(file)
+    plan, config = stream.plan(), config_of(stream, origin)
     if accept_lost_witness:
-        tick = _accept_lost_witness(wiring)
-        told, text = {"tick": tick}, f"a new witness stands at tick {tick}"
+        done = _accept_lost_witness(plan, config, wiring, folder=out)
     else:
-        stream, origin = stored_stream(state) if file is None else _in_file(file)
-        done = _accept_rollback(stream.plan(), config_of(stream, origin), wiring, folder=out, place=state)
-        told = {
-            "incarnation": done.incarnation,
-            "last_tick": done.last_tick,
-            "lost": done.lost,
-            "charged": done.charged,
-            "totals_from_tick": dict(done.totals),
-            "begun_anew": list(done.anew),
-        }
-        text = (
-            f"a new life begins after tick {done.last_tick}; {done.lost} released ticks are not in this store; "
-            f"{'it was charged anew' if done.charged else 'the charge that was made covers it'}"
-        )
-        for name, tick in done.totals.items():
-            text += f"\n{name}: the total goes on from what was released at tick {tick}"
-        for name in done.anew:
-            text += f"\n{name}: begins anew"
+        done = _accept_rollback(plan, config, wiring, folder=out, place=state)
+    told: dict[str, Any] = {
+        "incarnation": done.incarnation,
+        "last_tick": done.last_tick,
+        "lost": done.lost,
+        "charged": done.charged,
+        "totals_from_tick": dict(done.totals),
+        "begun_anew": list(done.anew),
+    }
+    text = (
+        f"a new life begins after tick {done.last_tick}; {done.lost} released ticks are not in this store; "
+        f"{_CHARGED if done.charged else 'the charge that was made covers it'}"
+    )
+    if accept_lost_witness:
+        text += f"\na new witness stands at tick {done.last_tick}; events after it may be shown a second time"
+    for name, tick in done.totals.items():
+        text += f"\n{name}: the total goes on from what was released at tick {tick}"
+    for name in done.anew:
+        text += f"\n{name}: begins anew"
     click.echo(json.dumps(told).encode() if as_json else text)
 
 

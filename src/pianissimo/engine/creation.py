@@ -1,6 +1,9 @@
 """T0: a stream begins. Its whole horizon is charged and it is inserted, in one transaction, or nothing is.
 
-Where the ledger is elsewhere, it is intended, charged and inserted: see `charging`.
+Where the ledger is elsewhere, it is intended, charged and inserted: see `charging`. Then the witness gets a first line,
+before the lease is taken for the first time. So a store whose lease was taken has a witness, or has lost it. One whose
+lease was never taken has shown nothing: if it finds no witness, it was cut off here, or is a copy of one that was, and
+goes on under a fresh incarnation, which nobody else has. The charge that was made covers it.
 """
 
 import hashlib
@@ -16,16 +19,20 @@ from pianissimo.engine.charging import (
     charge_elsewhere,
     charge_of,
     charge_within,
+    intended_key,
     open_ledger,
     question_of,
+    seen_of_ledger,
     units_text,
+    use_charge,
 )
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, Keys, ring_of
-from pianissimo.engine.ratchet import begin_chain
+from pianissimo.engine.ratchet import Ratchet, begin_chain
 from pianissimo.engine.records import Intention, StreamRecord, begin_closed
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
+from pianissimo.engine.witness import Testimony
 from pianissimo.errors import ConfigError, DamageError, LeaseError, StoreError
 from pianissimo.ledger import Charge
 from pianissimo.noise import Secret
@@ -33,20 +40,39 @@ from pianissimo.planner import StreamPlan
 
 __all__ = [
     "Life",
+    "begin_stream",
     "cap_of",
     "charge_of",
     "check_creatable",
     "config_digest",
     "config_text",
     "create_stream",
+    "finish_beginning",
     "insert_charged_elsewhere",
     "insert_incarnation",
     "intend",
+    "is_begun",
     "is_created",
+    "make_store",
+    "renew",
+    "tell_beginning",
 ]
 
 
 def create_stream(
+    store: StateStore,
+    wiring: Wiring,
+    plan: StreamPlan,
+    config: dict[str, Any],
+    cap: Charge | None,
+) -> StreamRecord:
+    """Begin a stream and tell its witness."""
+    record = begin_stream(store, wiring, plan, config, cap)
+    tell_beginning(store, wiring, plan, record, ring_of(wiring.secret(create=False)), new_life=False)
+    return record
+
+
+def begin_stream(
     store: StateStore,
     wiring: Wiring,
     plan: StreamPlan,
@@ -63,18 +89,19 @@ def create_stream(
     if wiring.ledger is not None:
         if not store.is_made():
             with store.writing("create"):
-                _make(store)
+                make_store(store)
                 intend(store, ring, life)
                 reach("create.commit")
         return insert_charged_elsewhere(store, ring, life, wiring)
     with store.writing("create"):
-        _make(store)
+        make_store(store)
         record = insert_incarnation(store, ring, life, wiring, cap=cap or charge_of(plan))
         reach("create.commit")
     return record
 
 
-def _make(store: StateStore) -> None:
+def make_store(store: StateStore) -> None:
+    """The tables, in the transaction begun."""
     if store.is_made():
         raise LeaseError("a stream must be created once, got another process that does so now; start again")
     store.make()
@@ -83,6 +110,79 @@ def _make(store: StateStore) -> None:
 def is_created(store: StateStore) -> bool:
     """Whether there is a stream, and not only the intention of one."""
     return store.is_made() and (bool(store.streams()) or store.intention(1) is None)
+
+
+def is_begun(store: StateStore, record: StreamRecord) -> bool:
+    """Whether the lease of an incarnation was ever taken; if not, nothing of it was sealed or shown."""
+    return store.lease(record.incarnation)[0] > 0
+
+
+def tell_beginning(
+    store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing, *, new_life: bool
+) -> None:
+    """Tell the witness of an incarnation before anything of it is counted, then use its charge if that is elsewhere."""
+    if wiring.witness is not None:
+        positions = record.begin(ring.keys[0], ratcheted=plan.forward_secrecy)
+        if plan.forward_secrecy:
+            ratchet = _ratchet_of(wiring, record, ring)
+            ratchet.positions = ratchet.opened_positions(record.last_tick, positions, first=True)
+            positions = ratchet.told_positions(record.last_tick)
+        testimony = Testimony(
+            incarnation=record.incarnation,
+            tick=record.last_tick,
+            positions=positions,
+            mac=record.mac,
+            config_digest=record.config_digest,
+            **seen_of_ledger(store, ring, record),
+        )
+        wiring.witness.append(testimony, ring, new_life=new_life)
+    _use(store, wiring, record)
+
+
+def _use(store: StateStore, wiring: Wiring, record: StreamRecord) -> None:
+    # A charge that covers a life which was begun is used by that one.
+    used = any(each.charge == record.charge and is_begun(store, each) for each in store.streams())
+    if record.receipt and not used:
+        use_charge(record, wiring.ledger)
+
+
+def _ratchet_of(wiring: Wiring, record: StreamRecord, ring: KeyRing) -> Ratchet:
+    file = wiring.key_chain()
+    return Ratchet(file, file.links(), record.incarnation, lambda: ring)
+
+
+def finish_beginning(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing) -> None:
+    """What was left undone where the beginning of an incarnation, new or after a recovery, was cut off."""
+    if is_begun(store, record):
+        return
+    head = None if wiring.witness is None else wiring.witness.head()
+    earlier = store.streams()[:-1]
+    if wiring.witness is not None and head is None:
+        if any(is_begun(store, each) for each in earlier):
+            return  # its witness is lost: `check_witness` refuses it
+        record = renew(store, wiring, plan, record, ring)
+    elif head is not None and head[0] == record.incarnation:
+        _use(store, wiring, record)
+        return
+    elif head is not None and (head[1] > record.last_tick or all(each.incarnation != head[0] for each in earlier)):
+        return  # rolled back: `check_witness` refuses it
+    tell_beginning(store, wiring, plan, record, ring, new_life=True)
+
+
+def renew(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing) -> StreamRecord:
+    """A fresh incarnation in the place of one that was never begun, for the same charge."""
+    incarnation, keys = secrets.token_bytes(16), ring.keys[0]
+    plain = record.begin(keys, ratcheted=plan.forward_secrecy)
+    if plan.forward_secrecy:
+        plain = _ratchet_of(wiring, record, ring).opened_positions(record.last_tick, plain, first=True)
+        positions = _chained(wiring, ring, incarnation, record.last_tick, plain)
+    else:
+        positions = begin_closed(keys, incarnation, plain)
+    fresh = replace(record, incarnation=incarnation, number=record.number + 1, positions=positions).signed(keys)
+    with store.writing("create"):
+        store.insert_stream(fresh, ring.row(incarnation))
+        reach("create.commit")
+    return fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +221,16 @@ def insert_incarnation(
     *,
     cap: Charge | None = None,
     ledger_key: Secret | None = None,
-    covered_by: StreamRecord | None = None,
+    covered_by: str = "",
+    receipt: str = "",
 ) -> StreamRecord:
-    """A new life of the stream, and the charge that covers it unless an earlier one does; in the transaction begun."""
+    """A new life of the stream, and the charge for it unless an earlier one covers it; in the transaction begun."""
     incarnation = secrets.token_bytes(16)
     life = _with_chain(life, ring, wiring, incarnation)
-    if covered_by is None:
-        key, receipt = f"stream {incarnation.hex()}", ""
+    key = covered_by or f"stream {incarnation.hex()}"
+    if not covered_by:
         ledger = open_ledger(store, ledger_key or ring.keys[0].ledger, cap=cap)
         charge_within(ledger, key, question_of(life.plan, life.last_tick), charge_of(life.plan))
-    else:
-        key, receipt = covered_by.charge, covered_by.receipt
     record = life.record(ring.keys[0], incarnation, key, receipt)
     store.insert_stream(record, ring.row(incarnation))
     return record
@@ -141,13 +240,18 @@ def _with_chain(life: Life, ring: KeyRing, wiring: Wiring, incarnation: bytes) -
     """Of a life with forward secrecy the key chain begins, on the disk before the stream is there."""
     if not life.plan.forward_secrecy:
         return life
-    chain = secrets.token_bytes(32)
-    positions = begin_chain(wiring.key_chain(), ring, incarnation, life.last_tick, life.positions, chain)
-    return replace(life, positions=positions)
+    return replace(life, positions=_chained(wiring, ring, incarnation, life.last_tick, life.positions))
+
+
+def _chained(wiring: Wiring, ring: KeyRing, incarnation: bytes, last_tick: int, positions: bytes) -> bytes:
+    return begin_chain(wiring.key_chain(), ring, incarnation, last_tick, positions, secrets.token_bytes(32))
 
 
 def intend(store: StateStore, ring: KeyRing, life: Life) -> None:
-    """Draw an incarnation and write down what it will be charged elsewhere; in the transaction begun."""
+    """Write down what will be charged elsewhere, under a name of its own; in the transaction begun.
+
+    The name is no incarnation: copies of the store have it too, and must not share their noise.
+    """
     store.insert_intention(
         Intention(
             incarnation=secrets.token_bytes(16),
@@ -160,7 +264,7 @@ def intend(store: StateStore, ring: KeyRing, life: Life) -> None:
 
 
 def insert_charged_elsewhere(store: StateStore, ring: KeyRing, life: Life, wiring: Wiring) -> StreamRecord:
-    """Charge what was intended, once however often this is tried, and insert the stream with the receipt."""
+    """Charge what was intended, once however often it is tried; draw an incarnation and insert it with the receipt."""
     if wiring.ledger is None:
         raise ConfigError("the ledger that the stream is charged to must be given, got none; name it with --ledger")
     intention = store.intention(life.number)
@@ -173,11 +277,11 @@ def insert_charged_elsewhere(store: StateStore, ring: KeyRing, life: Life, wirin
             "back to them, or begin in another folder, which is charged anew: what was charged stays booked"
         )
     receipt = charge_elsewhere(wiring.ledger, intention)
-    life = _with_chain(life, ring, wiring, intention.incarnation)
-    charge = f"stream {intention.incarnation.hex()}"
-    record = life.record(ring.keys[0], intention.incarnation, charge, receipt.text)
+    incarnation = secrets.token_bytes(16)
+    life = _with_chain(life, ring, wiring, incarnation)
+    record = life.record(ring.keys[0], incarnation, intended_key(intention), receipt.text)
     with store.writing("create"):
-        store.insert_stream(record, ring.row(intention.incarnation))
+        store.insert_stream(record, ring.row(incarnation))
         reach("create.commit")
     return record
 

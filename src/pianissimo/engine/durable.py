@@ -154,7 +154,7 @@ class DurableStream(Live):
             if created:
                 check_creatable(self._store, wiring, create=create)
                 create_stream(self._store, wiring, plan, config, cap)
-            found = check_start(self._store, wiring, plan, config)
+            found = check_start(self._store, wiring, plan, config, writable=not read_only)
             self._take_over(found)
             self._publisher = Publisher(
                 self._store, self._record, self._lease, self._checked_payload, sinks, keys=self._ring.keys[0]
@@ -364,6 +364,7 @@ class DurableStream(Live):
         self._record = found.record
         self._ring = found.ring
         self._ledger_head, self._ledger_spent = found.ledger_head, found.ledger_spent
+        self._ledger_cap = found.ledger_cap
         self._carried = Carried.parse(found.record.base)
         self._mac = found.last.mac if found.last is not None else found.record.mac
         begin = found.record.begin(found.ring.keys[0], ratcheted=self.plan.forward_secrecy)
@@ -691,6 +692,8 @@ class DurableStream(Live):
                 mac=seal.mac,
                 ledger_head=self._ledger_head,
                 ledger_spent=self._ledger_spent,
+                ledger_cap=self._ledger_cap,
+                config_digest=self._record.config_digest,
             )
             self._wiring.witness.append(testimony, self._ring)
 

@@ -91,6 +91,8 @@ class Intention:
     """
 
     incarnation: bytes
+    """The random name of the intention; the incarnation itself is drawn once it is paid."""
+
     number: int
     config_digest: bytes
     question: str

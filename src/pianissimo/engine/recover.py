@@ -2,16 +2,24 @@
 
 The store is behind its witness (a restored backup, a failover that lost its tail) or gone. What was released and is
 lost here is known outside, so that no event of it may be released a second time: the new incarnation begins after the
-last tick that the witness or the store knows, and reads its sources from there. All of its noise is new; earlier
-releases stay as they are. Where the unit is the event, no event is in both lives, and the charge that was made covers
-both. Otherwise the new life is charged anew.
+last tick that the witness, the store or a sink knows, and reads its sources from there. All of its noise is new;
+earlier releases stay as they are. Where the unit is the event and it is known where the last tick that was shown had
+been read to, no event is in both lives, and the charge that was made covers both.
+
+Otherwise events may be shown a second time, and the new life is charged anew: where the unit is not the event; where
+store and witness have seen other events for one tick, so that both may have been shown; where a sink has later ticks
+than either; and where the witness is lost, which nobody can ask what was shown after the last tick of this store.
 
 Totals go on from the last value that is known to be published, in the store or in a sink that has later ones: see
-`carried`. What the ledger in the store lost is booked again, as far as the witness has seen it.
+`carried`. What the ledger in the store lost is booked again, as far as the witness has seen it. Where the store is gone
+and its ledger with it, a new one has the cap that the witness has seen, and all that was spent there is booked first.
+
+A recovery has ended when the lease of its incarnation is taken. One that was cut off between its commit and its line in
+the witness is finished by the next start or the next recovery, and not made again.
 """
 
-import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,26 +28,40 @@ import polars as pl
 
 from pianissimo.engine.carried import Carried
 from pianissimo.engine.charging import ledger_key_of, open_ledger
-from pianissimo.engine.creation import Life, create_stream, insert_charged_elsewhere, insert_incarnation, intend
+from pianissimo.engine.creation import (
+    Life,
+    begin_stream,
+    config_digest,
+    insert_charged_elsewhere,
+    insert_incarnation,
+    intend,
+    is_begun,
+    is_created,
+    make_store,
+    renew,
+    tell_beginning,
+)
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, ring_of
 from pianissimo.engine.ratchet import Ratchet
-from pianissimo.engine.records import StreamRecord
+from pianissimo.engine.records import Seal, StreamRecord
 from pianissimo.engine.shared_ledger import head_file
 from pianissimo.engine.sinks import read_releases
-from pianissimo.engine.startup import (
-    check_config,
-    check_ledger,
-    check_releases,
-    check_seals,
-    open_record,
-    spent_of,
-)
+from pianissimo.engine.startup import check_config, check_ledger, check_releases, check_seals, open_record
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
 from pianissimo.engine.witness import Testimony
-from pianissimo.errors import BudgetError, DamageError, InputError, LedgerError, RefusalError, StoreError
-from pianissimo.ledger import Charge, Head, LocalWitness
+from pianissimo.errors import (
+    BudgetError,
+    ConfigError,
+    DamageError,
+    InputError,
+    LedgerError,
+    RefusalError,
+    SecretError,
+    StoreError,
+)
+from pianissimo.ledger import Charge, Entry, Head, Ledger, LocalWitness
 from pianissimo.ledger.units import of_units
 from pianissimo.planner import StreamPlan
 from pianissimo.privacy import Unit
@@ -83,81 +105,146 @@ def accept_rollback(
 ) -> Accepted:
     """Begin a new incarnation after all that is known to be released; refused where nothing was lost.
 
-    `folder` is where a sink wrote releases, and `payloads` are the bytes that another one got: later totals than those
-    of the store are taken from there, on the word of whoever gives them. `place` is the store's, whose file of the
-    ledger's last head goes once all that it names is booked again.
+    `folder` is where a sink wrote releases, and `payloads` are the bytes that another one got: later ticks and totals
+    than those of the store are taken from there, on the word of whoever gives them. `place` is the store's, whose file
+    of the ledger's last head goes once all that it names is booked again.
     """
     published = _published(folder, payloads)
     witness = wiring.witness
     if witness is None or witness.head() is None:
         raise StoreError("a rollback must be known by its witness to be accepted, got no witness")
-    store = StateStore(wiring.opened(create=True))
-    lock = wiring.held(store.connection, take_over=False)
-    try:
-        store.connection.settle()
-        if not store.is_made():
-            return _from_nothing(store, wiring, plan, config, published)
+    with _held(wiring, create=True) as store:
+        if not is_created(store):
+            return _from_nothing(store, wiring, plan, config, published, place)
         return _from_behind(store, wiring, plan, config, published, place)
-    finally:
-        store.close()
-        lock.release()
 
 
-def accept_lost_witness(wiring: Wiring) -> int:
-    """Begin a new witness at the last released tick, on the word of somebody who knows that this store is the newest.
+def accept_lost_witness(
+    plan: StreamPlan,
+    config: dict[str, Any],
+    wiring: Wiring,
+    *,
+    folder: Path | None = None,
+    payloads: Iterable[bytes] = (),
+) -> Accepted:
+    """Begin a new incarnation and a new witness after the last tick of this store, charged anew.
 
-    If it is not, ticks that were shown may be sealed again with other events. Where a plan uses nodes before they are
-    complete, noise would then stand over two data sets, and their difference would be the truth.
+    Whether this store is the newest there was, nobody can tell. If it is not, the events after its last tick are shown
+    a second time: under noise that is all new, and paid as such, also where the unit is the event.
     """
+    published = _published(folder, payloads)
     witness = wiring.witness
     if witness is None or witness.head() is not None:
         raise RefusalError("a witness must be lost to be made anew, got one that is there; just start the stream")
-    store = StateStore(wiring.opened(create=False))
-    lock = wiring.held(store.connection, take_over=False)
+    with _held(wiring, create=False) as store:
+        record, ring, last = _checked(store, wiring, plan, config)
+        sealed = record.last_tick if last is None else last.tick
+        last_tick = max(sealed, _last_shown(published))
+        if not is_begun(store, record) and last_tick == record.last_tick:
+            # A beginning that was cut off: what was charged for it was used for nothing.
+            fresh, carried = renew(store, wiring, plan, record, ring), Carried.parse(record.base)
+            charged = all(each.charge != record.charge for each in store.streams()[:-2])
+        else:
+            carried = _carried(store, record, ring, plan, last_tick, published)
+            life = Life(
+                plan,
+                config,
+                number=record.number + 1,
+                last_tick=last_tick,
+                positions=_stored_positions(store, wiring, plan, record, ring),
+                base=carried.packed(),
+            )
+            fresh, charged = _charged_anew(store, wiring, record, ring, life), True
+        _finish(store, wiring, plan, fresh)
+        return _accepted(fresh, carried, lost=last_tick - sealed, charged=charged)
+
+
+@contextmanager
+def _held(wiring: Wiring, *, create: bool) -> Iterator[StateStore]:
+    """The store, for this process alone."""
+    store = StateStore(wiring.opened(create=create))
     try:
-        store.connection.settle()
-        record, ring = open_record(store, wiring)
-        with store.reading():
-            last = check_seals(store, record, ring)
-            check_releases(store, record, last)
-            released = max(record.last_tick, store.released_ticks(record.incarnation)[1])
-            seal = store.seal(record.incarnation, released, ring) if released > record.last_tick else None
-        testimony = Testimony(
-            incarnation=record.incarnation,
-            tick=released,
-            positions=record.positions if seal is None else seal.positions,
-            mac=record.mac if seal is None else seal.mac,
-            ledger_head=check_ledger(store, ring, record, wiring),
-            ledger_spent=spent_of(store, record),
-        )
-        witness.append(testimony, ring)
-        return released
+        lock = wiring.held(store.connection, take_over=False)
+        try:
+            store.connection.settle()
+            yield store
+        finally:
+            store.close()
+            lock.release()
     finally:
         store.close()
-        lock.release()
+
+
+def _checked(
+    store: StateStore, wiring: Wiring, plan: StreamPlan, config: dict[str, Any]
+) -> tuple[StreamRecord, KeyRing, Seal | None]:
+    """The newest incarnation, its keys and its last seal, in a store where everything is as it was written."""
+    record, ring = open_record(store, wiring)
+    check_config(record, plan, config)
+    with store.reading():
+        last = check_seals(store, record, ring)
+        check_releases(store, record, last)
+    check_ledger(store, ring, record, wiring)
+    return record, ring, last
 
 
 def _from_nothing(
-    store: StateStore, wiring: Wiring, plan: StreamPlan, config: dict[str, Any], published: Published
+    store: StateStore,
+    wiring: Wiring,
+    plan: StreamPlan,
+    config: dict[str, Any],
+    published: Published,
+    place: Path | str | None,
 ) -> Accepted:
     assert wiring.witness is not None  # noqa: S101
     ring = ring_of(wiring.secret(create=False))
     testimony = wiring.witness.last(ring)
     assert testimony is not None  # noqa: S101
+    if bool(testimony.ledger_spent) == (wiring.ledger is not None):
+        raise ConfigError(
+            "a stream must be charged to the ledger that it was charged to before, got another: where that was in the "
+            "lost store, leave --ledger out; otherwise name it with --ledger"
+        )
+    shown = _last_shown(published)
+    last_tick = max(testimony.tick, shown)
     # Which incarnation published them, and where it began, nobody knows any more; it began at tick 1 or later.
-    carried = Carried.of(plan, testimony.tick, _up_to(published, testimony.tick), first=0)
-    record = create_stream(
-        store,
-        wiring,
-        plan,
-        config,
-        None,
-        last_tick=testimony.tick,
-        positions=heard_positions(wiring, plan, testimony, ring),
-        base=carried.packed(),
-    )
-    _testify(wiring, store, record, plan)
-    return _accepted(record, carried, lost=testimony.tick, charged=True)
+    carried = Carried.of(plan, last_tick, published, first=0)
+    positions = heard_positions(wiring, plan, testimony, ring)
+    if wiring.ledger is not None:
+        charged, base = True, carried.packed()
+        with _with_a_way_out():
+            record = begin_stream(
+                store, wiring, plan, config, None, last_tick=last_tick, positions=positions, base=base
+            )
+    else:
+        # What was charged for these very parameters, and is booked again, covers events that were never shown.
+        charged = (
+            plan.unit is not Unit.EVENT
+            or shown > testimony.tick
+            or testimony.config_digest != config_digest(plan, config)
+        )
+        life = Life(plan, config, number=1, last_tick=last_tick, positions=positions, base=carried.packed())
+        with _with_a_way_out(), store.writing("create"):
+            make_store(store)
+            key = _book_lost(open_ledger(store, ring.keys[0].ledger, cap=_cap_seen(testimony)), testimony)
+            record = insert_incarnation(store, ring, life, wiring, covered_by="" if charged else key)
+            reach("create.commit")
+        _forget_head(place, testimony)
+    _finish(store, wiring, plan, record)
+    return _accepted(record, carried, lost=last_tick, charged=charged)
+
+
+def _cap_seen(testimony: Testimony) -> Charge:
+    return of_units(map(int, (testimony.ledger_cap or testimony.ledger_spent).split()))
+
+
+def _book_lost(ledger: Ledger, testimony: Testimony) -> str:
+    """Charge all that was spent in a ledger that is gone; gives the key."""
+    key, spent = f"lost {testimony.ledger_head}", of_units(map(int, testimony.ledger_spent.split()))
+    count = Head.parse(testimony.ledger_head).count
+    question = f"all charges of a ledger that was lost, up to entry {count} as the witness has seen it"
+    ledger.settle(ledger.reserve(spent, question=question, who="recover", idempotency_key=key), spent)
+    return key
 
 
 def _from_behind(
@@ -169,60 +256,120 @@ def _from_behind(
     place: Path | str | None,
 ) -> Accepted:
     assert wiring.witness is not None  # noqa: S101
-    record, ring = open_record(store, wiring)
-    check_config(record, plan, config)
-    with store.reading():
-        last = check_seals(store, record, ring)
-        check_releases(store, record, last)
-    check_ledger(store, ring, record, wiring)
+    record, ring, last = _checked(store, wiring, plan, config)
     try:
         testimony = wiring.witness.last(ring)
     except DamageError:
         testimony = wiring.witness.last(ring_of(ring.secrets[-1]))
     assert testimony is not None  # noqa: S101
-    sealed = record.last_tick if last is None else last.tick
-    seen = store.seal(record.incarnation, testimony.tick, ring)
-    known = testimony.incarnation == record.incarnation and (
-        (seen is not None and seen.mac == testimony.mac)
-        or (testimony.tick == record.last_tick and testimony.mac == record.mac)
-    )
-    if known:
-        raise RefusalError(
-            f"a rollback must have happened to be accepted, got a store that holds tick {testimony.tick} as its "
-            "witness has seen it; just start the stream"
-        )
-    last_tick = max(testimony.tick, sealed)
-    if plan.forward_secrecy and testimony.tick < sealed:
-        raise RefusalError(
-            f"a stream with forward secrecy must be behind its witness to be recovered, got tick {sealed} where it saw "
-            f"{testimony.tick}: where the source was read to is not known any more; begin a new stream"
-        )
-    heard = heard_positions(wiring, plan, testimony, ring)
+    sealed, shown = record.last_tick if last is None else last.tick, _last_shown(published)
+    if shown <= max(testimony.tick, sealed):
+        if _is_as_seen(store, record, ring, testimony, testimony.tick):
+            raise RefusalError(
+                f"a rollback must have happened to be accepted, got a store that holds tick {testimony.tick} as its "
+                "witness has seen it; just start the stream"
+            )
+        if last is None and _follows(store, record, testimony):
+            return _finished(store, wiring, plan, record)
+    last_tick = max(testimony.tick, sealed, shown)
     carried = _carried(store, record, ring, plan, last_tick, published)
     life = Life(
         plan,
         config,
         number=record.number + 1,
         last_tick=last_tick,
-        positions=heard if testimony.tick >= sealed or last is None else last.positions,
+        positions=_last_positions(store, wiring, plan, record, ring, last, testimony),
         base=carried.packed(),
     )
-    covered = record if plan.unit is Unit.EVENT else None
-    newest = ring_of(ring.secrets[-1])
-    if covered is None and record.receipt:
-        fresh = _charged_elsewhere(store, wiring, record, newest, life)
+    forked = _is_forked(store, record, ring, last, testimony, wiring.witness.lines(ring))
+    charged = plan.unit is not Unit.EVENT or forked or last_tick > max(testimony.tick, sealed)
+    if charged:
+        fresh = _charged_anew(store, wiring, record, ring, life, testimony)
     else:
-        key = ledger_key_of(store, ring)
-        with store.writing("recover"):
+        with _with_a_way_out(), store.writing("recover"):
             store.take_lease(record.incarnation, "recover")
-            if not record.receipt:
-                _book_again(store, ring, testimony)
-            fresh = insert_incarnation(store, newest, life, wiring, ledger_key=key, covered_by=covered)
+            _book_again(store, wiring, record, ring, testimony)
+            fresh = insert_incarnation(
+                store, ring_of(ring.secrets[-1]), life, wiring, covered_by=record.charge, receipt=record.receipt
+            )
             reach("recover.commit")
-        if not record.receipt:
-            _forget_head(place, testimony)
-    _testify(wiring, store, fresh, plan)
-    return _accepted(fresh, carried, lost=max(0, testimony.tick - sealed), charged=covered is None)
+    if not record.receipt:
+        _forget_head(place, testimony)
+    _finish(store, wiring, plan, fresh)
+    return _accepted(fresh, carried, lost=last_tick - sealed, charged=charged)
+
+
+def _is_as_seen(store: StateStore, record: StreamRecord, ring: KeyRing, testimony: Testimony, up_to: int) -> bool:
+    """Whether the newest incarnation holds a tick as the witness has seen it."""
+    if testimony.incarnation != record.incarnation or testimony.tick > up_to:
+        return False
+    if testimony.tick == record.last_tick:
+        return testimony.mac == record.mac
+    seen = store.seal(record.incarnation, testimony.tick, ring)
+    return seen is not None and seen.mac == testimony.mac
+
+
+def _follows(store: StateStore, record: StreamRecord, testimony: Testimony) -> bool:
+    """Whether an incarnation without a seal is that of a recovery which was cut off before it told the witness."""
+    earlier = [each.incarnation for each in store.streams()[:-1]]
+    return (
+        not is_begun(store, record)
+        and testimony.tick <= record.last_tick
+        # In a store that was made anew nothing came before.
+        and (testimony.incarnation in earlier or not earlier)
+    )
+
+
+def _finished(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord) -> Accepted:
+    """The end of a recovery that was cut off: it is charged already."""
+    earlier = store.streams()[:-1]
+    sealed = (store.last_sealed_tick(earlier[-1].incarnation) or earlier[-1].last_tick) if earlier else 0
+    charged = all(each.charge != record.charge for each in earlier)
+    _finish(store, wiring, plan, record)
+    return _accepted(record, Carried.parse(record.base), lost=max(0, record.last_tick - sealed), charged=charged)
+
+
+def _is_forked(
+    store: StateStore,
+    record: StreamRecord,
+    ring: KeyRing,
+    last: Seal | None,
+    testimony: Testimony,
+    lines: list[Testimony],
+) -> bool:
+    """Whether the store is evidently no beginning of what the witness has seen: both may have been shown.
+
+    Some tick of this incarnation is sealed otherwise than the witness has seen it; or this incarnation has sealed ticks
+    of which the witness, that names another one, has never heard.
+    """
+    sealed = record.last_tick if last is None else last.tick
+    own = [line for line in (testimony, *lines) if line.incarnation == record.incarnation]
+    if any(line.tick <= sealed and not _is_as_seen(store, record, ring, line, sealed) for line in own):
+        return True
+    heard = max((line.tick for line in own), default=record.last_tick)
+    return testimony.incarnation != record.incarnation and heard < sealed
+
+
+def _charged_anew(
+    store: StateStore,
+    wiring: Wiring,
+    record: StreamRecord,
+    ring: KeyRing,
+    life: Life,
+    testimony: Testimony | None = None,
+) -> StreamRecord:
+    """A new life with a charge of its own, where the one before was charged."""
+    newest = ring_of(ring.secrets[-1])
+    if record.receipt:
+        return _charged_elsewhere(store, wiring, record, newest, life)
+    key = ledger_key_of(store, ring)
+    with _with_a_way_out(), store.writing("recover"):
+        store.take_lease(record.incarnation, "recover")
+        if testimony is not None:
+            _book_again(store, wiring, record, ring, testimony)
+        fresh = insert_incarnation(store, newest, life, wiring, ledger_key=key)
+        reach("recover.commit")
+    return fresh
 
 
 def _charged_elsewhere(
@@ -234,30 +381,63 @@ def _charged_elsewhere(
         if store.intention(life.number) is None:
             intend(store, ring, life)
         reach("recover.commit")
-    return insert_charged_elsewhere(store, ring, life, wiring)
+    with _with_a_way_out():
+        return insert_charged_elsewhere(store, ring, life, wiring)
 
 
-def _book_again(store: StateStore, ring: KeyRing, testimony: Testimony) -> None:
-    """Charge what the witness has seen spent and the ledger, rolled back with its store, has forgotten."""
+@contextmanager
+def _with_a_way_out() -> Iterator[None]:
+    try:
+        yield
+    except BudgetError as error:
+        raise BudgetError(
+            f"{error}: what was lost is booked again, and a life whose events may have been shown before is charged "
+            "anew. Bring the newer store, ledger or witness back; or begin a new stream with a cap of its own, on top "
+            "of all that was released before"
+        ) from None
+
+
+def _finish(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord) -> None:
+    """Tell the witness, use the charge, and take the lease: from now on the incarnation is begun."""
+    _, ring = open_record(store, wiring)
+    tell_beginning(store, wiring, plan, record, ring, new_life=True)
+    with store.writing("lease"):
+        store.take_lease(record.incarnation, "recover")
+        reach("lease.commit")
+
+
+def _book_again(store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, testimony: Testimony) -> None:
+    """Charge what the witness has seen spent and the ledger, rolled back with its store, has forgotten.
+
+    That is what was spent after the last entry that both know. What the ledger was charged since it was rolled back is
+    no part of it.
+    """
+    if record.receipt or not testimony.ledger_spent:
+        return
+    assert wiring.witness is not None  # noqa: S101
     ledger = open_ledger(store, ledger_key_of(store, ring))
     head = Head.parse(testimony.ledger_head)
-    with contextlib.suppress(LedgerError):
+    with suppress(LedgerError):
         ledger.verify(head)
         return
-    if not testimony.ledger_spent:
-        return
+    entries = {entry.number: entry for entry in ledger.entries()}
+    common = (line.ledger_head for line in wiring.witness.lines(ring) if line.ledger_spent)
+    known = [each for each in map(Head.parse, common) if _holds(entries, each)]
+    # Without a line that both know, all that the witness has seen.
+    before = entries[max(each.count for each in known)].spent if known else Charge().units
     # Taken at the witness's word, unit by unit: what was given back meanwhile stays charged.
-    seen, now = map(int, testimony.ledger_spent.split()), ledger.spent.units
-    lost = of_units(max(0, then - spent) for then, spent in zip(seen, now, strict=True))
+    seen = map(int, testimony.ledger_spent.split())
+    lost = of_units(max(0, then - spent) for then, spent in zip(seen, before, strict=True))
     if lost == Charge():
         return
     question = f"charges that a rollback lost, up to entry {head.count} as the witness has seen it"
-    try:
-        made = ledger.reserve(lost, question=question, who="recover", idempotency_key=f"lost {head}")
-    except BudgetError:
-        raise DamageError("what a rollback lost must fit the cap that it was charged to, got more") from None
+    made = ledger.reserve(lost, question=question, who="recover", idempotency_key=f"lost {head}")
     if made.fresh:
         ledger.settle(made, lost)
+
+
+def _holds(entries: Mapping[int, Entry], head: Head) -> bool:
+    return head.count in entries and entries[head.count].digest == head.digest
 
 
 def _forget_head(place: Path | str | None, testimony: Testimony) -> None:
@@ -283,7 +463,7 @@ def _carried(
             raise DamageError(f"tick {tick} must be sealed and released, got neither; restore a backup")
         stored.check(ring.epoch(seal.epoch), seal)
         last |= {name: (tick, table) for name, table in release_of(stored.payload).tables.items()}
-    for name, (tick, table) in _up_to(published, last_tick).items():
+    for name, (tick, table) in published.items():
         if tick > last.get(name, (record.last_tick,))[0]:
             last[name] = (tick, table)
     found = Carried.of(plan, last_tick, last, first=record.last_tick)
@@ -310,8 +490,9 @@ def _published(folder: Path | None, payloads: Iterable[bytes]) -> Published:
     return last
 
 
-def _up_to(published: Published, tick: int) -> Published:
-    return {name: (at, table) for name, (at, table) in published.items() if at <= tick}
+def _last_shown(published: Published) -> int:
+    """The last tick that a sink has."""
+    return max((tick for tick, _ in published.values()), default=0)
 
 
 def _accepted(record: StreamRecord, carried: Carried, *, lost: int, charged: bool) -> Accepted:
@@ -334,15 +515,46 @@ def heard_positions(wiring: Wiring, plan: StreamPlan, testimony: Testimony, ring
     return ratchet.heard_positions(testimony.tick, testimony.positions)
 
 
-def _testify(wiring: Wiring, store: StateStore, record: StreamRecord, plan: StreamPlan) -> None:
-    assert wiring.witness is not None  # noqa: S101
-    _, ring = open_record(store, wiring)
-    testimony = Testimony(
-        incarnation=record.incarnation,
-        tick=record.last_tick,
-        positions=record.begin(ring.keys[0], ratcheted=plan.forward_secrecy),
-        mac=record.mac,
-        ledger_head=check_ledger(store, ring, record, wiring),
-        ledger_spent=spent_of(store, record),
-    )
-    wiring.witness.append(testimony, ring, new_life=True)
+def _last_positions(
+    store: StateStore,
+    wiring: Wiring,
+    plan: StreamPlan,
+    record: StreamRecord,
+    ring: KeyRing,
+    last: Seal | None,
+    testimony: Testimony,
+) -> bytes:
+    """Where the source was read to at the last tick of which that is known, be it the witness's or the store's."""
+    sealed = record.last_tick if last is None else last.tick
+    if testimony.tick >= sealed:
+        try:
+            return heard_positions(wiring, plan, testimony, ring)
+        except (DamageError, SecretError):
+            if not plan.forward_secrecy:
+                raise
+    if last is not None and not plan.forward_secrecy:
+        return last.positions
+    return _stored_positions(store, wiring, plan, record, ring)
+
+
+def _stored_positions(
+    store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing
+) -> bytes:
+    """Where the source was read to at the last tick that this store has released."""
+    begin = record.begin(ring.keys[0], ratcheted=plan.forward_secrecy)
+    if not plan.forward_secrecy:
+        count, released = store.released_ticks(record.incarnation)
+        seal = store.seal(record.incarnation, released, ring) if count else None
+        return begin if seal is None else seal.positions
+    file = wiring.key_chain()
+    ratchet = Ratchet(file, file.links(), record.incarnation, lambda: ring)
+    snapshot = store.snapshot(record.incarnation)
+    if snapshot is None:
+        return ratchet.opened_positions(record.last_tick, begin, first=True)
+    tick, closed = snapshot
+    seal = store.seal(record.incarnation, tick, ring)
+    if seal is None:
+        raise DamageError("a stored state must belong to a sealed tick, got one that does not; restore a backup")
+    keys = ratchet.after_tick(tick)
+    ratchet.unpacked(keys.opened(closed, "snapshot", record.incarnation, tick, seal.mac))
+    return ratchet.positions

@@ -1,20 +1,21 @@
 """The ledger of a data set, wherever it is: a file, a server, or among the tables of a durable stream.
 
 Streams, sketches and questions that name the same place share its cap. The key of a stream's ledger follows from the
-stream's first secret; the last head that was seen of it is kept in a file beside the folder, so that a ledger that was
-rolled back with its store is refused by whoever charges it.
+stream's first secret; the last head that was seen of it is kept in a file beside the folder, and another is named by
+the stream's witness, so that a ledger that was rolled back with its store is refused by whoever charges it.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from pianissimo.engine.charging import ledger_key_of
+from pianissimo.engine.place import Place
 from pianissimo.engine.secret import Given
 from pianissimo.engine.startup import open_record
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import wire
 from pianissimo.errors import InputError, LedgerError, ParameterError, PianissimoError, StoreError
-from pianissimo.ledger import Charge, Ledger, is_state, key_file, open_guarded
+from pianissimo.ledger import Charge, Head, Ledger, is_state, key_file, open_guarded
 from pianissimo.noise import Secret
 
 _NO_WITNESS = "none"
@@ -66,10 +67,29 @@ def open_shared(place: Path | str, *, key: Secret | Path | str | None = None, ca
 
 def _of_stream(place: Path | str, key: Secret | Path | str | None) -> Ledger:
     try:
+        # Before the ledger: what the witness names is in a ledger that is looked at later.
+        seen = _seen_by_witness(place, None if isinstance(key, Secret) else key)
         secret = key if isinstance(key, Secret) else ledger_key(place, secret=key)
     except StoreError as error:
         raise LedgerError(str(error)) from None
-    return Ledger.open(place, key=secret, witness_file=head_file(place), trusted=True)
+    return Ledger.open(place, key=secret, witness=seen, witness_file=head_file(place), trusted=True)
+
+
+def _seen_by_witness(place: Path | str, given: Given) -> Head | None:
+    """The last entry that the stream's witness has seen; None where its witness or its secret is not beside it."""
+    if "://" in str(place):
+        return None
+    beside = Place.of(place)
+    if beside.witness is None or not beside.witness.exists() or (given is None and not beside.secret.exists()):
+        return None
+    wiring = wire(place, secret=given, read_only=True)
+    store = StateStore(wiring.opened(create=False))
+    try:
+        _, ring = open_record(store, wiring)
+    finally:
+        store.close()
+    testimony = None if wiring.witness is None else wiring.witness.last(ring)
+    return None if testimony is None or not testimony.ledger_spent else Head.parse(testimony.ledger_head)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pianissimo.engine.charging import check_receipt, ledger_key_of, open_ledger
-from pianissimo.engine.creation import config_digest, config_text
+from pianissimo.engine.charging import check_receipt, ledger_key_of, open_ledger, seen_of_ledger
+from pianissimo.engine.creation import config_digest, config_text, finish_beginning, is_begun
 from pianissimo.engine.keys import KeyRing, open_ring
 from pianissimo.engine.records import Seal, StreamRecord
 from pianissimo.engine.store import StateStore
@@ -32,12 +32,21 @@ class Found:
     last: Seal | None
     ledger_head: str
     ledger_spent: str
+    ledger_cap: str
 
 
-def check_start(store: StateStore, wiring: Wiring, plan: StreamPlan, config: dict[str, Any]) -> Found:
-    """All checks of a start."""
+def check_start(
+    store: StateStore, wiring: Wiring, plan: StreamPlan, config: dict[str, Any], *, writable: bool = False
+) -> Found:
+    """All checks of a start; `writable`, for the process that holds the lock, what was cut off is finished first."""
+    if writable:
+        record, ring = open_record(store, wiring)
+        check_config(record, plan, config)
+        finish_beginning(store, wiring, plan, record, ring)
     found = check_store(store, wiring)
     check_config(found.record, plan, config)
+    if writable and wiring.witness is not None:
+        wiring.witness.shorten()
     return found
 
 
@@ -49,7 +58,15 @@ def check_store(store: StateStore, wiring: Wiring) -> Found:
         check_releases(store, record, last)
     head = check_ledger(store, ring, record, wiring)
     check_witness(store, wiring, record, ring, last)
-    return Found(record=record, ring=ring, last=last, ledger_head=head, ledger_spent=spent_of(store, record))
+    seen = seen_of_ledger(store, ring, record)
+    return Found(
+        record=record,
+        ring=ring,
+        last=last,
+        ledger_head=head,
+        ledger_spent=seen.get("ledger_spent", ""),
+        ledger_cap=seen.get("ledger_cap", ""),
+    )
 
 
 def open_record(store: StateStore, wiring: Wiring) -> tuple[StreamRecord, KeyRing]:
@@ -126,22 +143,16 @@ def check_ledger(store: StateStore, ring: KeyRing, record: StreamRecord, wiring:
     return str(head)
 
 
-def spent_of(store: StateStore, record: StreamRecord) -> str:
-    """What is spent in the ledger among the tables, as a witness notes it."""
-    tail = None if record.receipt else store.ledger_tail()
-    return "" if tail is None else tail[1]
-
-
 def check_witness(store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, last: Seal | None) -> None:
     """Refuse a store that its witness has seen further ahead, or that has other seals than the witness saw."""
     if wiring.witness is None:
         return
     head = wiring.witness.head()
     if head is None:
-        if store.visible(record.incarnation) > record.last_tick:
+        if any(is_begun(store, each) for each in store.streams()):
             raise RollbackError(
-                "the witness of the stream must be there, since ticks were shown, got none; bring it back, or, if this "
-                "store is known to be the newest there is: pianissimo recover DIR --accept-lost-witness"
+                "the witness of the stream must be there, since it has been running, got none; bring it back, or begin "
+                "a new life, which is charged anew, with: pianissimo recover DIR --accept-lost-witness"
             )
         return
     incarnation, tick = head
@@ -166,7 +177,6 @@ def check_witness(store: StateStore, wiring: Wiring, record: StreamRecord, ring:
             open_ledger(store, ledger_key_of(store, ring)).verify(Head.parse(testimony.ledger_head))
         except LedgerError as error:
             raise RollbackError(f"{error}: the witness has seen more of the ledger") from None
-    wiring.witness.shorten()
 
 
 def _rolled_back(witnessed: int, sealed: int) -> RollbackError:

@@ -32,11 +32,14 @@ class AnyWitness(Protocol):
     def last(self, ring: KeyRing) -> Testimony | None:
         """What it saw last."""
 
+    def lines(self, ring: KeyRing) -> list[Testimony]:
+        """All that it saw, the newest first, as far as it is kept and can be read."""
+
     def append(self, testimony: Testimony, ring: KeyRing, *, new_life: bool = False) -> None:
         """Write down one more tick, durably."""
 
     def shorten(self) -> None:
-        """Forget all but the last."""
+        """Forget what is long past; for the process that seals."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -296,6 +296,44 @@ class Ledger:
 
         return self._once(look, write)
 
+    def use(self, idempotency_key: str, *, by: str) -> str:
+        """Note for ever who uses up a charge in full; gives who does: another one, if that came first.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(
+        ...     f"{folder}/budget.db", key=None, cap=Charge(steps=2)
+        ... ) as ledger:
+        ...     _ = ledger.reserve(Charge(steps=2), question="a stream", who="ada", idempotency_key="s")
+        ...     [ledger.use("s", by=life) for life in ("first", "first", "second")]
+        ['first', 'first', 'first']
+        """
+        _check_text(question=by)
+
+        def look() -> str | None:
+            rows = self._store.execute(SELECT_SETTLE, [self._reserved(idempotency_key).number])
+            return entry_of(rows[0]).question if rows else None
+
+        def write() -> str:
+            reserve = self._reserved(idempotency_key)
+            # Nothing is given back, so that no ticket is asked for.
+            self._append(
+                "settle",
+                (0, 0, 0, 0),
+                who=reserve.who,
+                question=by,
+                settles=reserve.number,
+                ticket=secrets.token_bytes(16),
+            )
+            return by
+
+        return self._once(look, write)
+
+    def _reserved(self, idempotency_key: str) -> Entry:
+        rows = self._store.execute(SELECT_BY_KEY, [idempotency_key])
+        if not rows:
+            raise LedgerError("a charge must be in the ledger to be used, got none; stop and look at it")
+        return entry_of(rows[0])
+
     def charge_of(self, idempotency_key: str) -> Entry | None:
         """The charge that was made under a key; not verified."""
         with self._reading():

@@ -1,0 +1,610 @@
+"""Copies, rollbacks and lost files that somebody tried, to see one event twice for one charge or under one noise.
+
+Each test is an attack that once worked on the engine: what it tried must be refused, charged, or drawn anew.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.faults.simulator import Crash
+from tests.faults.test_identity import crash
+
+from pianissimo import Budget, Count, Stream, User
+from pianissimo.cli import cli
+from pianissimo.engine import failpoints
+from pianissimo.engine import witness as witness_file
+from pianissimo.engine.charging import charge_of
+from pianissimo.engine.durable import DurableStream
+from pianissimo.engine.folder_sink import FolderSink
+from pianissimo.engine.inspect import verify
+from pianissimo.engine.keys import ring_of
+from pianissimo.engine.opening import config_of
+from pianissimo.engine.recover import Accepted, accept_lost_witness, accept_rollback
+from pianissimo.engine.shared_ledger import LedgerElsewhere, ledger_key, open_shared
+from pianissimo.engine.wiring import Wiring, wire
+from pianissimo.engine.witness import Witness
+from pianissimo.errors import BudgetError, ConfigError, LeaseError, LedgerError, RefusalError, RollbackError
+from pianissimo.ledger import Charge, Ledger
+from pianissimo.noise import Secret
+from pianissimo.planner import StreamPlan
+
+BUDGET = Budget(0.5, 1e-9)
+
+
+@lru_cache
+def by_event() -> tuple[StreamPlan, dict[str, Any]]:
+    """A count that hides one event, over a plan that uses nodes before they are complete."""
+    made = Stream("events", budget=BUDGET, horizon=64, queries=[Count("n")])
+    return made.plan(), config_of(made)
+
+
+@lru_cache
+def by_user() -> tuple[StreamPlan, dict[str, Any]]:
+    """A count that hides all events of one user."""
+    unit = User("user", max_events_per_user=2)
+    made = Stream("users", budget=BUDGET, horizon=8, queries=[Count("n")], unit=unit)
+    return made.plan(), {"clock": {}, "stream": {}}
+
+
+@lru_cache
+def by_ratchet() -> tuple[StreamPlan, dict[str, Any]]:
+    """A count of single events with forward secrecy."""
+    made = Stream("events", budget=BUDGET, horizon=64, queries=[Count("n")], forward_secrecy=True)
+    return made.plan(), config_of(made)
+
+
+def times(number: int, plan: StreamPlan) -> Charge:
+    """A cap with room for so many lives."""
+    return sum((charge_of(plan) for _ in range(number)), start=Charge())
+
+
+@dataclass
+class House:
+    """A folder with a stream's store, and its secret and its witness beside it."""
+
+    folder: Path
+    kind: Callable[[], tuple[StreamPlan, dict[str, Any]]] = by_event
+    ledger: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def witness(self) -> Path:
+        return self.folder / "state.witness"
+
+    @property
+    def wiring(self) -> Wiring:
+        return wire(self.state, ledger=self.ledger)
+
+    def open(self, **options: Any) -> DurableStream:
+        plan, config = self.kind()
+        return DurableStream(plan, config, self.wiring, **{**self.options, **options})
+
+    def recover(self, **options: Any) -> Accepted:
+        return accept_rollback(*self.kind(), self.wiring, place=self.state, **options)
+
+    def lose_witness(self, **options: Any) -> Accepted:
+        self.witness.unlink()
+        return accept_lost_witness(*self.kind(), self.wiring, **options)
+
+    def run(self, *counts: int, **options: Any) -> list[int]:
+        """Ticks of so many events each, which are read on from where the last one ended; gives what was released."""
+        shown = []
+        with self.open(**options) as live:
+            for count in counts:
+                read = live.position["read"] if live.position else 0
+                rows = [{"user": f"u{read + number}"} for number in range(count)]
+                shown.append(live.tick(rows, position={"read": read + count})["n"]["estimate"].item())
+        return shown
+
+    def backup(self) -> Callable[[], None]:
+        """Keep the store as it is; gives what puts it back."""
+        kept = self.folder / f"backup{len(list(self.folder.iterdir()))}"
+        shutil.copytree(self.state, kept)
+
+        def restore() -> None:
+            shutil.rmtree(self.state)
+            shutil.copytree(kept, self.state)
+
+        return restore
+
+    def copy(self, name: str, *, witness: bool) -> "House":
+        """A copy of store and secret, and of the witness too or not."""
+        folder = self.folder.parent / name
+        shutil.copytree(self.folder, folder)
+        if not witness:
+            (folder / "state.witness").unlink(missing_ok=True)
+        return House(folder, self.kind, self.ledger, self.options)
+
+    def charges(self) -> list[str]:
+        """What the ledger in the store was charged for, by whom."""
+        with open_shared(self.state) as ledger:
+            return [entry.who for entry in ledger.entries() if entry.kind == "reserve"]
+
+    def spent(self) -> Charge:
+        with open_shared(self.state) as ledger:
+            return ledger.spent
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    folder = tmp_path / "house"
+    folder.mkdir()
+    return House(folder)
+
+
+@pytest.fixture
+def users(house: House) -> House:
+    house.kind = by_user
+    return house
+
+
+@contextmanager
+def killed(point: str, time: int = 1) -> Iterator[None]:
+    with pytest.raises(Crash), failpoints.armed({point: crash(time)}):
+        yield
+
+
+# A store that is copied before its first tick.
+
+
+def test_a_witness_is_there_before_the_first_tick(house: House) -> None:
+    with house.open() as live:
+        assert Witness(house.witness).head() == (bytes.fromhex(live.incarnation), 0)
+
+
+def test_a_copy_of_a_stream_that_was_started_is_refused_without_its_witness(house: House) -> None:
+    house.open().close()
+    clone = house.copy("clone", witness=False)
+    with pytest.raises(RollbackError, match="witness of the stream must be there"):
+        clone.open()
+    assert len(house.run(1000)) == 1
+
+
+def test_copies_of_a_creation_that_was_cut_off_share_no_noise(house: House) -> None:
+    """Between the charge and the first line of the witness nothing was shown: each goes on, in a life of its own."""
+    with killed("create.after_commit"):
+        house.open()
+    assert not house.witness.exists()
+    clone = house.copy("clone", witness=False)
+    names = set()
+    for each in (house, clone):
+        with each.open() as live:
+            names.add(live.incarnation)
+            live.tick([{}] * 5)
+        assert each.charges() == ["stream"]
+        with each.open() as live:
+            assert live.incarnation in names
+    assert len(names) == 2
+
+
+def test_a_creation_that_is_cut_off_again_and_again_is_charged_once(house: House) -> None:
+    for _ in range(3):
+        with killed("create.after_commit"):
+            house.open()
+    with killed("witness.before_append"):
+        house.open()
+    with killed("witness.after_sync"):
+        house.open()
+    with house.open() as live:
+        first = live.incarnation
+    with house.open() as live:
+        assert live.incarnation == first
+    assert house.charges() == ["stream"]
+
+
+def test_copies_of_a_first_tick_that_share_a_witness_stop_each_other(house: House) -> None:
+    house.open().close()
+    clone = house.copy("clone", witness=False)
+    shared = wire(clone.state, witness=house.witness)
+    with house.open() as one, DurableStream(*by_event(), shared) as other:
+        one.tick([{}] * 1000)
+        with pytest.raises(RollbackError, match="runs twice"):
+            other.tick([{}] * 1007)
+        assert other.visible_tick == 0
+
+
+# A witness that is lost.
+
+
+def test_after_a_lost_witness_a_store_that_was_rolled_back_draws_other_noise(house: House) -> None:
+    house.run(100, 100, cap=times(2, by_event()[0]))
+    restore = house.backup()
+    with house.open() as live:
+        before = live.incarnation
+        live.tick([{}] * 1000)
+    restore()
+    done = house.lose_witness()
+    assert (done.last_tick, done.charged, done.incarnation == before) == (2, True, False)
+    assert house.charges() == ["stream", "stream"]
+    assert dict(done.totals) == {"n": 2}
+    with house.open() as live:
+        assert live.incarnation == done.incarnation
+        assert live.position == {"read": 200}
+        live.tick([{}] * 1007)
+    with pytest.raises(RefusalError, match="one that is there"):
+        accept_lost_witness(*house.kind(), house.wiring)
+
+
+def test_a_lost_witness_that_cannot_be_paid_is_refused_with_the_way_out(house: House) -> None:
+    house.run(100)
+    kept = house.witness.read_bytes()
+    with pytest.raises(BudgetError, match=r"charged anew\. Bring the newer"):
+        house.lose_witness()
+    house.witness.write_bytes(kept)
+    assert len(house.run(100)) == 1
+
+
+def test_accepting_a_lost_witness_is_charged_once_if_it_is_cut_off(house: House) -> None:
+    house.run(100, cap=times(2, by_event()[0]))
+    with killed("witness.before_append"):
+        house.lose_witness()
+    with pytest.raises(RollbackError, match="accept-lost-witness"):
+        house.open()
+    done = accept_lost_witness(*house.kind(), house.wiring)
+    assert (done.last_tick, done.charged) == (1, True)
+    assert house.charges() == ["stream", "stream"]
+    assert len(house.run(10)) == 1
+
+
+def test_a_sink_that_is_ahead_of_a_store_without_witness_moves_the_new_life_behind_it(house: House) -> None:
+    plan, _ = by_event()
+    out = house.folder / "out"
+    house.run(10, cap=times(2, plan), sinks=[FolderSink(out, plan=plan.to_dict(), format="jsonl")])
+    restore = house.backup()
+    house.run(10, 10, sinks=[FolderSink(out, plan=plan.to_dict(), format="jsonl")])
+    restore()
+    assert house.lose_witness(folder=out).last_tick == 3
+    with house.open(sinks=[FolderSink(out, plan=plan.to_dict(), format="jsonl")]) as live:
+        assert (live.tick_number, live.position) == (3, {"read": 10})
+
+
+def test_the_command_says_that_it_charges_anew(tmp_path: Path) -> None:
+    state, made = tmp_path / "state", Stream("s", budget=BUDGET, horizon=8, queries=[Count("n")])
+    with made.open(state, cap=Budget(4.0, 1e-6)) as live:
+        live.tick([{}] * 3)
+    (tmp_path / "state.witness").unlink()
+    found = CliRunner().invoke(cli, ["recover", str(state), "--accept-lost-witness"])
+    assert found.exit_code == 0, found.output
+    assert "it was charged anew" in found.output
+    assert "may be shown a second time" in found.output
+    assert "charged anew" in CliRunner().invoke(cli, ["recover", "--help"]).output
+
+
+# The file of the witness.
+
+
+def test_whoever_only_looks_leaves_the_witness_as_it_is(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.run(10, 10, 10)
+    monkeypatch.setattr(witness_file, "_LONGEST", 200)
+    before = house.witness.read_bytes()
+    verify(*house.kind(), house.state)
+    assert house.witness.read_bytes() == before
+    house.open().close()
+    assert len(house.witness.read_bytes()) < len(before)
+    assert Witness(house.witness).head() is not None
+    assert Witness(house.witness).head()[1] == 3  # type: ignore[index]
+
+
+def line(tick: int, incarnation: bytes = bytes(16), mac: bytes = b"") -> witness_file.Testimony:
+    return witness_file.Testimony(incarnation=incarnation, tick=tick, positions=b"", mac=mac, ledger_head="")
+
+
+def test_a_line_that_comes_while_the_file_is_shortened_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that seals waits for the lock meanwhile, finds another file in the old one's place, and adds to that."""
+    ring, path = ring_of(Secret(bytes(32))), tmp_path / "w"
+    sealing, shortening = Witness(path), Witness(path)
+    for tick in range(1, 9):
+        sealing.append(line(tick), ring)
+    monkeypatch.setattr(witness_file, "_LONGEST", 200)
+    real = Witness._wait
+    waits: list[int] = []
+
+    def wait(self: Witness, descriptor: int, deadline: float) -> None:
+        if self is sealing and not waits:
+            waits.append(descriptor)
+            shortening.shorten()
+        real(self, descriptor, deadline)
+
+    monkeypatch.setattr(Witness, "_wait", wait)
+    sealing.append(line(9), ring)
+    assert waits
+    assert [each.tick for each in Witness(path).lines(ring)] == [9, 8, 7, 6, 5]
+
+
+def test_a_sealer_that_was_overtaken_before_its_line_is_told_so(house: House) -> None:
+    house.run(10)
+    live = house.open()
+    shown: list[int] = []
+
+    def meanwhile(_: str) -> None:
+        if not shown:
+            shown.append(0)
+            with house.open(take_over=True) as other:
+                shown.extend(other.tick([{}] * 10).tick for _ in range(3))
+
+    with failpoints.armed({"witness.before_append": meanwhile}), pytest.raises(RollbackError, match="runs twice"):
+        live.tick([{}] * 10)
+    live.close()
+    assert shown == [0, 3, 4, 5]
+    ticks = [int(each.split(b" ")[2]) for each in house.witness.read_bytes().splitlines()]
+    assert ticks == [0, 1, 1, 2, 3, 4, 5]
+    with house.open() as again:
+        assert again.tick_number == 5
+
+
+def test_a_sealer_that_hangs_over_the_file_keeps_others_from_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(witness_file, "_PATIENCE", 0.05)
+    house.run(10)
+    refused: list[str] = []
+
+    def meanwhile(_: str) -> None:
+        if not refused:
+            refused.append("")
+            with pytest.raises(LeaseError, match="holds it and hangs"):
+                house.open(take_over=True)
+
+    with house.open() as live, failpoints.armed({"witness.append": meanwhile}), pytest.raises(LeaseError):
+        live.tick([{}] * 10)
+    assert refused
+    with house.open() as live:
+        assert (live.tick_number, live.visible_tick) == (2, 2)
+
+
+def test_a_line_of_a_life_that_is_over_is_refused(tmp_path: Path) -> None:
+    ring, old, new = ring_of(Secret(bytes(32))), Witness(tmp_path / "w"), Witness(tmp_path / "w")
+    old.append(line(7), ring)
+    new.append(line(7, bytes([1]) * 16), ring, new_life=True)
+    with pytest.raises(RollbackError, match="runs twice"):
+        old.append(line(8), ring)
+    assert new.head() == (bytes([1]) * 16, 7)
+
+
+# A charge in a ledger elsewhere.
+
+
+@pytest.fixture
+def shared(house: House, tmp_path: Path) -> House:
+    """A house whose stream is charged to a ledger with room for exactly one."""
+    house.ledger = LedgerElsewhere(str(tmp_path / "budget.db"), None, charge_of(by_event()[0]))
+    return house
+
+
+@pytest.mark.parametrize("time", [1, 2])
+def test_copies_of_a_stream_that_is_about_to_begin_get_one_stream_for_one_charge(shared: House, time: int) -> None:
+    """Copied after it was intended, and after it was inserted."""
+    with killed("create.after_commit", time):
+        shared.open()
+    clone = shared.copy("clone", witness=False)
+    with shared.open() as live:
+        live.tick([{}] * 1000)
+        with pytest.raises(RollbackError, match="another copy of it uses"):
+            clone.open()
+    with pytest.raises(RollbackError, match="another copy of it uses"):
+        clone.open()
+    assert len(shared.run(3)) == 1
+
+
+def test_killed_at_any_step_a_stream_that_is_charged_elsewhere_goes_on(shared: House, tmp_path: Path) -> None:
+    steps = [(f"create.{point}", time) for point in ("before_commit", "commit", "after_commit") for time in (1, 2)]
+    steps += [(f"witness.{point}", 1) for point in ("before_append", "append", "sync", "after_sync")]
+    steps += [(f"lease.{point}", 1) for point in ("before_commit", "commit", "after_commit")]
+    for number, (point, time) in enumerate(steps):
+        folder = tmp_path / f"house{number}"
+        folder.mkdir()
+        elsewhere = LedgerElsewhere(str(folder / "budget.db"), None, charge_of(by_event()[0]))
+        life = House(folder, ledger=elsewhere)
+        with killed(point, time):
+            life.open()
+        assert len(life.run(3, 3)) == 2
+        with open_shared(folder / "budget.db") as ledger:
+            assert [entry.kind for entry in ledger.entries()] == ["reserve", "settle"]
+            assert ledger.entries()[1].question == f"life {Witness(life.witness).head()[0].hex()}"  # type: ignore[index]
+
+
+def test_a_charge_elsewhere_covers_a_recovery_of_single_events(shared: House) -> None:
+    shared.run(10)
+    restore = shared.backup()
+    shared.run(30)
+    restore()
+    done = shared.recover()
+    assert (done.last_tick, done.charged) == (2, False)
+    with shared.open() as live:
+        assert live.position == {"read": 40}
+
+
+# What a ledger that is lost or rolled back had been charged.
+
+
+def test_a_store_that_is_lost_does_not_bring_its_cap_back(users: House) -> None:
+    plan, _ = by_user()
+    users.run(1, cap=times(2, plan))
+    shutil.rmtree(users.state)
+    done = users.recover()
+    assert done.charged
+    assert users.charges() == ["recover", "stream"]
+    with open_shared(users.state) as ledger:
+        assert ledger.cap == ledger.spent == times(2, plan)
+    users.run(1)
+    shutil.rmtree(users.state)
+    with pytest.raises(BudgetError, match="begin a new stream with a cap of its own"):
+        users.recover()
+
+
+def test_a_store_of_single_events_that_is_lost_is_covered_by_what_was_charged(house: House) -> None:
+    """For the parameters that it was charged for: others are charged anew."""
+    house.run(10, 20)
+    shutil.rmtree(house.state)
+    richer = Stream("events", budget=Budget(0.6, 1e-9), horizon=64, queries=[Count("n")])
+    with pytest.raises(BudgetError):
+        accept_rollback(richer.plan(), config_of(richer), house.wiring, place=house.state)
+    done = house.recover()
+    assert (done.last_tick, done.charged) == (2, False)
+    assert house.spent() == charge_of(by_event()[0])
+    with house.open() as live:
+        assert live.position == {"read": 30}
+
+
+def test_a_store_that_is_lost_is_recovered_with_the_ledger_that_it_was_charged_to(house: House, tmp_path: Path) -> None:
+    house.run(10)
+    shutil.rmtree(house.state)
+    house.ledger = LedgerElsewhere(str(tmp_path / "budget.db"), None, charge_of(by_event()[0]))
+    with pytest.raises(ConfigError, match="leave --ledger out"):
+        house.recover()
+
+
+@pytest.mark.parametrize("point", ["create.after_commit", "witness.before_append"])
+def test_a_recovery_from_nothing_that_is_cut_off_is_charged_once(users: House, point: str) -> None:
+    plan, _ = by_user()
+    users.run(1, 1, cap=times(2, plan))
+    shutil.rmtree(users.state)
+    with killed(point):
+        users.recover()
+    assert users.recover().last_tick == 2
+    assert users.charges() == ["recover", "stream"]
+    users.run(1)
+
+
+def test_what_was_charged_since_a_rollback_does_not_hide_what_was_lost(house: House) -> None:
+    own, one = charge_of(by_event()[0]), Charge(rho_units=10**6)
+    house.run(10, cap=own + Charge(rho_units=10**7))
+    restore, key = house.backup(), ledger_key(house.state)
+
+    def ask(name: str, ledger: Ledger) -> None:
+        with ledger:
+            ledger.reserve(one, question="a sketch", who="ada", idempotency_key=name)
+
+    ask("before", open_shared(house.state))
+    house.run(10)
+    restore()
+    (house.folder / "state.head").unlink()
+    with pytest.raises(LedgerError, match="seen before"):
+        open_shared(house.state)
+    ask("since", Ledger.open(house.state, key=key))  # by somebody who asks no witness
+    house.recover()
+    assert house.spent() == own + one + one
+
+
+# Events that were shown, and a recovery that does not know it.
+
+
+def test_a_store_that_went_on_beside_its_witness_is_charged_anew(house: House) -> None:
+    """The witness that was thought lost is found again: both lives may have been shown."""
+    house.run(10, cap=times(3, by_event()[0]))
+    restore = house.backup()
+    house.run(30)
+    kept = house.witness.read_bytes()
+    restore()
+    house.lose_witness()
+    house.run(90)
+    house.witness.write_bytes(kept)
+    with pytest.raises(RollbackError, match="rolled back"):
+        house.open()
+    done = house.recover()
+    assert (done.last_tick, done.charged) == (2, True)
+    assert house.charges() == ["stream"] * 3
+
+
+def test_two_copies_that_sealed_one_tick_otherwise_are_a_fork_that_is_charged(house: House) -> None:
+    house.run(10, cap=times(2, by_event()[0]))
+    clone = house.copy("clone", witness=True)
+    house.run(30)
+    clone.run(40)
+    shutil.copy(house.witness, clone.witness)
+    with pytest.raises(RollbackError, match="other events"):
+        clone.open()
+    assert clone.recover().charged
+
+
+def test_a_fork_is_found_where_the_witness_is_further(house: House) -> None:
+    house.run(10, cap=times(2, by_event()[0]))
+    clone = house.copy("clone", witness=True)
+    house.run(30, 30, 30)
+    clone.run(40)
+    shutil.copy(house.witness, clone.witness)
+    done = clone.recover()
+    assert (done.last_tick, done.charged) == (4, True)
+
+
+def test_a_sink_that_is_ahead_of_witness_and_store_is_not_shown_its_ticks_again(house: House) -> None:
+    plan, _ = by_event()
+
+    def sinks() -> list[FolderSink]:
+        return [FolderSink(house.folder / "out", plan=plan.to_dict(), format="jsonl")]
+
+    house.run(10, cap=times(2, plan), sinks=sinks())
+    restore = house.backup()
+    house.run(10, sinks=sinks())
+    kept = house.witness.read_bytes()
+    house.run(10, 10, sinks=sinks())
+    restore()
+    house.witness.write_bytes(kept)
+    done = house.recover(folder=house.folder / "out")
+    assert (done.last_tick, done.lost, done.charged) == (4, 3, True)
+    assert dict(done.totals) == {"n": 4}
+    with house.open(sinks=sinks()) as live:
+        assert (live.tick_number, live.position) == (4, {"read": 20})
+
+
+def test_a_store_and_a_witness_that_are_restored_together_are_recovered_behind_the_sink(house: House) -> None:
+    plan, _ = by_event()
+    house.run(10, cap=times(2, plan), sinks=[FolderSink(house.folder / "out", plan=plan.to_dict())])
+    restore, kept = house.backup(), house.witness.read_bytes()
+    house.run(10, sinks=[FolderSink(house.folder / "out", plan=plan.to_dict())])
+    restore()
+    house.witness.write_bytes(kept)
+    with pytest.raises(RollbackError, match="which the sink"):
+        house.open(sinks=[FolderSink(house.folder / "out", plan=plan.to_dict())])
+    with pytest.raises(RefusalError, match="must have happened"):
+        house.recover()
+    assert house.recover(folder=house.folder / "out").charged
+    house.run(10, sinks=[FolderSink(house.folder / "out", plan=plan.to_dict())])
+
+
+def test_with_forward_secrecy_it_is_known_where_a_new_life_begins_to_read(house: House) -> None:
+    """After a lost witness from the state; after the loss of a store that had just been recovered from the witness."""
+    house.kind = by_ratchet
+    house.run(10, 20, cap=times(3, by_ratchet()[0]))
+    assert house.lose_witness().last_tick == 2
+    with house.open() as live:
+        assert live.position == {"read": 30}
+    shutil.rmtree(house.state)
+    done = house.recover()
+    assert (done.last_tick, done.charged) == (2, False)
+    with house.open() as live:
+        assert live.position == {"read": 30}
+    assert len(house.run(5)) == 1
+
+
+# A recovery that is killed.
+
+
+@pytest.mark.parametrize("by", ["recovery", "start"])
+@pytest.mark.parametrize("point", ["witness.before_append", "witness.after_sync", "lease.before_commit"])
+def test_a_recovery_that_is_killed_after_its_commit_is_charged_once(users: House, point: str, by: str) -> None:
+    users.run(1, cap=times(5, by_user()[0]))
+    restore = users.backup()
+    users.run(1)
+    restore()
+    with killed(point):
+        users.recover()
+    if by == "recovery" and point == "witness.before_append":
+        done = users.recover()
+        assert (done.last_tick, done.lost, done.charged) == (2, 1, True)
+    elif by == "recovery":
+        with pytest.raises(RefusalError, match="must have happened"):
+            users.recover()
+    users.run(1)
+    assert users.charges() == ["stream", "stream"]
+    with users.open() as live:
+        assert live.tick_number == 3
