@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
@@ -533,3 +534,15 @@ def test_as_json_silence_is_an_empty_release_at_every_tick(clinic: Path) -> None
         for tick in (1, 2, 3, 4)
         for name in ("old", "symptoms", "young")
     ]
+
+
+def test_verify_compares_a_folder_with_what_is_stored(shop: Path) -> None:
+    state, out = shop.parent / "state", shop.parent / "out"
+    assert call("run", shop, "--state", state, "--out", out).exit_code == 0
+    assert call("verify", state, "--out", out).exit_code == 0
+    part = next(out.glob("*/ticks-*.parquet"))
+    table = pl.read_parquet(part)
+    table.with_columns(pl.col("estimate") + 1).write_parquet(part)
+    wrong = call("verify", state, "--out", out)
+    assert wrong.exit_code == 3
+    assert "remove the folder" in wrong.output

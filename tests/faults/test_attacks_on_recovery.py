@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.faults.simulator import Crash
+from tests.faults.world import Crash
 from tests.faults.test_identity import crash
 
 from pianissimo import Budget, Count, Stream, User
