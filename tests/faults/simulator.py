@@ -378,7 +378,7 @@ class Simulation:
             if first.positions:
                 from pianissimo import codec
 
-                start = codec.unpack("positions", 1, first.positions)["read"]
+                start = codec.unpack("positions", 1, first.begin(live._ring.keys[0], ratcheted=False))["read"]
             before = {name: base.table for name, base in Carried.parse(first.base).bases.items()}
         finally:
             live.close()

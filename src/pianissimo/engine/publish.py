@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pianissimo.engine.failpoints import reach
+from pianissimo.engine.keys import Keys
+from pianissimo.engine.records import StreamRecord
+from pianissimo.engine.soundness import progress_mark
 from pianissimo.engine.store import StateStore, fault_of
 from pianissimo.errors import InputError, RollbackError
 
@@ -26,13 +29,16 @@ class Publisher:
     def __init__(
         self,
         store: StateStore,
-        incarnation: bytes,
+        record: StreamRecord,
         lease: int,
         payload: Callable[[int], bytes],
         sinks: Sequence[Sink] = (),
+        *,
+        keys: Keys,
     ) -> None:
         self._store = store
-        self._incarnation = incarnation
+        self._incarnation = record.incarnation
+        self._keys = keys
         self._payload = payload
         self._lease = lease
         self._sinks = sinks
@@ -67,7 +73,9 @@ class Publisher:
             return
         with self._store.writing("publish"):
             self._store.check_lease(self._incarnation, self._lease)
-            self._store.raise_visible(self._incarnation, up_to)
+            visible = max(up_to, self._store.visible(self._incarnation))
+            mark = progress_mark(self._keys, self._incarnation, visible, self._lease)
+            self._store.set_progress(self._incarnation, visible, self._lease, mark)
             for name, tick in delivered:
                 self._store.mark_delivered(name, self._incarnation, tick)
             reach("publish.commit")
