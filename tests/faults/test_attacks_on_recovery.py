@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.faults.world import Crash
 from tests.faults.test_identity import crash
+from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Stream, User
 from pianissimo.cli import cli

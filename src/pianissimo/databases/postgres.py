@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from pianissimo.checks import check_name
 from pianissimo.databases.connection import Row
+from pianissimo.databases.turn import Turn, lost, only_reads, still_open
 from pianissimo.errors import DiskFullError, ParameterError, StoreError, UnknownCommitError
 
 _MAKING = 0x706962  # an advisory lock, for the moment when there is no row to lock yet
@@ -38,7 +39,7 @@ class PostgresConnection:
         self._read_only = read_only
         self._psycopg = _psycopg()
         self._connection: Any = None
-        self._open = False
+        self._turn = Turn()
         self._process = os.getpid()
         if create and not read_only:
             with self._speaking():
@@ -47,7 +48,7 @@ class PostgresConnection:
 
     @property
     def in_transaction(self) -> bool:
-        return self._open
+        return self._turn.is_mine
 
     def begin_write(self) -> None:
         if self._read_only:
@@ -65,27 +66,42 @@ class PostgresConnection:
 
     def execute(self, statement: str, values: Row = ()) -> list[Row]:
         with self._speaking():
-            return self._run(statement, values)
+            return _rows(_sent(self._for(statement), statement, values))
 
     def commit(self) -> None:
         try:
-            self._run("COMMIT")
-            self._open = False
-        except self._psycopg.Error as error:
-            self.close()
-            full = isinstance(error, self._psycopg.errors.DiskFull)
-            raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {_name(error)}", full=full) from None
+            connection = self._within()
+            try:
+                done = _sent(connection, "COMMIT")
+            except self._psycopg.Error as error:
+                self._abandon()
+                full = isinstance(error, self._psycopg.errors.DiskFull)
+                raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {_name(error)}", full=full) from None
+            _check_committed(done)
+            self._turn.end()
+        except StoreError:
+            self.rollback()  # of nothing, unless the transaction was lost
+            raise
         except BaseException:
-            self.close()
+            self._abandon()
             raise
 
     def rollback(self) -> None:
-        if self._connection is not None and self._open:
-            try:
-                self._run("ROLLBACK")
-                self._open = False
-            except self._psycopg.Error:
-                self.close()
+        """Undo, or drop the connection; of a transaction that another thread has begun, nothing."""
+        if not self._turn.is_mine:
+            return
+        try:
+            connection = self._turn.end()
+            if connection is None or connection is not self._connection:
+                self._abandon()
+                self._drop(connection)
+            elif connection.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE:
+                _sent(connection, "ROLLBACK")
+        except self._psycopg.Error:
+            self._abandon()
+        except BaseException:
+            self._abandon()
+            raise
 
     def has_table(self, name: str) -> bool:
         return bool(self.execute("SELECT to_regclass(?) IS NOT NULL", [f'"{self.schema}".{name}'])[0][0])
@@ -115,33 +131,72 @@ class PostgresConnection:
         return bool(self.execute("SELECT pg_try_advisory_lock(?, hashtext(?))", [_MAKING + 1, name])[0][0])
 
     def close(self) -> None:
+        # A transaction that is open stays begun, and lost: its statements must not find another connection.
         connection, self._connection = self._connection, None
-        self._open = False
-        if connection is not None and self._process == os.getpid():
+        if self._process == os.getpid():
+            self._drop(connection)
+        elif connection is not None:
+            _left_to_parents.append(connection)
+
+    def _drop(self, connection: Any) -> None:
+        if connection is not None:
             with contextlib.suppress(self._psycopg.Error):
                 connection.close()
 
     def _begin(self, statement: str) -> None:
+        if self._turn.is_mine:
+            self._abandon()  # what was begun before is undone
+            raise still_open()
+        self._turn.take()
         try:
-            self._connected()
-            self._run(statement)
-        except self._psycopg.Error:
-            # An old connection may be dead. Nothing was sent on it, so a new one may start afresh.
-            self.close()
             with self._speaking():
-                self._connected()
-                self._run(statement)
-        self._open = True
+                try:
+                    connection = self._idle()
+                    _sent(connection, statement)
+                except self._psycopg.Error:
+                    # An old connection may be dead. Nothing was sent on it, so a new one may start afresh.
+                    old, self._connection = self._connection, None
+                    self._drop(old)
+                    connection = self._idle()
+                    _sent(connection, statement)
+                self._turn.begun_on(connection)
+        except BaseException:
+            self._abandon()
+            raise
 
-    def _run(self, statement: str, values: Row = ()) -> list[Row]:
-        cursor = self._connected().execute(statement.replace("?", "%s"), tuple(values) or None)
-        return list(cursor.fetchall()) if cursor.description else []
+    def _idle(self) -> Any:
+        """A connection on which no transaction is open: to begin another there is only a warning of the server's."""
+        connection = self._connected()
+        if connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
+            return connection
+        self._connection = None
+        self._drop(connection)
+        return self._connected()
+
+    def _abandon(self) -> None:
+        """Let go, and end the transaction with it."""
+        self._turn.end()
+        self.close()
+
+    def _within(self) -> Any:
+        """The connection, for the open transaction alone."""
+        connection = self._turn.connection(self._connection)
+        status = self._psycopg.pq.TransactionStatus
+        if connection.closed or connection.info.transaction_status not in (status.INTRANS, status.INERROR):
+            raise lost()
+        return connection
+
+    def _for(self, statement: str) -> Any:
+        if self._turn.is_mine or not only_reads(statement):
+            return self._within()
+        self._turn.check_free()
+        return self._connected()
 
     def _connected(self) -> Any:
         if self._process != os.getpid():
             # To close a connection carried over a fork would end its parent's session.
             _left_to_parents.append(self._connection)
-            self._connection, self._open, self._process = None, False, os.getpid()
+            self._connection, self._process = None, os.getpid()
         if self._connection is None:
             with self._speaking():
                 self._connection = self._connect()
@@ -166,6 +221,20 @@ class PostgresConnection:
             raise DiskFullError(f"{self.place} must have room on its disk, got none; make room") from None
         except self._psycopg.Error as error:
             raise StoreError(f"{self.place} must be a store that can be read and written, got {_name(error)}") from None
+
+
+def _sent(connection: Any, statement: str, values: Row = ()) -> Any:
+    return connection.execute(statement.replace("?", "%s"), tuple(values) or None)
+
+
+def _rows(cursor: Any) -> list[Row]:
+    return list(cursor.fetchall()) if cursor.description else []
+
+
+def _check_committed(done: Any) -> None:
+    # After a statement that failed, the server undoes and says so without an error.
+    if done.statusmessage != "COMMIT":
+        raise lost()
 
 
 def _settle_in(connection: Any) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import apsw
 
 from pianissimo.databases.connection import Row
+from pianissimo.databases.turn import Turn, lost, only_reads, still_open
 from pianissimo.errors import DamageError, DiskFullError, StoreError, SyncError, UnknownCommitError
 
 OLDEST_VERSION = (3, 51, 3)
@@ -60,6 +61,7 @@ class SqliteConnection:
         self._synchronous = synchronous
         self._connection: apsw.Connection | None = None
         self._process = os.getpid()
+        self._turn = Turn()
         check_version(apsw.sqlite_lib_version())
         if vfs is None:
             self._check_place(create=create)
@@ -78,44 +80,75 @@ class SqliteConnection:
 
     @property
     def in_transaction(self) -> bool:
-        return self._connection is not None and self._connection.in_transaction
+        return self._turn.is_mine
 
     def begin_write(self) -> None:
         if self._read_only:
             raise StoreError("a store must be open for writing to be changed, got one opened to be read")
-        with self._speaking():
-            self._connected().execute("BEGIN IMMEDIATE")
+        self._begin("BEGIN IMMEDIATE")
 
     def begin_read(self) -> None:
-        with self._speaking():
-            self._connected().execute("BEGIN")
+        self._begin("BEGIN")
+
+    def _begin(self, statement: str) -> None:
+        if self._turn.is_mine:
+            self._abandon()  # what was begun before is undone
+            raise still_open()
+        self._turn.take()
+        try:
+            with self._speaking():
+                connection = self._connected()
+                if connection.in_transaction:
+                    self._connection = None  # left over by an interrupt
+                    _drop(connection)
+                    connection = self._connected()
+                connection.execute(statement)
+                self._turn.begun_on(connection)
+        except BaseException:
+            self._abandon()
+            raise
 
     def execute(self, statement: str, values: Row = ()) -> list[Row]:
         with self._speaking():
-            return list(self._connected().execute(statement, tuple(values)))
+            return list(self._for(statement).execute(statement, tuple(values)))
 
     def commit(self) -> None:
-        connection = self._connected()
         try:
-            connection.execute("COMMIT")
-        except apsw.BusyError:
-            self.rollback()
-            raise StoreError(f"{self.place} must be free to write to, got readers that stay; try again") from None
-        except apsw.Error as error:
-            self.close()
-            self._poison_on_sync_fault(error)
-            full = isinstance(error, apsw.FullError)
-            raise UnknownCommitError(f"{self.place} must confirm a commit, got {_name(error)}", full=full) from None
+            connection = self._within()
+            try:
+                connection.execute("COMMIT")
+            except apsw.BusyError:
+                self.rollback()
+                raise StoreError(f"{self.place} must be free to write to, got readers that stay; try again") from None
+            except apsw.Error as error:
+                self._abandon()
+                self._poison_on_sync_fault(error)
+                full = isinstance(error, apsw.FullError)
+                raise UnknownCommitError(f"{self.place} must confirm a commit, got {_name(error)}", full=full) from None
+            self._turn.end()
+        except StoreError:
+            self.rollback()  # of nothing, unless the transaction was lost
+            raise
         except BaseException:
-            self.close()
+            self._abandon()
             raise
 
     def rollback(self) -> None:
+        """Undo, or drop the connection; of a transaction that another thread has begun, nothing."""
+        if not self._turn.is_mine:
+            return
         try:
-            if self.in_transaction:
-                self._connected().execute("ROLLBACK")
+            connection: apsw.Connection | None = self._turn.end()
+            if connection is None or connection is not self._connection:
+                self._abandon()
+                _drop(connection)
+            elif connection.in_transaction:
+                connection.execute("ROLLBACK")
         except apsw.Error:
-            self.close()
+            self._abandon()
+        except BaseException:
+            self._abandon()
+            raise
 
     def has_table(self, name: str) -> bool:
         return bool(self.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [name]))
@@ -126,10 +159,15 @@ class SqliteConnection:
 
     def acts_by_itself(self, table: str) -> bool:
         ours = [_stays(table, change) for change in _CHANGES]
-        found = self.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", [table])
-        return any(sql not in ours for (sql,) in found)
+        found = self.execute(
+            # A trigger bears the name of its table as it was written, in whatever case.
+            "SELECT type, sql FROM sqlite_master WHERE type <> 'index' AND lower(tbl_name) = ?",
+            [table],
+        )
+        return any(sql not in ours if kind == "trigger" else kind != "table" for kind, sql in found)
 
     def settle(self) -> None:
+        self._turn.check_free()
         with self._speaking():
             connection = self._connected()
             if _pragma(connection, "wal_checkpoint(TRUNCATE)"):
@@ -137,10 +175,31 @@ class SqliteConnection:
                 _pragma(connection, "wal_checkpoint(FULL)")
 
     def close(self) -> None:
+        # A transaction that is open stays begun, and lost: its statements must not find another connection.
         connection, self._connection = self._connection, None
-        if connection is not None and self._process == os.getpid():
-            with contextlib.suppress(apsw.Error):
-                connection.close()
+        if self._process == os.getpid():
+            _drop(connection)
+        elif connection is not None:
+            _left_to_parents.append(connection)
+
+    def _abandon(self) -> None:
+        """Let go, and end the transaction with it."""
+        self._turn.end()
+        self.close()
+
+    def _within(self) -> apsw.Connection:
+        """The connection, for the open transaction alone."""
+        connection: apsw.Connection = self._turn.connection(self._connection)
+        if not connection.in_transaction:
+            # SQLite gives a transaction up by itself after some faults; what follows would be committed alone.
+            raise lost()
+        return connection
+
+    def _for(self, statement: str) -> apsw.Connection:
+        if self._turn.is_mine or not only_reads(statement):
+            return self._within()
+        self._turn.check_free()
+        return self._connected()
 
     def _connected(self) -> apsw.Connection:
         if str(self._path) in _poisoned and self._vfs is None:
@@ -231,6 +290,12 @@ def refuse_network(path: Path, place: str) -> None:
     within = [(len(where), kind) for where, kind in mounts if folder.startswith(where.rstrip("/") + "/")]
     if within and max(within)[1] in _NETWORK:
         raise StoreError(f"a store must be on a local disk, got a network file system for {place}; use PostgreSQL")
+
+
+def _drop(connection: apsw.Connection | None) -> None:
+    if connection is not None:
+        with contextlib.suppress(apsw.Error):
+            connection.close()
 
 
 def _pragma(connection: apsw.Connection, setting: str) -> Any:

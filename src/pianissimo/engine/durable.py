@@ -10,7 +10,6 @@ and no noise is drawn before the data that it covers are sealed.
 import contextlib
 import os
 import platform
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +19,12 @@ from pianissimo.engine.carried import Carried
 from pianissimo.engine.creation import check_creatable, create_stream, is_created
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, Keys
+from pianissimo.engine.one_caller import OneCaller
 from pianissimo.engine.publish import Publisher, Sink
 from pianissimo.engine.ratchet import Ratchet, RatchetNoise, merged
 from pianissimo.engine.records import Seal, StoredRelease, StreamRecord
 from pianissimo.engine.sealed_noise import SealedNoise
+from pianissimo.engine.soundness import progress_mark
 from pianissimo.engine.startup import Found, check_start
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
@@ -36,6 +37,7 @@ from pianissimo.errors import (
     LeaseError,
     ParameterError,
     PendingError,
+    PianissimoError,
     RefusalError,
     StateError,
     StoreError,
@@ -128,9 +130,12 @@ class DurableStream(Live):
         self._publish_at_once = publish_at_once and not read_only
         self._read_only = read_only
         self._make_noise = make_noise
-        self._lock = threading.Lock()
+        self._lock: OneCaller = OneCaller()
         self._guard = Guard()
-        self._absorbed: Gathered = []
+        self._absorbed: list[list[codec.Plain]] = []
+        """For each batch what it adds to each part."""
+
+        self._is_closed = False
         self._open_tick: _OpenTick | None = None
         self._unsure: tuple[Seal, Gathered, UnknownCommitError] | None = None
         self._lease = 0
@@ -161,9 +166,16 @@ class DurableStream(Live):
             )
             self._publisher.check_not_behind(self._tick)
             self.recovered = self._recover(found, created=created)
+            # Other threads may read from now on, each time what is stored then.
+            self._store.connection.rollback()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def tick_number(self) -> int:
+        """The last tick that is released and witnessed; of a stream opened to be read, that readers see."""
+        return min(self._tick, self._visible) if self._read_only else self._tick
 
     @property
     def incarnation(self) -> str:
@@ -193,15 +205,9 @@ class DurableStream(Live):
         inputs = [self._inputs(batch, drop_bad_rows=drop_bad_rows) for batch in batches]
         with self._lock:
             self._check_open()
-            if self._unsure is not None:
-                # Whatever the last call was given is sealed now, or it is not and these events come in its place.
-                self._look_again()
-                if self._open_tick is not None:
-                    raise PendingError(
-                        f"tick {self._open_tick.seal.tick} was sealed after all, with the events given before; "
-                        "call finish(), and do not give them again"
-                    ) from DiskFullError("its commit failed for want of room")
-            if any(self._absorbed):
+            # Whatever the last call was given is sealed now, or it is not and these events come in its place.
+            self._settle_doubt()
+            if self._absorbed:
                 raise StateError("events that were absorbed must be sealed or discarded first, got a whole tick")
             try:
                 for content in inputs:
@@ -209,7 +215,7 @@ class DurableStream(Live):
                 with self._guard:
                     self._seal_tick(position)
             finally:
-                self._absorbed = self._nothing()
+                self._absorbed = []
             return self._finish()
 
     def absorb(self, batch: object, *, drop_bad_rows: bool = False) -> None:
@@ -224,7 +230,10 @@ class DurableStream(Live):
     def discard(self) -> None:
         """Forget what was absorbed; its source gives it again."""
         with self._lock:
-            self._absorbed = self._nothing()
+            self._check_not_closed()
+            # In doubt, they may be sealed: then its source must not give them again.
+            self._settle_doubt()
+            self._absorbed = []
 
     def seal(self, position: Any = None) -> StreamRelease:
         """Seal and release the tick of all that was absorbed. Where there was no room, it may be called again."""
@@ -238,10 +247,15 @@ class DurableStream(Live):
                     self._gather(self._inputs(None, drop_bad_rows=False))
                 with self._guard:
                     self._seal_tick(position)
-            self._absorbed = self._nothing()
+            self._absorbed = []
             return self._finish()
 
+    def _check_not_closed(self) -> None:
+        if self._is_closed:
+            raise StateError("a stream that was closed must be opened again; start anew")
+
     def _check_open(self) -> None:
+        self._check_not_closed()
         if self._read_only:
             raise StateError("a stream must be open for writing to count events, got one opened to be read")
         if self._open_tick is not None:
@@ -255,35 +269,57 @@ class DurableStream(Live):
         if self._unsure is not None:
             raise DiskFullError("the store must say whether the last tick is sealed, got no answer; try again")
 
-    def _nothing(self) -> Gathered:
-        return [[] for _ in self._parts]
+    def _settle_doubt(self) -> None:
+        """Look whether the last seal happened, if that is not known; refused where it did, or nobody can tell."""
+        if self._unsure is None:
+            return
+        self._look_again()
+        if self._open_tick is not None:
+            raise PendingError(
+                f"tick {self._open_tick.seal.tick} was sealed after all, with the events given before; "
+                "call finish(), and do not give them again"
+            ) from DiskFullError("its commit failed for want of room")
 
     def _gather(self, inputs: list[Any]) -> None:
         try:
             with self._guard:
                 gathered = [part.gather(content) for part, content in zip(self._parts, inputs, strict=True)]
+                # For all parts in one step, and guarded: an interrupt must not leave a batch in some of them.
+                self._absorbed.append(gathered)
         except InputError:
             self._guard.forgive()
             raise
-        for kept, more in zip(self._absorbed, gathered, strict=True):
-            kept.append(more)
 
     def finish(self) -> StreamRelease:
         """Release the tick that is sealed, from where it was left."""
         with self._lock:
+            self._check_not_closed()
+            if self._unsure is not None:
+                self._look_again()
             if self._open_tick is None:
                 raise StateError("a tick must be sealed to be finished, got none")
+            self._absorbed = []
             return self._finish()
 
     def publish(self) -> None:
         """Let readers see all that is released, and send the stored bytes to the sinks that lack them."""
         with self._lock:
+            self._check_not_closed()
+            self._publish()
+
+    def _publish(self) -> None:
+        try:
             self._publisher.publish(self._tick)
+        except (SyncError, LeaseError, RefusalError):
+            self._guard.close("a stream whose store failed must not go on in this process")
+            raise
 
     @property
     def visible_tick(self) -> int:
         """The last tick that readers see."""
-        return self._store.visible(self._record.incarnation)
+        with self._lock:
+            self._check_not_closed()
+            return self._store.visible(self._record.incarnation)
 
     def released(self, tick: int) -> StreamRelease:
         """What was released for an earlier tick."""
@@ -292,13 +328,20 @@ class DurableStream(Live):
     def payload(self, tick: int) -> bytes:
         """The bytes of an earlier release, as they were stored."""
         with self._lock:
+            self._check_not_closed()
+            # One that is stored and not witnessed yet could be sealed again with other events, from a backup.
+            if not self._record.last_tick < tick <= self.tick_number:
+                raise self._not_released(tick)
             return self._checked_payload(tick)
+
+    def _not_released(self, tick: int) -> ParameterError:
+        return ParameterError(f"tick must be one of the released ones, up to {self.tick_number}, got {tick}")
 
     def _checked_payload(self, tick: int) -> bytes:
         stored = self._store.release(self._record.incarnation, tick)
         seal = self._store.seal(self._record.incarnation, tick, self._ring)
         if stored is None or seal is None:
-            raise ParameterError(f"tick must be one of the released ones, up to {self._tick}, got {tick}")
+            raise self._not_released(tick)
         stored.check(self._ring.epoch(seal.epoch), seal)
         return stored.payload
 
@@ -306,8 +349,10 @@ class DurableStream(Live):
         """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
         first = self._record.last_tick
         with self._lock:
-            if not first <= start < end <= self._tick:
-                raise ParameterError(f"an interval must lie within ticks {first} to {self._tick}, got {start} to {end}")
+            if not first <= start < end <= self.tick_number:
+                raise ParameterError(
+                    f"an interval must lie within ticks {first} to {self.tick_number}, got {start} to {end}"
+                )
             tables = {
                 name: table
                 for part in self._parts
@@ -325,6 +370,9 @@ class DurableStream(Live):
         The secrets before stay in the store, closed under the new one, for as long as nodes of theirs are in use.
         """
         with self._lock:
+            self._check_not_closed()
+            # A seal that is there after all is of the keys before.
+            self._settle_doubt()
             if self._open_tick is not None:
                 raise PendingError("a tick must be finished before a rotation, got one that is not; call finish()")
             if secret in self._ring.secrets:
@@ -342,13 +390,16 @@ class DurableStream(Live):
 
     def close(self) -> None:
         """Let go of the store. What is sealed is released at the next start."""
-        self._guard.close("a stream that was closed must be opened again")
-        store = getattr(self, "_store", None)
-        if store is not None:
-            store.close()
-        lock = getattr(self, "_process_lock", None)
-        if lock is not None:
-            lock.release()
+        # A tick in another thread comes to its end first; one's own, from a signal or a sink, is cut off.
+        with self._lock.even_within():
+            self._is_closed = True
+            self._guard.close("a stream that was closed must be opened again")
+            store = getattr(self, "_store", None)
+            if store is not None:
+                store.close()
+            lock = getattr(self, "_process_lock", None)
+            if lock is not None:
+                lock.release()
 
     def __enter__(self) -> "DurableStream":
         return self
@@ -372,11 +423,9 @@ class DurableStream(Live):
         self._tick = found.record.last_tick if found.last is None else found.last.tick
         if self.plan.forward_secrecy:
             self._ratchet = self._opened_ratchet(found)
+        self._visible = self._store.visible(self._record.incarnation)
         if not self._read_only:
-            with self._store.writing("lease"):
-                owner = f"{platform.node()}:{os.getpid()}"
-                self._lease = self._store.take_lease(self._record.incarnation, owner)
-                reach("lease.commit")
+            self._take_lease()
         self._macs: dict[int, bytes] = {self._record.last_tick: self._record.mac}
         self._parts = live_parts(
             self.plan,
@@ -386,8 +435,17 @@ class DurableStream(Live):
                 else RatchetNoise(self._root_of(self._record.last_tick), self._noise_of_now)
             ),
         )
-        self._absorbed = self._nothing()
         self._log_length = max(part.run.log_length * part.every for part in self._parts)
+
+    def _take_lease(self) -> None:
+        """Be the one that writes, and leave that beside what is visible, so that no lease is set back unseen."""
+        incarnation = self._record.incarnation
+        with self._store.writing("lease"):
+            self._lease = self._store.take_lease(incarnation, f"{platform.node()}:{os.getpid()}")
+            visible = self._store.visible(incarnation)
+            mark = progress_mark(self._ring.keys[0], incarnation, visible, self._lease)
+            self._store.set_progress(incarnation, visible, self._lease, mark)
+            reach("lease.commit")
 
     def _root_of(self, tick: int) -> Noise:
         """The noise of a tick's epoch, at the path of this incarnation."""
@@ -495,7 +553,8 @@ class DurableStream(Live):
 
     def _seal_tick(self, position: Any) -> None:
         """T1: the absorbed events and no others are the tick's, for ever."""
-        tick, incarnation, gathered = self._tick + 1, self._record.incarnation, self._absorbed
+        tick, incarnation = self._tick + 1, self._record.incarnation
+        gathered: Gathered = [[batch[place] for batch in self._absorbed] for place in range(len(self._parts))]
         if self._ratchet is not None:
             gathered = merged(gathered)
         positions = b"" if position is None else codec.pack("positions", 1, position)
@@ -609,19 +668,35 @@ class DurableStream(Live):
                 f"tick {opened.seal.tick} is sealed and not released yet: {error}; call finish(), "
                 "and do not give its events again"
             ) from error
-        self._open_tick = None
         self._tick = opened.seal.tick
+        self._open_tick = None
         if self._publish_at_once:
-            try:
-                self._publisher.publish(self._tick)
-            except (SyncError, LeaseError):
-                self._guard.close("a stream whose store failed must not go on in this process")
-                raise
-            except StoreError as error:
-                # The tick is released; readers see it with the next one that can be written.
-                self._publisher.faults["store"] = str(error)
+            self._publish_released()
         assert opened.release is not None  # noqa: S101
         return opened.release
+
+    def _publish_released(self) -> None:
+        """T4 of a tick that is stored and witnessed: whatever happens here, that tick has not failed."""
+        try:
+            self._publish()
+        except StoreError as error:
+            if isinstance(error, SyncError):
+                error.add_note(self._told_released())
+                raise
+            # Readers see the tick with the next one that can be written.
+            self._publisher.faults["store"] = str(error)
+        except PianissimoError as error:
+            error.add_note(self._told_released())
+            raise
+        except Exception as error:  # noqa: BLE001
+            # Of a sink, as a rule; the kind alone, since the text may hold anything.
+            self._publisher.faults["store"] = f"what is released must be published, got {type(error).__name__}"
+        except BaseException as error:
+            error.add_note(self._told_released())
+            raise
+
+    def _told_released(self) -> str:
+        return f"tick {self._tick} is released; do not give its events again"
 
     def _compute(self, *, snapshot: bool = True) -> None:
         """Count what is sealed, and make the bytes of the release."""

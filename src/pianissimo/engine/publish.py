@@ -7,6 +7,7 @@ from typing import Protocol
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import Keys
 from pianissimo.engine.records import StreamRecord
+from pianissimo.engine.soundness import progress_mark
 from pianissimo.engine.store import StateStore, fault_of
 from pianissimo.errors import InputError, RollbackError
 
@@ -91,7 +92,9 @@ class Publisher:
             return
         with self._store.writing("publish"):
             self._store.check_lease(self._incarnation, self._lease)
-            self._store.raise_visible(self._incarnation, up_to)
+            visible = max(up_to, self._store.visible(self._incarnation))
+            mark = progress_mark(self._keys, self._incarnation, visible, self._lease)
+            self._store.set_progress(self._incarnation, visible, self._lease, mark)
             for name, tick in delivered:
                 self._store.mark_delivered(name, self._incarnation, tick, self._mark(name, tick))
             reach("publish.commit")

@@ -13,6 +13,7 @@ from pianissimo.engine.charging import check_receipt, ledger_key_of, open_ledger
 from pianissimo.engine.creation import config_digest, config_text, finish_beginning, is_begun
 from pianissimo.engine.keys import KeyRing, open_ring
 from pianissimo.engine.records import Seal, StreamRecord
+from pianissimo.engine.soundness import check_sound
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
 from pianissimo.errors import ConfigError, DamageError, LedgerError, RollbackError
@@ -56,6 +57,7 @@ def check_store(store: StateStore, wiring: Wiring) -> Found:
     with store.reading():
         last = check_seals(store, record, ring)
         check_releases(store, record, last)
+        check_sound(store, record, ring, last)
     head = check_ledger(store, ring, record, wiring)
     check_witness(store, wiring, record, ring, last)
     seen = seen_of_ledger(store, ring, record)

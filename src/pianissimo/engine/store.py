@@ -42,11 +42,13 @@ _TABLES = (
     "PRIMARY KEY (incarnation, tick)){strict}",
     "CREATE TABLE outbox (sink TEXT NOT NULL, incarnation {binary} NOT NULL, tick {integer} NOT NULL, "
     "delivered {integer} NOT NULL, mark {binary} NOT NULL, PRIMARY KEY (sink, incarnation, tick)){strict}",
-    "CREATE TABLE progress (incarnation {binary} PRIMARY KEY REFERENCES streams, visible {integer} NOT NULL){strict}",
+    "CREATE TABLE progress (incarnation {binary} PRIMARY KEY REFERENCES streams, visible {integer} NOT NULL, "
+    "lease {integer} NOT NULL, mark {binary} NOT NULL){strict}",
     "CREATE TABLE leases (incarnation {binary} PRIMARY KEY REFERENCES streams, epoch {integer} NOT NULL, "
     "owner TEXT NOT NULL){strict}",
 )
 _STAYING = ("streams", "intentions", "seals", "releases")
+_OWNED = ("key_epochs", "seals", "releases", "deltas", "snapshots", "history", "outbox", "progress", "leases")
 _STREAM = "incarnation, number, name, config, config_digest, created, last_tick, positions, charge, receipt, base, mac"
 _INTENTION = "incarnation, number, config_digest, question, units, mac"
 _SEAL = "incarnation, tick, epoch, previous, positions, counts, state, config_digest, mac"
@@ -68,17 +70,17 @@ class StateStore:
     @contextmanager
     def writing(self, step: str) -> Iterator[None]:
         """One durable transaction; `step` names its failpoints."""
-        self.connection.begin_write()
+        # Wherever an interrupt falls, no transaction is left open: to undo one that is over does nothing.
         try:
-            yield
-            reach(f"{step}.before_commit")
-        except OSError as error:  # of a failpoint
+            try:
+                self.connection.begin_write()
+                yield
+                reach(f"{step}.before_commit")
+            except OSError as error:  # of a failpoint
+                raise fault_of(error, self.place) from None
+            self.connection.commit()
+        finally:
             self.connection.rollback()
-            raise fault_of(error, self.place) from None
-        except BaseException:
-            self.connection.rollback()
-            raise
-        self.connection.commit()
         reach(f"{step}.after_commit")
 
     @contextmanager
@@ -87,8 +89,8 @@ class StateStore:
         if self.connection.in_transaction:
             yield
             return
-        self.connection.begin_read()
         try:
+            self.connection.begin_read()
             yield
         finally:
             self.connection.rollback()
@@ -124,8 +126,8 @@ class StateStore:
         values = [getattr(record, name) for name in _STREAM.split(", ")]
         self._run(f"INSERT INTO streams ({_STREAM}) VALUES ({_marks(values)})", values)  # noqa: S608
         self.insert_epoch(record.incarnation, epoch)
-        start = [record.incarnation, record.last_tick]
-        self._run("INSERT INTO progress (incarnation, visible) VALUES (?, ?)", start)
+        start = [record.incarnation, record.last_tick, b""]
+        self._run("INSERT INTO progress (incarnation, visible, lease, mark) VALUES (?, ?, 0, ?)", start)
         self._run("INSERT INTO leases (incarnation, epoch, owner) VALUES (?, 0, '')", [record.incarnation])
 
     def insert_intention(self, intention: Intention) -> None:
@@ -198,6 +200,16 @@ class StateStore:
         positions = keys.closed(seal.positions, "positions", seal.incarnation, seal.tick)
         values = [positions if name == "positions" else getattr(seal, name) for name in _SEAL.split(", ")]
         self._run(f"INSERT INTO seals ({_SEAL}) VALUES ({_marks(values)})", values)  # noqa: S608
+        self._check_stored(
+            f"SELECT {_SEAL} FROM seals WHERE incarnation = ? AND tick = ?",  # noqa: S608
+            [seal.incarnation, seal.tick],
+            values,
+        )
+
+    def _check_stored(self, query: str, key: Row, expected: Row) -> None:
+        """Refuse to go on where what was just written is not there: a trigger or a rule has changed it."""
+        if [list(row) for row in self._run(query, key)] != [list(expected)]:
+            raise DamageError("a store must keep what is written to it, got something else; run verify")
 
     def seal(self, incarnation: bytes, tick: int, ring: KeyRing) -> Seal | None:
         """The seal of a tick, checked."""
@@ -246,6 +258,11 @@ class StateStore:
             "INSERT INTO releases (incarnation, tick, payload, digest, mac) VALUES (?, ?, ?, ?, ?)",
             [release.incarnation, release.tick, release.payload, release.digest, release.mac],
         )
+        self._check_stored(
+            "SELECT payload, digest, mac FROM releases WHERE incarnation = ? AND tick = ?",
+            [release.incarnation, release.tick],
+            [release.payload, release.digest, release.mac],
+        )
         return True
 
     def release(self, incarnation: bytes, tick: int) -> StoredRelease | None:
@@ -278,6 +295,9 @@ class StateStore:
     def insert_delta(self, incarnation: bytes, tick: int, content: bytes) -> None:
         """What a tick adds, encrypted."""
         self._run("INSERT INTO deltas (incarnation, tick, content) VALUES (?, ?, ?)", [incarnation, tick, content])
+        self._check_stored(
+            "SELECT content FROM deltas WHERE incarnation = ? AND tick = ?", [incarnation, tick], [content]
+        )
 
     def delta(self, incarnation: bytes, tick: int) -> bytes:
         """What a tick adds, encrypted."""
@@ -387,15 +407,44 @@ class StateStore:
 
     def visible(self, incarnation: bytes) -> int:
         """The last tick that readers may see."""
-        with self.reading():
-            rows = self._run("SELECT visible FROM progress WHERE incarnation = ?", [incarnation])
-        if not rows:
-            raise damaged("what is visible")
-        return _whole(rows[0][0])
+        return self.progress(incarnation)[0]
 
-    def raise_visible(self, incarnation: bytes, tick: int) -> None:
-        """Let readers see a tick."""
-        self._run("UPDATE progress SET visible = ? WHERE incarnation = ? AND visible < ?", [tick, incarnation, tick])
+    def progress(self, incarnation: bytes) -> tuple[int, int, bytes]:
+        """The last tick that readers may see, the lease under which that was written, and the mark of both."""
+        with self.reading():
+            rows = self._run("SELECT visible, lease, mark FROM progress WHERE incarnation = ?", [incarnation])
+        if len(rows) != 1:
+            raise damaged("what is visible")
+        return _whole(rows[0][0]), _whole(rows[0][1]), _raw(rows[0][2])
+
+    def set_progress(self, incarnation: bytes, visible: int, lease: int, mark: bytes) -> None:
+        """Let readers see ticks up to this one; in the transaction begun. See `soundness` for the mark."""
+        values = [visible, lease, mark]
+        self._run("UPDATE progress SET visible = ?, lease = ?, mark = ? WHERE incarnation = ?", [*values, incarnation])
+        query = "SELECT visible, lease, mark FROM progress WHERE incarnation = ?"
+        self._check_stored(query, [incarnation], values)
+
+    def check_tables(self) -> None:
+        """Refuse tables that change by themselves what is written to them."""
+        for statement in _TABLES:
+            table = statement.split()[2]
+            if self.connection.acts_by_itself(table):
+                raise DamageError(
+                    "a store must be changed by its owner alone, got triggers or rules that act on it; remove them"
+                )
+
+    def check_owners(self) -> None:
+        """Refuse rows that are of none of the streams."""
+        for table in _OWNED:
+            query = f"SELECT 1 FROM {table} WHERE incarnation NOT IN (SELECT incarnation FROM streams) LIMIT 1"  # noqa: S608
+            if self._run(query):
+                raise DamageError("a store must hold rows of its streams alone, got others; restore a backup")
+
+    def ticks(self, table: str, incarnation: bytes) -> list[int]:
+        """The ticks of the rows that a table holds of a stream, in their order."""
+        with self.reading():
+            rows = self._run(f"SELECT tick FROM {table} WHERE incarnation = ? ORDER BY tick", [incarnation])  # noqa: S608
+        return [_whole(row[0]) for row in rows]
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -2,6 +2,7 @@
 
 import secrets
 import threading
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from pianissimo.durations import ticks_in
@@ -27,7 +28,7 @@ class Live:
         self.plan = plan
         self._parts = live_parts(plan, lambda every: root)  # noqa: ARG005
         self._tick = 0
-        self._lock = threading.Lock()
+        self._lock: AbstractContextManager[object] = threading.Lock()
         self._guard = Guard()
 
     @property

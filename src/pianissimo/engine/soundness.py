@@ -1,0 +1,63 @@
+"""What else must hold in a sound store: nothing acts by itself, nothing is left over, and each life is whole.
+
+How far readers may see carries a keyed mark. It is written with the lease under which it was, so that a lease which is
+lower was set back. A life that has sealed nothing and was never opened has no mark yet.
+
+What ends a life early is a rollback that somebody accepted: the next one begins behind all that was ever released, so
+that between the two ticks may be lacking. All that was visible of the earlier one must still be there.
+"""
+
+import hmac
+
+from pianissimo.engine.keys import KeyRing, Keys
+from pianissimo.engine.records import Seal, StreamRecord, damaged
+from pianissimo.engine.store import StateStore
+from pianissimo.errors import DamageError
+
+
+def progress_mark(keys: Keys, incarnation: bytes, visible: int, lease: int) -> bytes:
+    """What says that readers may see ticks up to one, written under a lease."""
+    return keys.mac("visible", incarnation, visible, lease)
+
+
+def check_sound(store: StateStore, record: StreamRecord, ring: KeyRing, last: Seal | None) -> None:
+    """What is cheap enough for every start."""
+    store.check_tables()
+    check_progress(store, record, ring, last)
+
+
+def check_progress(store: StateStore, record: StreamRecord, ring: KeyRing, last: Seal | None) -> None:
+    """Refuse a visible tick that was not written here, and a lease that was set back."""
+    visible, lease, mark = store.progress(record.incarnation)
+    epoch, _ = store.lease(record.incarnation)
+    if mark:
+        right = hmac.compare_digest(mark, progress_mark(ring.keys[0], record.incarnation, visible, lease))
+    else:
+        right = last is None and (visible, lease) == (record.last_tick, 0)
+    if not right:
+        raise damaged("what is visible")
+    if epoch < lease:
+        raise DamageError(f"the lease must be at epoch {lease} or later, got {epoch}; restore a backup")
+
+
+def check_life(store: StateStore, record: StreamRecord, last: Seal | None, after: StreamRecord | None) -> None:
+    """Refuse rows of a life that belong to no seal, or are lacking; given is the life after it, if there is one."""
+    first = record.last_tick
+    sealed = first if last is None else last.tick
+    if after is not None and sealed > after.last_tick:
+        raise DamageError("a stream that was recovered must go on after all that was sealed, got an earlier tick")
+    released = store.ticks("releases", record.incarnation)
+    if released not in ([*range(first + 1, sealed + 1)], [*range(first + 1, sealed)]):
+        raise DamageError("every sealed tick but the last must have one release, got others; restore a backup")
+    visible = store.visible(record.incarnation)
+    if not first <= visible <= first + len(released):
+        raise DamageError("what is visible must be released, got another tick; restore a backup")
+    snapshots = store.ticks("snapshots", record.incarnation)
+    if len(snapshots) > 1 or not all(first < tick <= first + len(released) for tick in snapshots):
+        raise DamageError("a stored state must be of the last ticks, got others; restore a backup")
+    state = snapshots[0] if snapshots else first
+    if store.ticks("deltas", record.incarnation) != [*range(state + 1, sealed + 1)]:
+        raise DamageError("each tick since the stored state must have what it adds, got others; restore a backup")
+    for table in ("history", "outbox"):
+        if not all(first < tick <= first + len(released) for tick in store.ticks(table, record.incarnation)):
+            raise DamageError(f"the {table} must be of released ticks, got others; restore a backup")
