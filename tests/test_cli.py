@@ -381,7 +381,7 @@ def test_a_demo_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> None:
     state = shop.parent / "state"
-    first = call("run", shop, "--state", state, "--json")
+    first = call("run", shop, "--state", state, "--cap", "8", "1e-6", "--json")
     assert first.exit_code == 0, first.output
     ticks = json.loads(first.stdout)["ticks"]
     again = call("run", shop, "--state", state)

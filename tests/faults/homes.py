@@ -9,6 +9,7 @@ from typing import Any
 from tests.faults.world import open_world
 
 from pianissimo.engine.durable import DurableStream
+from pianissimo.ledger import Charge
 
 _numbers = count()
 
@@ -44,8 +45,8 @@ class Home:
         """The stream that lives here."""
         return open_world(self.place, **{**self.options, **options})
 
-    def copy(self) -> "Home":
-        """A second home, the same in everything."""
+    def copy(self, cap: Charge | None = None) -> "Home":
+        """A second home, the same in everything; a database is made anew, with a ledger of its own and its cap."""
         number = next(_numbers)
         folder = self.folder.with_name(f"{self.kind}{number}")
         shutil.copytree(self.folder, folder)
@@ -53,7 +54,9 @@ class Home:
             return Home("sqlite", folder)
         # The stream that is created there is to have a witness of its own.
         (folder / "state.witness").unlink(missing_ok=True)
-        return Home(self.kind, folder, self.server, f"home{number}")
+        copy = Home(self.kind, folder, self.server, f"home{number}")
+        copy.open(cap=cap, out=None).close()
+        return copy
 
     def drop(self) -> None:
         """Gone."""

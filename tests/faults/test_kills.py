@@ -33,6 +33,7 @@ from tests.faults.world import (
 
 from pianissimo.databases.connection import Connection
 from pianissimo.engine import failpoints, read_releases
+from pianissimo.engine.charging import charge_of
 from pianissimo.engine.failpoints import POINTS
 from pianissimo.engine.recover import accept_rollback
 from pianissimo.engine.wiring import Wiring, wire
@@ -280,7 +281,9 @@ def test_killed_in_a_rotation_the_old_secret_or_the_new_one_opens_it(home: Home)
 
 def test_killed_while_a_rollback_is_accepted_it_happened_or_not(home: Home) -> None:
     """A store that stands at tick 2 beside the witness of one that has gone to tick 4."""
-    further, behind = home.copy(), home.copy()
+    # Two databases have two ledgers: what the other's witness has seen charged is booked once more.
+    cost = charge_of(plan())
+    further, behind = home.copy(), home.copy(cap=cost + cost + cost)
     with further.open() as live:
         run_to(live, 4)
     with behind.open(out=None) as live:

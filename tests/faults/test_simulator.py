@@ -150,7 +150,8 @@ def commit_error_as_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
         assert self._unsure is not None
         seal, gathered, _ = self._unsure
         self._unsure = None
-        self._absorbed = gathered
+        batches = len(gathered[0]) if gathered else 0
+        self._absorbed = [[part[number] for part in gathered] for number in range(batches)]
         last = self._store.last_sealed_tick(seal.incarnation)
         if last == seal.tick:
             self._tick, self._mac, self._macs[seal.tick] = seal.tick, seal.mac, seal.mac
