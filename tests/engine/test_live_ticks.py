@@ -323,6 +323,78 @@ def test_a_source_that_is_away_when_the_tick_is_over_still_gives_it_its_rest(tmp
     assert labels(ticks, 2) == ["of the next tick"]
 
 
+@pytest.mark.parametrize("most_rows", [2, 1000])
+def test_a_source_that_is_away_just_when_the_end_is_asked_for_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int
+) -> None:
+    monkeypatch.setattr(live_ticks, "MOST_ROWS", most_rows)
+    hands, shelf, got = Hands(), Shelf(), list[str]()
+    shelf.put("a", "b", "c")
+    ticks = ticks_of(hands, shelf, tmp_path)
+    hands.at(60, lambda: setattr(shelf, "away", 2))
+    for left in (1, 0, 0):
+        try:
+            for batch in ticks.batches(1):
+                got += batch["drug"].to_list() if isinstance(batch, pl.DataFrame) else []
+        except SourceAwayError:
+            assert shelf.away == left
+    assert got == ["a", "b", "c"]
+    assert ticks.position == {"place": 3}
+    shelf.put("d")
+    assert labels(ticks, 2) == ["d"]
+
+
+def test_a_tick_that_was_begun_after_the_clock_went_back_keeps_its_rows_when_the_source_is_away(tmp_path: Path) -> None:
+    hands, shelf = Hands(), Shelf()
+    ticks = ticks_of(hands, shelf, tmp_path)
+    hands.moment += 3 * MINUTE
+    assert labels(ticks, 1) == []
+    hands.moment = ORIGIN + timedelta(seconds=70)
+    shelf.put("a")
+    hands.at(120, lambda: setattr(shelf, "away", 1))
+    with pytest.raises(SourceAwayError):
+        labels(ticks, 2)
+    assert labels(ticks, 2) == ["a"]
+
+
+class Partitions(Shelf):
+    """Two places that are read in pieces, each sorted by place, as a buffer of messages is."""
+
+    def __init__(self, cuts: list[int]) -> None:
+        super().__init__()
+        self.cuts = cuts
+        # By arrival: which place, and the number there.
+        self.arrived = [(1, 0), (0, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+
+    def end(self) -> Any:
+        self._check()
+        return len(self.arrived)
+
+    def read(self, end: Any) -> Iterator[Records]:
+        for cut in [*self.cuts, end]:
+            piece = sorted(self.arrived[self.place : min(cut, end)])
+            self.place = max(self.place, min(cut, end))
+            for place in (0, 1):
+                numbers = [number for which, number in piece if which == place]
+                if numbers:
+                    texts = [json.dumps({"drug": f"{place}.{number}"}) for number in numbers]
+                    yield Records(place=f"topic/{place}", numbers=pl.Series(numbers), texts=pl.Series(texts))
+
+
+@pytest.mark.parametrize("most_rows", [1, 4, 1000])
+@pytest.mark.parametrize("cuts", [[], [1], [1, 2, 3, 4, 5], [3], [2, 5]])
+def test_where_pieces_are_cut_does_not_change_the_order_of_a_stream_of_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: list[int], most_rows: int
+) -> None:
+    monkeypatch.setattr(live_ticks, "MOST_ROWS", most_rows)
+    ticks = ticks_of(Hands(), Partitions(cuts), tmp_path, ordered=True)
+    assert labels(ticks, 1) == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
+
+
+def test_of_events_without_users_nothing_is_kept_for_their_order(tmp_path: Path) -> None:
+    assert labels(ticks_of(Hands(), Partitions([1]), tmp_path), 1)[0] == "1.0"
+
+
 def test_told_to_stop_it_leaves_the_tick_to_the_next_start(tmp_path: Path) -> None:
     hands, shelf, stop = Hands(), Shelf(), threading.Event()
     shelf.put("a")
@@ -363,6 +435,88 @@ def test_an_input_that_ends_ends_the_stream_if_it_should(tmp_path: Path, until_e
     else:
         assert labels(ticks, 2) == []
         assert hands.moment >= ORIGIN + 2 * MINUTE
+
+
+def test_what_came_while_the_last_tick_was_sealed_is_sealed_in_one_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands, shelf, stop = Hands(), Once(), threading.Event()
+    shelf.put("a")
+    release = Engine._release
+
+    def seal(self: Engine) -> Any:
+        if not stop.is_set():
+            shelf.put("a", "b")
+            stop.set()
+            hands.moment += 2 * MINUTE  # the next ticks are over, and were covered by none
+        return release(self)
+
+    monkeypatch.setattr(Engine, "_release", seal)
+    counts, (summary, _) = run(tmp_path, hands, shelf, 9, stop)
+    assert counts == [1, 3]
+    assert summary.stopped
+
+
+def test_ticks_that_were_covered_do_not_keep_the_last_lines_from_being_sealed(tmp_path: Path) -> None:
+    hands, shelf, stop = Hands(), Once(), threading.Event()
+    hands.moment += 5 * MINUTE
+    ticks = ticks_of(hands, shelf, tmp_path, stop=stop)
+    assert labels(ticks, 1) == []
+    assert ticks.holds_unsealed
+    shelf.put("a")
+    stop.set()
+    assert labels(ticks, 2) == ["a"]
+    assert not ticks.holds_unsealed
+
+
+def test_without_a_line_one_more_tick_is_sealed_all_the_same(tmp_path: Path) -> None:
+    hands, stop = Hands(), threading.Event()
+    stop.set()
+    assert run(tmp_path, hands, Once(), 9, stop)[0] == [0]
+
+
+@pytest.mark.parametrize("failures", [1, 10**9])
+def test_a_full_disk_for_the_side_file_loses_no_line_of_an_input_that_is_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    hands, shelf, stop = Hands(), Once(), threading.Event()
+    shelf.put("a", None, "b", "a", None, "b", "a")
+    left, real = [failures], RefusedFile._write
+
+    def write(self: RefusedFile) -> None:
+        if self._left and left[0]:
+            left[0] -= 1
+            stop.set()
+            raise DiskFullError("refused.jsonl must have room on its disk, got none")
+        real(self)
+
+    monkeypatch.setattr(RefusedFile, "_write", write)
+    counts, (summary, _) = run(tmp_path, hands, shelf, 9, stop)
+    assert counts == [5]
+    assert summary.stopped
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_full_disk_at_the_end_of_the_input_loses_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    monkeypatch.setattr("pianissimo.engine.loop.FIRST_WAIT", 0.01)
+    hands, shelf, left = Hands(), Once(), [failures]
+    shelf.ended = True
+    shelf.put("a", "b", "a", "b", None)
+    real = RefusedFile._write
+
+    def write(self: RefusedFile) -> None:
+        if self._left and left[0]:
+            left[0] -= 1
+            raise DiskFullError("refused.jsonl must have room on its disk, got none")
+        real(self)
+
+    monkeypatch.setattr(RefusedFile, "_write", write)
+    counts, (summary, _) = run(tmp_path, hands, shelf, 9, until_end=True)
+    assert counts == [4]
+    assert not summary.stopped
+    assert len((tmp_path / "refused.jsonl").read_text().splitlines()) == 1
 
 
 def stream() -> Stream:

@@ -172,6 +172,21 @@ def test_standard_input_is_counted_to_its_end(tmp_path: Path) -> None:
     assert sealed_counts(tmp_path) == (50, [30, 20])
 
 
+def test_standard_input_that_is_told_to_stop_has_what_came_sealed(tmp_path: Path) -> None:
+    write_spec(tmp_path, "stdin = true")
+    process = begin(tmp_path, stdin=subprocess.PIPE)
+    wait_for(lambda: released(tmp_path) >= 1)
+    assert process.stdin is not None
+    process.stdin.write(events("a") * 30 + events("b") * 20)
+    process.stdin.flush()
+    time.sleep(0.1)
+    process.terminate()
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["stopped"]
+    assert sealed_counts(tmp_path) == (50, [30, 20])
+
+
 def test_sinks_metrics_and_status_of_a_running_stream(tmp_path: Path) -> None:
     out = tmp_path / "out"
     sinks = f"""

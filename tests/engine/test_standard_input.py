@@ -3,13 +3,22 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import polars as pl
 import pytest
 
+from pianissimo import Histogram
+from pianissimo.engine.loop import Cut
 from pianissimo.engine.sources import standard_input
 from pianissimo.engine.sources.feed import OnceFeed
+from pianissimo.engine.sources.live_ticks import LiveTicks
+from pianissimo.engine.sources.records import RecordReader
+from pianissimo.engine.sources.refused import RefusedFile
 from pianissimo.engine.sources.standard_input import StandardInput
-from pianissimo.errors import SourceError
+from pianissimo.engine.wall_clock import WallClock
+from pianissimo.errors import DiskFullError, SourceError
 
 
 @contextmanager
@@ -112,3 +121,33 @@ def test_whoever_writes_too_fast_has_to_wait(monkeypatch: pytest.MonkeyPatch) ->
     writer.join()
     assert got == [str(number) for number in range(20_000)]
     os.close(reading)
+
+
+def test_the_last_lines_are_given_again_after_the_side_file_had_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, failures = RefusedFile._write, [1]
+
+    def full(self: RefusedFile) -> None:
+        if self._left and failures:
+            failures.pop()
+            raise DiskFullError("refused.jsonl must have room on its disk, got none")
+        write(self)
+
+    monkeypatch.setattr(RefusedFile, "_write", full)
+    with piped() as (feed, writing):
+        os.write(writing, b'{"drug": "a"}\n' * 500 + b"rubbish\n")
+        os.close(writing)
+        feed.wait_until_ended()
+        ticks = LiveTicks(
+            feed,
+            RecordReader([Histogram("drugs", key="drug")]),
+            WallClock(origin=datetime.now(UTC), tick=timedelta(hours=1)),
+            refused=RefusedFile(tmp_path / "refused.jsonl"),
+            until_end=True,
+        )
+        with pytest.raises(DiskFullError):
+            list(ticks.batches(1))
+        assert sum(batch.height for batch in ticks.batches(1) if isinstance(batch, pl.DataFrame)) == 500
+        with pytest.raises(Cut):
+            list(ticks.batches(2))

@@ -1,7 +1,8 @@
 """The loop of a durable stream: read a tick, seal it, release it, publish it, and go on until the last or a signal.
 
 A full disk and a source that is away stop nothing but the loop: it waits and tries again, and seals nothing meanwhile.
-A sync that fails ends the process. Everything that it tells while it runs is in ticks.
+A sync that fails ends the process. Told to stop, it leaves the open tick to the next start; a source that cannot be
+read again has one more tick sealed first. Everything that it tells while it runs is in ticks.
 """
 
 import json
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.failpoints import reach
@@ -68,6 +69,15 @@ class TickSource(Protocol):
     @property
     def position(self) -> Any:
         """Where the events of the tick end whose batches were read to the last."""
+
+
+@runtime_checkable
+class OnceSource(Protocol):
+    """A source whose events are gone once they were taken in."""
+
+    @property
+    def holds_unsealed(self) -> bool:
+        """Whether, told to stop, it has to be asked for one more tick, which is over at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +146,7 @@ class Engine:
         self._tell("running")
         try:
             self._patiently(lambda: self._source.seek(live.position, live.tick_number))
-            while live.tick_number < self._last_tick and not self.stop.is_set():
+            while live.tick_number < self._last_tick and not (self.stop.is_set() and self._may_leave()):
                 reach("absorb.read")
                 self._patiently(self._absorb)
                 begin = time.monotonic()
@@ -153,6 +163,9 @@ class Engine:
             return cut.ended
         return False
 
+    def _may_leave(self) -> bool:
+        return not (isinstance(self._source, OnceSource) and self._source.holds_unsealed)
+
     def _absorb(self) -> None:
         for batch in self._source.batches(self._live.tick_number + 1):
             if batch is None:
@@ -161,15 +174,23 @@ class Engine:
                 self._live.absorb(batch)
 
     def _patiently(self, do: Callable[[], None]) -> None:
-        """Try again while the source is away or the disk is full."""
+        """Try again while the source is away or the disk is full.
+
+        Told to stop, it tries once more where events would be lost otherwise.
+        """
         wait = FIRST_WAIT
+        is_last_try = False
         while True:
             try:
                 return do()
             except (SourceAwayError, DiskFullError) as error:
                 self._tell_waiting("source" if isinstance(error, SourceAwayError) else "room", str(error))
-                if self.stop.wait(wait):
+                if is_last_try:
                     raise Cut(ended=False) from None
+                if self.stop.wait(wait):
+                    if self._may_leave():
+                        raise Cut(ended=False) from None
+                    is_last_try = True
                 wait = min(2 * wait, LONGEST_WAIT)
 
     def _release(self) -> StreamRelease:

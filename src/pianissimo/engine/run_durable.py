@@ -139,6 +139,7 @@ def _live_ticks(
         stop=stop,
         late=source.late,
         until_end=source.until_end,
+        ordered=spec.stream.user is not None,
     )
 
 

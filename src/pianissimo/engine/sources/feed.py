@@ -1,7 +1,7 @@
 """A source that grows while it is read: what lies between two of its places, and where it ends now.
 
-The place that a tick ends at is asked for at the tick's public end and sealed with the tick. What an event counts in
-therefore depends on when it came and on nothing else: neither on how many others came, nor on how fast they were read.
+The place that a tick ends at is asked for as soon as the tick is over by the public clock, between two pieces that are
+read, and sealed with the tick. No number of events ends a tick.
 """
 
 from collections.abc import Iterator

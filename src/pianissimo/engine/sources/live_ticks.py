@@ -1,8 +1,12 @@
 """A feed cut into ticks by the public clock.
 
 A tick's events are all records that are in the source when the tick is over. While it lasts, what has come already is
-read ahead; once the clock says that it is over, the source is asked where it ends, and is read to there. An event
-counts in the tick in which it came: how many others came, and how fast they were read, cuts nothing.
+read ahead; once the clock says that it is over, the source is asked where it ends, and is read to there. No number of
+events ends a tick.
+
+The source can be asked only between two pieces that are read. It is therefore asked somewhat after the public end: by
+the time that the piece at hand takes, and, where the source is away just then, by the time until it is back. An event
+that comes in between counts in the tick that is over, and how long that is may depend on how much others sent.
 
 When several ticks are over at once, as after an outage, the first has all that came until then and the others have
 nothing: they were over when the first was closed.
@@ -10,7 +14,9 @@ nothing: they were over when the first was closed.
 
 import threading
 from collections.abc import Iterator
-from typing import Any, Literal
+from contextlib import AbstractContextManager, nullcontext, suppress
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -19,7 +25,7 @@ from pianissimo.engine.sources.feed import Feed, OnceFeed
 from pianissimo.engine.sources.records import RecordReader
 from pianissimo.engine.sources.refused import RefusedFile
 from pianissimo.engine.wall_clock import WallClock
-from pianissimo.errors import ParameterError
+from pianissimo.errors import DiskFullError, ParameterError
 
 Late = Literal["count", "drop"]
 
@@ -27,9 +33,21 @@ PAUSE = 0.2
 """Seconds between two looks at the source."""
 
 MOST_ROWS = 1_000_000
-"""Rows are handed over once there are so many, so that memory holds what they add and not themselves."""
+"""Rows are handed over once there are so many, so that memory holds what they add and not themselves.
+
+Where their order matters they are handed over in parts of about this size, at the end of the tick.
+"""
 
 _PAUSES_A_SIGN = 25
+
+
+class _End(NamedTuple):
+    """Where a tick ends, asked for once."""
+
+    tick: int
+    place: Any
+    is_last: bool
+    """Whether there is no tick after it."""
 
 
 class LiveTicks:
@@ -37,6 +55,11 @@ class LiveTicks:
 
     With `late = "drop"` an event whose own time lies before the beginning of the open tick is left out; with "count" it
     counts, like every other, in the tick in which it came. `until_end` ends the stream with a feed that ends.
+
+    `ordered` is for streams of users, where the order of a user's events decides which of them count. As they are read,
+    that order depends on where pieces are cut, and so on everybody's events. The rows of a tick are therefore kept
+    until its end, all of them in memory, and handed over by file or partition, and there by line or offset: of two
+    events of a user, others have no say in which one is first.
     """
 
     def __init__(
@@ -49,20 +72,24 @@ class LiveTicks:
         stop: threading.Event | None = None,
         late: Late = "count",
         until_end: bool = False,
+        ordered: bool = False,
     ) -> None:
         if late not in ("count", "drop"):
             raise ParameterError(f"late must be 'count' or 'drop', got {late!r}")
         self._feed = feed
+        self._once = feed if isinstance(feed, OnceFeed) else None
         self._reader = reader
         self._clock = clock
         self._late = late
         self._until_end = until_end
+        self._ordered = ordered
         self._stop = threading.Event() if stop is None else stop
         self.refused = refused
         self._covered = 0
-        self._final: tuple[int, Any] | None = None
+        self._begun = 0
+        self._final: _End | None = None
         self._has_ended = False
-        self._frames: list[pl.DataFrame] = []
+        self._frames: list[tuple[str, pl.DataFrame]] = []
         self._rows = 0
 
     def seek(self, position: Any, tick: int) -> None:
@@ -79,10 +106,13 @@ class LiveTicks:
 
         If the source is away, the same tick may be asked for again: it goes on where it was.
         """
-        if self._final is None and tick <= self._covered and self._clock.is_over(tick):
-            return
-        if self._has_ended:
+        if self._final is None and self._has_ended:
             raise Cut(ended=True)
+        is_begun = self._begun == tick or bool(self._frames) or self._must_end
+        if not is_begun and tick <= self._covered and self._clock.is_over(tick):
+            self._sync()
+            return
+        self._begun = tick
         pauses = 0
         while not self._is_closed(tick):
             yield from self._read(self._feed.end(), tick)
@@ -92,10 +122,19 @@ class LiveTicks:
                     yield None
                 self._clock.sleep(max(0.001, min(PAUSE, self._clock.left(tick))))
         assert self._final is not None  # noqa: S101
-        yield from self._read(self._final[1], tick)
+        yield from self._read(self._final.place, tick)
         yield from self._handed_over()
-        self.refused.sync()
+        self._sync()
+        self._has_ended = self._final.is_last
         self._final = None
+
+    @property
+    def holds_unsealed(self) -> bool:
+        """Whether another tick must be sealed before the process ends, as what it reads is gone otherwise.
+
+        It does not depend on whether anything came: then the number of ticks would tell.
+        """
+        return self._once is not None and not self._has_ended
 
     @property
     def position(self) -> Any:
@@ -106,36 +145,62 @@ class LiveTicks:
         """Let go of the source."""
         self._feed.close()
 
+    @property
+    def _must_end(self) -> bool:
+        """Whether what came is sealed now: it cannot be read again, and there will be no time for more."""
+        return self._once is not None and self._stop.is_set()
+
     def _is_closed(self, tick: int) -> bool:
         """Whether the end of the tick is known; it is asked for once, as soon as the tick is over."""
-        if self._final is not None and self._final[0] == tick:
+        if self._final is not None and self._final.tick == tick:
             return True
+        covered = self._covered
+        is_last = self._must_end
         if self._clock.is_over(tick):
-            # Before the source is asked: what comes from now on belongs to a tick that is not over yet.
-            self._covered = self._clock.ended(self._clock.now())
-        elif isinstance(self._feed, OnceFeed) and (self._stop.is_set() or (self._until_end and self._feed.ended)):
-            # It cannot be read again: what came is sealed now, and the tick is over early.
-            self._has_ended = True
-        elif self._stop.is_set():
+            # The time before the source is asked: what comes from now on belongs to a tick that is not over yet.
+            covered = self._clock.ended(self._clock.now())
+        elif self._once is not None and self._until_end and self._once.ended:
+            is_last = True
+        elif self._stop.is_set() and not is_last:
             raise Cut(ended=False)
-        else:
+        elif not is_last:
             return False
-        self._final = tick, self._feed.end()
+        # Nothing is noted before the source has answered: if it is away, the tick is as open as it was.
+        self._final = _End(tick, self._feed.end(), is_last)
+        self._covered = covered
         return True
 
     def _read(self, end: Any, tick: int) -> Iterator[pl.DataFrame]:
         earliest = self._clock.begin(tick) if self._late == "drop" else None
         for records in self._feed.read(end):
             rows, refused = self._reader.read(records, earliest)
-            self._frames.append(rows)
+            self._frames.append((records.place, rows))
             self._rows += rows.height
-            self.refused.add(records.place, refused)
-            if self._rows >= MOST_ROWS:
+            with self._room():
+                self.refused.add(records.place, refused)
+            if self._rows >= MOST_ROWS and not self._ordered:
                 yield from self._handed_over()
             # Also in the midst of much: the tick ends when it is over, not when all of this is read.
             self._is_closed(tick)
 
     def _handed_over(self) -> Iterator[pl.DataFrame]:
-        frames, self._frames, self._rows = self._frames, [], 0
-        if frames:
-            yield pl.concat(frames)
+        if self._ordered:
+            # A place gives its records in the order of their numbers, and this sort leaves them in it.
+            self._frames.sort(key=itemgetter(0))
+        while self._frames:
+            count = rows = 0
+            while count < len(self._frames) and rows < MOST_ROWS:
+                rows += self._frames[count][1].height
+                count += 1
+            part = pl.concat([frame for _, frame in self._frames[:count]])
+            del self._frames[:count]
+            self._rows -= rows
+            yield part
+
+    def _sync(self) -> None:
+        with self._room():
+            self.refused.sync()
+
+    def _room(self) -> AbstractContextManager[None]:
+        """Where nothing can be read again and no time is left, events are worth more than reasons for refusals."""
+        return suppress(DiskFullError) if self._must_end else nullcontext()

@@ -1,7 +1,9 @@
 """Lines of standard input: a thread takes them in as they come, so that what came before a tick's end is in the tick.
 
-What was read from it is gone: after a crash, lines that were not sealed are lost, and nothing can find out which. Where
-that matters, let the producer write to a file, and follow that.
+Told to stop, or at its end, the lines that came until then are sealed in one more tick, which is over at once.
+
+What was read from it is gone: after a crash, or where there is no room for that tick, lines that were not sealed are
+lost, and nothing can find out which. Where that matters, let the producer write to a file, and follow that.
 """
 
 import os
