@@ -141,7 +141,8 @@ def test_secret_files_are_open_to_their_owner_alone(tmp_path: Path) -> None:
 def test_what_cannot_be_built_is_told(tmp_path: Path) -> None:
     out = tmp_path / "a.pps"
     file = write(tmp_path / "a.csv", PAGES)
-    assert "columns 'shop' must be in the file, got 'page'" in refused("build", file, "--key", "shop", "-o", out)
+    lacking = "columns 'shop' must be in the file, got a header that lacks them (columns: 1)"
+    assert lacking in refused("build", file, "--key", "shop", "-o", out)
     assert "must be a file that can be read" in refused("build", tmp_path / "no.csv", "--key", "page", "-o", out)
     assert "must end in .csv" in refused("build", tmp_path / "a.txt", "--key", "page", "-o", out)
     assert "name must be 1 to 64" in refused("build", file, "--key", "page", "-o", out, "--name", "a b")

@@ -108,8 +108,8 @@ def test_a_file_that_is_deleted_after_it_was_read_is_no_fault(log: Path) -> None
     position = sealed(feed)
     log.unlink()
     assert numbers(feed) == []
-    log.write_bytes(lines(1, 2))  # new events, alike, perhaps under the same inode
-    assert numbers(feed) == [1, 2]
+    log.write_bytes(lines(3, 4))  # perhaps under the same inode
+    assert numbers(feed) == [3, 4]
     log.unlink()
     away = started(log, position)
     assert numbers(away) == []
@@ -174,16 +174,141 @@ def test_a_file_that_was_rewritten_stops_the_stream(log: Path, change: Any, runn
         read(feed if running else started(log, position))
 
 
-def test_a_copy_of_what_was_read_stops_a_start(log: Path) -> None:
+@pytest.mark.parametrize("when", ["running", "let go of", "down", "down after it was let go of"])
+def test_a_copy_of_what_was_read_stops_the_stream(log: Path, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_QUIET_SECONDS", 0)
     feed = started(log)
     read(feed)
+    content = log.read_bytes()
+    if "let go of" in when:
+        log.unlink()
+        for _ in range(4):
+            assert numbers(feed) == []
+        assert not feed._files
     position = sealed(feed)
+    if "let go of" in when:
+        log.write_bytes(content + lines(3))
+    else:
+        copied(log)
+    with pytest.raises(SourceError, match="got a copy of what was read"):
+        read(started(log, position) if "down" in when else feed)
+
+
+def test_a_copy_of_what_was_not_read_yet_stops_the_stream(log: Path) -> None:
+    feed = started(log)
+    feed.end()
     copied(log)
     with pytest.raises(SourceError, match="got a copy of what was read"):
-        read(started(log, position))
+        read(feed)
 
 
-def test_a_file_that_vanished_with_an_unfinished_line_stops_the_stream(log: Path) -> None:
+@pytest.mark.parametrize("name", ["events.jsonl.1", "events.jsonl-20260101", "events-20260101.jsonl"])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_copy_beside_what_was_read_stops_the_stream_before_it_is_cut_off(log: Path, name: str, more: int) -> None:
+    feed = started(log.with_name("events*"))
+    read(feed)
+    append(log, lines(3) * more)
+    log.with_name(name).write_bytes(log.read_bytes())
+    with pytest.raises(SourceError, match=r"must be another file than events\.jsonl, got a copy of what was read"):
+        read(feed)
+    log.with_name(name).unlink()
+    assert numbers(feed) == [3] * more
+
+
+def test_a_copy_that_is_still_being_written_stops_the_stream(log: Path) -> None:
+    feed = started(log.with_name("events.jsonl*"))
+    read(feed)
+    copy = log.with_name("events.jsonl.1")
+    copy.touch()
+    assert numbers(feed) == []
+    copy.write_bytes(lines(1))
+    with pytest.raises(SourceError, match="got a copy of what was read"):
+        read(feed)
+
+
+def test_files_of_other_names_may_hold_the_same_events(tmp_path: Path) -> None:
+    feed = started(tmp_path)
+    for number in range(12):
+        (tmp_path / f"event-{number}.jsonl").write_bytes(lines(1))
+        assert numbers(feed) == [1]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_file_that_was_given_the_inode_of_a_deleted_one_is_read(
+    tmp_path: Path, tells: bool, running: bool, alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_MOST_OPEN", 3)
+    if not tells:
+        monkeypatch.setattr(follow, "birth_of", lambda _: None)
+    for number in range(30):
+        (tmp_path / f"a{number:02}.jsonl").write_bytes(lines(1 if alike else number))
+    feed = started(tmp_path)
+    assert len(numbers(feed)) == 30
+    position = sealed(feed)
+    for number in range(20):
+        (tmp_path / f"a{number:02}.jsonl").unlink()
+    for number in range(20):
+        (tmp_path / f"b{number:02}.jsonl").write_bytes(lines(1 if alike else number + 100))
+    if not running:
+        if alike and not tells:
+            return  # nothing tells them from files that were renamed
+        feed = started(tmp_path, position)
+    assert numbers(feed) == ([1] * 20 if alike else list(range(100, 120)))
+    assert numbers(started(tmp_path, sealed(feed))) == []
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_file_that_was_not_kept_open_is_read_on_under_its_new_name(
+    tmp_path: Path, running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_MOST_OPEN", 3)
+    for number in range(20):
+        (tmp_path / f"a{number:02}.jsonl").write_bytes(lines(number))
+    feed = started(tmp_path)
+    read(feed)
+    position = sealed(feed)
+    for number in range(20):
+        append(tmp_path / f"a{number:02}.jsonl", lines(number + 100))
+        (tmp_path / f"a{number:02}.jsonl").rename(tmp_path / f"b{number:02}.jsonl")
+    assert numbers(feed if running else started(tmp_path, position)) == list(range(100, 120))
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_writer_of_a_file_that_left_the_folder_may_go_on_for_a_while(
+    tmp_path: Path, log: Path, deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    feed = started(log)
+    with log.open("ab") as writer:
+        read(feed)
+        (tmp_path / "elsewhere").mkdir()
+        if deleted:
+            log.unlink()
+        else:
+            log.rename(tmp_path / "elsewhere" / "x")
+        for number in range(3, 9):
+            assert numbers(feed) == []
+            now[0] += 1.5
+            writer.write(lines(number))
+            writer.flush()
+            assert numbers(feed) == [number]
+        for _ in range(3):
+            assert numbers(feed) == []
+            assert feed._files
+        now[0] += 2.5
+        assert numbers(feed) == []
+    assert not feed._files
+    assert len(feed.position["deleted" if deleted else "away"]) == 1
+
+
+def test_a_file_that_vanished_with_an_unfinished_line_stops_the_stream(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_QUIET_LOOKS", 0)
+    monkeypatch.setattr(follow, "_QUIET_SECONDS", 0)
     append(log, lines(3)[:-1])
     feed = started(log)
     assert numbers(feed) == [1, 2]

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from pianissimo.accounting import Budget
 from pianissimo.engine.sources import CheckedRows, lines, read_rows
+from pianissimo.engine.sources.csv_file import csv_piece
+from pianissimo.engine.sources.piece import Wanted
 from pianissimo.errors import InputError, SpecError
 from pianissimo.queries import Count, Histogram, Query, Sum, TopK
 from pianissimo.stream import Stream
@@ -386,8 +388,16 @@ def test_a_file_without_rows_is_a_stream_without_events(tmp_path: Path) -> None:
             "s.parquet must hold rows, got an empty file; leave it out if there were no events",
         ),
         ("s.csv", "\n\n", "s.csv must begin with a header of column names, got blank lines only"),
-        ("s.csv", "time,region\n", "s.csv: columns 'drug' must be in the file, got 'time', 'region'"),
-        ("s.csv", "Time;Drug\n", "s.csv: columns 'drug', 'time' must be in the file, got 'Time;Drug'"),
+        (
+            "s.csv",
+            "time,region\n",
+            "s.csv: columns 'drug' must be in the file, got a header that lacks them (columns: 2)",
+        ),
+        (
+            "s.csv",
+            "Time;Drug\n",
+            "s.csv: columns 'drug', 'time' must be in the file, got a header that lacks them (columns: 1)",
+        ),
         ("s.csv", "time,drug,drug\n", "s.csv: column 'drug' must be in the header once, got it 2 times"),
         (
             "s.csv",
@@ -426,6 +436,28 @@ def test_a_file_that_cannot_be_counted_is_refused_whole(
     with pytest.raises(InputError) as refusal:
         read(tmp_path / name, content)
     assert str(refusal.value) == f"{tmp_path}/{message}"
+
+
+def test_a_file_without_a_header_does_not_show_its_first_event(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refusal:
+        read(tmp_path / "s.csv", "2026-01-05T00:10:00Z,canary\n2026-01-05T00:10:00Z,bob\n")
+    assert "must be in the file" in str(refusal.value)
+    assert "canary" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("header", ["drug", "drug,other"])
+def test_a_byte_order_mark_stays_wherever_it_stands(header: str) -> None:
+    wanted = Wanted(labels={"drug": False})
+    rest = ",x" * header.count(",")
+
+    def labels(*texts: str) -> list[str | None]:
+        lines = pl.DataFrame({"text": [text + rest for text in texts]}).with_row_index("line", 2)
+        piece = csv_piece(lines, header.split(","), wanted)
+        assert piece.refused.height == 0
+        return piece.columns["drug"].to_list()
+
+    for texts in (["\ufeffx", "b"], ["b", "\ufeffx"], ["\ufeff"], ["\ufeff", "b"], ["b", "\ufeff"]):
+        assert labels(*texts) == texts
 
 
 def test_lists_of_a_wrong_type_are_refused_whole(tmp_path: Path) -> None:

@@ -165,6 +165,16 @@ def test_nobody_at_the_address_is_no_confirmation(office: Office) -> None:
         sink.send(INCARNATION, 1, b"x")
 
 
+def test_an_address_that_cannot_be_used_is_no_confirmation(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: Any, **__: Any) -> None:
+        raise UnicodeError("canary")
+
+    monkeypatch.setattr("http.client.HTTPConnection.request", connect)
+    with pytest.raises(InputError, match="got an address that cannot be used") as refusal:
+        WebhookSink(office.url, timeout=SHORT).send(INCARNATION, 1, b"x")
+    assert "canary" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -177,6 +187,8 @@ def test_nobody_at_the_address_is_no_confirmation(office: Office) -> None:
         "https://x:y/",
         "http://[::1",
         "https://e\u00e4.org",
+        "https://a..b/",
+        f"https://{'a' * 64}.example/",
     ],
 )
 def test_an_address_must_be_encrypted_unless_it_is_here(url: str) -> None:

@@ -654,3 +654,32 @@ def test_a_file_names_the_ledger_that_pays(tmp_path: Path) -> None:
         load_spec(path)
     assert "ledger.place must be a text, got something else" in str(refusal.value)
     assert "ledger.cap.epsilon must be" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('[source]\nkafka = "user:canary@host"', "source.kafka"),
+        ('[source.kafka]\nbrokers = ["canary"]\ntopic = "t"', "source.kafka.brokers"),
+        ('[source.kafka]\nbrokers = "b"\ntopic = ["canary"]', "source.kafka.topic"),
+        ('[source.kafka]\nbrokers = "b"\ntopic = "t"\nsettings = "canary"', "source.kafka.settings"),
+        ('sinks.w = "https://u:canary@a.example"', "sinks.w"),
+        ('sinks.w.kind = "canary"', "sinks.w.kind"),
+        ('[sinks.w]\nkind = "webhook"\nurl = ["canary"]', "sinks.w.url"),
+        ('[sinks.w]\nkind = "webhook"\nurl = "https://a"\nkey = ["canary"]', "sinks.w.key"),
+        ('[sinks.w]\nkind = "webhook"\nurl = "https://a"\ntimeout = "canary"', "sinks.w.timeout"),
+        ('[sinks.w]\nkind = "folder"\npath = ["canary"]', "sinks.w.path"),
+        ('[sinks.w]\nkind = "folder"\npath = "x"\nformat = "canary"', "sinks.w.format"),
+        ('[sinks.w]\nkind = "kafka"\nbrokers = ["canary"]\ntopic = "t"', "sinks.w.brokers"),
+        ('ledger = "postgresql://u:canary@h/db"', "ledger"),
+        ('ledger.place = ["canary"]', "ledger.place"),
+        ('ledger.key = ["canary"]', "ledger.key"),
+        ('ledger.cap = "canary"', "ledger.cap"),
+        ('ledger.cap = { epsilon = "canary", delta = 1e-6 }', "ledger.cap.epsilon"),
+    ],
+)
+def test_no_message_shows_what_stands_where_secrets_do(tmp_path: Path, text: str, field: str) -> None:
+    stream = 'stream = { name = "s", epsilon = 1, delta = 1e-9, tick = "1h", horizon = 24 }\nqueries.n.kind = "count"'
+    (message,) = [each for each in messages(tmp_path, f"{stream}\n{text}") if each.startswith(f"{field} ")]
+    assert message.endswith(", got something else")
+    assert "canary" not in message

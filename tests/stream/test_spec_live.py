@@ -90,7 +90,7 @@ def test_followed_files_are_found_from_the_stream_file(tmp_path: Path) -> None:
             "source.format must be 'csv' or 'jsonl' for files that grow, got 'parquet'; use source.path instead",
         ),
         ('follow = "x"\nuntil_end = true', "source.until_end must be false unless source.stdin is true, got true"),
-        ("kafka = 3", "source.kafka must be a table, got 3"),
+        ("kafka = 3", "source.kafka must be a table, got something else"),
         (
             'kafka = { topic = "t" }',
             "source.kafka.brokers must be given, got nothing; it is where the brokers are, such as 'host:9092'",
@@ -155,7 +155,7 @@ def test_sinks_are_what_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[sinks.a]\nkind = "mail"', "sinks.a.kind must be one of 'folder', 'kafka', 'webhook', got 'mail'"),
+        ('[sinks.a]\nkind = "mail"', "sinks.a.kind must be one of 'folder', 'kafka', 'webhook', got something else"),
         ("[sinks.a]", "sinks.a.kind must be one of 'folder', 'kafka', 'webhook', got nothing"),
         (
             '[sinks.a]\nkind = "folder"',
@@ -168,7 +168,7 @@ def test_sinks_are_what_the_file_says(tmp_path: Path) -> None:
         ),
         (
             '[sinks.a]\nkind = "folder"\npath = "x"\nformat = "xls"',
-            "sinks.a.format must be 'csv', 'jsonl' or 'parquet', got 'xls'",
+            "sinks.a.format must be 'csv', 'jsonl' or 'parquet', got something else",
         ),
     ],
 )

@@ -214,12 +214,14 @@ def _key(given: str | Path | None) -> bytes | None:
         return from_environment(given).encode()
     try:
         if given.stat().st_mode & 0o077:
-            raise ParameterError(f"{given} must be open to its owner alone, got a file that others may read: chmod 600")
+            raise ParameterError(
+                "what key names must be open to its owner alone, got a file that others may read: chmod 600"
+            )
         content = given.read_bytes().strip()
     except OSError as error:
-        raise ParameterError(f"{given} must be a file with a key, got: {error.strerror}") from None
+        raise ParameterError(f"what key names must be a file with a key, got: {error.strerror}") from None
     if not content:
-        raise ParameterError(f"{given} must hold a key, got nothing")
+        raise ParameterError("what key names must hold a key, got nothing")
     return content
 
 

@@ -82,6 +82,8 @@ class WebhookSink:
             fault = error.strerror or "no connection"
         except http.client.HTTPException as error:
             fault = f"an answer that is no HTTP ({type(error).__name__})"
+        except ValueError:
+            fault = "an address that cannot be used"
         finally:
             deadline.cancel()
             connection.close()
@@ -117,6 +119,7 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
+        (parts.hostname or "").encode("idna")  # empty labels and those of more than 63 signs are no names
     except ValueError:
         raise ParameterError("url must be an address such as https://example.org/hook, got another text") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not url.isascii():

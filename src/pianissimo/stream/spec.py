@@ -442,7 +442,8 @@ def _hidden_text(value: object) -> str:
 
 
 def _key(value: object, info: ValidationInfo) -> str | Path:
-    text = _text(value)
+    # Somebody may have written the key itself: it is not shown.
+    text = _hidden_text(value)
     return text if text.startswith("env:") else cast(Path, info.context) / text
 
 
@@ -511,8 +512,10 @@ class _StreamTable(_Table):
 class _KafkaTable(_Table):
     """`source.kafka`."""
 
-    brokers: Annotated[str, PlainValidator(_text), Field(description="where the brokers are, such as 'host:9092'")]
-    topic: Annotated[str, PlainValidator(_text), Field(description="the topic's name")]
+    brokers: Annotated[
+        str, PlainValidator(_hidden_text), Field(description="where the brokers are, such as 'host:9092'")
+    ]
+    topic: Annotated[str, PlainValidator(_hidden_text), Field(description="the topic's name")]
     settings: Annotated[dict[str, str], PlainValidator(_settings)] = {}
 
     def found(self) -> KafkaTopic:
@@ -1011,13 +1014,25 @@ def _message(fault: ErrorDetails) -> str:
     if fault["type"] == "missing":
         return f"{field} must be given, got nothing; it is {table.model_fields[name].description}"
     if fault["type"].startswith("union_tag"):
-        came = _shown(fault["input"]["kind"]) if "kind" in fault["input"] else "nothing"
+        came = _came(path, fault["input"]["kind"]) if "kind" in fault["input"] else "nothing"
         return f"{field}.kind must be one of {_listed(_SINKS if path[0] == 'sinks' else _KINDS)}, got {came}"
     if fault["type"] == "value_error":
         # Messages begin with "must" or with a parameter's name; this field's own is in the path already.
         reason = str(fault["ctx"]["error"]).removeprefix(f"{name} ")
+        if _is_hidden(path):
+            reason = f"{reason.partition(', got ')[0]}, got something else"
         return f"{field} {reason}" if reason.startswith("must") else f"{field}: {reason}"
-    return f"{field} must be a table, got {_shown(fault['input'])}"
+    return f"{field} must be a table, got {_came(path, fault['input'])}"
+
+
+def _came(path: list[str], value: object) -> str:
+    """What stood in a field, if that may be shown."""
+    return "something else" if _is_hidden(path) else _shown(value)
+
+
+def _is_hidden(path: list[str]) -> bool:
+    """Whether a field is among addresses, passwords and keys: it may hold one that belongs elsewhere."""
+    return path[0] in ("sinks", "ledger") or path[:2] == ["source", "kafka"]
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[list[str], type[_Table]]:

@@ -82,12 +82,14 @@ def _fields(texts: pl.Series, header: list[str], names: list[str]) -> pl.DataFra
     places = sorted((header.index(name), name) for name in names)
     if not len(texts):
         return pl.DataFrame(schema={name: pl.String for _, name in places})
+    # Polars takes a byte order mark from the first line: that one is ours, so that no label depends on its place.
+    guard = "," * (len(header) - 1) if len(header) > 1 else "guard"
     fields = pl.read_csv(
-        texts.str.join("\n").item().encode(),
+        f"{guard}\n{texts.str.join(chr(10)).item()}".encode(),
         has_header=False,
         schema={str(place): pl.String for place in range(len(header))},
         columns=[place for place, _ in places],
-    )
+    )[1:]
     if fields.height != len(texts):
         raise InputError("lines of a CSV file must be read one by one, got another number of rows; please report this")
     return fields.rename({str(place): name for place, name in places})

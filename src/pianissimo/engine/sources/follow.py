@@ -6,14 +6,19 @@ is not there yet. With it goes a digest of the last bytes before the offset, und
 begins; both are sealed, and encrypted, with the tick. A file that is shorter than it was, or that holds other bytes
 before the offset, was rewritten, and the stream stops: nobody could tell which of its lines were counted.
 
-Files that are being read are kept open. One that is deleted can so be read to its end, and while it is open its inode
-is given to no other file.
+Files that are being read are kept open. One that is deleted, or moved out of the folder, can so be read on until its
+writer is quiet, and while it is open its inode is given to no other file. Of a file that was not kept open, the time at
+which it was made says whether it is still the same; where the file system does not tell it, what can be seen decides.
+
+A file that came new must not be a copy: in the place of one that was read, or beside it under a rotated name. Files of
+other names may well hold the same events.
 """
 
 import hashlib
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -22,6 +27,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from pianissimo.engine.sources.birth import birth_of
 from pianissimo.engine.sources.feed import Records
 from pianissimo.engine.sources.lines import split_lines
 from pianissimo.errors import ParameterError, SourceAwayError, SourceError
@@ -40,6 +46,8 @@ TextFormat = Literal["csv", "jsonl"]
 _TAIL = 4096
 _SCAN = 65_536
 _MOST_OPEN = 256
+_QUIET_LOOKS = 2
+_QUIET_SECONDS = 2.0
 _ENDINGS: dict[str, TextFormat] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -70,6 +78,14 @@ class _File:
 
     descriptor: int | None = None
     header: str | None = field(default=None)
+    birth: int | None = None
+    """When it was made, if that is known."""
+
+    quiet: int = 0
+    """So often it was looked at, out of the folder, and had not grown."""
+
+    heard: float | None = None
+    """When it had last grown, or was first found to be out of the folder."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -105,11 +121,14 @@ class FolderFeed:
         self._salt = secrets.token_bytes(16)
         self._files: dict[tuple[int, int], _File] = {}
         self._away: dict[tuple[int, int], _File] = {}
+        self._deleted: dict[str, _File] = {}
+        self._absent: list[_File] = []
+        self._by_name: dict[str, _File] = {}
 
     def seek(self, position: Any) -> None:
         """Go to where files were read to; every file that is there must be as it was."""
         self.close()
-        self._files, self._away = {}, {}
+        self._files, self._away, self._deleted, self._absent, self._by_name = {}, {}, {}, [], {}
         if position is None:
             return
         if not isinstance(position, dict) or "follow" not in position:
@@ -124,6 +143,7 @@ class FolderFeed:
         for row in position["away"]:
             away = _file_of(row)
             self._away[away.key] = away
+        self._deleted = {row[0]: _file_of(row) for row in position.get("deleted", [])}
         for each in list(self._files.values()):
             if each.key in here:
                 self._look(each, *here[each.key])
@@ -141,12 +161,14 @@ class FolderFeed:
     def end(self) -> Any:
         """Where the whole lines of every file end now."""
         here = self._here()
+        self._absent = [each for key, each in self._files.items() if key not in here]
+        self._by_name = {each.name: each for key, each in self._files.items() if each.offset and key in here}
         for key, (name, found) in here.items():
             each = self._files.get(key) or self._back(key, name, found) or self._new(key, name, found)
             if each is not None:
                 self._look(each, name, found)
-        for key in [key for key in self._files if key not in here]:
-            self._look_after(self._files[key])
+        for each in self._absent:
+            self._look_after(each)
         files = sorted(self._files.values(), key=lambda each: (each.name, each.key))
         return [[each.device, each.inode, each.end] for each in files if each.end > each.offset]
 
@@ -167,6 +189,7 @@ class FolderFeed:
             "salt": self._salt.hex(),
             "follow": [_row_of(each) for each in sorted(self._files.values(), key=lambda each: each.key)],
             "away": [_row_of(each) for each in self._away.values()],
+            "deleted": [_row_of(each) for each in self._deleted.values()],
         }
 
     def close(self) -> None:
@@ -208,71 +231,128 @@ class FolderFeed:
     def _new(self, key: tuple[int, int], name: str, found: os.stat_result) -> _File | None:
         if not self._is_meant(name):
             return None
-        for old in self._away.values():
-            if old.name == name and old.offset and found.st_size >= old.offset:
-                each = _File(name, *key, offset=old.offset)
-                try:
-                    same = self._tail_of(each) == old.tail
-                finally:
-                    self._shut(each)
-                if same:
-                    raise SourceError(
-                        f"{name} must be the file that was read before, or another one, got a copy of what was read: "
-                        "its lines would count twice; bring the file itself back, or give the new one another name"
-                    )
+        for old in [*self._away.values(), *self._deleted.values(), *self._absent]:
+            if old.name == name and self._is_copy(key, name, found, old):
+                raise SourceError(
+                    f"{name} must be the file that was read before, or another one, got a copy of what was read: "
+                    "its lines would count twice; bring the file itself back, or give the new one another name"
+                )
         each = self._files[key] = _File(name, *key)
         return each
+
+    def _is_copy(self, key: tuple[int, int], name: str, found: os.stat_result, old: _File) -> bool:
+        """Whether a file holds what was read of another, or what is still to be read of one that is open."""
+        lengths = {old.offset: old.tail}
+        if old.descriptor is not None:
+            lengths[old.end] = self._digest(old, old.end)
+        fresh = _File(name, *key)
+        try:
+            return any(
+                0 < length <= found.st_size and self._digest(fresh, length) == digest
+                for length, digest in lengths.items()
+            )
+        finally:
+            self._shut(fresh)
+
+    def _check_copy(self, each: _File, found: os.stat_result) -> None:
+        """Refuse a file that was copied from one that was read, to cut that one off next (copytruncate)."""
+        for original, appended in _originals(each.name):
+            old = self._by_name.get(original)
+            if old is None or old.key == each.key:
+                continue
+            # A copy that is still being written is shorter. Beginnings are alike elsewhere too: headers.
+            is_part = appended and found.st_size < old.offset and self._begin_alike(each, old, found.st_size)
+            if is_part or self._is_copy(each.key, each.name, found, old):
+                self._shut(each)
+                del self._files[each.key]
+                raise SourceError(
+                    f"{each.name} must be another file than {old.name}, got a copy of what was read: its lines would "
+                    "count twice; take it away, and rotate files by renaming them, not by copying and cutting them off"
+                )
+
+    def _begin_alike(self, each: _File, old: _File, length: int) -> bool:
+        one, other = (self._pread(file, self._opened(file), 0, min(_TAIL, length)) for file in (each, old))
+        return one == other
 
     def _back(self, key: tuple[int, int], name: str, found: os.stat_result) -> _File | None:
         """A file that was taken away and is back."""
         each = self._away.pop(key, None)
         if each is None:
             return None
-        each.name = name
-        if self._is_another(each, found):
-            # Its inode was given to another file.
-            self._shut(each)
+        if self._is_another(each, name, found):
+            self._forget(each)
             return None
         self._files[key] = each
         return each
 
     def _look(self, each: _File, name: str, found: os.stat_result) -> None:
         """See how far a file has grown."""
-        renamed, each.name = name != each.name, name
         looked = (found.st_size, found.st_mtime_ns)
-        if looked == each.looked:
+        each.heard, each.quiet = None, 0
+        if looked == each.looked and name == each.name:
             return
-        if each.looked is None and renamed and self._is_another(each, found):
-            # Deleted while nobody looked, and its inode given to a file of another name.
-            self._shut(each)
+        if each.descriptor is None and self._is_another(each, name, found):
+            # Deleted while it was not open, and its inode given to another file.
             del self._files[each.key]
+            self._forget(each)
             fresh = self._new(each.key, name, found)
             if fresh is None:
                 return
             each = fresh
+        each.name = name
         if found.st_size < max(each.offset, each.end):
             raise self._rewritten(each)
+        if not each.offset and found.st_size:
+            self._check_copy(each, found)
         self._check_tail(each)
         self._find_end(each, found.st_size)
         each.looked = looked
 
-    def _is_another(self, each: _File, found: os.stat_result) -> bool:
-        return found.st_size < each.offset or self._tail_of(each) != each.tail
+    def _is_another(self, each: _File, name: str, found: os.stat_result) -> bool:
+        """Whether the inode of a file that was not kept open is now that of another file, which is shut again."""
+        known, before, each.name = each.birth, each.name, name
+        now = birth_of(self._opened(each))
+        if known is not None and now is not None:
+            is_another = known != now
+        elif name == before:
+            is_another = False
+        else:
+            touched = (
+                each.looked is not None and found.st_size == each.looked[0] and found.st_mtime_ns != each.looked[1]
+            )
+            is_another = touched or found.st_size < each.offset or self._tail_of(each) != each.tail
+        if is_another:
+            self._shut(each)
+            each.name, each.birth = before, known
+        return is_another
 
     def _look_after(self, each: _File) -> None:
-        """A file that is not in the folder any more: read what it still has, if it is open, and then let go of it."""
+        """A file that is not in the folder any more: read on while it is open, until its writer is quiet."""
         if each.descriptor is not None:
-            status = os.fstat(each.descriptor)
+            status, heard, quiet = os.fstat(each.descriptor), each.heard, each.quiet
+            size = each.scanned
             self._look(each, each.name, status)
-            if each.end > each.offset:
+            now = time.monotonic()
+            if heard is None or status.st_size != size:
+                heard, quiet = now, -1
+            each.heard, each.quiet = heard, quiet + 1
+            if each.end > each.offset or each.quiet < _QUIET_LOOKS or now < heard + _QUIET_SECONDS:
                 return
             if status.st_nlink == 0 and not each.rest:
                 # Deleted, and all of it read: its inode is free for another.
-                self._shut(each)
                 del self._files[each.key]
+                self._forget(each)
                 return
         self._files.pop(each.key)
         self._is_gone(each)
+
+    def _forget(self, each: _File) -> None:
+        """Of a file that was deleted, its name and what was read of it are kept: a copy may come in its place."""
+        self._shut(each)
+        self._deleted.pop(each.name, None)
+        self._deleted[each.name] = each
+        while len(self._deleted) > MOST_AWAY:
+            del self._deleted[next(iter(self._deleted))]
 
     def _is_gone(self, each: _File) -> None:
         self._shut(each)
@@ -337,8 +417,12 @@ class FolderFeed:
             raise self._rewritten(each)
 
     def _tail_of(self, each: _File) -> str:
-        length = min(_TAIL, each.offset)
-        content = self._pread(each, self._opened(each), each.offset - length, length)
+        return self._digest(each, each.offset)
+
+    def _digest(self, each: _File, end: int) -> str:
+        """Of the last bytes before a place."""
+        length = min(_TAIL, end)
+        content = self._pread(each, self._opened(each), end - length, length)
         return hashlib.blake2b(content, digest_size=16, key=self._salt).hexdigest()
 
     def _pread(self, each: _File, descriptor: int, offset: int, length: int) -> bytes:
@@ -364,6 +448,7 @@ class FolderFeed:
                     raise self._missing(each)
                 raise SourceAwayError(f"{each.name} must stay while it is looked at, got none; it is looked for again")
             each.descriptor = descriptor
+            each.birth = birth_of(descriptor) if each.birth is None else each.birth
             self._shut_oldest(each)
         return each.descriptor
 
@@ -405,13 +490,28 @@ class FolderFeed:
         )
 
 
+def _originals(name: str) -> Iterator[tuple[str, bool]]:
+    """What a file may be a rotated copy of, and whether the sign of that is at the end of its name.
+
+    >>> list(_originals("app-1.jsonl"))
+    [('app.jsonl', False), ('app', True), ('app-1', True)]
+    """
+    ending = Path(name).suffix
+    for place, sign in enumerate(name):
+        if place and not sign.isalnum():
+            if name[:place] + ending != name:
+                yield name[:place] + ending, False
+            yield name[:place], True
+
+
 def _row_of(each: _File) -> list[Any]:
-    return [each.name, each.device, each.inode, each.offset, each.lines, each.tail, each.rest]
+    return [each.name, each.device, each.inode, each.offset, each.lines, each.tail, each.rest, each.birth]
 
 
 def _file_of(row: Any) -> _File:
     try:
-        name, device, inode, offset, lines, tail, rest = row
+        name, device, inode, offset, lines, tail, rest, *birth = row
     except (TypeError, ValueError):
         raise ParameterError("a place in followed files must be one that was told before, got another") from None
-    return _File(name, device, inode, offset, lines, tail, rest, end=offset, scanned=offset)
+    known = birth[0] if birth else None  # a place may have been told before births were
+    return _File(name, device, inode, offset, lines, tail, rest, end=offset, scanned=offset, birth=known)

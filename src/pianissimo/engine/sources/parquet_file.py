@@ -68,7 +68,7 @@ def _refuse(path: Path, fault: BaseException) -> NoReturn:
 
 
 def _check(path: Path, schema: pl.Schema, wanted: Wanted) -> None:
-    wanted.check_present(str(path), schema.names())
+    wanted.check_present(str(path), schema.names(), certain=True)
     kind = pl.Null() if wanted.time is None else schema[wanted.time]
     if not (kind in (pl.String, pl.Date, pl.Null) or isinstance(kind, pl.Datetime)):
         raise InputError(f"{path}: column {wanted.time!r} must hold date-times or ISO 8601 texts, got {kind}")

@@ -37,11 +37,18 @@ class Wanted:
             return pl.repeat(None, table.height, eager=True, dtype=pl.String)
         return table[self.time]
 
-    def check_present(self, place: str, columns: Sequence[str]) -> None:
-        """Refuse a file that lacks a column."""
+    def check_present(self, place: str, columns: Sequence[str], *, certain: bool = False) -> None:
+        """Refuse a file that lacks a column.
+
+        What was found is shown only where it is certain to be names: the first line of a file without a header is an
+        event.
+        """
         missing = [name for name in self.names if name not in columns]
         if missing:
-            came = ", ".join(map(repr, columns)) or "no column"
+            if certain:
+                came = ", ".join(map(repr, columns)) or "no column"
+            else:
+                came = f"a header that lacks them (columns: {len(columns)})"
             raise InputError(f"{place}: columns {', '.join(map(repr, missing))} must be in the file, got {came}")
 
 
