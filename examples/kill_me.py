@@ -1,8 +1,8 @@
 """Kill a running stream fifty times at random and see that nothing happened.
 
-Two streams begin alike: the second is a copy of the first, secret and all, which only a demonstration may do. One runs
-undisturbed. The other is killed with kill -9 again and again, at any instant, and started again. In the end their
-releases are compared byte by byte.
+Two streams begin alike: the second is a copy of the first, secret, witness and all, which only a demonstration may do:
+nobody could tell such a copy from the stream itself. One runs undisturbed. The other is killed with kill -9 again and
+again, at any instant, and started again. In the end their releases are compared byte by byte.
 
     python examples/kill_me.py
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pianissimo as pp
 
-TICKS = 600
+TICKS = int(os.environ.get("TICKS", "600"))
 KILLS = int(os.environ.get("KILLS", "50"))
 
 
@@ -56,7 +56,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     stream().open(folder / "undisturbed").close()
     shutil.copytree(folder / "undisturbed", folder / "killed")
-    shutil.copy2(folder / "undisturbed.secret", folder / "killed.secret")
+    for beside in ("secret", "witness"):
+        shutil.copy2(folder / f"undisturbed.{beside}", folder / f"killed.{beside}")
     run(str(folder / "undisturbed"))
     print(f"undisturbed: {TICKS} ticks are released")
 

@@ -18,6 +18,7 @@ __all__ = [
     "encode_bytes",
     "encode_integer",
     "encode_text",
+    "group_names",
     "release",
     "sampler_bound",
     "sampler_tables",
