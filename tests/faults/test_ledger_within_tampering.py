@@ -4,12 +4,13 @@ A cut at the end, with the balance put right, is found by the stream's witness, 
 """
 
 import random
+import shutil
 from collections import Counter
 from typing import Any
 
 from tests.faults.homes import Home
 from tests.faults.report import record, size
-from tests.faults.world import run_to
+from tests.faults.world import plan, run_to
 from tests.ledger.test_ledger_tampering import Forger, fill
 
 from pianissimo.databases import SqliteConnection
@@ -94,15 +95,12 @@ def is_found(wiring: Wiring) -> bool:
 
 def prepared(home: Home) -> tuple[Home, Wiring]:
     """A stream with two ticks and a ledger that others have charged."""
-    fresh = home.copy()
+    cap = charge_of(plan()) + Charge(steps=200, calls=50, rho_units=10**6)
+    fresh = home.copy(cap=cap)
     if fresh.kind == "sqlite":
-        import shutil
-
         shutil.rmtree(fresh.folder / "state")
-    fresh.witness.unlink(missing_ok=True)
-    from tests.faults.world import plan
-
-    with fresh.open(cap=charge_of(plan()) + Charge(steps=200, calls=50, rho_units=10**6), out=None) as live:
+        fresh.witness.unlink(missing_ok=True)
+    with fresh.open(cap=cap, out=None) as live:
         with Ledger.open(fresh.place, key=ledger_key(fresh.place, secret=fresh.options["secret"])) as ledger:
             fill(ledger)
         run_to(live, 2)

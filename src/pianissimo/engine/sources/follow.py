@@ -258,7 +258,8 @@ class FolderFeed:
         """Refuse a file that was copied from one that was read, to cut that one off next (copytruncate)."""
         for original, appended in _originals(each.name):
             old = self._by_name.get(original)
-            if old is None or old.key == each.key:
+            # Whoever copies and cuts off leaves the file under its name; one that was renamed was not copied.
+            if old is None or old.key == each.key or old.name != original:
                 continue
             # A copy that is still being written is shorter. Beginnings are alike elsewhere too: headers.
             is_part = appended and found.st_size < old.offset and self._begin_alike(each, old, found.st_size)
