@@ -14,6 +14,7 @@ from tests.mechanisms import CASES, DOMAIN, SMALL_CAP, USER_CASES, Case, as_labe
 from pianissimo import codec
 from pianissimo.counting import HaarPlan, TreePlan
 from pianissimo.errors import InputError
+from pianissimo.histograms import UnknownHistogram
 from pianissimo.mechanism import Run
 from pianissimo.monitors import Alarms, Trending
 from pianissimo.monitors.huge_domain import FixedLength
@@ -129,9 +130,14 @@ def test_an_update_adds_what_is_gathered_and_what_is_gathered_knows_nothing_of_o
         assert codec.pack("gathered", 1, added.gather(other)) == gathered
         updated.update(other)
         added.add(codec.unpack("gathered", 1, gathered))
-        assert codec.pack("state", 1, updated.dump()) == codec.pack("state", 1, added.dump())
-        updated.release()
-        added.release()
+        if not _keeps_labels_as_they_come(case.mechanism):
+            assert codec.pack("state", 1, updated.dump()) == codec.pack("state", 1, added.dump())
+        assert repr(updated.release()) == repr(added.release())
+
+
+def _keeps_labels_as_they_come(mechanism: Any) -> bool:
+    """Whether an update numbers labels as they come, and `add` in their order; no release tells which."""
+    return isinstance(getattr(mechanism, "histogram", mechanism), UnknownHistogram | Trending)
 
 
 @pytest.mark.parametrize("case", (USER_CASES | MORE).values(), ids=(USER_CASES | MORE).keys())

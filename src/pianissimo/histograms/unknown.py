@@ -148,7 +148,8 @@ class UnknownHistogram:
         )
 
     def update(self, state: UnknownHistogramState, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
+        # The same as `add` of what is gathered, without putting it in order.
+        self._add(state, *count_labels(batch, self.max_keys_per_event))
 
     def gather(self, state: UnknownHistogramState, batch: pl.Series) -> Tally:  # noqa: ARG002
         return in_order(*count_labels(batch, self.max_keys_per_event))
