@@ -155,18 +155,18 @@ def only_non_zero_items(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def arrival_order(monkeypatch: pytest.MonkeyPatch) -> None:
     came: list[str] = []
-    gather, release = UnknownHistogram.gather, UnknownHistogram.release
+    update, release = UnknownHistogram.update, UnknownHistogram.release
 
-    def noted(self: UnknownHistogram, state: Any, labels: pl.Series) -> Any:
+    def noted(self: UnknownHistogram, state: Any, labels: pl.Series) -> None:
         came[:] = labels.unique(maintain_order=True).to_list()
-        return gather(self, state, labels)
+        update(self, state, labels)
 
     def unsorted(self: UnknownHistogram, state: Any, tick: int, noise: Any) -> Any:
         value = release(self, state, tick, noise)
         order = np.argsort([came.index(label) for label in value.labels.to_list()])
         return type(value)(labels=value.labels.gather(order), estimates=value.estimates[order])
 
-    monkeypatch.setattr(UnknownHistogram, "gather", noted)
+    monkeypatch.setattr(UnknownHistogram, "update", noted)
     monkeypatch.setattr(UnknownHistogram, "release", unsorted)
 
 
