@@ -23,6 +23,7 @@ from rich.text import Text
 import pianissimo
 from pianissimo.accounting import Budget
 from pianissimo.audit.command import audit_all, audit_tables, has_violation, mechanisms_of, to_plain
+from pianissimo.databases.postgres_server import shown_place
 from pianissimo.demo import (
     TRUTH_NOTE,
     DemoFolder,
@@ -247,18 +248,23 @@ def run(
         loop = durable.loop
         if as_json:
             refused = None if durable.refused is None else str(durable.refused)
-            told = {"ticks": loop.tick, "first_tick": loop.first_tick, "stopped": loop.stopped, "state": state}
+            told = {
+                "ticks": loop.tick,
+                "first_tick": loop.first_tick,
+                "stopped": loop.stopped,
+                "state": shown_place(state),
+            }
             _echo_json(json.dumps({**told, "refused": refused}))
             return
         if quiet:
             return
         begun = "began" if durable.created else f"went on at tick {loop.first_tick}"
-        click.echo(f"\nThe stream {begun}; {loop.tick} of {loop.last_tick} ticks are released in {state}")
+        click.echo(f"\nThe stream {begun}; {loop.tick} of {loop.last_tick} ticks are released in {shown_place(state)}")
         if loop.stopped:
             click.echo("It was told to stop; the same command goes on.")
         if durable.refused is not None:
             click.echo(f"Rows were refused; see {durable.refused}")
-        click.echo(f"Look at the last one: pianissimo releases {state} --last 1")
+        click.echo(f"Look at the last one: pianissimo releases {shown_place(state)} --last 1")
         return
     if out is None:
         raise click.UsageError("--out or --state must be given, got neither")
@@ -277,27 +283,27 @@ def run(
 
 
 @cli.command()
-@click.argument("folder", metavar="DIR", type=_PATH)
+@click.argument("place", metavar="DIR")
 @click.option("--query", metavar="NAME", help="This query alone.")
 @click.option("--tick", type=click.IntRange(min=1), help="This tick alone.")
 @click.option("--last", type=click.IntRange(min=1), help="The last so many ticks.")
 @_json_option
-def releases(*, folder: Path, query: str | None, tick: int | None, last: int | None, as_json: bool) -> None:
-    """Show what was released into DIR.
+def releases(*, place: str, query: str | None, tick: int | None, last: int | None, as_json: bool) -> None:
+    """Show what was released into DIR, or into the durable stream there or at a postgresql:// URL.
 
     All queries and all ticks, or those asked for; of an alarm or a trend, in one table, the ticks at which it rang.
     """
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
-    durable = is_state(folder)
-    tables = read_demo(folder) if is_demo(folder) else stored_releases(folder) if durable else read_releases(folder)
+    durable, folder = is_state(place), Path(place)
+    tables = read_demo(folder) if is_demo(folder) else stored_releases(place) if durable else read_releases(folder)
     if query is not None and query not in tables:
         raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
-    plan = {} if is_demo(folder) else stored_plan(folder) if durable else read_plan(folder)
+    plan = {} if is_demo(folder) else stored_plan(place) if durable else read_plan(folder)
     queries = plan.get("queries", [])
     every = {each["name"]: each["every"] for each in queries}
     # A tick at which no label passed its threshold and no alarm rang has no row, and was released all the same.
-    seen = visible_tick(folder) if durable else last_tick(folder)
+    seen = visible_tick(place) if durable else last_tick(folder)
     end = seen or max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
     ticks = _chosen_ticks(end, tick, last)
     watched = [] if as_json else [each["name"] for each in queries if each["kind"] in _WATCHED]

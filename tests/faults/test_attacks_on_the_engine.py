@@ -17,7 +17,7 @@ from tests.faults.homes import Home, new_home
 from tests.faults.report import size
 from tests.faults.world import config, events, payloads, plan, run_to
 
-from pianissimo.engine import failpoints, inspect
+from pianissimo.engine import durable, failpoints, inspect
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.recover import accept_rollback
 from pianissimo.engine.wiring import wire
@@ -666,6 +666,25 @@ def test_a_batch_is_absorbed_by_all_queries_or_by_none(folder: Home, sqlite_home
         copy.drop()
     assert number > 5
     assert refused > 0
+
+
+def test_a_closed_stream_answers_no_interval(copy: Home) -> None:
+    with copy.open() as live:
+        run_to(live, 3)
+        live.between(1, 3)
+    with pytest.raises(StateError, match="closed"):
+        live.between(1, 3)
+
+
+def test_noise_is_the_same_where_few_digests_of_seals_are_kept_at_hand(
+    copy: Home, undisturbed: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes that began long ago are bound to seals that are read again, and checked again."""
+    monkeypatch.setattr(durable, "_MOST_MACS", 1)
+    with copy.open() as live:
+        run_to(live)
+        assert payloads(live) == undisturbed
+    assert verified(copy).seals == len(undisturbed)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])

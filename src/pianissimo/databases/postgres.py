@@ -6,17 +6,14 @@ Each store has a schema of its own, named by `?state=NAME` in the URL. A server 
 import contextlib
 import os
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
-from urllib.parse import unquote
 
-from pianissimo.checks import check_name
 from pianissimo.databases.connection import Row
+from pianissimo.databases.postgres_server import driver, kind_of, name_in, settle_in, shown_url
 from pianissimo.databases.turn import Turn, lost, only_reads, still_open
-from pianissimo.errors import DiskFullError, ParameterError, StoreError, UnknownCommitError
+from pianissimo.errors import DiskFullError, StoreError, UnknownCommitError
 
 _MAKING = 0x706962  # an advisory lock, for the moment when there is no row to lock yet
-_LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two stores would become one
 _PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 120_000, "idle_in_transaction_session_timeout": 300_000}
 _left_to_parents: list[Any] = []
 _STAY = " BEGIN RAISE EXCEPTION 'these rows stay as they are'; END "
@@ -33,11 +30,11 @@ class PostgresConnection:
     words = {"integer": "BIGINT", "binary": "BYTEA", "strict": "", "locked": " FOR UPDATE"}  # noqa: RUF012
 
     def __init__(self, url: str, *, create: bool = False, read_only: bool = False) -> None:
-        self._url, name = _without_state(url)
-        self.place = _without_password(url)
+        self._url, name = name_in(url, "state", "state")
+        self.place = shown_url(url)
         self.schema = f"pianissimo_{name}"
         self._read_only = read_only
-        self._psycopg = _psycopg()
+        self._psycopg = driver("store", StoreError)
         self._connection: Any = None
         self._turn = Turn()
         self._process = os.getpid()
@@ -76,7 +73,7 @@ class PostgresConnection:
             except self._psycopg.Error as error:
                 self._abandon()
                 full = isinstance(error, self._psycopg.errors.DiskFull)
-                raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {_name(error)}", full=full) from None
+                raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {kind_of(error)}", full=full) from None
             _check_committed(done)
             self._turn.end()
         except StoreError:
@@ -205,7 +202,7 @@ class PostgresConnection:
     def _connect(self) -> Any:
         connection = self._psycopg.connect(self._url, autocommit=True, connect_timeout=10)
         try:
-            _settle_in(connection)
+            settle_in(connection, "store", StoreError, _PATIENCE)
             connection.execute(f'SET search_path TO "{self.schema}"')
         except BaseException:
             connection.close()
@@ -220,7 +217,9 @@ class PostgresConnection:
             self.rollback()
             raise DiskFullError(f"{self.place} must have room on its disk, got none; make room") from None
         except self._psycopg.Error as error:
-            raise StoreError(f"{self.place} must be a store that can be read and written, got {_name(error)}") from None
+            raise StoreError(
+                f"{self.place} must be a store that can be read and written, got {kind_of(error)}"
+            ) from None
 
 
 def _sent(connection: Any, statement: str, values: Row = ()) -> Any:
@@ -235,45 +234,3 @@ def _check_committed(done: Any) -> None:
     # After a statement that failed, the server undoes and says so without an error.
     if done.statusmessage != "COMMIT":
         raise lost()
-
-
-def _settle_in(connection: Any) -> None:
-    """Set how long to wait, and refuse a server that could forget a commit."""
-    for name, milliseconds in _PATIENCE.items():
-        connection.execute("SELECT set_config(%s, %s, false)", (name, str(milliseconds)))
-    for name in ("fsync", "full_page_writes", "synchronous_commit"):
-        (value,) = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
-        if value == "off":
-            raise StoreError(f"{name} must be on for a store, got off; a crash could undo what was released")
-
-
-def _psycopg() -> ModuleType:
-    try:
-        import psycopg
-    except ImportError:
-        raise StoreError("a store in PostgreSQL must have its driver; pip install pianissimo[postgres]") from None
-    return psycopg
-
-
-def _without_state(url: str) -> tuple[str, str]:
-    address, _, query = url.partition("?")
-    options = [each for each in query.split("&") if each]  # as they are: the driver has rules of its own for them
-    names = [unquote(each.partition("=")[2]) for each in options if each.startswith("state=")] or ["state"]
-    if len(names) != 1:
-        raise ParameterError(f"state must be named once in a URL, got {len(names)} names")
-    check_name(state=names[0])
-    if len(names[0]) > _LONGEST_NAME:
-        raise ParameterError(f"state must have a name of at most {_LONGEST_NAME} letters, got {len(names[0])}")
-    rest = "&".join(each for each in options if not each.startswith("state="))
-    return f"{address}?{rest}" if rest else address, names[0]
-
-
-def _without_password(url: str) -> str:
-    scheme, _, rest = url.partition("?")[0].partition("://")
-    host, slash, database = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{database}"
-
-
-def _name(error: Exception) -> str:
-    # The kind alone: the server's text may quote what was in a row, or the connection's address.
-    return type(error).__name__

@@ -57,6 +57,7 @@ SNAPSHOT_EVERY = 8
 """The state is stored whole after every so many ticks, and what each tick added in between."""
 
 _NO_STATE = b""
+_MOST_MACS = 4096
 
 Gathered = list[list[codec.Plain]]
 """For each part of the stream what each batch of a tick adds."""
@@ -349,6 +350,7 @@ class DurableStream(Live):
         """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
         first = self._record.last_tick
         with self._lock:
+            self._check_not_closed()
             if not first <= start < end <= self.tick_number:
                 raise ParameterError(
                     f"an interval must lie within ticks {first} to {self.tick_number}, got {start} to {end}"
@@ -426,7 +428,7 @@ class DurableStream(Live):
         self._visible = self._store.visible(self._record.incarnation)
         if not self._read_only:
             self._take_lease()
-        self._macs: dict[int, bytes] = {self._record.last_tick: self._record.mac}
+        self._macs: dict[int, bytes] = {}
         self._parts = live_parts(
             self.plan,
             lambda every: (
@@ -485,12 +487,21 @@ class DurableStream(Live):
 
     def _mac_of(self, tick: int) -> bytes:
         """The digest of the seal of a tick; read from the store and checked again where it is not at hand."""
+        if tick == self._record.last_tick:
+            return self._record.mac
         if tick not in self._macs:
             seal = self._store.seal(self._record.incarnation, tick, self._ring)
             if seal is None:
                 raise DamageError(f"tick {tick} must be sealed before its noise is drawn, got no seal")
-            self._macs[tick] = seal.mac
+            self._remember(seal)
+            return seal.mac
         return self._macs[tick]
+
+    def _remember(self, seal: Seal) -> None:
+        """Keep the digest of a seal at hand; of a long stream those that were used last."""
+        self._macs[seal.tick] = seal.mac
+        while len(self._macs) > _MOST_MACS:
+            del self._macs[next(iter(self._macs))]
 
     def _recover(self, found: Found, *, created: bool) -> Recovered:
         """The state as of the last release: the last stored one and what each tick added since; then finish."""
@@ -601,7 +612,7 @@ class DurableStream(Live):
 
     def _is_sealed(self, seal: Seal, gathered: Gathered) -> None:
         self._mac, self._positions = seal.mac, seal.positions
-        self._macs[seal.tick] = seal.mac
+        self._remember(seal)
         self._open_tick = _OpenTick(seal, gathered)
         if self._ratchet is not None:
             self._ratchet.positions = self._ratchet.opened_positions(seal.tick, seal.positions, first=False)

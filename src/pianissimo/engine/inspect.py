@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from pianissimo.databases.postgres_server import is_server
 from pianissimo.engine.charging import Receipt
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.keys import KeyRing, open_ring
@@ -94,18 +95,18 @@ def is_state(place: Path | str) -> bool:
     >>> is_state("nowhere")
     False
     """
-    return str(place).startswith(("postgresql://", "postgres://")) or Place.of(place, witness=_NO_WITNESS).exists()
+    return is_server(place) or Place.of(place, witness=_NO_WITNESS).exists()
 
 
 def read_status(place: Path | str, *, witness: Path | str | None = None) -> Status:
     """Where the stream at a place stands."""
-    found = Place.of(place, witness=witness if witness or not _is_url(place) else _NO_WITNESS)
+    found = Place.of(place, witness=witness if witness or not is_server(place) else _NO_WITNESS)
     store = _open(found)
     try:
         with store.reading():
             records = store.streams()
             if not records:
-                raise StoreError(f"there must be a stream at {place}, got none")
+                raise StoreError(f"there must be a stream at {store.place}, got none")
             record = records[-1]
             sealed = store.last_sealed_tick(record.incarnation)
             _, released = store.released_ticks(record.incarnation)
@@ -326,7 +327,3 @@ def _open(place: Place) -> StateStore:
     if not made:
         raise StoreError(f"there must be a stream at {store.place}, got none")
     return store
-
-
-def _is_url(place: Path | str) -> bool:
-    return "://" in str(place)

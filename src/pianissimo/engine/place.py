@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pianissimo.databases import Connection, SqliteConnection
+from pianissimo.databases.postgres_server import is_like_a_url, is_server
 from pianissimo.errors import LeaseError, ParameterError, StoreError
 from pianissimo.ledger import STATE_FILE
 
@@ -37,7 +38,7 @@ class Place:
     @classmethod
     def of(cls, place: str | Path, *, witness: str | Path | None = None) -> "Place":
         """The place that a folder's path or a `postgresql://` URL names."""
-        if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
+        if is_server(place):
             if witness is None:
                 raise ParameterError(
                     "a stream in PostgreSQL must have a witness outside the database, got none; give the path of a file"
@@ -49,7 +50,7 @@ class Place:
                 witness=Path(witness),
                 chain=Path("pianissimo.ratchet"),
             )
-        if not isinstance(place, str | os.PathLike) or not str(place) or "://" in str(place):
+        if not isinstance(place, str | os.PathLike) or not str(place) or is_like_a_url(str(place)):
             raise ParameterError("state must be a folder or a postgresql:// URL, got something else")
         folder = Path(place)
         beside = folder.parent / (folder.name or "state")

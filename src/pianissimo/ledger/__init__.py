@@ -9,7 +9,6 @@ from pianissimo.ledger.guarded import open_guarded
 from pianissimo.ledger.history import history, history_tables
 from pianissimo.ledger.keys import key_file
 from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified, is_state
-from pianissimo.ledger.postgres import shown_url
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
 from pianissimo.ledger.within import StoreWithin
 from pianissimo.ledger.witness import LocalWitness
@@ -31,5 +30,4 @@ __all__ = [
     "is_state",
     "key_file",
     "open_guarded",
-    "shown_url",
 ]

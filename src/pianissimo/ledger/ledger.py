@@ -2,7 +2,6 @@
 
 import hmac
 import os
-import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
 from pianissimo.databases import SqliteConnection
+from pianissimo.databases.postgres_server import is_like_a_url, is_server
 from pianissimo.errors import BudgetError, DamageError, LedgerError, ParameterError, StoreError
 from pianissimo.ledger.chain import Chain, Entry, Head, Header, Units, broken, check_chain, ticket_digest
 from pianissimo.ledger.postgres import PostgresStore
@@ -48,7 +48,6 @@ _NO_KEY = "the chain has no key, so whoever can write the ledger could make a ne
 STATE_FILE = "state.db"
 """What a durable stream's store is called in its folder."""
 
-_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|.*://")
 _LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "question": 10_000}
 
 
@@ -544,13 +543,13 @@ class Ledger:
 
 
 def _store(place: str | Path, *, create: bool, read_only: bool) -> Store:
-    if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
+    if is_server(place):
         if is_state(place):
             return _store_at(place, read_only=read_only)
         return PostgresStore(place, read_only=read_only)
     if not isinstance(place, str | os.PathLike) or not str(place) or "\0" in str(place):
         raise ParameterError("place must be the path of a file or a postgresql:// URL, got something else")
-    if isinstance(place, str) and _LIKE_A_URL.match(place):
+    if is_like_a_url(place):
         # Not shown: it may hold a password.
         raise ParameterError("place must be a path or a postgresql:// URL, got a URL of another kind")
     if Path(place).is_dir():

@@ -6,25 +6,16 @@ waits until the server has made up its mind about it.
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
-from urllib.parse import unquote
 
-from pianissimo.checks import check_name
-from pianissimo.errors import LedgerError, ParameterError
+from pianissimo.databases.postgres_server import driver, kind_of, name_in, settle_in, shown_url
+from pianissimo.errors import LedgerError
 from pianissimo.ledger.chain import broken
 from pianissimo.ledger.store import Row, UnknownOutcomeError, tables
 
 _MAKING = 0x706961  # an advisory lock, for the moment when there is no line to lock yet
-_LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two ledgers would become one
 _PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 60_000, "idle_in_transaction_session_timeout": 60_000}
-_HOST = r"(?:[A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?"
-# An @ after the first slash or question mark may be the end of a password with such a sign in it.
-_SHOWN = re.compile(
-    rf"postgres(?:ql)?://(?:[^@/?#]*@)?(?P<host>{_HOST}(?:,{_HOST})*)(?P<database>(?:/[A-Za-z0-9_.%-]*)?)(?:\?[^@#]*)?"
-)
 _STAY = " BEGIN RAISE EXCEPTION 'entries of a ledger stay as they are'; END "
 _left_to_parents: list[Any] = []
 
@@ -38,12 +29,12 @@ class PostgresStore:
     """
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
-        self._url, name = _without_ledger(url)
+        self._url, name = name_in(url, "ledger", "budget")
         self.place = shown_url(url)
         self._schema = f'"pianissimo_{name}"'
         self._names = {"budget": f"{self._schema}.budget", "entries": f"{self._schema}.entries"}
         self._read_only = read_only
-        self._psycopg = _psycopg()
+        self._psycopg = driver("ledger", LedgerError)
         self._connection: Any = None
         self._process = os.getpid()
         self._connected()
@@ -74,7 +65,7 @@ class PostgresStore:
             self._run("COMMIT")
         except self._psycopg.Error as error:
             self.close()
-            raise UnknownOutcomeError(f"PostgreSQL must confirm a commit, got {_name(error)}", durable=True) from None
+            raise UnknownOutcomeError(f"PostgreSQL must confirm a commit, got {kind_of(error)}", durable=True) from None
         except BaseException:
             self.close()
             raise
@@ -157,7 +148,7 @@ class PostgresStore:
     def _connect(self) -> Any:
         connection = self._psycopg.connect(self._url, autocommit=True, connect_timeout=10)
         try:
-            _settle_in(connection)
+            settle_in(connection, "ledger", LedgerError, _PATIENCE)
         except BaseException:
             connection.close()
             raise
@@ -169,53 +160,5 @@ class PostgresStore:
             yield
         except self._psycopg.Error as error:
             raise LedgerError(
-                f"{self.place} must be a ledger that can be read and written, got {_name(error)}"
+                f"{self.place} must be a ledger that can be read and written, got {kind_of(error)}"
             ) from None
-
-
-def _settle_in(connection: Any) -> None:
-    """Set how long to wait, and refuse a server that could forget a commit."""
-    for name, milliseconds in _PATIENCE.items():
-        connection.execute("SELECT set_config(%s, %s, false)", (name, str(milliseconds)))
-    for name in ("fsync", "full_page_writes", "synchronous_commit"):
-        (value,) = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
-        if value == "off":
-            raise LedgerError(f"{name} must be on for a ledger, got off; a crash could undo a charge")
-
-
-def _psycopg() -> ModuleType:
-    try:
-        import psycopg
-    except ImportError:
-        raise LedgerError("a ledger in PostgreSQL must have its driver; pip install pianissimo[postgres]") from None
-    return psycopg
-
-
-def _without_ledger(url: str) -> tuple[str, str]:
-    address, _, query = url.partition("?")
-    options = [each for each in query.split("&") if each]  # as they are: the driver has rules of its own for them
-    names = [unquote(each.partition("=")[2]) for each in options if each.startswith("ledger=")] or ["budget"]
-    if len(names) != 1:
-        raise ParameterError(f"ledger must be named once in a URL, got {len(names)} names")
-    check_name(ledger=names[0])
-    if len(names[0]) > _LONGEST_NAME:
-        raise ParameterError(f"ledger must have a name of at most {_LONGEST_NAME} letters, got {len(names[0])}")
-    rest = "&".join(each for each in options if not each.startswith("ledger="))
-    return f"{address}?{rest}" if rest else address, names[0]
-
-
-def shown_url(url: str) -> str:
-    """A URL for people: scheme, host and database if they are plainly those, and never what may be a password.
-
-    >>> shown_url("postgresql://ada:geheim@db.example:5432/shop?sslmode=require")
-    'postgresql://db.example:5432/shop'
-    >>> shown_url("postgresql://ada:ge/heim@db.example/shop")
-    'postgresql://...'
-    """
-    found = _SHOWN.fullmatch(url)
-    return "postgresql://..." if found is None else f"postgresql://{found['host']}{found['database']}"
-
-
-def _name(error: Exception) -> str:
-    # The kind alone: the server's text may quote what was in a row, or the connection's address.
-    return type(error).__name__

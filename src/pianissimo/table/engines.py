@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from pianissimo.databases.postgres_server import is_like_a_url
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.table.frames import arrow_table
 from pianissimo.table.parquet import ParquetFiles
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 _FRAME = "table"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _SETTINGS = {"python_enable_replacements": "false"}
 """A name that is not in the database is not one of the caller's variables either."""
 
@@ -82,7 +82,7 @@ def open_engine(source: object, name: str | None) -> Engine:
     ('duckdb', ['member', 'article'])
     """
     if isinstance(source, Path) or (isinstance(source, str) and "://" not in source):
-        if isinstance(source, str) and _LIKE_A_URL.match(source):
+        if is_like_a_url(source):
             raise ParameterError(
                 "source must be a path or a URL with ://, got something between"
             )  # and with a password
