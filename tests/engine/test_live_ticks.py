@@ -81,9 +81,8 @@ class Shelf:
             self._check()
             first, self.place = self.place, min(end, self.place + self.piece)
             numbers = pl.int_range(first, self.place, dtype=pl.Int64, eager=True)
-            yield Records(
-                place="shelf", numbers=numbers, texts=pl.Series(self.texts[first : self.place], dtype=pl.String)
-            )
+            texts = pl.Series(self.texts[first : self.place], dtype=pl.String)
+            yield Records(place="shelf", rank=(), numbers=numbers, texts=texts)
             if self.while_reading:
                 self.while_reading()
 
@@ -377,8 +376,8 @@ class Partitions(Shelf):
             for place in (0, 1):
                 numbers = [number for which, number in piece if which == place]
                 if numbers:
-                    texts = [json.dumps({"drug": f"{place}.{number}"}) for number in numbers]
-                    yield Records(place=f"topic/{place}", numbers=pl.Series(numbers), texts=pl.Series(texts))
+                    texts = pl.Series(json.dumps({"drug": f"{place}.{number}"}) for number in numbers)
+                    yield Records(place=f"topic/{place}", rank=(place,), numbers=pl.Series(numbers), texts=texts)
 
 
 @pytest.mark.parametrize("most_rows", [1, 4, 1000])

@@ -17,7 +17,7 @@ QUERIES: list[Query] = [
 
 def records(*texts: str | None, header: str | None = None) -> Records:
     numbers = pl.int_range(2, 2 + len(texts), eager=True)
-    return Records(place="x", numbers=numbers, texts=pl.Series(texts, dtype=pl.String), header=header)
+    return Records(place="x", rank=(), numbers=numbers, texts=pl.Series(texts, dtype=pl.String), header=header)
 
 
 def test_lines_of_csv_are_read_by_the_header_of_their_file() -> None:

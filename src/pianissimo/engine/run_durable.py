@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from pianissimo.engine.place import Place
 from pianissimo.engine.publish import Sink
 from pianissimo.engine.run import REFUSED_FILE
 from pianissimo.engine.secret import Given
+from pianissimo.engine.sources.end_watch import EndWatch
 from pianissimo.engine.sources.feed import Feed
 from pianissimo.engine.sources.files import FileTicks
 from pianissimo.engine.sources.follow import FolderFeed, TextFormat
@@ -97,8 +98,7 @@ def run_durably(
             "ledger": ledger or spec.ledger.place,
             "ledger_key": ledger_key or spec.ledger.key,
         }
-        closes = closing(source) if isinstance(source, LiveTicks) else nullcontext()
-        with closes, open_stream(spec.stream, state, secret=secret, witness=witness, **options) as live:
+        with _watched(source), open_stream(spec.stream, state, secret=secret, witness=witness, **options) as live:
             engine = Engine(
                 live,
                 source,
@@ -113,6 +113,16 @@ def run_durably(
             with _served(figures, metrics, live):
                 loop = engine.run()
             return DurableRun(loop=loop, created=live.recovered.created, refused=refused.path if refused.used else None)
+
+
+@contextmanager
+def _watched(source: TickSource) -> Iterator[None]:
+    """While it is read, a live source is asked where it ends at the end of every tick."""
+    if not isinstance(source, LiveTicks):
+        yield
+        return
+    with closing(source), EndWatch(source.note_end):
+        yield
 
 
 def _beside(place: Place) -> Path:

@@ -1,7 +1,7 @@
 """A source that grows while it is read: what lies between two of its places, and where it ends now.
 
-The place that a tick ends at is asked for as soon as the tick is over by the public clock, between two pieces that are
-read, and sealed with the tick. No number of events ends a tick.
+The place that a tick ends at is asked for as soon as the tick is over by the public clock, and sealed with the tick. No
+number of events ends a tick.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,10 @@ class Records:
 
     place: str
     """Which file or partition they are of: public."""
+
+    rank: tuple[int, ...]
+    """Which place comes first where the order of a user's events matters: a function of the place, and not of its name,
+    which may change while a tick lasts."""
 
     numbers: pl.Series
     """Their line numbers or offsets there, as whole numbers."""
@@ -35,7 +39,10 @@ class Feed(Protocol):
         """Go to a sealed place, or, with None, to the beginning; `SourceError` if it is not what was read before."""
 
     def end(self) -> Any:
-        """Where the source ends now, as plain data; at or after every place that was told before."""
+        """Where the source ends now, as plain data; at or after every place that was told before.
+
+        It may be asked for by another thread while records are read.
+        """
 
     def read(self, end: Any) -> Iterator[Records]:
         """The records from where the feed stands up to a place that `end` gave, in pieces of bounded size."""

@@ -18,6 +18,7 @@ import hashlib
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -91,9 +92,14 @@ class _File:
     def key(self) -> tuple[int, int]:
         return self.device, self.inode
 
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Files by age: of a file and the one that it was renamed for, that is the order in which they were written."""
+        return self.birth or 0, *self.key
+
 
 class FolderFeed:
-    r"""The lines of files, in the order of their names.
+    r"""The lines of files, in the order of their names; where a user's order matters, in that of their age.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -124,6 +130,7 @@ class FolderFeed:
         self._deleted: dict[str, _File] = {}
         self._absent: list[_File] = []
         self._by_name: dict[str, _File] = {}
+        self._lock = threading.RLock()
 
     def seek(self, position: Any) -> None:
         """Go to where files were read to; every file that is there must be as it was."""
@@ -160,6 +167,10 @@ class FolderFeed:
 
     def end(self) -> Any:
         """Where the whole lines of every file end now."""
+        with self._lock:
+            return self._end()
+
+    def _end(self) -> list[list[int]]:
         here = self._here()
         self._absent = [each for key, each in self._files.items() if key not in here]
         self._by_name = {each.name: each for key, each in self._files.items() if each.offset and key in here}
@@ -175,22 +186,26 @@ class FolderFeed:
     def read(self, end: Any) -> Iterator[Records]:
         """The lines up to an end."""
         for device, inode, stop in end:
-            each = self._files[device, inode]
-            if each.offset >= stop:
-                continue
-            self._check_tail(each)
+            with self._lock:
+                each = self._files[device, inode]
+                if each.offset < stop:
+                    self._check_tail(each)
             while each.offset < stop:
-                yield from self._block(each, stop)
+                with self._lock:
+                    records = self._block(each, stop)
+                if len(records.texts):
+                    yield records
 
     @property
     def position(self) -> Any:
         """How far every file was read."""
-        return {
-            "salt": self._salt.hex(),
-            "follow": [_row_of(each) for each in sorted(self._files.values(), key=lambda each: each.key)],
-            "away": [_row_of(each) for each in self._away.values()],
-            "deleted": [_row_of(each) for each in self._deleted.values()],
-        }
+        with self._lock:
+            return {
+                "salt": self._salt.hex(),
+                "follow": [_row_of(each) for each in sorted(self._files.values(), key=lambda each: each.key)],
+                "away": [_row_of(each) for each in self._away.values()],
+                "deleted": [_row_of(each) for each in self._deleted.values()],
+            }
 
     def close(self) -> None:
         """Let go of the files."""
@@ -376,8 +391,8 @@ class FolderFeed:
         each.scanned = size
         each.rest = size > each.end
 
-    def _block(self, each: _File, stop: int) -> Iterator[Records]:
-        """Whole lines from where a file stands, a block at most."""
+    def _block(self, each: _File, stop: int) -> Records:
+        """Whole lines from where a file stands, a block at most; the first line of a CSV file is none of them."""
         descriptor = self._opened(each)
         block = self._pread(each, descriptor, each.offset, min(BLOCK_BYTES, stop - each.offset))
         cut = block.rfind(b"\n") + 1
@@ -394,8 +409,7 @@ class FolderFeed:
                 first, texts = 2, texts[1:]
             header = self._header(each, descriptor)
         numbers = pl.int_range(first, first + len(texts), dtype=pl.Int64, eager=True)
-        if len(texts):
-            yield Records(place=each.name, numbers=numbers, texts=texts, header=header)
+        return Records(place=each.name, rank=each.rank, numbers=numbers, texts=texts, header=header)
 
     def _long_line(self, each: _File, descriptor: int, length: int, stop: int) -> int:
         """How long the line is that begins where the file stands."""

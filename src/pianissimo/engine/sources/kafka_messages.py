@@ -94,7 +94,8 @@ class MessageBuffer:
         for partition in sorted(following):
             part = table if len(following) == 1 else table.filter(pl.col("partition") == partition)
             place = f"{self._topic}/{partition}"
-            yield partition, following[partition], Records(place=place, numbers=part["number"], texts=part["text"])
+            records = Records(place=place, rank=(partition,), numbers=part["number"], texts=part["text"])
+            yield partition, following[partition], records
 
     def _check(self, partition: int, numbers: Any, first: Any, last: Any) -> None:
         if numbers[0] < self._reached[partition] or (np.diff(numbers) <= 0).any():

@@ -4,15 +4,17 @@ A tick's events are all records that are in the source when the tick is over. Wh
 read ahead; once the clock says that it is over, the source is asked where it ends, and is read to there. No number of
 events ends a tick.
 
-The source can be asked only between two pieces that are read. It is therefore asked somewhat after the public end: by
-the time that the piece at hand takes, and, where the source is away just then, by the time until it is back. An event
-that comes in between counts in the tick that is over, and how long that is may depend on how much others sent.
+The source is asked at the public end of a tick, whatever is being read, judged or sealed just then: `EndWatch` does so
+from a thread of its own. The ends are kept until the ticks are read, so that a tick that is over while an earlier one
+is sealed ends where the source ended then. Without the thread it is asked between two pieces that are read, and what
+comes meanwhile counts in the tick that is over: how long that is would depend on how much others sent.
 
 When several ticks are over at once, as after an outage, the first has all that came until then and the others have
 nothing: they were over when the first was closed.
 """
 
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from operator import itemgetter
@@ -40,13 +42,16 @@ Where their order matters they are handed over in parts of about this size, at t
 
 _PAUSES_A_SIGN = 25
 
+_MOST_ENDS = 1000
+"""So many ticks may be over and not read; those after them end together, when there is time for them."""
+
 
 class _End(NamedTuple):
-    """Where a tick ends, asked for once."""
+    """Where the source ended when ticks up to one were over."""
 
     tick: int
     place: Any
-    is_last: bool
+    is_last: bool = False
     """Whether there is no tick after it."""
 
 
@@ -85,17 +90,23 @@ class LiveTicks:
         self._ordered = ordered
         self._stop = threading.Event() if stop is None else stop
         self.refused = refused
-        self._covered = 0
-        self._begun = 0
-        self._final: _End | None = None
+        self._asking = threading.RLock()
+        """Whoever asks the source where it ends: what is told later lies behind what was told before."""
+
+        self._ends: deque[_End] = deque()
+        self._covered: int | None = None
+        """The last tick whose end is known; None before it is known where to begin."""
+
         self._has_ended = False
-        self._frames: list[tuple[str, pl.DataFrame]] = []
+        self._frames: list[tuple[tuple[int, ...], pl.DataFrame]] = []
         self._rows = 0
 
     def seek(self, position: Any, tick: int) -> None:
         """Go to where a tick ended."""
-        self._feed.seek(position)
-        self._covered = tick
+        with self._asking:
+            self._feed.seek(position)
+            self._ends.clear()
+            self._covered = tick
 
     def lag(self, tick: int) -> int:
         """How many ticks after `tick` are over by the clock."""
@@ -106,27 +117,33 @@ class LiveTicks:
 
         If the source is away, the same tick may be asked for again: it goes on where it was.
         """
-        if self._final is None and self._has_ended:
+        if self._has_ended:
             raise Cut(ended=True)
-        is_begun = self._begun == tick or bool(self._frames) or self._must_end
-        if not is_begun and tick <= self._covered and self._clock.is_over(tick):
-            self._sync()
-            return
-        self._begun = tick
         pauses = 0
-        while not self._is_closed(tick):
-            yield from self._read(self._feed.end(), tick)
-            if self._final is None:
+        while (end := self._next_end(tick)).tick < tick:
+            yield from self._read(end.place, tick)
+            if self._closed(tick) is None:
                 pauses += 1
                 if pauses % _PAUSES_A_SIGN == 0:
                     yield None
                 self._clock.sleep(max(0.001, min(PAUSE, self._clock.left(tick))))
-        assert self._final is not None  # noqa: S101
-        yield from self._read(self._final.place, tick)
+        yield from self._read(end.place, tick)
         yield from self._handed_over()
         self._sync()
-        self._has_ended = self._final.is_last
-        self._final = None
+        self._has_ended = end.is_last
+
+    def note_end(self) -> float:
+        """Ask the source where it ends if a tick is over; gives the seconds until the next one is. From any thread."""
+        with self._asking:
+            if self._covered is None or len(self._ends) >= _MOST_ENDS:
+                return PAUSE
+            if self._clock.is_over(self._covered + 1):
+                # The time before the source is asked: what comes from now on belongs to a tick that is not over yet.
+                covered = self._clock.ended(self._clock.now())
+                # Nothing is noted before the source has answered: if it is away, the tick is as open as it was.
+                self._ends.append(_End(covered, self._feed.end()))
+                self._covered = covered
+            return self._clock.left(self._covered + 1)
 
     @property
     def holds_unsealed(self) -> bool:
@@ -150,38 +167,52 @@ class LiveTicks:
         """Whether what came is sealed now: it cannot be read again, and there will be no time for more."""
         return self._once is not None and self._stop.is_set()
 
-    def _is_closed(self, tick: int) -> bool:
-        """Whether the end of the tick is known; it is asked for once, as soon as the tick is over."""
-        if self._final is not None and self._final.tick == tick:
-            return True
-        covered = self._covered
-        is_last = self._must_end
-        if self._clock.is_over(tick):
-            # The time before the source is asked: what comes from now on belongs to a tick that is not over yet.
-            covered = self._clock.ended(self._clock.now())
-        elif self._once is not None and self._until_end and self._once.ended:
-            is_last = True
-        elif self._stop.is_set() and not is_last:
-            raise Cut(ended=False)
-        elif not is_last:
-            return False
-        # Nothing is noted before the source has answered: if it is away, the tick is as open as it was.
-        self._final = _End(tick, self._feed.end(), is_last)
-        self._covered = covered
-        return True
+    def _next_end(self, tick: int) -> _End:
+        """Where the tick ends; while it is open, where the source ends now, for the tick before."""
+        with self._asking:
+            return self._closed(tick) or _End(tick - 1, self._feed.end())
+
+    def _closed(self, tick: int) -> _End | None:
+        """Where the tick ends, once that is known; it is asked for once."""
+        with self._asking:
+            if self._must_end:
+                return self._last_end(tick)
+            while self._ends and self._ends[0].tick < tick:
+                self._ends.popleft()
+            if not self._ends:
+                self.note_end()
+            if self._ends and (self._ends[0].is_last or self._clock.ended(self._clock.now()) >= tick):
+                return self._ends[0]
+            # The clock was put back: ticks that seemed to be over are open again.
+            self._ends.clear()
+            self._covered = tick - 1
+            if self._once is not None and self._until_end and self._once.ended:
+                return self._last_end(tick)
+            if self._stop.is_set():
+                raise Cut(ended=False)
+            return None
+
+    def _last_end(self, tick: int) -> _End:
+        """All that has come belongs to the tick, and there is none after it."""
+        if not (self._ends and self._ends[0].is_last):
+            end = _End(tick, self._feed.end(), is_last=True)
+            self._ends.clear()
+            self._ends.append(end)
+            self._covered = tick
+        return self._ends[0]
 
     def _read(self, end: Any, tick: int) -> Iterator[pl.DataFrame]:
         earliest = self._clock.begin(tick) if self._late == "drop" else None
         for records in self._feed.read(end):
             rows, refused = self._reader.read(records, earliest)
-            self._frames.append((records.place, rows))
+            self._frames.append((records.rank, rows))
             self._rows += rows.height
             with self._room():
                 self.refused.add(records.place, refused)
             if self._rows >= MOST_ROWS and not self._ordered:
                 yield from self._handed_over()
             # Also in the midst of much: the tick ends when it is over, not when all of this is read.
-            self._is_closed(tick)
+            self._closed(tick)
 
     def _handed_over(self) -> Iterator[pl.DataFrame]:
         if self._ordered:

@@ -40,7 +40,7 @@ class RecordReader:
     >>> from pianissimo.queries import Histogram
     >>> reader = RecordReader([Histogram("drugs", key="drug")])
     >>> texts = pl.Series(['{"drug": "aspirin"}', '{"drug": null}'])
-    >>> rows, refused = reader.read(Records(place="events", numbers=pl.Series([1, 2]), texts=texts))
+    >>> rows, refused = reader.read(Records(place="events", rank=(), numbers=pl.Series([1, 2]), texts=texts))
     >>> rows.height, refused["line"].to_list()
     (1, [2])
     """

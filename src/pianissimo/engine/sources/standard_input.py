@@ -83,7 +83,7 @@ class StandardInput:
                 self._change.notify_all()
             first, self._taken = self._taken + 1, self._taken + count
             numbers = pl.int_range(first, first + count, dtype=pl.Int64, eager=True)
-            yield Records(place="standard input", numbers=numbers, texts=split_lines(block))
+            yield Records(place="standard input", rank=(), numbers=numbers, texts=split_lines(block))
 
     @property
     def position(self) -> Any:
