@@ -7,28 +7,23 @@ later because somebody else gives it then: one unit leaves a tick and one may en
 """
 
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Keys, Noise
-from pianissimo.privacy import Guarantee
-from pianissimo.users.budget import budget_of, fitting_levels, user_guarantee
-from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap, weights_of
-from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters, Sensitivity
+from pianissimo.users.capped import CappedTotal
+from pianissimo.users.caps import AdaptiveCap, Course, PeriodCap
+from pianissimo.users.counters import RunningCounters, Sensitivity
 from pianissimo.users.rows import Rows
 from pianissimo.users.statistics import batch_column
 from pianissimo.users.table import Names, Users, by_user, first_of_each
 from pianissimo.users.value import Cut, UserTotal
-
-_MOVING = Sensitivity(total=1, squared=1, moves=True)
 
 
 @dataclass(slots=True, repr=False)
@@ -48,7 +43,7 @@ class UserDistinctState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserDistinct:
+class UserDistinct(CappedTotal):
     """How many different values all users have given, of which each user adds at most the cap, released at every tick.
 
     A batch is a table with the columns `user` and `value`; values are whole numbers or texts. Deletions are not
@@ -59,6 +54,7 @@ class UserDistinct:
     Error: while the cap stands at its first value; every release carries its own bars.
     Cost: about 36 bytes a user and 30 bytes for each pair of a user and a value.
 
+    >>> from fractions import Fraction
     >>> from pianissimo.counting import TreePlan
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
@@ -69,56 +65,8 @@ class UserDistinct:
     1
     """
 
-    cap: Cap
-    """How many different values of one user count."""
-
-    plan: PlanKind
-    """The class of the counters' plans; those without negative entries, as `TreePlan`, need less noise here."""
-
-    horizon: int
-    """How many releases one run may make."""
-
-    rho: Fraction | None = None
-    """Of all counters together, met by Gaussian noise."""
-
-    epsilon: Fraction | None = None
-    """Of all counters together, met by Laplace noise; either this or `rho` is given."""
-
+    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1, moves=True)
     state_version: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon)
-        _ = budget_of(self.rho, self.epsilon)
-        self.counters.check(self.cap.caps)
-
-    @classmethod
-    def fitting(cls, *, cap: AdaptiveCap, **fields: Any) -> Self:
-        """With as many of the cap's levels as samplers have noise for."""
-        return cls(cap=fitting_levels(cap, lambda rule: cls(cap=rule, **fields)), **fields)
-
-    @property
-    def counters(self) -> Counters:
-        """The counters of the number of values."""
-        return Counters(
-            kind=self.plan,
-            horizon=self.horizon,
-            loss=budget_of(self.rho, self.epsilon),
-            is_pure=self.epsilon is not None,
-            sensitivity=_MOVING,
-            weights=tuple(weights_of(self.cap)),
-        )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        draws = self.counters.draws(self.cap.caps)
-        return user_guarantee(self.cap, self.horizon, rho=self.rho, epsilon=self.epsilon, draws=draws)
-
-    def law(self, *, tick: int, cap: int | None = None, start: int = 1, since: int = 0) -> Law:
-        """The noise at a tick if the counters started for the `start`-th time at tick `since`; public, without data."""
-        return self.counters.law(start, self.cap.caps[0] if cap is None else cap, since, tick)
-
-    def error(self, tick: int, coverage: float) -> float:
-        return self.law(tick=tick).half_width(coverage)
 
     def start(self, noise: Noise) -> UserDistinctState:
         return UserDistinctState(

@@ -7,29 +7,24 @@ budget.
 """
 
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.privacy import Guarantee
-from pianissimo.users.budget import budget_of, fitting_levels, user_guarantee
-from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap, weights_of
-from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters, Sensitivity
+from pianissimo.users.capped import CappedTotal
+from pianissimo.users.caps import AdaptiveCap, Course, PeriodCap
+from pianissimo.users.counters import RunningCounters, Sensitivity
 from pianissimo.users.heads import whole_steps
 from pianissimo.users.rows import Rows
 from pianissimo.users.statistics import batch_column
 from pianissimo.users.table import Users
 from pianissimo.users.value import Cut, UserTotal
-
-_ONE_SERIES = Sensitivity(total=1, squared=1)
 
 
 @dataclass(slots=True, repr=False)
@@ -47,7 +42,7 @@ class UserSumState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserSum:
+class UserSum(CappedTotal):
     """The sum of a column of whole steps of a grid, of which each user adds at most the cap, released at every tick.
 
     A batch is a table with the columns `user` and `value`. The cap is in steps of the grid.
@@ -57,6 +52,7 @@ class UserSum:
     Error: while the cap stands at its first value; every release carries its own bars.
     Cost: about 36 bytes a user; with signed values also the rows of the open tick and those that the cap left out.
 
+    >>> from fractions import Fraction
     >>> from pianissimo.counting import TreePlan
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
@@ -67,59 +63,11 @@ class UserSum:
     30
     """
 
-    cap: Cap
-    """How many steps of one user count."""
-
-    plan: PlanKind
-    """The class of the counters' plans, as `HaarPlan`."""
-
-    horizon: int
-    """How many releases one run may make."""
-
-    rho: Fraction | None = None
-    """Of all counters together, met by Gaussian noise."""
-
-    epsilon: Fraction | None = None
-    """Of all counters together, met by Laplace noise; either this or `rho` is given."""
-
     signed: bool = False
     """Whether values may be negative; else negative ones are refused."""
 
+    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
     state_version: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon)
-        _ = budget_of(self.rho, self.epsilon)
-        self.counters.check(self.cap.caps)
-
-    @classmethod
-    def fitting(cls, *, cap: AdaptiveCap, **fields: Any) -> Self:
-        """With as many of the cap's levels as samplers have noise for."""
-        return cls(cap=fitting_levels(cap, lambda rule: cls(cap=rule, **fields)), **fields)
-
-    @property
-    def counters(self) -> Counters:
-        """The counters of the sum."""
-        return Counters(
-            kind=self.plan,
-            horizon=self.horizon,
-            loss=budget_of(self.rho, self.epsilon),
-            is_pure=self.epsilon is not None,
-            sensitivity=_ONE_SERIES,
-            weights=tuple(weights_of(self.cap)),
-        )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        draws = self.counters.draws(self.cap.caps)
-        return user_guarantee(self.cap, self.horizon, rho=self.rho, epsilon=self.epsilon, draws=draws)
-
-    def law(self, *, tick: int, cap: int | None = None, start: int = 1, since: int = 0) -> Law:
-        """The noise at a tick if the counters started for the `start`-th time at tick `since`; public, without data."""
-        return self.counters.law(start, self.cap.caps[0] if cap is None else cap, since, tick)
-
-    def error(self, tick: int, coverage: float) -> float:
-        return self.law(tick=tick).half_width(coverage)
 
     def start(self, noise: Noise) -> UserSumState:
         return UserSumState(
