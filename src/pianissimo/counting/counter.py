@@ -36,7 +36,70 @@ class CounterState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
+class RunningTotal:
+    """A total over any plan; a subclass says what a batch adds to it."""
+
+    plan: NoisePlan
+    """Which noises enter which release."""
+
+    history: int = 0
+    """How many past ticks are kept, so that intervals can be answered."""
+
+    state_version: ClassVar[int] = 1
+
+    @property
+    def magnitude(self) -> int:
+        """The most that one event can add or take away."""
+        return 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(
+            loss=plan_loss(self.plan, magnitude=self.magnitude),
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.plan.horizon,
+            source="Canonne, Kamath and Steinke 2020, Theorem 14; docs/privacy.md, 'Plans'",
+        )
+
+    def error(self, tick: int, coverage: float) -> float:
+        return half_width(self.plan, tick, coverage)
+
+    def start(self, noise: Noise) -> CounterState:  # noqa: ARG002
+        return self._begun()
+
+    def add(self, state: CounterState, gathered: int) -> None:
+        """Count an amount, or nothing if the total would leave its bounds."""
+        if not abs(state.total + gathered) < _LARGEST_TOTAL:
+            raise InputError("a total must stay below 2^61 in size, got more; start a new run")
+        state.total += gathered
+        state.recent.add(_FIRST_SLOT, np.array([gathered], dtype=np.int64))
+
+    def release(self, state: CounterState, tick: int, noise: Noise) -> int:
+        """The total with the noise of this tick."""
+        state.recent.close()
+        numerators = state.noise.at(noise, tick, 1, lambda *_: _ONE_SERIES)
+        return int(rounded(np.array([state.total], dtype=np.int64), numerators, self.plan.shift)[0])
+
+    def between(self, state: CounterState, start: int, end: int, noise: Noise) -> int:
+        """What ticks start + 1 .. end added, with the difference of the noises of both ends, rounded once."""
+        amounts = state.recent.between(start, end, size=1)
+        return int(rounded(amounts, evaluate(self.plan, noise, end, _ONE_SERIES, since=start), self.plan.shift)[0])
+
+    def between_error(self, start: int, end: int, coverage: float) -> float:
+        return half_width(self.plan, end, coverage, since=start)
+
+    def merge(self, left: CounterState, right: CounterState) -> CounterState:
+        merged = self._begun()
+        self.add(merged, left.total + right.total)
+        return merged
+
+    def _begun(self) -> CounterState:
+        return CounterState(total=0, recent=Recent(self.history), noise=running_noise(self.plan))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter(RunningTotal):
     """The number of events so far, released at every tick.
 
     Guarantee: per event over the whole run, cost / 2 zCDP at integer orders, or cost-DP over a Laplace plan.
@@ -52,56 +115,15 @@ class Counter:
     2
     """
 
-    plan: NoisePlan
-    """Which noises enter which release."""
-
-    history: int = 0
-    """How many past ticks are kept, so that intervals can be answered."""
-
-    state_version: ClassVar[int] = 1
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(
-            loss=plan_loss(self.plan),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
-            horizon=self.plan.horizon,
-            source="Canonne, Kamath and Steinke 2020, Theorem 14; docs/privacy.md, 'Plans'",
-        )
-
-    def error(self, tick: int, coverage: float) -> float:
-        return half_width(self.plan, tick, coverage)
-
-    def start(self, noise: Noise) -> CounterState:  # noqa: ARG002
-        return start_total(self.plan, self.history)
-
     def update(self, state: CounterState, batch: Sized) -> None:
         self.add(state, self.gather(state, batch))
 
     def gather(self, state: CounterState, batch: Sized) -> int:  # noqa: ARG002
         return len(batch)
 
-    def add(self, state: CounterState, gathered: int) -> None:
-        add_to_total(state, gathered)
-
-    def release(self, state: CounterState, tick: int, noise: Noise) -> int:
-        return release_total(state, self.plan, tick, noise)
-
-    def between(self, state: CounterState, start: int, end: int, noise: Noise) -> int:
-        return total_between(state, self.plan, start, end, noise)
-
-    def between_error(self, start: int, end: int, coverage: float) -> float:
-        return half_width(self.plan, end, coverage, since=start)
-
-    def merge(self, left: CounterState, right: CounterState) -> CounterState:
-        merged = start_total(self.plan, self.history)
-        add_to_total(merged, left.total + right.total)
-        return merged
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summer:
+class Summer(RunningTotal):
     """The sum of the events' values so far, on a declared grid and within declared limits, released at every tick.
 
     Guarantee: per event over the whole run, m^2 cost / 2 zCDP at integer orders, or (m cost)-DP over a Laplace plan, m
@@ -118,19 +140,11 @@ class Summer:
     60
     """
 
-    plan: NoisePlan
-    """Which noises enter which release."""
-
     low: int
     """The least value of an event, in steps of the grid; lower ones are raised to it."""
 
     high: int
     """The largest value of an event, in steps of the grid; higher ones are lowered to it."""
-
-    history: int = 0
-    """How many past ticks are kept, so that intervals can be answered."""
-
-    state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -138,24 +152,7 @@ class Summer:
 
     @property
     def magnitude(self) -> int:
-        """The most that one event can add or take away."""
         return max(abs(self.low), abs(self.high))
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(
-            loss=plan_loss(self.plan, magnitude=self.magnitude),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
-            horizon=self.plan.horizon,
-            source="Canonne, Kamath and Steinke 2020, Theorem 14; docs/privacy.md, 'Plans'",
-        )
-
-    def error(self, tick: int, coverage: float) -> float:
-        return half_width(self.plan, tick, coverage)
-
-    def start(self, noise: Noise) -> CounterState:  # noqa: ARG002
-        return start_total(self.plan, self.history)
 
     def update(self, state: CounterState, batch: pl.Series) -> None:
         self.add(state, self.gather(state, batch))
@@ -166,49 +163,6 @@ class Summer:
         # Clipped values are below 2^53 in size, so that a batch of fewer than 2^31 rows sums within 128 bits.
         within = batch.cast(pl.Int64).clip(self.low, self.high).cast(pl.Int128)
         return int(within.sum())
-
-    def add(self, state: CounterState, gathered: int) -> None:
-        add_to_total(state, gathered)
-
-    def release(self, state: CounterState, tick: int, noise: Noise) -> int:
-        return release_total(state, self.plan, tick, noise)
-
-    def between(self, state: CounterState, start: int, end: int, noise: Noise) -> int:
-        return total_between(state, self.plan, start, end, noise)
-
-    def between_error(self, start: int, end: int, coverage: float) -> float:
-        return half_width(self.plan, end, coverage, since=start)
-
-    def merge(self, left: CounterState, right: CounterState) -> CounterState:
-        merged = start_total(self.plan, self.history)
-        add_to_total(merged, left.total + right.total)
-        return merged
-
-
-def start_total(plan: NoisePlan, history: int) -> CounterState:
-    """Nothing counted yet."""
-    return CounterState(total=0, recent=Recent(history), noise=running_noise(plan))
-
-
-def add_to_total(state: CounterState, amount: int) -> None:
-    """Count an amount, or nothing if the total would leave its bounds."""
-    if not abs(state.total + amount) < _LARGEST_TOTAL:
-        raise InputError("a total must stay below 2^61 in size, got more; start a new run")
-    state.total += amount
-    state.recent.add(_FIRST_SLOT, np.array([amount], dtype=np.int64))
-
-
-def release_total(state: CounterState, plan: NoisePlan, tick: int, noise: Noise) -> int:
-    """The total with the noise of this tick."""
-    state.recent.close()
-    numerators = state.noise.at(noise, tick, 1, lambda *_: _ONE_SERIES)
-    return int(rounded(np.array([state.total], dtype=np.int64), numerators, plan.shift)[0])
-
-
-def total_between(state: CounterState, plan: NoisePlan, start: int, end: int, noise: Noise) -> int:
-    """What ticks start + 1 .. end added, with the difference of the noises of both ends, rounded once."""
-    amounts = state.recent.between(start, end, size=1)
-    return int(rounded(amounts, evaluate(plan, noise, end, _ONE_SERIES, since=start), plan.shift)[0])
 
 
 def grid_steps(values: pl.Series, grid: Fraction) -> pl.Series:
