@@ -7,7 +7,8 @@ does it here. A sync that fails ends all use of the file in this process: the ke
 
 import contextlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,8 +20,10 @@ from pianissimo.databases.turn import Turn, lost, only_reads, still_open
 from pianissimo.errors import DamageError, DiskFullError, StoreError, SyncError, UnknownCommitError
 
 OLDEST_VERSION = (3, 51, 3)
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 """How long to wait for another writer."""
+
+_BETWEEN = 0.002
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre"})
 _SYNC_FAULTS = frozenset(
@@ -227,7 +230,7 @@ class SqliteConnection:
         return connection
 
     def _set_up(self, connection: apsw.Connection) -> None:
-        connection.set_busy_timeout(int(WAIT_SECONDS * 1000))
+        connection.set_busy_handler(_patience())
         if self._vfs is not None:
             # A file system of the tests has no shared memory; one connection needs none.
             _pragma(connection, "locking_mode=EXCLUSIVE")
@@ -296,6 +299,27 @@ def _drop(connection: apsw.Connection | None) -> None:
     if connection is not None:
         with contextlib.suppress(apsw.Error):
             connection.close()
+
+
+def _patience() -> Callable[[int], bool]:
+    """How to wait for whoever writes just now.
+
+    All that wait ask equally often. SQLite's own waits grow to a tenth of a second: among many writers, whoever has
+    waited longest then asks least often, and may wait for ever.
+    """
+    begin = 0.0
+
+    def wait(asked: int) -> bool:
+        nonlocal begin
+        now = time.monotonic()
+        if asked == 0:
+            begin = now
+        if now - begin > WAIT_SECONDS:
+            return False
+        time.sleep(_BETWEEN)
+        return True
+
+    return wait
 
 
 def _pragma(connection: apsw.Connection, setting: str) -> Any:

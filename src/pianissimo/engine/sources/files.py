@@ -17,7 +17,8 @@ import numpy as np
 import polars as pl
 
 from pianissimo.engine.clock import microseconds
-from pianissimo.engine.sources.parquet_file import PIECE, read_parquet_piece, read_parquet_times
+from pianissimo.engine.sources.parquet_file import read_parquet_piece, read_parquet_times
+from pianissimo.engine.sources.parquet_look import PIECE
 from pianissimo.engine.sources.rows import CheckedRows, RowChecker, find_files, read_pieces
 from pianissimo.errors import SourceError
 from pianissimo.stream.spec import StreamSpec

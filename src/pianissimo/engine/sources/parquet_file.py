@@ -10,11 +10,9 @@ from typing import NoReturn
 
 import polars as pl
 
+from pianissimo.engine.sources.parquet_look import PIECE, looked_at
 from pianissimo.engine.sources.piece import REFUSED, Piece, Wanted
 from pianissimo.errors import InputError
-
-PIECE = 2**20
-"""The most rows that are read at once."""
 
 
 def read_parquet_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
@@ -56,6 +54,8 @@ def _scan(path: Path) -> pl.LazyFrame:
 def _schema(path: Path, wanted: Wanted) -> pl.Schema:
     if path.stat().st_size == 0:
         raise InputError(f"{path} must hold rows, got an empty file; leave it out if there were no events")
+    if not looked_at.can_be_read(path, wanted.names):
+        raise _damaged(path)
     schema = pl.Schema(pl.read_parquet_schema(path))
     _check(path, schema, wanted)
     return schema
@@ -64,7 +64,11 @@ def _schema(path: Path, wanted: Wanted) -> pl.Schema:
 def _refuse(path: Path, fault: BaseException) -> NoReturn:
     if isinstance(fault, OSError):
         raise InputError(f"{path} must be a file that can be read, got: {fault.strerror}") from None
-    raise InputError(f"{path} must be a Parquet file, got other or damaged content") from None
+    raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"{path} must be a Parquet file, got other or damaged content")
 
 
 def _check(path: Path, schema: pl.Schema, wanted: Wanted) -> None:
