@@ -9,6 +9,7 @@ import pytest
 
 from pianissimo import codec
 from pianissimo.engine.sources import follow
+from pianissimo.engine.sources.copies import FULL
 from pianissimo.engine.sources.feed import Records
 from pianissimo.engine.sources.follow import FolderFeed
 from pianissimo.errors import SourceError
@@ -177,6 +178,7 @@ def test_a_file_that_was_rewritten_stops_the_stream(log: Path, change: Any, runn
 @pytest.mark.parametrize("when", ["running", "let go of", "down", "down after it was let go of"])
 def test_a_copy_of_what_was_read_stops_the_stream(log: Path, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "_QUIET_SECONDS", 0)
+    append(log, lines(*range(3, 9)))
     feed = started(log)
     read(feed)
     content = log.read_bytes()
@@ -187,7 +189,7 @@ def test_a_copy_of_what_was_read_stops_the_stream(log: Path, when: str, monkeypa
         assert not feed._files
     position = sealed(feed)
     if "let go of" in when:
-        log.write_bytes(content + lines(3))
+        log.write_bytes(content + lines(9))
     else:
         copied(log)
     with pytest.raises(SourceError, match="got a copy of what was read"):
@@ -215,13 +217,15 @@ def test_a_copy_beside_what_was_read_stops_the_stream_before_it_is_cut_off(log: 
     assert numbers(feed) == [3] * more
 
 
-def test_a_copy_that_is_still_being_written_stops_the_stream(log: Path) -> None:
+@pytest.mark.parametrize("written", [lines(*range(1, 9)), lines(*range(1, 1000))[:FULL]])
+def test_a_copy_that_is_still_being_written_stops_the_stream(log: Path, written: bytes) -> None:
+    append(log, lines(*range(3, 1000)))
     feed = started(log.with_name("events.jsonl*"))
     read(feed)
     copy = log.with_name("events.jsonl.1")
     copy.touch()
     assert numbers(feed) == []
-    copy.write_bytes(lines(1))
+    copy.write_bytes(written)
     with pytest.raises(SourceError, match="got a copy of what was read"):
         read(feed)
 

@@ -1,4 +1,5 @@
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -97,6 +98,47 @@ def test_a_line_that_is_too_long_is_one_that_is_no_text(monkeypatch: pytest.Monk
     feed.wait_until_ended()
     assert texts(feed, feed.end()) == ["a", None, "b", None, None]
     os.close(reading)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64, 100])
+@pytest.mark.parametrize("others", [0, 1, 30, 63, 64, 90])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_whether_a_line_is_too_long_does_not_depend_on_what_others_sent(
+    others: int, piece: int, is_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standard_input, "LONGEST_LINE", 100)
+    monkeypatch.setattr(standard_input, "_PIECE", piece)
+    for length, text in ((100, "y" * 100), (101, None)):
+        with piped() as (feed, writing):
+            ending = b"" if is_last else b"\nz\n"
+            os.write(writing, (b"x" * (others - 1) + b"\n" if others else b"") + b"y" * length + ending)
+            os.close(writing)
+            feed.wait_until_ended()
+            expected = [text] if is_last else [text, "z"]
+            assert texts(feed, feed.end())[bool(others) :] == expected
+
+
+@pytest.mark.parametrize("piece", [1, 2, 64])
+def test_a_byte_order_mark_at_the_beginning_is_no_part_of_the_first_line(
+    piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standard_input, "_PIECE", piece)
+    with piped() as (feed, writing):
+        os.write(writing, "\ufeffone\n\ufefftwo\nthree".encode())
+        os.close(writing)
+        feed.wait_until_ended()
+        assert texts(feed, feed.end()) == ["one", "\ufefftwo", "three"]
+
+
+def test_standard_input_that_is_closed_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SourceError, match="must be open, got one that is closed"):
+        StandardInput()
+    with (tmp_path / "file").open("w+") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        feed = StandardInput()
+    with pytest.raises(SourceError, match="must be open, got one that is closed"):
+        feed.seek(None)
 
 
 def test_whoever_writes_too_fast_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:

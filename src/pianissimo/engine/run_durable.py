@@ -1,10 +1,11 @@
 """A stream file run durably: `pianissimo run FILE --state DIR`."""
 
+import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -31,9 +32,12 @@ from pianissimo.engine.sources.refused import RefusedFile
 from pianissimo.engine.sources.standard_input import StandardInput
 from pianissimo.engine.wall_clock import WallClock
 from pianissimo.engine.webhook_sink import WebhookSink
-from pianissimo.errors import ParameterError, SpecError
+from pianissimo.errors import ParameterError, SourceAwayError, SpecError
+from pianissimo.ledger import STATE_FILE
 from pianissimo.planner import StreamPlan
 from pianissimo.stream.spec import FileFormat, KafkaTopic, LiveSource, SinkSpec, StreamSpec
+
+_log = logging.getLogger(__name__)
 
 _BROKERS_PATIENCE = timedelta(seconds=5)
 """So long one question to brokers may take; then the loop says that it waits, and asks again."""
@@ -87,8 +91,9 @@ def run_durably(
     with stop_on_signals() as stop:
         live_source = isinstance(spec.source, LiveSource)
         refused = RefusedFile(_beside(place))
+        own = _own_files(place, sinks, plan, health)
         source: TickSource = (
-            _live_ticks(spec, refused, stop, longest_leap, clock) if live_source else FileTicks(spec, refused.add)
+            _live_ticks(spec, refused, stop, longest_leap, clock, own) if live_source else FileTicks(spec, refused.add)
         )
         options: dict[str, Any] = {
             "origin": spec.origin,
@@ -136,13 +141,17 @@ def _live_ticks(
     stop: threading.Event,
     longest_leap: int | None,
     clock: Callable[..., WallClock],
+    own: Iterable[Path],
 ) -> LiveTicks:
     source = spec.source
     assert isinstance(source, LiveSource)  # noqa: S101
     assert spec.origin is not None  # noqa: S101  # a file with a source has one
     leap = {} if longest_leap is None else {"longest_leap": longest_leap}
+    feed = make_feed(source)
+    if isinstance(feed, FolderFeed):
+        _check_followed(feed, own)
     return LiveTicks(
-        make_feed(source),
+        feed,
         RecordReader(spec.stream.queries, spec.stream.user, time=source.time if source.late == "drop" else None),
         clock(origin=spec.origin, tick=spec.tick, **leap),
         refused=refused,
@@ -151,6 +160,35 @@ def _live_ticks(
         until_end=source.until_end,
         ordered=spec.stream.user is not None,
     )
+
+
+def _own_files(place: Place, sinks: Iterable[Sink], plan: StreamPlan, health: Path | None) -> Iterator[Path]:
+    """What the stream itself writes: none of it may be read as events."""
+    yield from (each for each in (place.secret, place.witness, place.chain, health) if each is not None)
+    refused = _beside(place)
+    yield from (refused, refused.with_name(f"{refused.name}.1"))
+    if place.folder is not None:
+        yield from (place.folder / name for name in (STATE_FILE, f"{STATE_FILE}-wal", "health.json", "lock"))
+    for sink in sinks:
+        if isinstance(sink, FolderSink):
+            yield sink.path / "plan.json"
+            yield from (sink.path / each.query.name / f"ticks-1.{sink.format}" for each in plan.queries)
+
+
+def _check_followed(feed: FolderFeed, own: Iterable[Path]) -> None:
+    """Never follow what the stream writes itself; and say if nothing is there to be followed yet."""
+    for each in own:
+        if feed.means(each):
+            raise SpecError(
+                f"source.follow must find files of others alone, got one of this stream's own, {each}; give --state or "
+                "the sink another folder, or source.follow a narrower pattern"
+            )
+    with suppress(SourceAwayError):  # which is waited for, and told
+        if feed.is_waiting:
+            _log.warning(
+                "source.follow must find files, got none yet: %s; ticks are released without events until one comes",
+                feed.path,
+            )
 
 
 def make_feed(source: LiveSource) -> Feed:

@@ -9,19 +9,24 @@ before the offset, was rewritten, and the stream stops: nobody could tell which 
 Files that are being read are kept open. One that is deleted, or moved out of the folder, can so be read on until its
 writer is quiet, and while it is open its inode is given to no other file. Of a file that was not kept open, the time at
 which it was made says whether it is still the same; where the file system does not tell it, what can be seen decides.
+It also finds a file again whose device has another number after a restart, under whatever name.
 
-A file that came new must not be a copy: in the place of one that was read, or beside it under a rotated name. Files of
-other names may well hold the same events.
+A file that came new must not be a copy of one that was read: in its place, or under a rotated name, beside it or after
+it is gone (`copies` tells what is one). Files of other names may well hold the same events.
+
+Whether a file is CSV is told by its name when it is first seen, and sealed: a rotated name tells nothing.
 """
 
+import errno
 import hashlib
 import os
+import re
 import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -29,8 +34,9 @@ from typing import Any, Literal
 import polars as pl
 
 from pianissimo.engine.sources.birth import birth_of
+from pianissimo.engine.sources.copies import FULL, earlier, is_telling, originals
 from pianissimo.engine.sources.feed import Records
-from pianissimo.engine.sources.lines import split_lines
+from pianissimo.engine.sources.lines import BYTE_ORDER_MARK, split_lines
 from pianissimo.errors import ParameterError, SourceAwayError, SourceError
 
 BLOCK_BYTES = 8 * 2**20
@@ -44,13 +50,13 @@ MOST_AWAY = 4096
 
 TextFormat = Literal["csv", "jsonl"]
 
-_TAIL = 4096
 _SCAN = 65_536
 _MOST_OPEN = 256
 _QUIET_LOOKS = 2
 _QUIET_SECONDS = 2.0
 _ENDINGS: dict[str, TextFormat] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_PACKED = {".7z", ".br", ".bz2", ".gz", ".lz4", ".lzma", ".tgz", ".xz", ".z", ".zip", ".zst"}
+_HEADER = re.compile(rb"((?:\r?\n)*)(?!\r?\n)([^\n]+)\n")
 
 
 @dataclass(slots=True, repr=False)
@@ -78,9 +84,21 @@ class _File:
     """Size and time of the last change, as they were when it was last looked at."""
 
     descriptor: int | None = None
-    header: str | None = field(default=None)
     birth: int | None = None
     """When it was made, if that is known."""
+
+    form: TextFormat | None = None
+    """As its name told when it was first seen."""
+
+    changed: int | None = None
+    """When it was last changed, as far as is known."""
+
+    header: str | None = None
+    header_line: int = 0
+    """The number of the line that is the header, once that is there."""
+
+    copy_of: "_File | None" = None
+    """What it was found to be a copy of; found once, as the other may grow and be read further."""
 
     quiet: int = 0
     """So often it was looked at, out of the folder, and had not grown."""
@@ -91,6 +109,17 @@ class _File:
     @property
     def key(self) -> tuple[int, int]:
         return self.device, self.inode
+
+    @property
+    def shown(self) -> str:
+        """The name in messages: a name may be no UTF-8."""
+        return _shown(self.name)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is lost with it. What is packed has no lines; it may have been read as text before."""
+        is_read = not self.rest and self.end == self.offset
+        return is_read or self.copy_of is not None or _is_packed(self.name)
 
     @property
     def rank(self) -> tuple[int, ...]:
@@ -124,46 +153,89 @@ class FolderFeed:
                 )
             if not any(sign in path.name for sign in "*?[") and not path.exists() and path.suffix not in _ENDINGS:
                 raise SourceError(f"{path} must be a file or a folder, got none; make it, or mend source.follow")
+            if path.exists() and not path.is_file():
+                raise SourceError(
+                    f"{path} must be a file or a folder, got something else, such as a pipe; read it with source.stdin"
+                )
+            if _is_packed(path.name):
+                raise SourceError(f"{path} must be text as it is written, got a name of packed files; unpack them")
         self._salt = secrets.token_bytes(16)
         self._files: dict[tuple[int, int], _File] = {}
         self._away: dict[tuple[int, int], _File] = {}
         self._deleted: dict[str, _File] = {}
         self._absent: list[_File] = []
         self._by_name: dict[str, _File] = {}
+        self._gone: dict[str, list[_File]] | None = None
         self._lock = threading.RLock()
 
     def seek(self, position: Any) -> None:
         """Go to where files were read to; every file that is there must be as it was."""
         self.close()
         self._files, self._away, self._deleted, self._absent, self._by_name = {}, {}, {}, [], {}
+        self._gone = None
         if position is None:
             return
         if not isinstance(position, dict) or "follow" not in position:
             raise SourceError("the source must be the one that was read before, got followed files; mend [source]")
         self._salt = bytes.fromhex(position["salt"])
-        known = [_file_of(row) for row in position["follow"]]
+        known = [self._known(row) for row in position["follow"]]
         self._files = {each.key: each for each in known}
-        here = self._here()
+        for away in map(self._known, position["away"]):
+            self._away[away.key] = away
+        self._deleted = {each.name: each for each in map(self._known, position.get("deleted", []))}
+        here = self._here({each.inode for each in known})
+        by_inode: dict[int, list[tuple[int, int]]] = {}
+        for key in here:
+            by_inode.setdefault(key[1], []).append(key)
         for each in known:
             if each.key not in here:
-                self._seek_missing(each, here)
-        for row in position["away"]:
-            away = _file_of(row)
-            self._away[away.key] = away
-        self._deleted = {row[0]: _file_of(row) for row in position.get("deleted", [])}
+                self._seek_missing(each, {key: here[key] for key in by_inode.get(each.inode, ())})
+        self._by_name = self._read_here(here)
         for each in list(self._files.values()):
             if each.key in here:
                 self._look(each, *here[each.key])
 
-    def _seek_missing(self, each: _File, here: dict[tuple[int, int], tuple[str, os.stat_result]]) -> None:
-        """A file that is not where it was: on a device with another number, or gone."""
+    def _known(self, row: Any) -> _File:
+        each = _file_of(row)
+        each.form = each.form or self._form(each.name)
+        return each
+
+    def _seek_missing(self, each: _File, alike: dict[tuple[int, int], tuple[str, os.stat_result]]) -> None:
+        """A file that is not where it was: on a device with another number, one with its inode, or gone."""
         del self._files[each.key]
-        for (device, inode), (name, _) in here.items():
-            if inode == each.inode and name == each.name and (device, inode) not in self._files:
-                each.device = device
-                self._files[each.key] = each
+        for key, (name, found) in alike.items():
+            if key not in self._files and self._is_moved(each, key, name, found):
+                each.device = key[0]
+                self._files[key] = each
                 return
         self._is_gone(each)
+
+    def _is_moved(self, each: _File, key: tuple[int, int], name: str, found: os.stat_result) -> bool:
+        """Whether a file with the inode of one that is known is that file, on a device with another number."""
+        fresh = _File(name, *key)
+        try:
+            birth = birth_of(self._opened(fresh))
+            if birth is not None and each.birth is not None:
+                return birth == each.birth
+            is_long = 0 < each.offset <= found.st_size
+            return name == each.name or (is_long and self._digest(fresh, each.offset) == each.tail)
+        finally:
+            self._shut(fresh)
+
+    @property
+    def path(self) -> Path:
+        """What is followed, with the pattern of names."""
+        return self.folder / self._pattern
+
+    def means(self, path: Path) -> bool:
+        """Whether a file of this path would be read."""
+        return path.parent.resolve() == self.folder.resolve() and self._is_meant(path.name)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no file is there that is meant; more may come, and none is no fault."""
+        with self._lock:
+            return not any(self._is_meant(name) for name, _ in self._here().values())
 
     def end(self) -> Any:
         """Where the whole lines of every file end now."""
@@ -173,9 +245,9 @@ class FolderFeed:
     def _end(self) -> list[list[int]]:
         here = self._here()
         self._absent = [each for key, each in self._files.items() if key not in here]
-        self._by_name = {each.name: each for key, each in self._files.items() if each.offset and key in here}
+        self._by_name, self._gone = self._read_here(here), None
         for key, (name, found) in here.items():
-            each = self._files.get(key) or self._back(key, name, found) or self._new(key, name, found)
+            each = self._files.get(key) or self._back(key, name, found) or self._new(key, name)
             if each is not None:
                 self._look(each, name, found)
         for each in self._absent:
@@ -213,21 +285,21 @@ class FolderFeed:
             self._shut(each)
 
     def __repr__(self) -> str:
-        return f"FolderFeed({str(self.folder / self._pattern)!r})"
+        return f"FolderFeed({str(self.path)!r})"
 
-    def _here(self) -> dict[tuple[int, int], tuple[str, os.stat_result]]:
+    def _here(self, inodes: Collection[int] = ()) -> dict[tuple[int, int], tuple[str, os.stat_result]]:
         """The files in the folder, by device and inode: those that are meant, and those that are known."""
         found: dict[tuple[int, int], tuple[str, os.stat_result]] = {}
         try:
             with os.scandir(self.folder) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
-                    try:
-                        status = os.stat(entry.path)
-                    except FileNotFoundError:
-                        continue  # it went meanwhile
+                    is_meant = self._is_meant(entry.name)
+                    status = _status(entry.path, is_meant=is_meant)
+                    if status is None or not stat.S_ISREG(status.st_mode):
+                        continue
                     key = (status.st_dev, status.st_ino)
-                    is_known = key in self._files or key in self._away
-                    if stat.S_ISREG(status.st_mode) and key not in found and (is_known or self._is_meant(entry.name)):
+                    is_known = key in self._files or key in self._away or status.st_ino in inodes
+                    if key not in found and (is_known or is_meant):
                         found[key] = entry.name, status
         except OSError as error:
             raise SourceAwayError(f"{self.folder} must be a folder that can be read, got: {error.strerror}") from None
@@ -235,69 +307,97 @@ class FolderFeed:
             raise SourceError(f"{self.folder} must hold at most {MOST_FILES} files, got more; move old ones away")
         return found
 
+    def _read_here(self, here: dict[tuple[int, int], tuple[str, os.stat_result]]) -> dict[str, _File]:
+        """Files that something was read of, by the names that they have now: one that was renamed was not copied."""
+        known = {name: self._files.get(key) for key, (name, _) in here.items()}
+        return {name: each for name, each in known.items() if each is not None and each.offset}
+
     def _is_meant(self, name: str) -> bool:
-        if name.startswith((".", "_")) or (self._by_ending and Path(name).suffix.lower() not in _ENDINGS):
+        # A packed file holds what was read as text before it was packed.
+        if (
+            name.startswith((".", "_"))
+            or _is_packed(name)
+            or (self._by_ending and Path(name).suffix.lower() not in _ENDINGS)
+        ):
             return False
         return name == self._pattern or fnmatchcase(name, self._pattern)
 
     def _form(self, name: str) -> TextFormat:
         return self._format or ("csv" if ".csv" in name.lower() else "jsonl")
 
-    def _new(self, key: tuple[int, int], name: str, found: os.stat_result) -> _File | None:
+    def _new(self, key: tuple[int, int], name: str) -> _File | None:
         if not self._is_meant(name):
             return None
-        for old in [*self._away.values(), *self._deleted.values(), *self._absent]:
-            if old.name == name and self._is_copy(key, name, found, old):
-                raise SourceError(
-                    f"{name} must be the file that was read before, or another one, got a copy of what was read: "
-                    "its lines would count twice; bring the file itself back, or give the new one another name"
-                )
-        each = self._files[key] = _File(name, *key)
+        each = self._files[key] = _File(name, *key, form=self._form(name))
         return each
 
-    def _is_copy(self, key: tuple[int, int], name: str, found: os.stat_result, old: _File) -> bool:
+    def _check_copy(self, each: _File, found: os.stat_result) -> None:
+        """Refuse a file that was copied from one that was read: to be put in its place, or to cut that one off next."""
+        for old, may_be_part in self._relatives(each):
+            if old is each:
+                continue
+            if self._is_copy(each, found, old) or (may_be_part and self._is_part(each, found, old)):
+                self._shut(each)
+                each.copy_of = old
+                raise self._copied(each, old)
+
+    def _relatives(self, each: _File) -> Iterator[tuple[_File, bool]]:
+        """What a file may be a copy of, and whether a copy in the making would be found beside it."""
+        gone = self._gone_by_name()
+        for name in (each.name, *earlier(each.name)):
+            yield from ((old, False) for old in gone.get(name, ()))
+        for name, is_appended in originals(each.name):
+            yield from ((old, False) for old in gone.get(name, ()))
+            if name in self._by_name:
+                # Beginnings are alike under other names too.
+                yield self._by_name[name], is_appended
+
+    def _gone_by_name(self) -> dict[str, list[_File]]:
+        if self._gone is None:
+            self._gone = {}
+            for old in (*self._away.values(), *self._deleted.values(), *self._absent):
+                self._gone.setdefault(old.name, []).append(old)
+        return self._gone
+
+    def _is_copy(self, each: _File, found: os.stat_result, old: _File) -> bool:
         """Whether a file holds what was read of another, or what is still to be read of one that is open."""
         lengths = {old.offset: old.tail}
         if old.descriptor is not None:
-            lengths[old.end] = self._digest(old, old.end)
-        fresh = _File(name, *key)
-        try:
-            return any(
-                0 < length <= found.st_size and self._digest(fresh, length) == digest
-                for length, digest in lengths.items()
-            )
-        finally:
-            self._shut(fresh)
+            size = os.fstat(old.descriptor).st_size  # it may have grown since it was looked at
+            lengths |= {length: self._digest(old, length) for length in (old.end, size)}
+        return any(
+            0 < length <= found.st_size
+            and self._digest(each, length) == digest
+            and self._is_telling(each, length, is_whole=length == found.st_size or old.changed == found.st_mtime_ns)
+            for length, digest in lengths.items()
+        )
 
-    def _check_copy(self, each: _File, found: os.stat_result) -> None:
-        """Refuse a file that was copied from one that was read, to cut that one off next (copytruncate)."""
-        for original, appended in _originals(each.name):
-            old = self._by_name.get(original)
-            # Whoever copies and cuts off leaves the file under its name; one that was renamed was not copied.
-            if old is None or old.key == each.key or old.name != original:
-                continue
-            # A copy that is still being written is shorter. Beginnings are alike elsewhere too: headers.
-            is_part = appended and found.st_size < old.offset and self._begin_alike(each, old, found.st_size)
-            if is_part or self._is_copy(each.key, each.name, found, old):
-                self._shut(each)
-                del self._files[each.key]
-                raise SourceError(
-                    f"{each.name} must be another file than {old.name}, got a copy of what was read: its lines would "
-                    "count twice; take it away, and rotate files by renaming them, not by copying and cutting them off"
-                )
-
-    def _begin_alike(self, each: _File, old: _File, length: int) -> bool:
-        one, other = (self._pread(file, self._opened(file), 0, min(_TAIL, length)) for file in (each, old))
+    def _is_part(self, each: _File, found: os.stat_result, old: _File) -> bool:
+        """Whether it is a copy that is still being written."""
+        length = found.st_size
+        if length >= old.offset or not self._is_telling(each, length, is_whole=False):
+            return False
+        one, other = (self._pread(file, self._opened(file), 0, min(FULL, length)) for file in (each, old))
         return one == other
+
+    def _is_telling(self, each: _File, length: int, *, is_whole: bool) -> bool:
+        common = self._pread(each, self._opened(each), 0, min(length, BLOCK_BYTES))
+        return is_telling(common, length, has_header=self._is_csv(each), is_whole=is_whole)
 
     def _back(self, key: tuple[int, int], name: str, found: os.stat_result) -> _File | None:
         """A file that was taken away and is back."""
         each = self._away.pop(key, None)
-        if each is None:
-            return None
-        if self._is_another(each, name, found):
-            self._forget(each)
-            return None
+        if each is not None:
+            if self._is_another(each, name, found):
+                self._forget(each)
+                return None
+        else:
+            alike = [away for away in self._away.values() if away.inode == key[1]]
+            each = next((away for away in alike if self._is_moved(away, key, name, found)), None)
+            if each is None:
+                return None
+            del self._away[each.key]
+            each.device = key[0]
         self._files[key] = each
         return each
 
@@ -305,13 +405,17 @@ class FolderFeed:
         """See how far a file has grown."""
         looked = (found.st_size, found.st_mtime_ns)
         each.heard, each.quiet = None, 0
+        if each.copy_of is not None:
+            raise self._copied(each, each.copy_of)
         if looked == each.looked and name == each.name:
             return
         if each.descriptor is None and self._is_another(each, name, found):
             # Deleted while it was not open, and its inode given to another file.
+            if not each.is_done:
+                raise self._missing(each)
             del self._files[each.key]
             self._forget(each)
-            fresh = self._new(each.key, name, found)
+            fresh = self._new(each.key, name)
             if fresh is None:
                 return
             each = fresh
@@ -322,12 +426,18 @@ class FolderFeed:
             self._check_copy(each, found)
         self._check_tail(each)
         self._find_end(each, found.st_size)
-        each.looked = looked
+        each.looked, each.changed = looked, found.st_mtime_ns
 
     def _is_another(self, each: _File, name: str, found: os.stat_result) -> bool:
         """Whether the inode of a file that was not kept open is now that of another file, which is shut again."""
-        known, before, each.name = each.birth, each.name, name
-        now = birth_of(self._opened(each))
+        known, before = each.birth, each.name
+        each.name, each.birth = name, None  # so that it is opened whenever it was made
+        try:
+            now = birth_of(self._opened(each))
+        except SourceError:
+            each.name, each.birth = before, known
+            raise
+        each.birth = now if known is None else known
         if known is not None and now is not None:
             is_another = known != now
         elif name == before:
@@ -344,7 +454,7 @@ class FolderFeed:
 
     def _look_after(self, each: _File) -> None:
         """A file that is not in the folder any more: read on while it is open, until its writer is quiet."""
-        if each.descriptor is not None:
+        if each.descriptor is not None and each.copy_of is None:
             status, heard, quiet = os.fstat(each.descriptor), each.heard, each.quiet
             size = each.scanned
             self._look(each, each.name, status)
@@ -359,12 +469,13 @@ class FolderFeed:
                 del self._files[each.key]
                 self._forget(each)
                 return
-        self._files.pop(each.key)
         self._is_gone(each)
+        del self._files[each.key]
 
     def _forget(self, each: _File) -> None:
         """Of a file that was deleted, its name and what was read of it are kept: a copy may come in its place."""
         self._shut(each)
+        self._gone = None
         self._deleted.pop(each.name, None)
         self._deleted[each.name] = each
         while len(self._deleted) > MOST_AWAY:
@@ -372,15 +483,18 @@ class FolderFeed:
 
     def _is_gone(self, each: _File) -> None:
         self._shut(each)
-        if each.rest or each.end > each.offset:
+        if not each.is_done:
             raise self._missing(each)
+        self._gone = None
         self._away[each.key] = each
         while len(self._away) > MOST_AWAY:
             del self._away[next(iter(self._away))]
 
     def _find_end(self, each: _File, size: int) -> None:
         """Look for the last end of a line, from the end of the file backwards."""
-        descriptor, lowest, high = self._opened(each), max(each.end, each.scanned), size
+        # A line without its end may have been taken back and written anew: nothing of it was counted.
+        lowest = each.end if size < each.scanned else max(each.end, each.scanned)
+        descriptor, high = self._opened(each), size
         while high > lowest:
             low = max(lowest, high - _SCAN)
             place = self._pread(each, descriptor, low, high - low).rfind(b"\n")
@@ -392,24 +506,24 @@ class FolderFeed:
         each.rest = size > each.end
 
     def _block(self, each: _File, stop: int) -> Records:
-        """Whole lines from where a file stands, a block at most; the first line of a CSV file is none of them."""
+        """Whole lines from where a file stands, a block at most; the header of a CSV file is none of them."""
         descriptor = self._opened(each)
         block = self._pread(each, descriptor, each.offset, min(BLOCK_BYTES, stop - each.offset))
         cut = block.rfind(b"\n") + 1
         if cut:
-            texts = split_lines(block[: cut - 1].removeprefix(b"" if each.offset else _BYTE_ORDER_MARK))
+            texts = split_lines(block[: cut - 1].removeprefix(b"" if each.offset else BYTE_ORDER_MARK))
         else:
             cut = self._long_line(each, descriptor, len(block), stop)
             texts = pl.Series([None], dtype=pl.String)
         first, each.lines, each.offset = each.lines + 1, each.lines + len(texts), each.offset + cut
         each.tail = self._tail_of(each)  # before anything is handed over: whoever reads may not come back
         header = None
-        if self._form(each.name) == "csv":
-            if first == 1:
-                first, texts = 2, texts[1:]
+        if self._is_csv(each):
             header = self._header(each, descriptor)
+            before = len(texts) if header is None else min(len(texts), max(0, each.header_line - first + 1))
+            first, texts = first + before, texts[before:]
         numbers = pl.int_range(first, first + len(texts), dtype=pl.Int64, eager=True)
-        return Records(place=each.name, rank=each.rank, numbers=numbers, texts=texts, header=header)
+        return Records(place=each.shown, rank=each.rank, numbers=numbers, texts=texts, header=header)
 
     def _long_line(self, each: _File, descriptor: int, length: int, stop: int) -> int:
         """How long the line is that begins where the file stands."""
@@ -421,10 +535,23 @@ class FolderFeed:
             length += len(block)
         return length
 
-    def _header(self, each: _File, descriptor: int) -> str:
-        if each.header is None:
-            block = os.pread(descriptor, _SCAN, 0).removeprefix(_BYTE_ORDER_MARK)
-            each.header = split_lines(block.partition(b"\n")[0])[0] or ""
+    def _is_csv(self, each: _File) -> bool:
+        return (self._format or each.form) == "csv"
+
+    def _header(self, each: _File, descriptor: int) -> str | None:
+        """The first line that is not blank; None while there is none."""
+        size = _SCAN
+        while each.header is None:
+            block = os.pread(descriptor, size, 0)
+            found = _HEADER.match(block.removeprefix(BYTE_ORDER_MARK))
+            if found:
+                each.header = split_lines(found[2])[0] or ""
+                each.header_line = found[1].count(b"\n") + 1
+            elif len(block) < size:
+                return None
+            elif size >= BLOCK_BYTES:
+                each.header, each.header_line = "", 1  # no line of this file can be read
+            size = min(size * 16, BLOCK_BYTES)
         return each.header
 
     def _check_tail(self, each: _File) -> None:
@@ -436,7 +563,7 @@ class FolderFeed:
 
     def _digest(self, each: _File, end: int) -> str:
         """Of the last bytes before a place."""
-        length = min(_TAIL, end)
+        length = min(FULL, end)
         content = self._pread(each, self._opened(each), end - length, length)
         return hashlib.blake2b(content, digest_size=16, key=self._salt).hexdigest()
 
@@ -461,7 +588,7 @@ class FolderFeed:
             if descriptor is None:
                 if each.end > each.offset:
                     raise self._missing(each)
-                raise SourceAwayError(f"{each.name} must stay while it is looked at, got none; it is looked for again")
+                raise SourceAwayError(f"{each.shown} must stay while it is looked at, got none; it is looked for again")
             each.descriptor = descriptor
             each.birth = birth_of(descriptor) if each.birth is None else each.birth
             self._shut_oldest(each)
@@ -474,10 +601,12 @@ class FolderFeed:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise SourceAwayError(f"{path} must be a file that can be read, got: {error.strerror}") from None
+            raise _unreadable(str(path), error) from None
         status = os.fstat(descriptor)
         if (status.st_dev, status.st_ino) == each.key:
-            return descriptor
+            birth = None if each.birth is None else birth_of(descriptor)
+            if birth is None or birth == each.birth:
+                return descriptor
         os.close(descriptor)
         return None
 
@@ -495,38 +624,82 @@ class FolderFeed:
 
     def _missing(self, each: _File) -> SourceError:
         return SourceError(
-            f"{each.name} must be there until it is read to its end, got none; bring it back, under any name"
+            f"{each.shown} must be there until it is read to its end, got none; bring it back, under any name"
         )
 
     def _rewritten(self, each: _File) -> SourceError:
         return SourceError(
-            f"{each.name} must only grow, got one that was cut off or rewritten since it was read; bring it back, "
+            f"{each.shown} must only grow, got one that was cut off or rewritten since it was read; bring it back, "
             "or begin a new stream. Rotate files by renaming them, not by copying and cutting them off"
         )
 
+    def _copied(self, each: _File, old: _File) -> SourceError:
+        if each.name == old.name:
+            return SourceError(
+                f"{each.shown} must be the file that was read before, or another one, got a copy of what was read: "
+                "its lines would count twice; bring the file itself back, or give the new one another name"
+            )
+        return SourceError(
+            f"{each.shown} must be another file than {old.shown}, got a copy of what was read: its lines would "
+            "count twice; take it away, and rotate files by renaming them, not by copying and cutting them off"
+        )
 
-def _originals(name: str) -> Iterator[tuple[str, bool]]:
-    """What a file may be a rotated copy of, and whether the sign of that is at the end of its name.
 
-    >>> list(_originals("app-1.jsonl"))
-    [('app.jsonl', False), ('app', True), ('app-1', True)]
+def _status(path: str, *, is_meant: bool) -> os.stat_result | None:
+    """What an entry of the folder leads to; None if that is nothing, or cannot be seen and was not meant."""
+    try:
+        return os.stat(path)
+    except OSError as error:
+        # It went meanwhile, or is a link that leads nowhere.
+        leads_nowhere = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+        if is_meant and not leads_nowhere:
+            raise _unreadable(path, error) from None
+        return None
+
+
+def _unreadable(path: str, error: OSError) -> SourceAwayError:
+    return SourceAwayError(f"{_shown(path)} must be a file that can be read, got: {error.strerror}")
+
+
+def _is_packed(name: str) -> bool:
+    return Path(name).suffix.lower() in _PACKED
+
+
+def _shown(name: str) -> str:
+    r"""A name as text.
+
+    >>> _shown(os.fsdecode(b"app\xff.jsonl"))
+    'app\\udcff.jsonl'
     """
-    ending = Path(name).suffix
-    for place, sign in enumerate(name):
-        if place and not sign.isalnum():
-            if name[:place] + ending != name:
-                yield name[:place] + ending, False
-            yield name[:place], True
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _row_of(each: _File) -> list[Any]:
-    return [each.name, each.device, each.inode, each.offset, each.lines, each.tail, each.rest, each.birth]
+    # A name that is no UTF-8 is stored as its bytes.
+    name = each.name if each.shown == each.name else os.fsencode(each.name)
+    read = [each.offset, each.lines, each.tail, each.rest]
+    return [name, each.device, each.inode, *read, each.birth, each.form, each.changed]
 
 
 def _file_of(row: Any) -> _File:
     try:
-        name, device, inode, offset, lines, tail, rest, *birth = row
+        name, device, inode, offset, lines, tail, rest, *more = row
+        # A place may have been told before these were.
+        birth, form, changed = (*more, None, None, None)[:3]
+        name = os.fsdecode(name)
     except (TypeError, ValueError):
         raise ParameterError("a place in followed files must be one that was told before, got another") from None
-    known = birth[0] if birth else None  # a place may have been told before births were
-    return _File(name, device, inode, offset, lines, tail, rest, end=offset, scanned=offset, birth=known)
+    return _File(
+        name,
+        device,
+        inode,
+        offset,
+        lines,
+        tail,
+        rest,
+        end=offset,
+        scanned=offset,
+        birth=birth,
+        form=form,
+        changed=changed,
+    )

@@ -12,7 +12,7 @@ import polars as pl
 from pianissimo.errors import InputError
 
 BLOCK_BYTES = 32 * 2**20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -30,7 +30,7 @@ def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
         with path.open("rb") as file:
             while block := file.read(BLOCK_BYTES):
                 if number == 1 and not rest:
-                    block = block.removeprefix(_BYTE_ORDER_MARK)
+                    block = block.removeprefix(BYTE_ORDER_MARK)
                 whole, end, rest = (rest + block).rpartition(b"\n")
                 if end:
                     yield number, whole

@@ -16,13 +16,15 @@ from typing import Any
 import polars as pl
 
 from pianissimo.engine.sources.feed import Records
-from pianissimo.engine.sources.lines import split_lines
+from pianissimo.engine.sources.lines import BYTE_ORDER_MARK, split_lines
 from pianissimo.errors import SourceError
 
 MOST_BYTES = 64 * 2**20
 """So much is held; then whoever writes has to wait."""
 
 LONGEST_LINE = 8 * 2**20
+"""Bytes; a longer line is refused, however it comes in."""
+
 _PIECE = 2**20
 _NO_TEXT = b"\xff"
 
@@ -41,6 +43,8 @@ class StandardInput:
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
+        if descriptor is None and sys.stdin is None:
+            raise _closed()
         self._descriptor = descriptor
         self._blocks: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
@@ -54,8 +58,11 @@ class StandardInput:
         if position is not None and (not isinstance(position, dict) or "standard_input" not in position):
             raise SourceError("the source must be the one that was read before, got standard input; mend [source]")
         if self._thread is None:
+            descriptor = _standard_input() if self._descriptor is None else self._descriptor
             self._arrived = self._taken = 0 if position is None else position["standard_input"]
-            self._thread = threading.Thread(target=self._take_in, name="standard input", daemon=True)
+            self._thread = threading.Thread(
+                target=self._take_in, args=(descriptor,), name="standard input", daemon=True
+            )
             self._thread.start()
 
     def end(self) -> Any:
@@ -107,36 +114,30 @@ class StandardInput:
     def __repr__(self) -> str:
         return "StandardInput()"
 
-    def _take_in(self) -> None:
-        descriptor = sys.stdin.fileno() if self._descriptor is None else self._descriptor
-        rest = b""
-        is_long = False
-        while True:
-            try:
-                piece = os.read(descriptor, _PIECE)
-            except OSError:
-                piece = b""
-            if not piece:
-                break
-            whole, end, after = piece.rpartition(b"\n")
+    def _take_in(self, descriptor: int) -> None:
+        # The line that has no end yet; once it is too long, no more of it than tells that.
+        rest, is_first = bytearray(), True
+        while piece := _read(descriptor):
+            head, end, others = piece.partition(b"\n")
+            rest += head[: LONGEST_LINE + 1 - len(rest)]
             if not end:
-                rest += piece
-                if len(rest) > LONGEST_LINE:
-                    rest, is_long = b"", True
                 continue
-            if is_long:
-                # What is left of a line that was too long goes; it counts as one that is no text.
-                _, _, others = (whole + end).partition(b"\n")
-                whole, is_long = _NO_TEXT + b"\n" + others, False
-                whole = whole.removesuffix(b"\n")
-            else:
-                whole = rest + whole
-            rest = after
-            self._add(whole)
-        if rest or is_long:
-            self._add(_NO_TEXT if is_long else rest)
+            # The others are shorter than a piece. This one is judged by its length, wherever pieces were cut.
+            line = self._judged(rest, is_first=is_first)
+            is_first = False
+            whole, end, after = others.rpartition(b"\n")
+            self._add(line + b"\n" + whole if end else line)
+            rest = bytearray(after)
+        if rest:
+            self._add(self._judged(rest, is_first=is_first))
         with self._change:
             self._has_ended = True
+
+    @staticmethod
+    def _judged(line: bytearray, *, is_first: bool) -> bytes:
+        if len(line) > LONGEST_LINE:
+            return _NO_TEXT
+        return bytes(line).removeprefix(BYTE_ORDER_MARK) if is_first else bytes(line)
 
     def _add(self, block: bytes) -> None:
         with self._change:
@@ -146,3 +147,21 @@ class StandardInput:
             self._blocks.append((count, block))
             self._bytes += len(block)
             self._arrived += count
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, _PIECE)
+    except OSError:
+        return b""
+
+
+def _standard_input() -> int:
+    try:
+        return sys.stdin.fileno()
+    except (AttributeError, OSError, ValueError):
+        raise _closed() from None
+
+
+def _closed() -> SourceError:
+    return SourceError("standard input must be open, got one that is closed; give a pipe or a file, or < /dev/null")
