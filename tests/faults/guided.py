@@ -34,7 +34,9 @@ def main(parser: str, seconds: str, seed: str) -> None:
         if problem is not None:
             raise AssertionError(f"valid input: {problem}")
         options = [f"-max_total_time={seconds}", f"-seed={seed}", f"-max_len={LONGEST}", f"-artifact_prefix={name}/"]
-        atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", "-rss_limit_mb=0", str(begin)], one)
+        atheris.Setup(
+            [sys.argv[0], *options, "-timeout=60", "-print_final_stats=1", "-rss_limit_mb=0", str(begin)], one
+        )
         atheris.Fuzz()
 
 
