@@ -18,6 +18,7 @@ from pianissimo.cli import cli
 from pianissimo.engine import read_releases
 from pianissimo.planner import render_plan
 from pianissimo.queries import Query
+from pianissimo.stream.spec import load_spec
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "pharmacy.toml"
 
@@ -546,3 +547,30 @@ def test_verify_compares_a_folder_with_what_is_stored(shop: Path) -> None:
     wrong = call("verify", state, "--out", out)
     assert wrong.exit_code == 3
     assert "remove the folder" in wrong.output
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_run_whose_standard_output_is_closed_comes_to_its_end(shop: Path, closed: str) -> None:
+    state = shop.parent / "state"
+    words = [sys.executable, "-c", "from pianissimo.cli import main; main()", "run", shop, "--state", state]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *map(str, words)]
+    done = subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert json.loads((state / "health.json").read_text())["state"] == "done"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_stream_is_begun_ends_the_run_in_order(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def slow(path: Path) -> Any:
+        os.kill(os.getpid(), number)
+        return load_spec(path)
+
+    monkeypatch.setattr("pianissimo.cli.load_spec", slow)
+    before = signal.getsignal(number)
+    result = call("run", shop, "--state", shop.parent / "state")
+    assert result.exit_code == 0, result.output
+    assert "told to stop before the stream was begun; nothing was charged" in result.stdout
+    assert not (shop.parent / "state").exists()
+    assert signal.getsignal(number) is before

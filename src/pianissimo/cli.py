@@ -7,6 +7,7 @@ written, 1 anything else. A second SIGINT or SIGTERM ends the process by that si
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -109,6 +110,10 @@ cli.add_command(sketch)
 
 def main() -> None:
     """Run the command line."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # Closed by whoever started this. Its number must not be taken by a file that is opened next.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old terminal shows "?" for a sign it does not have
@@ -187,7 +192,12 @@ def plan(*, file: Path, as_json: bool) -> None:
 @click.option("--cap", type=(float, float), metavar="EPSILON DELTA", help="Of all that share the ledger; makes it.")
 @click.option("--health", type=_PATH, help="With --state: a file that says how it is.  [default: DIR/health.json]")
 @click.option("--metrics", metavar="HOST:PORT", help="With --state: figures for Prometheus, without data.")
-@click.option("--longest-leap", metavar="TICKS", type=click.IntRange(min=1), help="Of the clock.  [default: 1440]")
+@click.option(
+    "--longest-leap",
+    metavar="TICKS",
+    type=click.IntRange(min=1),
+    help="Of the clock.  [default: an eighth of all, a minute at least, 1440 at most]",
+)
 @click.option("--quiet", is_flag=True, help="Alarms and trends alone: no plan, no bar, no closing words.")
 @_json_option
 def run(
@@ -215,6 +225,8 @@ def run(
     command is stopped or killed, the same command goes on where it was. Sources that go on (follow, stdin, kafka) and
     sinks need it.
     """
+    # First of all: a signal while the plan is made ends the command as one that comes later does.
+    stop = None if state is None else click.get_current_context().with_resource(stop_on_signals())
     spec = load_spec(file)
     if state is None and (isinstance(spec.source, LiveSource) or spec.sinks):
         raise click.UsageError("--state must be given where the source goes on or the file has sinks, got nothing")
@@ -242,6 +254,7 @@ def run(
                     health=health,
                     metrics=metrics,
                     longest_leap=longest_leap,
+                    stop=stop,
                 )
         except ParameterError as error:
             raise _BadFile(str(error)) from error
@@ -257,6 +270,9 @@ def run(
             _echo_json(json.dumps({**told, "refused": refused}))
             return
         if quiet:
+            return
+        if not durable.created and loop.tick == 0:
+            click.echo("\nIt was told to stop before the stream was begun; nothing was charged or released")
             return
         begun = "began" if durable.created else f"went on at tick {loop.first_tick}"
         click.echo(f"\nThe stream {begun}; {loop.tick} of {loop.last_tick} ticks are released in {shown_place(state)}")

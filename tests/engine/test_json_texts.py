@@ -97,6 +97,83 @@ def test_what_becomes_of_a_record_depends_on_it_alone(records: list[str | None])
     assert together.refused.rows() == [row for piece in alone for row in piece.refused.rows()]
 
 
+PLAIN = {"drug": '"a"', "price": "1.5", "time": '"2026-01-05"', "other": "7", "note": '"n"', "flag": "true"}
+
+
+def put(record: dict[str, str], gap: str = "") -> str:
+    return "{" + ",".join(f'{gap}"{key}":{gap}{value}' for key, value in record.items()) + "}"
+
+
+def digits(length: int) -> str:
+    return ("9182736450" * (length // 10 + 1))[:length]
+
+
+lengths = st.sampled_from([1, 15, 16, 18, 19, 20, 39, 40, 41, 308, 309, 4299, 4300, 4301, 6000])
+odd_numbers = st.builds(
+    lambda sign, whole, fraction, exponent: f"{sign}{whole}{fraction}{exponent}",
+    st.sampled_from(["", "-"]),
+    st.just("0") | lengths.map(digits),
+    st.just("") | lengths.map(lambda length: f".{digits(length)}"),
+    st.just("")
+    | st.builds(
+        lambda sign, text: f"e{sign}{text}",
+        st.sampled_from(["", "+", "-"]),
+        st.sampled_from(["5", "99", "308", "9999", "10000", "0" * 50 + "1", digits(5000)]),
+    ),
+)
+odd_texts = st.lists(
+    st.sampled_from(
+        ["a", "é", "\u2028", "\x7f", "\x85", "\ufeff", "😀", ",", ":", "}", "\\n", "\\ud800", "x" * 70_000]
+    ),
+    max_size=3,
+).map(lambda parts: f'"{"".join(parts)}"')
+odd_nests = st.builds(
+    lambda depth, left, right: left * depth + "1" + right * depth,
+    st.sampled_from([1, 2, 199, 200, 201, 202, 3000]),
+    *[st.just(each) for each in ("[", "]")],
+) | st.sampled_from([1, 199, 200, 201, 3000]).map(lambda depth: '{"drug":' * depth + "1" + "}" * depth)
+odd_words = st.sampled_from(["null", "false", "NaN", "Infinity", "-Infinity", "01", "1.", "1e", ".5", "-", "+1", "nul"])
+
+
+@pytest.mark.parametrize("wanted", [SIMPLE, Wanted(labels={"drug": True}, time="time"), Wanted(labels={})])
+@given(
+    changed=st.dictionaries(
+        st.sampled_from([*PLAIN]), odd_numbers | odd_texts | odd_nests | odd_words, min_size=1, max_size=2
+    ),
+    gap=st.sampled_from(["", " ", "\t"]),
+    twice=st.booleans(),
+)
+def test_no_length_or_depth_lets_neighbours_decide_about_a_record(
+    wanted: Wanted, changed: dict[str, str], gap: str, *, twice: bool
+) -> None:
+    record = put(PLAIN | changed, gap)
+    if twice:
+        record = f'{record[:-1]},"drug":"b"}}'
+    # Those before and after teach the forms that the record may fit.
+    others = [put(PLAIN, gap), put(PLAIN | {"other": '"s"', "note": "3", "price": "2"}, gap), put(PLAIN, gap)]
+    records = [*others * 4, record, *others * 4]
+    frame = pl.DataFrame({"line": [13], "text": [record]}, schema_overrides={"line": pl.Int64})
+    alone, reader = shown(JsonReader(wanted)._parsed(frame)), JsonReader(wanted)
+    for _ in range(2):
+        piece = reader.read(*numbered(records))
+        own = piece.lines == 13
+        assert reader._forms
+        assert alone == shown(
+            Piece(
+                lines=piece.lines.filter(own),
+                columns=piece.columns.filter(own) if piece.columns.width else piece.columns,
+                times=piece.times.filter(own),
+                refused=piece.refused.filter(pl.col("line") == 13),
+            )
+        )
+
+
+def test_a_number_that_the_parser_refuses_for_its_length_is_refused_beside_records_that_taught_its_form() -> None:
+    long = put(PLAIN | {"other": digits(4301)})
+    assert JsonReader(SIMPLE).read(*numbered([long])).refused["line"].to_list() == [1]
+    assert JsonReader(SIMPLE).read(*numbered([put(PLAIN)] * 8 + [long])).refused["line"].to_list() == [9]
+
+
 def test_alike_records_are_cut_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = JsonReader(SIMPLE)
     monkeypatch.setattr(JsonReader, "_parsed", None)

@@ -104,8 +104,7 @@ def test_whoever_reads_from_another_thread_waits_for_the_tick(copy: Home, undist
         for read in (lambda: live.visible_tick, lambda: live.payload(2), lambda: live.released(1).tick):
             with at(point, lambda read=read: asked.append(in_thread(read, wait=0.05))):  # type: ignore[misc]
                 run_to(live, live.tick_number + 1)
-        for thread, _ in asked:
-            thread.join()
+            asked[-1][0].join()
         assert [found for _, found in asked] == [[found_at] for found_at in (3, undisturbed[1], 1)]
     with copy.open() as live:
         run_to(live)
@@ -335,6 +334,43 @@ def test_damage_found_in_publishing_says_that_the_tick_is_released(folder: Home)
         assert refused.value.__notes__ == ["tick 2 is released; do not give its events again"]
         with pytest.raises(StateError):
             run_to(live, 3)
+
+
+def _deleted(state: Path) -> None:
+    shutil.rmtree(state)
+
+
+def _moved(state: Path) -> None:
+    state.rename(state.with_name("elsewhere"))
+
+
+def _replaced(state: Path) -> None:
+    shutil.copytree(state, state.with_name("copy"))
+    _moved(state)
+    state.with_name("copy").rename(state)
+
+
+@pytest.mark.parametrize("lose", [_deleted, _moved, _replaced])
+@pytest.mark.parametrize("step", ["seal.begin", "seal.commit", "seal.after_commit", "release.after_commit"])
+def test_of_a_store_that_was_taken_away_while_it_is_in_use_nothing_is_witnessed_or_shown(
+    folder: Home, step: str, lose: Callable[[Path], None]
+) -> None:
+    state, shown = folder.folder / "state", folder.folder / "out.log"
+    with folder.open() as live:
+        run_to(live, 2)
+        before = folder.witness.read_bytes(), shown.read_bytes()
+        away = pytest.raises(StoreError, match="must stay where it is while it is in use")
+        with at(step, lambda: lose(state)), away as refused:
+            live.tick(events(3), position={"read": 3})
+        assert isinstance(refused.value, PendingError) is (step != "seal.begin")
+        for again in (live.finish, lambda: live.tick(events(3), position={"read": 3})):
+            with suppress(StateError), pytest.raises(StoreError, match=r"must stay where it is|must be finished first"):
+                again()
+        assert (folder.witness.read_bytes(), shown.read_bytes()) == before
+    if lose is _moved:
+        state.with_name("elsewhere").rename(state)
+        with folder.open() as live:
+            assert live.tick_number == (2 if step == "seal.begin" else 3)
 
 
 def _full(_: str) -> None:

@@ -458,6 +458,9 @@ def test_a_secret_may_come_from_the_environment_or_a_command(
         copy.open(secret="command:false")
     with pytest.raises(SecretError, match="must run and end"):
         copy.open(secret="command:no-such-program")
+    for nothing in ("command:", "command: "):
+        with pytest.raises(SecretError, match="must be given after command:, got nothing"):
+            copy.open(secret=nothing)
     copy.drop()
 
 

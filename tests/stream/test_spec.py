@@ -683,3 +683,26 @@ def test_no_message_shows_what_stands_where_secrets_do(tmp_path: Path, text: str
     (message,) = [each for each in messages(tmp_path, f"{stream}\n{text}") if each.startswith(f"{field} ")]
     assert message.endswith(", got something else")
     assert "canary" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ledger.plac = 'x'", "ledger.plac must be one of the fields 'place', 'key', 'cap', got 'plac'; did you mean"),
+        ("ledger.cap = {}", "ledger.cap.epsilon must be given, got nothing; it is the budget of the data set"),
+        ("ledger.cap = { epsilon = 1 }", "ledger.cap.delta must be given, got nothing"),
+        ("ledger.cap.eps = 1", "ledger.cap.eps must be one of the fields 'epsilon', 'delta', got 'eps'"),
+        ('ledger.place = "a\\u0000b"', "ledger.place must be a path, got something else"),
+        ('ledger.key = "a\\u0000b"', "ledger.key must be a path, got something else"),
+        ('sinks.w = { kind = "folder", path = "a\\u0000b" }', "sinks.w.path must be a path, got something else"),
+        (
+            'sinks.w = { kind = "webhook", url = "https://a", key = "a\\u0000b" }',
+            "sinks.w.key must be a path, got something else",
+        ),
+        ('source.follow = "a\\u0000b"', "source.follow must be a path, got a text with a NUL in it"),
+        ('source.path = "a\\u0000b"', "source.path must be a path, got a text with a NUL in it"),
+    ],
+)
+def test_fields_of_every_table_are_told_by_its_own_names(tmp_path: Path, text: str, expected: str) -> None:
+    stream = 'stream = { name = "s", epsilon = 1, delta = 1e-9, tick = "1h", horizon = 24 }\nqueries.n.kind = "count"'
+    assert any(each.startswith(expected) for each in messages(tmp_path, f"{stream}\n{text}"))

@@ -46,5 +46,8 @@ class Connection(Protocol):
     def settle(self) -> None:
         """After an unclean stop: make what is read durable before it is believed."""
 
+    def check_still_there(self) -> None:
+        """`StoreError` if what is written here goes to a place that nobody finds again."""
+
     def close(self) -> None:
         """Let go; the next statement connects anew."""

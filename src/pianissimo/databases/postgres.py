@@ -123,6 +123,9 @@ class PostgresConnection:
     def settle(self) -> None:
         """The server's own recovery did it before it answered."""
 
+    def check_still_there(self) -> None:
+        """The server holds its own files."""
+
     def try_lock(self, name: str) -> bool:
         """Hold a lock as long as this session lives; False if another session does."""
         return bool(self.execute("SELECT pg_try_advisory_lock(?, hashtext(?))", [_MAKING + 1, name])[0][0])

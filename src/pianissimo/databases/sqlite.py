@@ -6,6 +6,7 @@ does it here. A sync that fails ends all use of the file in this process: the ke
 """
 
 import contextlib
+import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -176,6 +177,20 @@ class SqliteConnection:
             if _pragma(connection, "wal_checkpoint(TRUNCATE)"):
                 # Readers hold the log; what is committed in it is copied as far as they allow, and synced.
                 _pragma(connection, "wal_checkpoint(FULL)")
+
+    def check_still_there(self) -> None:
+        if self._vfs is not None:
+            return  # a file system of the tests has no other that could reach its files
+        moved = ctypes.c_int()
+        with self._speaking():
+            # SQLite compares the file that it holds open with the one of that name.
+            connection = self._for("SELECT")
+            connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
+        if moved.value:
+            raise StoreError(
+                f"{self.place} must stay where it is while it is in use, got one that was deleted, moved or replaced; "
+                "bring it back and start again, or restore a backup"
+            )
 
     def close(self) -> None:
         # A transaction that is open stays begun, and lost: its statements must not find another connection.

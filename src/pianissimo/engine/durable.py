@@ -620,6 +620,7 @@ class DurableStream(Live):
     def _check_turn(self, tick: int) -> None:
         """What must hold in the store for a tick to be sealed; in the transaction that seals it."""
         incarnation = self._record.incarnation
+        self._store.connection.check_still_there()
         self._store.check_lease(incarnation, self._lease)
         last = self._store.last_seal(incarnation, self._ring)
         before = self._record.last_tick if last is None else last.tick
@@ -667,6 +668,7 @@ class DurableStream(Live):
             if not opened.is_stored:
                 self._store_release(opened)
             if not opened.is_witnessed:
+                self._store.connection.check_still_there()  # else nobody finds what would be witnessed and shown
                 self._testify(opened.seal)
                 opened.is_witnessed = True
             if self._ratchet is not None:

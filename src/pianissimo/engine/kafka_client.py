@@ -51,6 +51,9 @@ def client_settings(brokers: str, settings: Settings | None, fixed: Settings, de
     """
     if not brokers.strip():
         raise ParameterError("brokers must be addresses as in host:9092,other:9092, got none")
+    if "@" in brokers:
+        # They are shown, in the names of sinks.
+        raise ParameterError("brokers must be addresses as in host:9092, got a user in them; give that in settings")
     given = dict(settings or {})
     taken = sorted(given.keys() & (fixed.keys() | _ALWAYS))
     if taken:
@@ -72,15 +75,15 @@ def make_client(make: Callable[[dict[str, Any]], Any], every: dict[str, Any], se
 
 
 def check_topic_name(topic: str) -> None:
-    """Refuse what cannot be the name of a topic.
+    """Refuse what cannot be the name of a topic, without showing it: it may be an address with a password.
 
     >>> check_topic_name("clicks and more")
     Traceback (most recent call last):
-    pianissimo.errors.ParameterError: topic must be of 1 to 249 letters, digits, '.', '_' and '-', got 'clicks and more'
+    pianissimo.errors.ParameterError: topic must be of 1 to 249 letters, digits, '.', '_' and '-', got another text
     """
     plain = topic.replace(".", "").replace("_", "").replace("-", "")
     if topic in ("", ".", "..") or len(topic) > 249 or not (plain + "a").isalnum() or not topic.isascii():
-        raise ParameterError(f"topic must be of 1 to 249 letters, digits, '.', '_' and '-', got {topic!r}")
+        raise ParameterError("topic must be of 1 to 249 letters, digits, '.', '_' and '-', got another text")
 
 
 def fault_of(error: Any) -> Any:

@@ -6,9 +6,12 @@ read again has one more tick sealed first. Everything that it tells while it run
 """
 
 import json
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -125,6 +128,8 @@ class Engine:
         self._metrics = metrics
         self._watched = [each.query.name for each in live.plan.queries if isinstance(each.query, Alarm | Trending)]
         self.stop = threading.Event() if stop is None else stop
+        self._is_health_told = False
+        """Whether people were told that the file of health cannot be written as it should."""
 
     def run(self) -> LoopSummary:
         """Release tick after tick."""
@@ -245,8 +250,29 @@ class Engine:
         }
         if message is not None:
             content["message"] = message
+        text = (json.dumps(content) + "\n").encode()
         try:
-            write_whole(self._health, (json.dumps(content) + "\n").encode())
-        except OSError:
-            # It is no part of the stream; a full disk has its own message.
-            return
+            write_whole(self._health, text)
+            self._is_health_told = False
+        except OSError as error:
+            # It is no part of the stream, which goes on or stops for reasons of its own.
+            with suppress(OSError):
+                _overwrite(self._health, text)
+            if not self._is_health_told:
+                self._is_health_told = True
+                what = state if message is None else f"{state}: {message}"
+                _say(f"{self._health} must be a file that can be written, got: {error.strerror}; the stream is {what}")
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    """Write over what is there: where no second file fits, the first one has room."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, os.write(descriptor, content))
+    finally:
+        os.close(descriptor)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # nobody may be listening
+        sys.stderr.write(f"{text}\n")

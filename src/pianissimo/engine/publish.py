@@ -9,7 +9,7 @@ from pianissimo.engine.keys import Keys
 from pianissimo.engine.records import StreamRecord
 from pianissimo.engine.soundness import progress_mark
 from pianissimo.engine.store import StateStore, fault_of
-from pianissimo.errors import InputError, RollbackError
+from pianissimo.errors import LeaseError, PianissimoError, RefusalError, RollbackError, SyncError
 
 
 class Sink(Protocol):
@@ -21,7 +21,10 @@ class Sink(Protocol):
         """The last tick that the sink is known to have; None if it cannot tell."""
 
     def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:
-        """Take a release under the key (incarnation, tick), durably; `InputError` if it cannot be taken now."""
+        """Take a release under the key (incarnation, tick), durably; `InputError` if it cannot be taken now.
+
+        Whatever else it raises is that sink's fault too, and told by its kind alone.
+        """
 
 
 class Publisher:
@@ -104,21 +107,30 @@ class Publisher:
     def _sent(self, sink: Sink, up_to: int) -> list[int]:
         done: list[int] = []
         waiting = range(self._confirmed[sink.name] + 1, up_to + 1)
+        self.undelivered[sink.name] = len(waiting)
         for tick in waiting:
             payload = self._payload(tick)
             try:
                 reach("publish.before_send")
                 sink.send(self._incarnation, tick, payload)
                 reach("publish.send")
-            except InputError as error:
-                self.faults[sink.name] = str(error)
-                self.failures[sink.name] += 1
-                break
-            except OSError as error:
-                self.faults[sink.name] = str(fault_of(error, sink.name))
+            except (SyncError, LeaseError, RefusalError):
+                raise  # of the stream, which must not go on
+            except Exception as error:  # noqa: BLE001
+                # Neither the other sinks nor the readers wait for one that breaks.
+                self.faults[sink.name] = _said(error, sink)
                 self.failures[sink.name] += 1
                 break
             self.faults.pop(sink.name, None)
             done.append(tick)
-        self.undelivered[sink.name] = len(waiting) - len(done)
+            self.undelivered[sink.name] -= 1
         return done
+
+
+def _said(error: Exception, sink: Sink) -> str:
+    if isinstance(error, PianissimoError):
+        return str(error)
+    if isinstance(error, OSError):
+        return str(fault_of(error, sink.name))
+    # The kind alone, since the text may hold anything.
+    return f"{sink.name} must take the release, got {type(error).__name__}; it is sent again at the next tick"

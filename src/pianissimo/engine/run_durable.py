@@ -5,13 +5,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from pianissimo.accounting import Budget
+from pianissimo.engine.creation import is_created
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.folder_sink import FolderSink
 from pianissimo.engine.hardening import forbid_dumps
@@ -30,8 +31,10 @@ from pianissimo.engine.sources.live_ticks import LiveTicks
 from pianissimo.engine.sources.records import RecordReader
 from pianissimo.engine.sources.refused import RefusedFile
 from pianissimo.engine.sources.standard_input import StandardInput
-from pianissimo.engine.wall_clock import WallClock
+from pianissimo.engine.store import StateStore
+from pianissimo.engine.wall_clock import WallClock, longest_leap_of
 from pianissimo.engine.webhook_sink import WebhookSink
+from pianissimo.engine.witness import Witness
 from pianissimo.errors import ParameterError, SourceAwayError, SpecError
 from pianissimo.ledger import STATE_FILE
 from pianissimo.planner import StreamPlan
@@ -71,29 +74,35 @@ def run_durably(
     metrics: str | None = None,
     longest_leap: int | None = None,
     clock: Callable[..., WallClock] = WallClock,
+    stop: threading.Event | None = None,
 ) -> DurableRun:
     """Go on with the stream of a file where it stands, or begin it, up to its last tick or until a signal.
 
-    `metrics` is HOST:PORT for Prometheus; `longest_leap` how many ticks may be over at once when it is started.
+    `metrics` is HOST:PORT for Prometheus; `longest_leap` how many ticks may be over at once when it is started, by
+    default those that `longest_leap_of` tells. Whoever catches signals gives `stop`, which says that one came.
     """
     forbid_dumps()
     figures = None
+    if health is not None and (not health.parent.is_dir() or health.is_dir()):
+        raise ParameterError(f"health must be a file in a folder that is there, got {health}; make the folder first")
     if metrics is not None:
         listening_place(metrics)
         figures = Metrics()
     place = Place.of(state, witness=witness)
-    plan = spec.stream.plan()
-    sinks = [make_sink(each, plan) for each in spec.sinks]
-    if out is not None:
-        sinks.append(FolderSink(out, plan=plan.to_dict(), format=format))
-    if len({sink.name for sink in sinks}) < len(sinks):
-        raise SpecError("every sink must have a name of its own, got two of one name")
-    with stop_on_signals() as stop:
-        live_source = isinstance(spec.source, LiveSource)
+    with stop_on_signals() if stop is None else nullcontext(stop) as told:
+        wall = _wall_clock(spec, longest_leap, clock)
+        if wall is not None and not _is_known(place):
+            wall.check_origin()
+        plan = spec.stream.plan()
+        sinks = [make_sink(each, plan) for each in spec.sinks]
+        if out is not None:
+            sinks.append(FolderSink(out, plan=plan.to_dict(), format=format))
+        if len({sink.name for sink in sinks}) < len(sinks):
+            raise SpecError("every sink must have a name of its own, got two of one name")
         refused = RefusedFile(_beside(place))
         own = _own_files(place, sinks, plan, health)
         source: TickSource = (
-            _live_ticks(spec, refused, stop, longest_leap, clock, own) if live_source else FileTicks(spec, refused.add)
+            FileTicks(spec, refused.add) if wall is None else _live_ticks(spec, refused, told, wall, own)
         )
         options: dict[str, Any] = {
             "origin": spec.origin,
@@ -103,21 +112,26 @@ def run_durably(
             "ledger": ledger or spec.ledger.place,
             "ledger_key": ledger_key or spec.ledger.key,
         }
-        with _watched(source), open_stream(spec.stream, state, secret=secret, witness=witness, **options) as live:
-            engine = Engine(
-                live,
-                source,
-                spec.last_tick,
-                progress=progress,
-                rang=rang,
-                health=health or (place.folder and place.folder / "health.json"),
-                stop=stop,
-                lag=source.lag if isinstance(source, LiveTicks) else None,
-                metrics=figures,
-            )
-            with _served(figures, metrics, live):
-                loop = engine.run()
-            return DurableRun(loop=loop, created=live.recovered.created, refused=refused.path if refused.used else None)
+        with _watched(source):
+            if told.is_set() and not _is_known(place):
+                loop = LoopSummary(first_tick=1, tick=0, last_tick=spec.last_tick, stopped=True)
+                return DurableRun(loop=loop, created=False, refused=None)
+            with open_stream(spec.stream, state, secret=secret, witness=witness, **options) as live:
+                engine = Engine(
+                    live,
+                    source,
+                    spec.last_tick,
+                    progress=progress,
+                    rang=rang,
+                    health=health or (place.folder and place.folder / "health.json"),
+                    stop=told,
+                    lag=source.lag if isinstance(source, LiveTicks) else None,
+                    metrics=figures,
+                )
+                with _served(figures, metrics, live):
+                    loop = engine.run()
+                found = refused.path if refused.used else None
+                return DurableRun(loop=loop, created=live.recovered.created, refused=found)
 
 
 @contextmanager
@@ -135,25 +149,40 @@ def _beside(place: Place) -> Path:
     return place.folder / REFUSED_FILE if place.folder is not None else Path(f"{place.witness}.{REFUSED_FILE}")
 
 
+def _is_known(place: Place) -> bool:
+    """Whether the stream was created, by its store or by its witness; if not, it would be, and charged."""
+    if place.witness is not None and Witness(place.witness).head() is not None:
+        return True
+    if not place.exists():
+        return False
+    store = StateStore(place.connect(create=False, read_only=True))
+    try:
+        return is_created(store)
+    finally:
+        store.close()
+
+
+def _wall_clock(spec: StreamSpec, longest_leap: int | None, clock: Callable[..., WallClock]) -> WallClock | None:
+    """What cuts the ticks of a live source; None where the times of events do."""
+    if not isinstance(spec.source, LiveSource):
+        return None
+    assert spec.origin is not None  # noqa: S101  # a file with a source has one
+    leap = longest_leap_of(spec.tick, spec.last_tick) if longest_leap is None else longest_leap
+    return clock(origin=spec.origin, tick=spec.tick, longest_leap=leap)
+
+
 def _live_ticks(
-    spec: StreamSpec,
-    refused: RefusedFile,
-    stop: threading.Event,
-    longest_leap: int | None,
-    clock: Callable[..., WallClock],
-    own: Iterable[Path],
+    spec: StreamSpec, refused: RefusedFile, stop: threading.Event, wall: WallClock, own: Iterable[Path]
 ) -> LiveTicks:
     source = spec.source
     assert isinstance(source, LiveSource)  # noqa: S101
-    assert spec.origin is not None  # noqa: S101  # a file with a source has one
-    leap = {} if longest_leap is None else {"longest_leap": longest_leap}
     feed = make_feed(source)
     if isinstance(feed, FolderFeed):
         _check_followed(feed, own)
     return LiveTicks(
         feed,
         RecordReader(spec.stream.queries, spec.stream.user, time=source.time if source.late == "drop" else None),
-        clock(origin=spec.origin, tick=spec.tick, **leap),
+        wall,
         refused=refused,
         stop=stop,
         late=source.late,

@@ -48,7 +48,10 @@ def _from_command(text: str) -> Secret:
     import shlex
 
     try:
-        found = subprocess.run(shlex.split(text), capture_output=True, timeout=_PATIENCE, check=False)  # noqa: S603
+        words = shlex.split(text)
+        if not words:
+            raise SecretError("the command for the secret must be given after command:, got nothing")
+        found = subprocess.run(words, capture_output=True, timeout=_PATIENCE, check=False)  # noqa: S603
     except (OSError, ValueError, subprocess.TimeoutExpired):
         raise SecretError("the command for the secret must run and end, got one that does not") from None
     if found.returncode != 0:

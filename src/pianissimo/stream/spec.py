@@ -419,7 +419,14 @@ def _until(value: object) -> int | datetime:
 def _source_path(value: object, info: ValidationInfo) -> Path:
     if value == "-":
         raise ParameterError("must be a file or a folder, got '-'; for standard input write stdin = true")
-    return cast(Path, info.context) / _text(value)
+    return cast(Path, info.context) / _path(_text(value))
+
+
+def _path(text: str) -> str:
+    # It is not shown: it may hold what belongs elsewhere.
+    if "\0" in text:
+        raise ParameterError("must be a path, got a text with a NUL in it")
+    return text
 
 
 def _late(value: object) -> Late:
@@ -444,13 +451,13 @@ def _hidden_text(value: object) -> str:
 def _key(value: object, info: ValidationInfo) -> str | Path:
     # Somebody may have written the key itself: it is not shown.
     text = _hidden_text(value)
-    return text if text.startswith("env:") else cast(Path, info.context) / text
+    return text if text.startswith("env:") else cast(Path, info.context) / _path(text)
 
 
 def _ledger_place(value: object, info: ValidationInfo) -> str:
     # A URL may hold a password: it is not shown.
     text = _hidden_text(value)
-    return text if "://" in text else str(cast(Path, info.context) / text)
+    return text if "://" in text else str(cast(Path, info.context) / _path(text))
 
 
 def _format(value: object) -> FileFormat:
@@ -832,6 +839,9 @@ class _File(_Table):
     ]
 
 
+_TABLES: dict[str, type[_Table]] = {"stream": _StreamTable, "source": _SourceTable, "ledger": _LedgerTable}
+
+
 class _Faults(Exception):  # noqa: N818
     """Messages about fields that do not fit together."""
 
@@ -1047,7 +1057,9 @@ def _place(loc: tuple[int | str, ...]) -> tuple[list[str], type[_Table]]:
         return path, _File
     if path[:2] == ["source", "kafka"] and len(path) > 2:
         return path, _KafkaTable
-    return path, _StreamTable if path[0] == "stream" else _SourceTable
+    if path[:2] == ["ledger", "cap"] and len(path) > 2:
+        return path, _CapTable
+    return path, _TABLES.get(path[0], _File)
 
 
 def _listed(names: Any) -> str:

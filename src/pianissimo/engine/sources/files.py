@@ -1,10 +1,12 @@
 """Files that are complete, as a source of ticks: the same files give the same ticks, however often they are read.
 
-The position is the list of the files with their sizes and a digest of their ends. A start compares: other files could
-hold events that were counted before, or lack some that were not.
+The position is the list of the files with their sizes and digests. A start compares: other files could hold events that
+were counted before, or lack some that were not. An event whose time is changed would count once more in a later tick,
+so that the digest is of all bytes, not of those where files differ as a rule.
 
 Of a Parquet file the times are read first, and its rows, a piece at a time, when the first tick comes that has any of
 them: memory holds the pieces that the tick at hand shares with later ones. Other files are read whole at the start.
+Around every read it is checked that a file is the one whose digest was taken.
 """
 
 import hashlib
@@ -20,10 +22,8 @@ from pianissimo.engine.clock import microseconds
 from pianissimo.engine.sources.parquet_file import read_parquet_piece, read_parquet_times
 from pianissimo.engine.sources.parquet_look import PIECE
 from pianissimo.engine.sources.rows import CheckedRows, RowChecker, find_files, read_pieces
-from pianissimo.errors import SourceError
+from pianissimo.errors import InputError, SourceError
 from pianissimo.stream.spec import StreamSpec
-
-_TAIL = 4096
 
 Refused = Callable[[str, pl.DataFrame], None]
 """Takes lines of a file that were refused: its name, and the columns line and reason."""
@@ -56,10 +56,13 @@ class FileTicks:
         self._refused = refused
         self._unreadable: dict[str, pl.DataFrame] = {}
         files = find_files(self._checker.source)
+        # Before the digests: whatever changes after this moment is seen.
+        self._stamps = {path: _stamp(path) for path, _ in files}
         self._identity = [_identity(path) for path, _ in files]
         self._shares: list[_Share] = []
         for path, form in files:
             self._shares += self._shares_of_parquet(path) if form == "parquet" else self._shares_of_text(path, form)
+            self._check_unchanged(path)
 
     def seek(self, position: Any, tick: int) -> None:
         """Check that the files are those that were read before."""
@@ -70,6 +73,8 @@ class FileTicks:
                 if share.last == 0:
                     share.of_tick(0)
             return
+        if not isinstance(position, dict) or "files" not in position:
+            raise SourceError("the source must be the one that was read before, got complete files; mend [source]")
         before = {name: (size, digest) for name, size, digest in position["files"]}
         now = {name: (size, digest) for name, size, digest in self._identity}
         if before != now:
@@ -112,14 +117,35 @@ class FileTicks:
             )
 
     def _piece(self, path: Path, start: int) -> CheckedRows:
+        # On both sides: what lies at a place in one file belongs to other ticks in another.
+        self._check_unchanged(path)
         piece = read_parquet_piece(path, self._checker.wanted, start)
+        self._check_unchanged(path)
         rows = self._checker.sorted([self._checker.checked(path, piece)])
         self._refused(path.name, rows.refused)
         return rows
 
+    def _check_unchanged(self, path: Path) -> None:
+        if _stamp(path) != self._stamps[path]:
+            raise SourceError(
+                f"{path} must stay as it is while it is read, got another file there; bring the first one back and "
+                "start again, or begin a new stream"
+            )
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes where a file is written to or another comes to its place; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
 
 def _identity(path: Path) -> list[Any]:
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL))
-        return [path.name, size, hashlib.blake2b(file.read(_TAIL), digest_size=16).hexdigest()]
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            return [path.name, file.tell(), digest]
+    except OSError as fault:
+        raise InputError(f"{path} must be a file that can be read, got: {fault.strerror}") from None

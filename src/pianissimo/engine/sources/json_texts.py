@@ -30,8 +30,10 @@ _TRIES = 8
 _LONGEST_LEARNED, _MOST_FIELDS = 4096, 64
 _SPACE = r"[ \t]*"
 _TEXT = r'"[^"\\\x00-\x1f]*"'
-_ANY_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-# Numbers that every parser reads alike; longer ones are left to the one parser.
+# The parser refuses some numbers for their length alone, also where nobody asked for them: no part of a pattern may be
+# wider than what it takes for certain. Longer ones are left to it.
+_ANY_NUMBER = r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,4})?"
+# Numbers that every parser reads alike.
 _NUMBER = r"(?:-?[1-9][0-9]{0,14}(?:\.[0-9]{1,15})?|0|-?0\.[0-9]{1,15})(?:[eE][+-]?[0-9]{1,2})?"
 _WHOLE_NUMBER = r"(?:0|-?[1-9][0-9]{0,17})"
 _WORD = r"(?:true|false|null)"
