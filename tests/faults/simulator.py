@@ -121,6 +121,9 @@ class SimulatedWitness:
         self.written.append(testimony)
         failpoints.reach("witness.after_sync")
 
+    def check(self) -> None:
+        pass
+
     def shorten(self) -> None:
         pass
 

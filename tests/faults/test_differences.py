@@ -380,7 +380,8 @@ def seal_upserted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StateStore, "insert_seal", insert_seal)
     patch.setattr(StateStore, "check_lease", lambda *_: None)
     patch.setattr(DurableStream, "_check_turn", lambda *_: None)
-    patch.setattr(Witness, "_check_alone", lambda *_: None)
+    for check in ("_check_as_seen", "_check_new", "check"):
+        patch.setattr(Witness, check, lambda *_: None)
 
 
 MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -235,19 +235,21 @@ def test_after_a_lost_witness_a_new_life_begins_that_is_charged_anew(sqlite_home
 
 
 def test_two_clones_that_share_a_witness_stop_each_other(sqlite_home: Home) -> None:
-    """A machine that was cloned while it ran: the second to come to a tick does not show it."""
+    """A machine that was cloned while it ran: the start of the second stops the first at its next tick."""
     copy = sqlite_home.copy()
     with copy.open() as live:
         run_to(live, 3)
     clone = copy.copy()
     with copy.open() as one, clone.open(witness=str(copy.witness), out=None) as other:
-        one.tick(events(4), position={"read": 4})
         with pytest.raises(RollbackError, match="runs twice"):
-            other.tick(other_events(4), position={"read": 4})
-        assert other.visible_tick == 3
+            one.tick(events(4), position={"read": 4})
+        other.tick(other_events(4), position={"read": 4})
+        with pytest.raises(RollbackError, match="runs twice"):
+            one.finish()
+        assert (one.visible_tick, other.visible_tick) == (3, 4)
     for each in (copy, clone):
         each.drop()
-    record("R12", "clones that share a witness", figure="the second shows nothing", bar="0 differences", passed=True)
+    record("R12", "clones that share a witness", figure="one of them shows nothing", bar="0 differences", passed=True)
 
 
 def crash(left: int) -> Callable[[str], None]:

@@ -396,8 +396,13 @@ def test_a_charge_that_is_rounded_down_is_below_what_is_lost(monkeypatch: pytest
 
 def test_a_refund_shows_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that gives its charge back, as for a run that came to nothing, has shown ticks that nobody paid for."""
-    sound = Ledger.settle
-    monkeypatch.setattr(Ledger, "settle", lambda self, made, _: sound(self, made, Charge()))
+    sound, units = Ledger._append, charge_of(OTHER.plan()).units
+
+    def append(self: Ledger, kind: str, change: Any, **named: Any) -> Any:
+        back: Any = tuple(-each for each in units)
+        return sound(self, kind, back if kind == "settle" else change, **named)
+
+    monkeypatch.setattr(Ledger, "_append", append)
     with open_stream(OTHER, tmp_path / "state", cap=CAP) as live:
         live.tick([{}])
         monkeypatch.undo()

@@ -126,17 +126,16 @@ def marked_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def charge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The charge is made after the stream is there, in a transaction of its own, which a crash may prevent."""
-    sound, reserve, settle = create_stream, Ledger.reserve, Ledger.settle
+    sound, reserve = create_stream, Ledger.reserve
     later: list[tuple[Ledger, tuple[Any, ...], dict[str, Any]]] = []
 
     def create(store: StateStore, *arguments: Any) -> Any:
         with monkeypatch.context() as patch:
             patch.setattr(Ledger, "reserve", lambda self, *charge, **named: later.append((self, charge, named)))
-            patch.setattr(Ledger, "settle", lambda *_: None)
             record = sound(store, *arguments)
         ledger, charge, named = later[-1]
         with store.writing("create"):
-            settle(ledger, reserve(ledger, *charge, **named), *charge)
+            reserve(ledger, *charge, **named)
         return record
 
     monkeypatch.setattr(durable, "create_stream", create)

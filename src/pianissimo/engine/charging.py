@@ -19,6 +19,10 @@ to come to 5 is refused. One made after 4 without its witness draws a fresh one 
 the lease was taken, it is refused for want of its witness. One that shares the witness has the incarnation that it
 names, and is stopped by the lines of the other. A copied witness is the known limit. A stream never starts unpaid; a
 charge whose stream never came to be stays booked.
+
+Where the ledger is in the store, the charge is used in the transaction that takes the first lease. Either way it is the
+ledger that says whether a charge is used, and no row that lacks a digest: a charge that is used begins no second life.
+An incarnation which the charge of an earlier one covers says so in its record, under its digest, and uses nothing.
 """
 
 import hmac
@@ -29,7 +33,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from pianissimo.accounting import Budget, race_in_ledger
-from pianissimo.engine.keys import KeyRing, open_ring
+from pianissimo.engine.keys import KeyRing
 from pianissimo.engine.records import Intention, StreamRecord
 from pianissimo.engine.store import StateStore
 from pianissimo.errors import ConfigError, DamageError, LedgerError, ParameterError, RollbackError
@@ -158,9 +162,7 @@ class Receipt:
 
 def ledger_key_of(store: StateStore, ring: KeyRing) -> Secret:
     """The key of the ledger in the store, from the ring of its newest incarnation: that of the very first secret."""
-    for record in reversed(store.streams()[:-1]):
-        ring = open_ring(ring.secrets[0], record.incarnation, store.epochs(record.incarnation))
-    return ring.keys[0].ledger
+    return store.lives(ring)[0][1].keys[0].ledger
 
 
 def open_ledger(store: StateStore, key: Secret, *, cap: Charge | None = None) -> Ledger:
@@ -169,9 +171,8 @@ def open_ledger(store: StateStore, key: Secret, *, cap: Charge | None = None) ->
 
 
 def charge_within(ledger: Ledger, key: str, question: str, charge: Charge) -> None:
-    """Charge a stream, in the transaction that is open; it gives nothing back, whatever comes of it."""
-    made = ledger.reserve(charge, question=question, who="stream", idempotency_key=key)
-    ledger.settle(made, charge)
+    """Charge a stream, in the transaction that is open. Who uses it is noted with its first lease: see `use_within`."""
+    ledger.reserve(charge, question=question, who="stream", idempotency_key=key)
 
 
 def charge_elsewhere(elsewhere: AnyLedgerElsewhere, intention: Intention) -> Receipt:
@@ -194,16 +195,58 @@ def intended_key(intention: Intention) -> str:
 
 def use_charge(record: StreamRecord, elsewhere: AnyLedgerElsewhere | None) -> None:
     """Be the one incarnation that uses its charge in a ledger elsewhere, or be refused."""
+    if not record.receipt or record.covered:
+        return
     if elsewhere is None:
         raise ConfigError("the ledger that the stream is charged to must be given, got none; name it with --ledger")
     with elsewhere.open() as ledger:
-        name = f"life {record.incarnation.hex()}"
-        if ledger.use(record.charge, by=name) != name:
-            raise RollbackError(
-                f"the charge of this stream must be its own, got one that another copy of it uses, in the ledger at "
-                f"{ledger.place}: the store was copied, or rolled back without its witness. Stop the copy or go on "
-                "with it; this one can begin in another folder, which is charged anew"
-            )
+        _use(ledger, record)
+
+
+def use_within(store: StateStore, ring: KeyRing, record: StreamRecord) -> None:
+    """The same in the ledger of the store itself; in the transaction that takes the lease."""
+    if not record.receipt and not record.covered:
+        _use(open_ledger(store, ledger_key_of(store, ring)), record)
+
+
+def _use(ledger: Ledger, record: StreamRecord) -> None:
+    name = _user(record)
+    if ledger.use(record.charge, by=name) != name:
+        raise RollbackError(
+            f"the charge of this stream must be its own, got one that another copy of it uses, in the ledger at "
+            f"{ledger.place}: the store was copied, or rolled back without its witness. Stop the copy or go on "
+            "with it; this one can begin in another folder, which is charged anew"
+        )
+
+
+def _user(record: StreamRecord) -> str:
+    return f"life {record.incarnation.hex()}"
+
+
+def is_used(store: StateStore, ring: KeyRing, record: StreamRecord, elsewhere: AnyLedgerElsewhere | None) -> bool:
+    """Whether some incarnation uses the charge, as the ledger says.
+
+    Of a ledger that is away nobody knows: `use_charge` asks it before anything is counted.
+    """
+    if record.covered:
+        return True
+    if not record.receipt:
+        own = open_ledger(store, ledger_key_of(store, ring))
+        try:
+            own.verify()
+        except LedgerError as error:
+            raise DamageError(str(error)) from None
+        return _used_by(own, record.charge) is not None
+    if elsewhere is None or elsewhere.is_away():
+        return False
+    with elsewhere.open() as ledger:
+        return _used_by(ledger, record.charge) is not None
+
+
+def _used_by(ledger: Ledger, key: str) -> str | None:
+    entries = ledger.entries()
+    charges = {entry.number for entry in entries if entry.kind == "reserve" and entry.idempotency_key == key}
+    return next((entry.question for entry in entries if entry.kind == "settle" and entry.settles in charges), None)
 
 
 def seen_of_ledger(store: StateStore, ring: KeyRing, record: StreamRecord) -> dict[str, str]:

@@ -78,6 +78,11 @@ def verify_command(*, state: str, secret: str | None, witness: Path | None, out:
 @_witness
 @click.option("--accept-rollback", is_flag=True, help="Begin a new life after the last tick that the witness has seen.")
 @click.option("--accept-lost-witness", is_flag=True, help="Begin a new life, charged anew, with a new witness.")
+@click.option(
+    "--old-secret",
+    metavar="PATH|env:NAME|command:WORDS",
+    help="The secret that the store had, where it was rolled back to before a rotation.",
+)
 @click.option("--file", type=click.Path(path_type=Path), help="The stream file, where the store itself is gone.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A folder that got releases: it may have later ones than the store."
@@ -93,6 +98,7 @@ def recover(
     ledger: str | None,
     ledger_key: str | None,
     secret: str | None,
+    old_secret: str | None,
     witness: Path | None,
     accept_rollback: bool,
     accept_lost_witness: bool,
@@ -117,7 +123,8 @@ def recover(
     if accept_lost_witness:
         done = _accept_lost_witness(plan, config, wiring, folder=out)
     else:
-        done = _accept_rollback(plan, config, wiring, folder=out, place=state)
+        earlier = None if old_secret is None else read_secret(old_secret, beside=Path(old_secret), create=False)
+        done = _accept_rollback(plan, config, wiring, folder=out, place=state, old_secret=earlier)
     told: dict[str, Any] = {
         "incarnation": done.incarnation,
         "last_tick": done.last_tick,

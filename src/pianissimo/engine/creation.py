@@ -2,8 +2,9 @@
 
 Where the ledger is elsewhere, it is intended, charged and inserted: see `charging`. Then the witness gets a first line,
 before the lease is taken for the first time. So a store whose lease was taken has a witness, or has lost it. One whose
-lease was never taken has shown nothing: if it finds no witness, it was cut off here, or is a copy of one that was, and
-goes on under a fresh incarnation, which nobody else has. The charge that was made covers it.
+lease was never taken, whose charge is not used and that has sealed nothing, has shown nothing: if it finds no witness,
+it was cut off here, or is a copy of one that was, and goes on under a fresh incarnation, which nobody else has. The
+charge that was made covers it.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from pianissimo.engine.charging import (
     charge_of,
     charge_within,
     intended_key,
+    is_used,
     open_ledger,
     question_of,
     seen_of_ledger,
@@ -30,6 +32,7 @@ from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, Keys, ring_of
 from pianissimo.engine.ratchet import Ratchet, begin_chain
 from pianissimo.engine.records import Intention, StreamRecord, begin_closed
+from pianissimo.engine.soundness import is_begun, progress_mark
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
 from pianissimo.engine.witness import Testimony
@@ -51,7 +54,6 @@ __all__ = [
     "insert_charged_elsewhere",
     "insert_incarnation",
     "intend",
-    "is_begun",
     "is_created",
     "make_store",
     "renew",
@@ -112,11 +114,6 @@ def is_created(store: StateStore) -> bool:
     return store.is_made() and (bool(store.streams()) or store.intention(1) is None)
 
 
-def is_begun(store: StateStore, record: StreamRecord) -> bool:
-    """Whether the lease of an incarnation was ever taken; if not, nothing of it was sealed or shown."""
-    return store.lease(record.incarnation)[0] > 0
-
-
 def tell_beginning(
     store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing, *, new_life: bool
 ) -> None:
@@ -136,14 +133,7 @@ def tell_beginning(
             **seen_of_ledger(store, ring, record),
         )
         wiring.witness.append(testimony, ring, new_life=new_life)
-    _use(store, wiring, record)
-
-
-def _use(store: StateStore, wiring: Wiring, record: StreamRecord) -> None:
-    # A charge that covers a life which was begun is used by that one.
-    used = any(each.charge == record.charge and is_begun(store, each) for each in store.streams())
-    if record.receipt and not used:
-        use_charge(record, wiring.ledger)
+    use_charge(record, wiring.ledger)
 
 
 def _ratchet_of(wiring: Wiring, record: StreamRecord, ring: KeyRing) -> Ratchet:
@@ -158,11 +148,12 @@ def finish_beginning(store: StateStore, wiring: Wiring, plan: StreamPlan, record
     head = None if wiring.witness is None else wiring.witness.head()
     earlier = store.streams()[:-1]
     if wiring.witness is not None and head is None:
-        if any(is_begun(store, each) for each in earlier):
+        if any(is_begun(store, each) for each in earlier) or is_used(store, ring, record, wiring.ledger):
+            use_charge(record, wiring.ledger)  # by itself, or refused
             return  # its witness is lost: `check_witness` refuses it
         record = renew(store, wiring, plan, record, ring)
     elif head is not None and head[0] == record.incarnation:
-        _use(store, wiring, record)
+        use_charge(record, wiring.ledger)
         return
     elif head is not None and (head[1] > record.last_tick or all(each.incarnation != head[0] for each in earlier)):
         return  # rolled back: `check_witness` refuses it
@@ -170,7 +161,9 @@ def finish_beginning(store: StateStore, wiring: Wiring, plan: StreamPlan, record
 
 
 def renew(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing) -> StreamRecord:
-    """A fresh incarnation in the place of one that was never begun, for the same charge."""
+    """A fresh incarnation in the place of one that was never begun, for the same charge, which nobody uses."""
+    if record.covered or is_begun(store, record):
+        raise LeaseError("a life must have shown nothing for another to take its place, got one that was begun")
     incarnation, keys = secrets.token_bytes(16), ring.keys[0]
     plain = record.begin(keys, ratcheted=plan.forward_secrecy)
     if plan.forward_secrecy:
@@ -178,11 +171,18 @@ def renew(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRec
         positions = _chained(wiring, ring, incarnation, record.last_tick, plain)
     else:
         positions = begin_closed(keys, incarnation, plain)
-    fresh = replace(record, incarnation=incarnation, number=record.number + 1, positions=positions).signed(keys)
+    number, follows = record.number + 1, record.mac  # it has sealed nothing
+    fresh = replace(record, incarnation=incarnation, number=number, positions=positions, follows=follows).signed(keys)
     with store.writing("create"):
-        store.insert_stream(fresh, ring.row(incarnation))
+        insert_record(store, ring, fresh)
         reach("create.commit")
     return fresh
+
+
+def insert_record(store: StateStore, ring: KeyRing, record: StreamRecord) -> None:
+    """A life of which nothing is visible and no lease was taken; in the transaction begun."""
+    mark = progress_mark(ring.keys[0], record.incarnation, record.last_tick, 0)
+    store.insert_stream(record, ring.rows(record.incarnation), mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,12 @@ class Life:
     last_tick: int
     positions: bytes
     base: bytes = b""
+    follows: bytes = b""
+    """The digest of the last seal before, in this store."""
 
-    def record(self, keys: Keys, incarnation: bytes, charge: str, receipt: str = "") -> StreamRecord:
+    def record(
+        self, keys: Keys, incarnation: bytes, charge: str, receipt: str = "", *, covered: bool = False
+    ) -> StreamRecord:
         """The record of it, signed."""
         return StreamRecord(
             incarnation=incarnation,
@@ -210,6 +214,8 @@ class Life:
             charge=charge,
             receipt=receipt,
             base=self.base,
+            covered=covered,
+            follows=self.follows,
         ).signed(keys)
 
 
@@ -223,16 +229,20 @@ def insert_incarnation(
     ledger_key: Secret | None = None,
     covered_by: str = "",
     receipt: str = "",
+    is_used: bool = True,
 ) -> StreamRecord:
-    """A new life of the stream, and the charge for it unless an earlier one covers it; in the transaction begun."""
+    """A new life of the stream, and the charge for it unless an earlier one covers it; in the transaction begun.
+
+    `is_used` says whether an earlier life uses the charge that covers this one.
+    """
     incarnation = secrets.token_bytes(16)
     life = _with_chain(life, ring, wiring, incarnation)
     key = covered_by or f"stream {incarnation.hex()}"
     if not covered_by:
         ledger = open_ledger(store, ledger_key or ring.keys[0].ledger, cap=cap)
         charge_within(ledger, key, question_of(life.plan, life.last_tick), charge_of(life.plan))
-    record = life.record(ring.keys[0], incarnation, key, receipt)
-    store.insert_stream(record, ring.row(incarnation))
+    record = life.record(ring.keys[0], incarnation, key, receipt, covered=bool(covered_by) and is_used)
+    insert_record(store, ring, record)
     return record
 
 
@@ -281,7 +291,7 @@ def insert_charged_elsewhere(store: StateStore, ring: KeyRing, life: Life, wirin
     life = _with_chain(life, ring, wiring, incarnation)
     record = life.record(ring.keys[0], incarnation, intended_key(intention), receipt.text)
     with store.writing("create"):
-        store.insert_stream(record, ring.row(incarnation))
+        insert_record(store, ring, record)
         reach("create.commit")
     return record
 

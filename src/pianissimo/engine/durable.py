@@ -12,19 +12,21 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pianissimo import codec
 from pianissimo.engine.carried import Carried
+from pianissimo.engine.charging import use_within
 from pianissimo.engine.creation import check_creatable, create_stream, is_created
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, Keys
 from pianissimo.engine.one_caller import OneCaller
-from pianissimo.engine.publish import Publisher, Sink
+from pianissimo.engine.publish import EarlierLife, Publisher, Sink
 from pianissimo.engine.ratchet import Ratchet, RatchetNoise, merged
 from pianissimo.engine.records import Seal, StoredRelease, StreamRecord
 from pianissimo.engine.sealed_noise import SealedNoise
-from pianissimo.engine.soundness import progress_mark
+from pianissimo.engine.soundness import take_lease
 from pianissimo.engine.startup import Found, check_start
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
@@ -163,7 +165,13 @@ class DurableStream(Live):
             found = check_start(self._store, wiring, plan, config, writable=not read_only)
             self._take_over(found)
             self._publisher = Publisher(
-                self._store, self._record, self._lease, self._checked_payload, sinks, keys=self._ring.keys[0]
+                self._store,
+                self._record,
+                self._lease,
+                self._checked_payload,
+                sinks,
+                keys=self._ring.keys[0],
+                earlier=() if read_only else self._earlier_lives(),
             )
             self._publisher.check_not_behind(self._tick)
             self.recovered = self._recover(found, created=created)
@@ -306,10 +314,13 @@ class DurableStream(Live):
         """Let readers see all that is released, and send the stored bytes to the sinks that lack them."""
         with self._lock:
             self._check_not_closed()
+            if self._read_only:
+                raise StateError("a stream must be open for writing to publish, got one opened to be read")
             self._publish()
 
     def _publish(self) -> None:
         try:
+            self._check_witnessed()
             self._publisher.publish(self._tick)
         except (SyncError, LeaseError, RefusalError):
             self._guard.close("a stream whose store failed must not go on in this process")
@@ -339,12 +350,25 @@ class DurableStream(Live):
         return ParameterError(f"tick must be one of the released ones, up to {self.tick_number}, got {tick}")
 
     def _checked_payload(self, tick: int) -> bytes:
-        stored = self._store.release(self._record.incarnation, tick)
-        seal = self._store.seal(self._record.incarnation, tick, self._ring)
+        return self._stored_payload(self._record, self._ring, tick)
+
+    def _stored_payload(self, record: StreamRecord, ring: KeyRing, tick: int) -> bytes:
+        stored = self._store.release(record.incarnation, tick)
+        seal = self._store.seal(record.incarnation, tick, ring)
         if stored is None or seal is None:
             raise self._not_released(tick)
-        stored.check(self._ring.epoch(seal.epoch), seal)
+        stored.check(ring.epoch(seal.epoch), seal)
         return stored.payload
+
+    def _earlier_lives(self) -> list[EarlierLife]:
+        """The incarnations before this one that have released something."""
+        found = []
+        for record, ring in self._store.lives(self._ring)[:-1]:
+            count, released = self._store.released_ticks(record.incarnation)
+            if count:
+                payload = partial(self._stored_payload, record, ring)
+                found.append(EarlierLife(record, released, ring.keys[0], payload))
+        return found
 
     def between(self, start: int, end: int) -> StreamRelease:
         """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
@@ -382,7 +406,8 @@ class DurableStream(Live):
             with self._guard:
                 ring = self._ring.rotated(secret, self._tick + 1)
                 with self._store.writing("rotate"):
-                    self._store.check_lease(self._record.incarnation, self._lease)
+                    # A seal that nobody here knows of would be of the keys before.
+                    self._check_turn(self._tick + 1)
                     self._store.insert_epoch(self._record.incarnation, ring.row(self._record.incarnation))
                     reach("rotate.commit")
                 self._ring = ring
@@ -440,13 +465,11 @@ class DurableStream(Live):
         self._log_length = max(part.run.log_length * part.every for part in self._parts)
 
     def _take_lease(self) -> None:
-        """Be the one that writes, and leave that beside what is visible, so that no lease is set back unseen."""
-        incarnation = self._record.incarnation
+        """Be the one that writes; the first time, use the charge."""
+        owner = f"{platform.node()}:{os.getpid()}"
         with self._store.writing("lease"):
-            self._lease = self._store.take_lease(incarnation, f"{platform.node()}:{os.getpid()}")
-            visible = self._store.visible(incarnation)
-            mark = progress_mark(self._ring.keys[0], incarnation, visible, self._lease)
-            self._store.set_progress(incarnation, visible, self._lease, mark)
+            use_within(self._store, self._ring, self._record)
+            self._lease = take_lease(self._store, self._ring.keys[0], self._record.incarnation, owner)
             reach("lease.commit")
 
     def _root_of(self, tick: int) -> Noise:
@@ -545,7 +568,7 @@ class DurableStream(Live):
         if self._ratchet is not None and not self._read_only:
             self._ratchet.advance(self._tick)
         if self._publish_at_once:
-            self._publisher.publish(self._tick)
+            self._publish()
         return Recovered(
             created=created, tick=self._tick, snapshot_tick=start, replayed=sealed - start, finished=finished
         )
@@ -642,7 +665,8 @@ class DurableStream(Live):
         assert self._unsure is not None  # noqa: S101
         seal, gathered, error = self._unsure
         try:
-            found = self._store.seal(seal.incarnation, seal.tick, self._ring)
+            with self._store.settled():
+                found = self._store.seal(seal.incarnation, seal.tick, self._ring)
         except (SyncError, RefusalError):
             raise
         except StoreError:
@@ -667,7 +691,9 @@ class DurableStream(Live):
         try:
             if not opened.is_stored:
                 self._store_release(opened)
-            if not opened.is_witnessed:
+            if opened.is_witnessed:
+                self._check_witnessed()
+            else:
                 self._store.connection.check_still_there()  # else nobody finds what would be witnessed and shown
                 self._testify(opened.seal)
                 opened.is_witnessed = True
@@ -765,7 +791,9 @@ class DurableStream(Live):
                 reach("release.commit")
         except UnknownCommitError as error:
             # The same row again, or for the first time: inserting is harmless either way.
-            if not self._store.has_release(incarnation, tick):
+            with self._store.settled():
+                is_there = self._store.has_release(incarnation, tick)
+            if not is_there:
                 raise (DiskFullError(str(error)) if error.full else error) from None
         opened.is_stored = True
         opened.snapshot = opened.history = None
@@ -784,6 +812,11 @@ class DurableStream(Live):
                 config_digest=self._record.config_digest,
             )
             self._wiring.witness.append(testimony, self._ring)
+
+    def _check_witnessed(self) -> None:
+        """Show nothing where the witness is not as this process has left it: another may show other ticks."""
+        if self._wiring.witness is not None:
+            self._wiring.witness.check()
 
     def _digest(self, content: bytes, tick: int) -> bytes:
         keys = self._ring.epoch(0) if self._ratchet is None else self._ratchet.after_tick(tick)

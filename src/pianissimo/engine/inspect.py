@@ -1,8 +1,6 @@
 """Looking at a durable stream from outside: where it stands, what it released, whether all of it is sound."""
 
-import contextlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,19 +11,18 @@ import polars as pl
 from pianissimo.databases.postgres_server import is_server
 from pianissimo.engine.charging import Receipt
 from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.keys import KeyRing, open_ring
+from pianissimo.engine.keys import KeyRing
 from pianissimo.engine.place import Place
-from pianissimo.engine.records import StreamRecord
 from pianissimo.engine.secret import Given
 from pianissimo.engine.shared_ledger import ledger_key
 from pianissimo.engine.sinks import read_plan, read_releases
-from pianissimo.engine.soundness import check_life, check_progress
+from pianissimo.engine.soundness import check_life, check_lives
 from pianissimo.engine.startup import check_seals
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wall_clock import WallClock
 from pianissimo.engine.wiring import wire
 from pianissimo.engine.witness import Witness
-from pianissimo.errors import DamageError, InputError, SecretError, StoreError
+from pianissimo.errors import DamageError, InputError, StoreError
 from pianissimo.ledger import STATE_FILE, key_file
 from pianissimo.ledger import is_state as is_ledger_of_stream
 from pianissimo.noise import Secret
@@ -258,7 +255,7 @@ def verify(
     wiring = wire(place, secret=secret, witness=witness, read_only=True)
     with DurableStream(plan, config, wiring, create=False, read_only=True) as live:
         with live._store.reading():
-            lives, seals, releases = _verified_lives(live._store, live._ring.secrets)
+            lives, seals, releases = _verified_lives(live._store, live._ring)
         return Verdict(
             incarnations=lives,
             seals=seals,
@@ -287,33 +284,22 @@ def verify_folder(place: Path | str, out: Path | str) -> int:
     return max((int(table["tick"].max()) for table in stored.values() if table.height), default=0)  # type: ignore[arg-type]
 
 
-def _verified_lives(store: StateStore, secrets: Sequence[Secret]) -> tuple[int, int, int]:
+def _verified_lives(store: StateStore, newest: KeyRing) -> tuple[int, int, int]:
     """Check every life of a stream, row by row; gives how many they are, their seals and their releases."""
     seals = releases = 0
-    records = store.streams()
+    lives = store.lives(newest)
     store.check_owners()
-    for number, record in enumerate(records, 1):
-        ring = _ring_of(store, record, secrets)
-        record.check(ring.keys[0])
+    check_lives(store, newest)
+    for number, (record, ring) in enumerate(lives, 1):
         last = check_seals(store, record, ring)
-        check_progress(store, record, ring, last)
-        check_life(store, record, last, records[number] if number < len(records) else None)
+        check_life(store, record, last, lives[number][0] if number < len(lives) else None)
         for seal in store.seals(record.incarnation, ring):
             seals += 1
             stored = store.release(record.incarnation, seal.tick)
             if stored is not None:
                 stored.check(ring.epoch(seal.epoch), seal)
                 releases += 1
-    return len(records), seals, releases
-
-
-def _ring_of(store: StateStore, record: StreamRecord, secrets: Sequence[Secret]) -> KeyRing:
-    """The keys of a life: a later one, whose secrets these are, may have rotated them since."""
-    rows = store.epochs(record.incarnation)
-    for secret in secrets[:-1]:
-        with contextlib.suppress(SecretError):
-            return open_ring(secret, record.incarnation, rows)
-    return open_ring(secrets[-1], record.incarnation, rows)
+    return len(lives), seals, releases
 
 
 def _open(place: Place) -> StateStore:

@@ -5,6 +5,7 @@ is stored, and the secrets before. Data at rest are under AES-256-GCM with a ran
 is authenticated with it, so that no ciphertext fits anywhere else.
 """
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -142,6 +143,13 @@ class KeyRing:
         check = check_value(self.newest, incarnation, number, first)
         return Epoch(number=number, first_tick=first, key_id=self.newest.id, check=check, earlier=closed)
 
+    def rows(self, incarnation: bytes) -> list[Epoch]:
+        """What is stored of all epochs, where an incarnation begins with several."""
+        return [
+            KeyRing(self.first_ticks[:count], self.secrets[:count]).row(incarnation)
+            for count in range(1, len(self.secrets) + 1)
+        ]
+
     def rotated(self, secret: Secret, first_tick: int) -> "KeyRing":
         """The ring with one more epoch."""
         return KeyRing((*self.first_ticks, first_tick), (*self.secrets, secret))
@@ -166,6 +174,14 @@ def open_ring(secret: Secret, incarnation: bytes, rows: Sequence[Epoch]) -> KeyR
     if len(parts) != len(rows) - 1:
         raise DamageError("a stream must have the secrets of its earlier epochs, got others; restore a backup")
     return KeyRing(first_ticks, (*parts, secret))
+
+
+def ring_among(secrets: Sequence[Secret], incarnation: bytes, rows: Sequence[Epoch]) -> KeyRing:
+    """The ring of a life whose newest secret is one of these: a later life may have rotated them since."""
+    for secret in secrets[:-1]:
+        with contextlib.suppress(SecretError):
+            return open_ring(secret, incarnation, rows)
+    return open_ring(secrets[-1], incarnation, rows)
 
 
 def check_value(keys: Keys, incarnation: bytes, number: int, first_tick: int) -> bytes:

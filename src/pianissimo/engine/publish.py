@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pianissimo.engine.failpoints import reach
@@ -27,11 +28,24 @@ class Sink(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class EarlierLife:
+    """An incarnation that has ended, of which sinks or readers may lack ticks."""
+
+    record: StreamRecord
+    released: int
+    """Its last tick that is released."""
+
+    keys: Keys
+    payload: Callable[[int], bytes]
+
+
 class Publisher:
     """Raises what is visible and sends what is not confirmed.
 
-    A sink gets every tick of this incarnation. That it has one is believed only with a keyed mark: whatever befalls
-    the rows of the outbox, a tick is sent once more rather than not at all. A sink that is new gets what came before.
+    A sink gets every tick of this incarnation, and before them what the earlier ones had not sent when they ended: it
+    is stored and paid for. That it has a tick is believed only with a keyed mark: whatever befalls the rows of the
+    outbox, a tick is sent once more rather than not at all. A sink that is new gets what came before.
     """
 
     def __init__(
@@ -43,6 +57,7 @@ class Publisher:
         sinks: Sequence[Sink] = (),
         *,
         keys: Keys,
+        earlier: Sequence[EarlierLife] = (),
     ) -> None:
         self._store = store
         self._incarnation = record.incarnation
@@ -51,6 +66,7 @@ class Publisher:
         self._lease = lease
         self._sinks = sinks
         self._confirmed = {sink.name: self._confirmed_by(sink, record.last_tick) for sink in sinks}
+        self._earlier = [(life, {sink.name: self._kept_by(sink, life) for sink in sinks}) for life in earlier]
         self.faults: dict[str, str] = {}
         """What a sink said when it last failed; it is tried again at the next slot."""
 
@@ -75,22 +91,40 @@ class Publisher:
         for sink in self._sinks:
             self._store.add_to_outbox(sink.name, self._incarnation, tick)
 
-    def _mark(self, sink: str, tick: int) -> bytes:
-        return self._keys.mac("delivered", sink, self._incarnation, tick)
-
     def _confirmed_by(self, sink: Sink, first: int) -> int:
         """The last tick up to which a sink has everything."""
-        confirmed = first
-        for tick, mark in self._store.outbox(sink.name, self._incarnation):
-            if tick != confirmed + 1 or not hmac.compare_digest(mark, self._mark(sink.name, tick)):
-                break
-            confirmed = tick
+        confirmed = self._marked(sink, self._incarnation, self._keys, first)
         last = sink.last()
         return confirmed if last is None else min(confirmed, max(first, last))
 
+    def _kept_by(self, sink: Sink, life: EarlierLife) -> int:
+        """The same for a life that has ended: a sink that can tell may have later ticks, from a store that is lost."""
+        first, last = life.record.last_tick, sink.last()
+        if last is None:
+            return self._marked(sink, life.record.incarnation, life.keys, first)
+        return max(first, min(last, life.released))
+
+    def _marked(self, sink: Sink, incarnation: bytes, keys: Keys, first: int) -> int:
+        confirmed = first
+        for tick, mark in self._store.outbox(sink.name, incarnation):
+            if tick != confirmed + 1 or not hmac.compare_digest(mark, _mark(keys, sink.name, incarnation, tick)):
+                break
+            confirmed = tick
+        return confirmed
+
     def publish(self, up_to: int) -> None:
         """Send and show everything up to a tick that is stored and witnessed."""
-        delivered = [(sink.name, tick) for sink in self._sinks for tick in self._sent(sink, up_to)]
+        lacking: dict[str, int] = {}
+        for life, confirmed in self._earlier:
+            self._publish_earlier(life, confirmed, lacking)
+        self._earlier = [
+            (life, had) for life, had in self._earlier if min(had.values(), default=life.released) < life.released
+        ]
+        delivered = [
+            (sink.name, tick) for sink in self._sinks if sink.name not in lacking for tick in self._sent(sink, up_to)
+        ]
+        for name, ticks in lacking.items():
+            self.undelivered[name] = ticks + up_to - self._confirmed[name]
         if not delivered and self._store.visible(self._incarnation) >= up_to:
             return
         with self._store.writing("publish"):
@@ -99,20 +133,48 @@ class Publisher:
             mark = progress_mark(self._keys, self._incarnation, visible, self._lease)
             self._store.set_progress(self._incarnation, visible, self._lease, mark)
             for name, tick in delivered:
-                self._store.mark_delivered(name, self._incarnation, tick, self._mark(name, tick))
+                mark = _mark(self._keys, name, self._incarnation, tick)
+                self._store.mark_delivered(name, self._incarnation, tick, mark)
             reach("publish.commit")
         # Not before: what was sent and could not be marked is sent once more.
         self._confirmed |= dict(delivered)
 
+    def _publish_earlier(self, life: EarlierLife, confirmed: dict[str, int], lacking: dict[str, int]) -> None:
+        """Send and show what a life left behind; of each sink that still lacks ticks, how many, is noted."""
+        incarnation, delivered = life.record.incarnation, []
+        for sink in self._sinks:
+            if sink.name not in lacking:
+                sent = self._sent_of(
+                    sink, incarnation, life.payload, range(confirmed[sink.name] + 1, life.released + 1)
+                )
+                delivered += [(sink.name, tick) for tick in sent]
+            left = life.released - max([confirmed[sink.name], *(tick for name, tick in delivered if name == sink.name)])
+            if left:
+                lacking[sink.name] = lacking.get(sink.name, 0) + left
+        visible, lease, _ = self._store.progress(incarnation)
+        if not delivered and visible >= life.released:
+            return
+        with self._store.writing("publish"):
+            self._store.check_lease(self._incarnation, self._lease)
+            mark = progress_mark(life.keys, incarnation, life.released, lease)
+            self._store.set_progress(incarnation, life.released, lease, mark)
+            for name, tick in delivered:
+                self._store.mark_delivered(name, incarnation, tick, _mark(life.keys, name, incarnation, tick))
+            reach("publish.commit")
+        confirmed |= dict(delivered)
+
     def _sent(self, sink: Sink, up_to: int) -> list[int]:
-        done: list[int] = []
         waiting = range(self._confirmed[sink.name] + 1, up_to + 1)
+        return self._sent_of(sink, self._incarnation, self._payload, waiting)
+
+    def _sent_of(self, sink: Sink, incarnation: bytes, payload_of: Callable[[int], bytes], waiting: range) -> list[int]:
+        done: list[int] = []
         self.undelivered[sink.name] = len(waiting)
         for tick in waiting:
-            payload = self._payload(tick)
+            payload = payload_of(tick)
             try:
                 reach("publish.before_send")
-                sink.send(self._incarnation, tick, payload)
+                sink.send(incarnation, tick, payload)
                 reach("publish.send")
             except (SyncError, LeaseError, RefusalError):
                 raise  # of the stream, which must not go on
@@ -134,3 +196,7 @@ def _said(error: Exception, sink: Sink) -> str:
         return str(fault_of(error, sink.name))
     # The kind alone, since the text may hold anything.
     return f"{sink.name} must take the release, got {type(error).__name__}; it is sent again at the next tick"
+
+
+def _mark(keys: Keys, sink: str, incarnation: bytes, tick: int) -> bytes:
+    return keys.mac("delivered", sink, incarnation, tick)

@@ -53,6 +53,12 @@ class StreamRecord:
     base: bytes = b""
     """What was released before this incarnation and is added to its totals: see `carried`."""
 
+    covered: bool = False
+    """Whether an earlier incarnation used the charge, which covers this one too."""
+
+    follows: bytes = b""
+    """The digest of the last seal in this store before this incarnation, so that none of them goes unseen."""
+
     mac: bytes = b""
 
     def signed(self, keys: Keys) -> "StreamRecord":
@@ -72,9 +78,8 @@ class StreamRecord:
 
     def _mac(self, keys: Keys) -> bytes:
         fields = (self.incarnation, self.number, self.name, self.config, self.config_digest, self.created)
-        return keys.mac(
-            "stream", VERSION, *fields, self.last_tick, self.positions, self.charge, self.receipt, self.base
-        )
+        paid = (self.charge, self.receipt, int(self.covered))
+        return keys.mac("stream", VERSION, *fields, self.last_tick, self.positions, *paid, self.base, self.follows)
 
 
 def begin_closed(keys: Keys, incarnation: bytes, positions: bytes) -> bytes:

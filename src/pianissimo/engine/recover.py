@@ -10,9 +10,10 @@ Otherwise events may be shown a second time, and the new life is charged anew: w
 store and witness have seen other events for one tick, so that both may have been shown; where a sink has later ticks
 than either; and where the witness is lost, which nobody can ask what was shown after the last tick of this store.
 
-Totals go on from the last value that is known to be published, in the store or in a sink that has later ones: see
-`carried`. What the ledger in the store lost is booked again, as far as the witness has seen it. Where the store is gone
-and its ledger with it, a new one has the cap that the witness has seen, and all that was spent there is booked first.
+Totals go on from the last value that is known to be published, in the store or in a sink, up to the tick of which it is
+known where it was read to: see `carried`. What comes after it is read again, and would count twice. What the ledger
+in the store lost is booked again, as far as the witness has seen it. Where the store is gone and its ledger with it, a
+new one has the cap that the witness has seen, and all that was spent there is booked first.
 
 A recovery has ended when the lease of its incarnation is taken. One that was cut off between its commit and its line in
 the witness is finished by the next start or the next recovery, and not made again.
@@ -20,14 +21,14 @@ the witness is finished by the next start or the next recovery, and not made aga
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from pianissimo.engine.carried import Carried
-from pianissimo.engine.charging import ledger_key_of, open_ledger
+from pianissimo.engine.charging import is_used, ledger_key_of, open_ledger, use_within
 from pianissimo.engine.creation import (
     Life,
     begin_stream,
@@ -35,7 +36,6 @@ from pianissimo.engine.creation import (
     insert_charged_elsewhere,
     insert_incarnation,
     intend,
-    is_begun,
     is_created,
     make_store,
     renew,
@@ -47,6 +47,7 @@ from pianissimo.engine.ratchet import Ratchet
 from pianissimo.engine.records import Seal, StreamRecord
 from pianissimo.engine.shared_ledger import head_file
 from pianissimo.engine.sinks import read_releases
+from pianissimo.engine.soundness import check_lives, is_begun, take_lease
 from pianissimo.engine.startup import check_config, check_ledger, check_releases, check_seals, open_record
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
@@ -63,12 +64,13 @@ from pianissimo.errors import (
 )
 from pianissimo.ledger import Charge, Entry, Head, Ledger, LocalWitness
 from pianissimo.ledger.units import of_units
+from pianissimo.noise import Secret
 from pianissimo.planner import StreamPlan
 from pianissimo.privacy import Unit
 from pianissimo.stream.payload import release_of
 
-Published = Mapping[str, tuple[int, pl.DataFrame]]
-"""Of each query the last tick that was published, and its table."""
+Published = Mapping[str, Mapping[int, pl.DataFrame]]
+"""Of each query the tables that were published, by tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +104,14 @@ def accept_rollback(
     folder: Path | None = None,
     payloads: Iterable[bytes] = (),
     place: Path | str | None = None,
+    old_secret: Secret | None = None,
 ) -> Accepted:
     """Begin a new incarnation after all that is known to be released; refused where nothing was lost.
 
     `folder` is where a sink wrote releases, and `payloads` are the bytes that another one got: later ticks and totals
     than those of the store are taken from there, on the word of whoever gives them. `place` is the store's, whose file
-    of the ledger's last head goes once all that it names is booked again.
+    of the ledger's last head goes once all that it names is booked again. `old_secret` is the store's, where it was
+    rolled back to before a rotation: the stream's own, which the witness was written with, is that of the new life.
     """
     published = _published(folder, payloads)
     witness = wiring.witness
@@ -116,7 +120,7 @@ def accept_rollback(
     with _held(wiring, create=True) as store:
         if not is_created(store):
             return _from_nothing(store, wiring, plan, config, published, place)
-        return _from_behind(store, wiring, plan, config, published, place)
+        return _from_behind(store, wiring, plan, config, published, place, old_secret)
 
 
 def accept_lost_witness(
@@ -137,15 +141,22 @@ def accept_lost_witness(
     if witness is None or witness.head() is not None:
         raise RefusalError("a witness must be lost to be made anew, got one that is there; just start the stream")
     with _held(wiring, create=False) as store:
+        if not is_created(store):
+            raise RefusalError(
+                "a stream must have begun to lose its witness, got a store in which none has: nothing was shown; just "
+                "start the stream"
+            )
         record, ring, last = _checked(store, wiring, plan, config)
         sealed = record.last_tick if last is None else last.tick
         last_tick = max(sealed, _last_shown(published))
-        if not is_begun(store, record) and last_tick == record.last_tick:
+        is_unused = not is_begun(store, record) and not is_used(store, ring, record, wiring.ledger)
+        if is_unused and last_tick == record.last_tick:
             # A beginning that was cut off: what was charged for it was used for nothing.
             fresh, carried = renew(store, wiring, plan, record, ring), Carried.parse(record.base)
             charged = all(each.charge != record.charge for each in store.streams()[:-2])
         else:
-            carried = _carried(store, record, ring, plan, last_tick, published)
+            known = _released(store, record)
+            carried = _carried(store, record, ring, plan, last_tick, published, known)
             life = Life(
                 plan,
                 config,
@@ -153,8 +164,9 @@ def accept_lost_witness(
                 last_tick=last_tick,
                 positions=_stored_positions(store, wiring, plan, record, ring),
                 base=carried.packed(),
+                follows=record.mac if last is None else last.mac,
             )
-            fresh, charged = _charged_anew(store, wiring, record, ring, life), True
+            fresh, charged = _charged_anew(store, wiring, record, ring, ring_of(ring.secrets[-1]), life), True
         _finish(store, wiring, plan, fresh)
         return _accepted(fresh, carried, lost=last_tick - sealed, charged=charged)
 
@@ -176,12 +188,23 @@ def _held(wiring: Wiring, *, create: bool) -> Iterator[StateStore]:
 
 
 def _checked(
-    store: StateStore, wiring: Wiring, plan: StreamPlan, config: dict[str, Any]
+    store: StateStore, wiring: Wiring, plan: StreamPlan, config: dict[str, Any], old_secret: Secret | None = None
 ) -> tuple[StreamRecord, KeyRing, Seal | None]:
     """The newest incarnation, its keys and its last seal, in a store where everything is as it was written."""
-    record, ring = open_record(store, wiring)
+    if old_secret is not None:
+        wiring = replace(wiring, read_secret=lambda _: old_secret)
+    try:
+        record, ring = open_record(store, wiring)
+    except SecretError as error:
+        if old_secret is not None:
+            raise
+        raise SecretError(
+            f"{error}. If the store was rolled back to before a rotation, give the secret that it had then as well: "
+            "--old-secret"
+        ) from None
     check_config(record, plan, config)
     with store.reading():
+        check_lives(store, ring)
         last = check_seals(store, record, ring)
         check_releases(store, record, last)
     check_ledger(store, ring, record, wiring)
@@ -208,7 +231,7 @@ def _from_nothing(
     shown = _last_shown(published)
     last_tick = max(testimony.tick, shown)
     # Which incarnation published them, and where it began, nobody knows any more; it began at tick 1 or later.
-    carried = Carried.of(plan, last_tick, published, first=0)
+    carried = Carried.of(plan, last_tick, _newest(published, testimony.tick), first=0)
     positions = heard_positions(wiring, plan, testimony, ring)
     if wiring.ledger is not None:
         charged, base = True, carried.packed()
@@ -254,14 +277,15 @@ def _from_behind(
     config: dict[str, Any],
     published: Published,
     place: Path | str | None,
+    old_secret: Secret | None,
 ) -> Accepted:
     assert wiring.witness is not None  # noqa: S101
-    record, ring, last = _checked(store, wiring, plan, config)
-    try:
-        testimony = wiring.witness.last(ring)
-    except DamageError:
-        testimony = wiring.witness.last(ring_of(ring.secrets[-1]))
-    assert testimony is not None  # noqa: S101
+    record, ring, last = _checked(store, wiring, plan, config, old_secret)
+    newest = ring_of(ring.secrets[-1])
+    if old_secret is not None:
+        ring = ring.rotated(wiring.secret(create=False), _later(store, record, wiring))
+        newest = newest.rotated(ring.secrets[-1], ring.first_ticks[-1])
+    testimony = _heard(wiring, ring)
     sealed, shown = record.last_tick if last is None else last.tick, _last_shown(published)
     if shown <= max(testimony.tick, sealed):
         if _is_as_seen(store, record, ring, testimony, testimony.tick):
@@ -272,31 +296,60 @@ def _from_behind(
         if last is None and _follows(store, record, testimony):
             return _finished(store, wiring, plan, record)
     last_tick = max(testimony.tick, sealed, shown)
-    carried = _carried(store, record, ring, plan, last_tick, published)
+    positions, known = _last_positions(store, wiring, plan, record, ring, testimony)
+    carried = _carried(store, record, ring, plan, last_tick, published, known)
     life = Life(
         plan,
         config,
         number=record.number + 1,
         last_tick=last_tick,
-        positions=_last_positions(store, wiring, plan, record, ring, last, testimony),
+        positions=positions,
         base=carried.packed(),
+        follows=record.mac if last is None else last.mac,
     )
     forked = _is_forked(store, record, ring, last, testimony, wiring.witness.lines(ring))
     charged = plan.unit is not Unit.EVENT or forked or last_tick > max(testimony.tick, sealed)
     if charged:
-        fresh = _charged_anew(store, wiring, record, ring, life, testimony)
+        fresh = _charged_anew(store, wiring, record, ring, newest, life, testimony)
     else:
         with _with_a_way_out(), store.writing("recover"):
-            store.take_lease(record.incarnation, "recover")
+            was_begun = is_begun(store, record) or record.covered
+            _overtake(store, ring, record)
             _book_again(store, wiring, record, ring, testimony)
             fresh = insert_incarnation(
-                store, ring_of(ring.secrets[-1]), life, wiring, covered_by=record.charge, receipt=record.receipt
+                store,
+                newest,
+                life,
+                wiring,
+                covered_by=record.charge,
+                receipt=record.receipt,
+                is_used=was_begun,
             )
             reach("recover.commit")
     if not record.receipt:
         _forget_head(place, testimony)
     _finish(store, wiring, plan, fresh)
     return _accepted(fresh, carried, lost=last_tick - sealed, charged=charged)
+
+
+def _heard(wiring: Wiring, ring: KeyRing) -> Testimony:
+    assert wiring.witness is not None  # noqa: S101
+    try:
+        testimony = wiring.witness.last(ring)
+    except SecretError as error:
+        raise SecretError(
+            f"{error}. If the store was rolled back to before a rotation, give the newest secret, and the one that the "
+            "store had then as well: --old-secret"
+        ) from None
+    assert testimony is not None  # noqa: S101
+    return testimony
+
+
+def _later(store: StateStore, record: StreamRecord, wiring: Wiring) -> int:
+    """The first tick of a secret that this store has never seen: one after all that it or the witness knows."""
+    head = None if wiring.witness is None else wiring.witness.head()
+    sealed = store.last_sealed_tick(record.incarnation) or record.last_tick
+    return max(sealed, 0 if head is None else head[1]) + 1
 
 
 def _is_as_seen(store: StateStore, record: StreamRecord, ring: KeyRing, testimony: Testimony, up_to: int) -> bool:
@@ -355,16 +408,16 @@ def _charged_anew(
     wiring: Wiring,
     record: StreamRecord,
     ring: KeyRing,
+    newest: KeyRing,
     life: Life,
     testimony: Testimony | None = None,
 ) -> StreamRecord:
     """A new life with a charge of its own, where the one before was charged."""
-    newest = ring_of(ring.secrets[-1])
     if record.receipt:
-        return _charged_elsewhere(store, wiring, record, newest, life)
+        return _charged_elsewhere(store, wiring, record, ring, newest, life)
     key = ledger_key_of(store, ring)
     with _with_a_way_out(), store.writing("recover"):
-        store.take_lease(record.incarnation, "recover")
+        _overtake(store, ring, record)
         if testimony is not None:
             _book_again(store, wiring, record, ring, testimony)
         fresh = insert_incarnation(store, newest, life, wiring, ledger_key=key)
@@ -373,16 +426,22 @@ def _charged_anew(
 
 
 def _charged_elsewhere(
-    store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, life: Life
+    store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, newest: KeyRing, life: Life
 ) -> StreamRecord:
     """Intend, charge, insert; a recovery that was cut off goes on with what it had intended."""
     with store.writing("recover"):
-        store.take_lease(record.incarnation, "recover")
+        _overtake(store, ring, record)
         if store.intention(life.number) is None:
-            intend(store, ring, life)
+            intend(store, newest, life)
         reach("recover.commit")
     with _with_a_way_out():
-        return insert_charged_elsewhere(store, ring, life, wiring)
+        return insert_charged_elsewhere(store, newest, life, wiring)
+
+
+def _overtake(store: StateStore, ring: KeyRing, record: StreamRecord) -> None:
+    """Whoever still seals the life before writes nothing more. One that was never begun stays so: nobody does."""
+    if is_begun(store, record):
+        take_lease(store, ring.keys[0], record.incarnation, "recover")
 
 
 @contextmanager
@@ -402,7 +461,8 @@ def _finish(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamR
     _, ring = open_record(store, wiring)
     tell_beginning(store, wiring, plan, record, ring, new_life=True)
     with store.writing("lease"):
-        store.take_lease(record.incarnation, "recover")
+        use_within(store, ring, record)
+        take_lease(store, ring.keys[0], record.incarnation, "recover")
         reach("lease.commit")
 
 
@@ -451,9 +511,15 @@ def _forget_head(place: Path | str | None, testimony: Testimony) -> None:
 
 
 def _carried(
-    store: StateStore, record: StreamRecord, ring: KeyRing, plan: StreamPlan, last_tick: int, published: Published
+    store: StateStore,
+    record: StreamRecord,
+    ring: KeyRing,
+    plan: StreamPlan,
+    last_tick: int,
+    published: Published,
+    known: int,
 ) -> Carried:
-    """The last values that are known, of the store or of a sink."""
+    """The last values up to the tick that the new life reads on from, of the store or of a sink."""
     last: dict[str, tuple[int, pl.DataFrame]] = {}
     _, released = store.released_ticks(record.incarnation)
     schedules = [query.query.every for query in plan.queries]
@@ -463,7 +529,7 @@ def _carried(
             raise DamageError(f"tick {tick} must be sealed and released, got neither; restore a backup")
         stored.check(ring.epoch(seal.epoch), seal)
         last |= {name: (tick, table) for name, table in release_of(stored.payload).tables.items()}
-    for name, (tick, table) in published.items():
+    for name, (tick, table) in _newest(published, known).items():
         if tick > last.get(name, (record.last_tick,))[0]:
             last[name] = (tick, table)
     found = Carried.of(plan, last_tick, last, first=record.last_tick)
@@ -471,28 +537,39 @@ def _carried(
 
 
 def _published(folder: Path | None, payloads: Iterable[bytes]) -> Published:
-    """The last tables of each query that sinks have."""
-    last: dict[str, tuple[int, pl.DataFrame]] = {}
+    """The tables of each query that sinks have."""
+    found: dict[str, dict[int, pl.DataFrame]] = {}
     for payload in payloads:
         release = release_of(payload)
         for name, table in release.tables.items():
-            if release.tick > last.get(name, (0,))[0]:
-                last[name] = (release.tick, table)
+            found.setdefault(name, {})[release.tick] = table
     if folder is not None:
         try:
             tables = read_releases(folder)
         except OSError as fault:
             raise InputError(f"{folder} must be a folder of releases, got: {fault.strerror}") from None
         for name, table in tables.items():
-            tick = table["tick"].max() if table.height else 0
-            if isinstance(tick, int) and tick > last.get(name, (0,))[0]:
-                last[name] = (tick, table.filter(pl.col("tick") == tick).drop("tick"))
-    return last
+            for (tick,), part in table.group_by("tick", maintain_order=True):
+                if isinstance(tick, int):
+                    found.setdefault(name, {})[tick] = part.drop("tick")
+    return found
+
+
+def _newest(published: Published, known: int) -> dict[str, tuple[int, pl.DataFrame]]:
+    """Of each query the last table up to a tick."""
+    last = {name: max((tick for tick in tables if tick <= known), default=None) for name, tables in published.items()}
+    return {name: (tick, published[name][tick]) for name, tick in last.items() if tick is not None}
 
 
 def _last_shown(published: Published) -> int:
     """The last tick that a sink has."""
-    return max((tick for tick, _ in published.values()), default=0)
+    return max((tick for tables in published.values() for tick in tables), default=0)
+
+
+def _released(store: StateStore, record: StreamRecord) -> int:
+    """The last tick that this store has released."""
+    count, released = store.released_ticks(record.incarnation)
+    return released if count else record.last_tick
 
 
 def _accepted(record: StreamRecord, carried: Carried, *, lost: int, charged: bool) -> Accepted:
@@ -521,20 +598,21 @@ def _last_positions(
     plan: StreamPlan,
     record: StreamRecord,
     ring: KeyRing,
-    last: Seal | None,
     testimony: Testimony,
-) -> bytes:
-    """Where the source was read to at the last tick of which that is known, be it the witness's or the store's."""
-    sealed = record.last_tick if last is None else last.tick
-    if testimony.tick >= sealed:
+) -> tuple[bytes, int]:
+    """Where the source was read to at the last tick that was shown, as the witness or the store knows it; which it is.
+
+    Of a tick that is sealed and not released nothing was shown: its events are read again. Where both know a tick, and
+    differ, the totals go on from the store's.
+    """
+    released = _released(store, record)
+    if testimony.tick > released:
         try:
-            return heard_positions(wiring, plan, testimony, ring)
+            return heard_positions(wiring, plan, testimony, ring), testimony.tick
         except (DamageError, SecretError):
             if not plan.forward_secrecy:
                 raise
-    if last is not None and not plan.forward_secrecy:
-        return last.positions
-    return _stored_positions(store, wiring, plan, record, ring)
+    return _stored_positions(store, wiring, plan, record, ring), released
 
 
 def _stored_positions(

@@ -1,10 +1,12 @@
 """What else must hold in a sound store: nothing acts by itself, nothing is left over, and each life is whole.
 
-How far readers may see carries a keyed mark. It is written with the lease under which it was, so that a lease which is
-lower was set back. A life that has sealed nothing and was never opened has no mark yet.
+How far readers may see carries a keyed mark, from the moment a life is inserted. The mark covers the lease under which
+it was written, and whoever takes a lease writes it anew: a lease that is lower was set back. One that is higher does no
+harm, since it only keeps its holder out; whether a life was ever begun is never asked of the lease itself.
 
-What ends a life early is a rollback that somebody accepted: the next one begins behind all that was ever released, so
-that between the two ticks may be lacking. All that was visible of the earlier one must still be there.
+A life covers with its digest the last seal of the one before it, so that no earlier life can be cut or put back to
+older rows unseen. What ends a life early is a rollback that somebody accepted: the next one begins behind all that was
+ever released, so that between the two ticks may be lacking. All that was visible of the earlier one must be there.
 """
 
 import hmac
@@ -20,21 +22,48 @@ def progress_mark(keys: Keys, incarnation: bytes, visible: int, lease: int) -> b
     return keys.mac("visible", incarnation, visible, lease)
 
 
-def check_sound(store: StateStore, record: StreamRecord, ring: KeyRing, last: Seal | None) -> None:
+def take_lease(store: StateStore, keys: Keys, incarnation: bytes, owner: str) -> int:
+    """Be the one that writes, and leave that beside what is visible; in the transaction begun."""
+    lease = store.take_lease(incarnation, owner)
+    visible = store.visible(incarnation)
+    store.set_progress(incarnation, visible, lease, progress_mark(keys, incarnation, visible, lease))
+    return lease
+
+
+def is_begun(store: StateStore, record: StreamRecord) -> bool:
+    """Whether a lease of an incarnation was ever taken; if not, nothing of it was sealed or shown.
+
+    By what carries a mark: see `check_lives`.
+    """
+    return store.progress(record.incarnation)[1] > 0 or store.last_sealed_tick(record.incarnation) is not None
+
+
+def check_sound(store: StateStore, ring: KeyRing) -> None:
     """What is cheap enough for every start."""
     store.check_tables()
-    check_progress(store, record, ring, last)
+    check_lives(store, ring)
 
 
-def check_progress(store: StateStore, record: StreamRecord, ring: KeyRing, last: Seal | None) -> None:
+def check_lives(store: StateStore, ring: KeyRing) -> None:
+    """Every life is as it was written, and follows the one before; given are the keys of the newest."""
+    before: bytes | None = None
+    for record, own in store.lives(ring):
+        record.check(own.keys[0])
+        check_progress(store, record, own)
+        if before is not None and not hmac.compare_digest(record.follows, before):
+            raise DamageError(
+                "a life must follow the last seal of the one before, got another: what was released is gone, or was "
+                "put back to an older state; restore a backup"
+            )
+        last = store.last_seal(record.incarnation, own)
+        before = record.mac if last is None else last.mac
+
+
+def check_progress(store: StateStore, record: StreamRecord, ring: KeyRing) -> None:
     """Refuse a visible tick that was not written here, and a lease that was set back."""
     visible, lease, mark = store.progress(record.incarnation)
     epoch, _ = store.lease(record.incarnation)
-    if mark:
-        right = hmac.compare_digest(mark, progress_mark(ring.keys[0], record.incarnation, visible, lease))
-    else:
-        right = last is None and (visible, lease) == (record.last_tick, 0)
-    if not right:
+    if not hmac.compare_digest(mark, progress_mark(ring.keys[0], record.incarnation, visible, lease)):
         raise damaged("what is visible")
     if epoch < lease:
         raise DamageError(f"the lease must be at epoch {lease} or later, got {epoch}; restore a backup")

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pianissimo.engine.charging import check_receipt, ledger_key_of, open_ledger, seen_of_ledger
-from pianissimo.engine.creation import config_digest, config_text, finish_beginning, is_begun
+from pianissimo.engine.charging import check_receipt, is_used, ledger_key_of, open_ledger, seen_of_ledger
+from pianissimo.engine.creation import config_digest, config_text, finish_beginning
 from pianissimo.engine.keys import KeyRing, open_ring
 from pianissimo.engine.records import Seal, StreamRecord
-from pianissimo.engine.soundness import check_sound
+from pianissimo.engine.soundness import check_lives, check_sound, is_begun
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
 from pianissimo.errors import ConfigError, DamageError, LedgerError, RollbackError
@@ -43,6 +43,8 @@ def check_start(
     if writable:
         record, ring = open_record(store, wiring)
         check_config(record, plan, config)
+        # What says whether a life was begun is believed only with its mark.
+        check_lives(store, ring)
         finish_beginning(store, wiring, plan, record, ring)
     found = check_store(store, wiring)
     check_config(found.record, plan, config)
@@ -57,7 +59,7 @@ def check_store(store: StateStore, wiring: Wiring) -> Found:
     with store.reading():
         last = check_seals(store, record, ring)
         check_releases(store, record, last)
-        check_sound(store, record, ring, last)
+        check_sound(store, ring)
     head = check_ledger(store, ring, record, wiring)
     check_witness(store, wiring, record, ring, last)
     seen = seen_of_ledger(store, ring, record)
@@ -151,7 +153,7 @@ def check_witness(store: StateStore, wiring: Wiring, record: StreamRecord, ring:
         return
     head = wiring.witness.head()
     if head is None:
-        if any(is_begun(store, each) for each in store.streams()):
+        if any(is_begun(store, each) for each in store.streams()) or is_used(store, ring, record, wiring.ledger):
             raise RollbackError(
                 "the witness of the stream must be there, since it has been running, got none; bring it back, or begin "
                 "a new life, which is charged anew, with: pianissimo recover DIR --accept-lost-witness"

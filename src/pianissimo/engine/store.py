@@ -5,23 +5,23 @@ lease says who may write; whoever comes with an old epoch writes nothing.
 """
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from pianissimo.databases import Connection, Row
 from pianissimo.engine.failpoints import reach
-from pianissimo.engine.keys import Epoch, KeyRing, Keys
+from pianissimo.engine.keys import Epoch, KeyRing, Keys, ring_among
 from pianissimo.engine.records import Intention, Seal, StoredRelease, StreamRecord, damaged
 from pianissimo.errors import DamageError, DiskFullError, LeaseError, StoreError
 
-SCHEMA = 1
+SCHEMA = 2
 _TABLES = (
     "CREATE TABLE schema_version (version {integer} PRIMARY KEY){strict}",
     "CREATE TABLE streams (incarnation {binary} PRIMARY KEY, number {integer} NOT NULL UNIQUE, name TEXT NOT NULL, "
     "config TEXT NOT NULL, config_digest {binary} NOT NULL, created TEXT NOT NULL, last_tick {integer} NOT NULL, "
     "positions {binary} NOT NULL, charge TEXT NOT NULL, receipt TEXT NOT NULL, base {binary} NOT NULL, "
-    "mac {binary} NOT NULL){strict}",
+    "covered {integer} NOT NULL, follows {binary} NOT NULL, mac {binary} NOT NULL){strict}",
     "CREATE TABLE intentions (incarnation {binary} PRIMARY KEY, number {integer} NOT NULL UNIQUE, "
     "config_digest {binary} NOT NULL, question TEXT NOT NULL, units TEXT NOT NULL, mac {binary} NOT NULL){strict}",
     "CREATE TABLE key_epochs (incarnation {binary} NOT NULL REFERENCES streams, number {integer} NOT NULL, "
@@ -49,7 +49,10 @@ _TABLES = (
 )
 _STAYING = ("streams", "intentions", "seals", "releases")
 _OWNED = ("key_epochs", "seals", "releases", "deltas", "snapshots", "history", "outbox", "progress", "leases")
-_STREAM = "incarnation, number, name, config, config_digest, created, last_tick, positions, charge, receipt, base, mac"
+_STREAM = (
+    "incarnation, number, name, config, config_digest, created, last_tick, positions, charge, receipt, base, covered, "
+    "follows, mac"
+)
 _INTENTION = "incarnation, number, config_digest, question, units, mac"
 _SEAL = "incarnation, tick, epoch, previous, positions, counts, state, config_digest, mac"
 _SPENT = "spent_steps, spent_calls, spent_rho_units, spent_bad_units"
@@ -82,6 +85,15 @@ class StateStore:
         finally:
             self.connection.rollback()
         reach(f"{step}.after_commit")
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """To look after a commit whose outcome is unknown: one that is still under way is waited for."""
+        try:
+            self.connection.begin_write()
+            yield
+        finally:
+            self.connection.rollback()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -121,18 +133,19 @@ class StateStore:
             rows = self._run(f"SELECT {_STREAM} FROM streams ORDER BY number")  # noqa: S608
         return [_stream_of(row) for row in rows]
 
-    def insert_stream(self, record: StreamRecord, epoch: Epoch) -> None:
-        """A new incarnation, with its first secret, its lease and nothing visible."""
-        values = [getattr(record, name) for name in _STREAM.split(", ")]
+    def insert_stream(self, record: StreamRecord, epochs: Sequence[Epoch], mark: bytes) -> None:
+        """A new incarnation, with its secrets, a lease that nobody took and nothing visible; `mark` says so."""
+        values = [int(each) if each is True or each is False else each for each in _values(record, _STREAM)]
         self._run(f"INSERT INTO streams ({_STREAM}) VALUES ({_marks(values)})", values)  # noqa: S608
-        self.insert_epoch(record.incarnation, epoch)
-        start = [record.incarnation, record.last_tick, b""]
+        for epoch in epochs:
+            self.insert_epoch(record.incarnation, epoch)
+        start = [record.incarnation, record.last_tick, mark]
         self._run("INSERT INTO progress (incarnation, visible, lease, mark) VALUES (?, ?, 0, ?)", start)
         self._run("INSERT INTO leases (incarnation, epoch, owner) VALUES (?, 0, '')", [record.incarnation])
 
     def insert_intention(self, intention: Intention) -> None:
         """What is about to be charged elsewhere."""
-        values = [getattr(intention, name) for name in _INTENTION.split(", ")]
+        values = _values(intention, _INTENTION)
         self._run(f"INSERT INTO intentions ({_INTENTION}) VALUES ({_marks(values)})", values)  # noqa: S608
 
     def intention(self, number: int) -> Intention | None:
@@ -168,6 +181,16 @@ class StateStore:
             )
             for row in rows
         ]
+
+    def lives(self, newest: KeyRing) -> list[tuple[StreamRecord, KeyRing]]:
+        """All incarnations with their keys, the oldest first; given are the keys of the newest."""
+        records = self.streams()
+        found = [(records[-1], newest)] if records else []
+        for record in reversed(records[:-1]):
+            # The one after it may have rotated its secret since.
+            later = found[-1][1].secrets
+            found.append((record, ring_among(later, record.incarnation, self.epochs(record.incarnation))))
+        return found[::-1]
 
     def take_lease(self, incarnation: bytes, owner: str) -> int:
         """The next epoch, for this owner; in the transaction begun."""
@@ -463,6 +486,10 @@ def fault_of(error: OSError, place: str) -> StoreError:
     return StoreError(f"{place} must be a store that can be written, got {error.strerror}")
 
 
+def _values(record: object, columns: str) -> list[Any]:
+    return [getattr(record, name) for name in columns.split(", ")]
+
+
 def _marks(values: list[Any]) -> str:
     return ", ".join("?" * len(values))
 
@@ -471,10 +498,11 @@ def _stream_of(row: Row) -> StreamRecord:
     texts = dict(zip(_STREAM.split(", "), row, strict=True))
     if not all(isinstance(texts[name], str) for name in ("name", "config", "created", "charge", "receipt")):
         raise damaged("the record of a stream")
-    for name in ("incarnation", "config_digest", "positions", "base", "mac"):
+    for name in ("incarnation", "config_digest", "positions", "base", "follows", "mac"):
         texts[name] = _raw(texts[name])
     for name in ("number", "last_tick"):
         texts[name] = _whole(texts[name])
+    texts["covered"] = bool(_whole(texts["covered"]))
     return StreamRecord(**texts)
 
 

@@ -38,6 +38,9 @@ class AnyWitness(Protocol):
     def append(self, testimony: Testimony, ring: KeyRing, *, new_life: bool = False) -> None:
         """Write down one more tick, durably."""
 
+    def check(self) -> None:
+        """Refuse to go on where it is not as this process has left it."""
+
     def shorten(self) -> None:
         """Forget what is long past; for the process that seals."""
 

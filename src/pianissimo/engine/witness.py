@@ -5,7 +5,11 @@ later tick. It is written when a life of the stream begins, and then after each 
 sees it. A store that is ahead of its witness is safe; one that is behind stops.
 
 Several processes may come to the file: one that was overtaken, a clone of the store, somebody who looks. Whoever writes
-holds a lock of the operating system on it, looks again at what it says once the lock is held, and adds at its end.
+holds a lock of the operating system on it and adds at its end, and only where the file is still as this process has
+seen or left it: the same file (device and inode), in which the line that it knows as the last one is the last one. So
+of two processes that go on from one line, one adds the next, and the other is refused before anything of its tick is
+shown. A file that is gone, that another one has replaced, be it to shorten it, or that lacks the line is refused too:
+what was written there meanwhile nobody knows. Its size tells nothing, since a shortened file grows again.
 """
 
 import base64
@@ -57,6 +61,16 @@ class Testimony:
     """Of the stream: whether what was charged covers a life that begins where the store is lost."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _Seen:
+    """The file as this process knows it: which one it is, its last whole line and where that ends."""
+
+    device: int
+    inode: int
+    line: bytes
+    end: int
+
+
 class Witness:
     """The file.
 
@@ -73,7 +87,12 @@ class Witness:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._whole: int | None = None
+        self._is_known = False
+        self._seen: _Seen | None = None
+        """None where there was no line when this process looked first."""
+
+        self._tried = b""
+        """The line that was written last, whether or not all of it came to the disk."""
 
     def exists(self) -> bool:
         """Whether there is one."""
@@ -114,15 +133,39 @@ class Witness:
         try:
             reach("witness.before_append")
             new = not self.path.exists()
-            with self._locked(create=True) as descriptor:
-                if not new_life:
-                    self._check_alone(testimony, ring, os.fstat(descriptor).st_size)
+            with self._locked(create=self._seen is None) as descriptor:
+                if self._is_known:
+                    self._check_as_seen(descriptor)
+                elif not new_life:
+                    self._check_new(testimony, ring)
                 self._append(descriptor, line)
             if new:
                 _sync_folder(self.path.parent)
+        except FileNotFoundError:
+            raise (_vanished() if self._seen is not None else self._unwritable()) from None
         except OSError as error:
             raise fault_of(error, str(self.path)) from None
         reach("witness.after_sync")
+
+    def check(self) -> None:
+        """Refuse to go on where the file is not as this process has left it; before anybody sees a tick."""
+        if self._seen is None:
+            return
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise _vanished() from None
+        except OSError as error:
+            raise fault_of(error, str(self.path)) from None
+        try:
+            self._check_as_seen(descriptor)
+        except OSError as error:
+            raise fault_of(error, str(self.path)) from None
+        finally:
+            os.close(descriptor)
+
+    def _unwritable(self) -> StoreError:
+        return StoreError(f"{self.path} must be in a folder that is there, got none")
 
     @contextmanager
     def _locked(self, *, create: bool = False) -> Iterator[int]:
@@ -154,50 +197,64 @@ class Witness:
             else:
                 return
 
-    def _check_alone(self, testimony: Testimony, ring: KeyRing, size: int) -> None:
-        """Stop where somebody else has written: a clone of the store and its secret, or whoever took over."""
-        if self._whole == size:
-            return
+    def _check_as_seen(self, descriptor: int) -> None:
+        """Stop where another file is in this one's place, or somebody else has written."""
+        seen, status = self._seen, os.fstat(descriptor)
+        start = 0 if seen is None else seen.end - len(seen.line)
+        found = os.pread(descriptor, max(0, status.st_size - start), start)
+        if seen is not None:
+            if (status.st_dev, status.st_ino) != (seen.device, seen.inode):
+                raise _overtaken("another file in its place")
+            if not found.startswith(seen.line):
+                raise _overtaken("one that lacks it")
+            found = found[len(seen.line) :]
+        # What a write of one's own left behind that failed, half-way or before it was known to be on the disk.
+        if not self._tried.startswith(found):
+            raise _overtaken("lines of another after it")
+
+    def _check_new(self, testimony: Testimony, ring: KeyRing) -> None:
+        """For who has not looked before: stop where the file has seen this tick, or a later one, otherwise."""
         head = self.head()
-        if head is None:
-            return
-        # Where this process wrote before, the furthest line was of its own life.
-        is_other = self._whole is not None and head[0] != testimony.incarnation
-        if head[1] < testimony.tick and not is_other:
+        if head is None or head[1] < testimony.tick:
             return
         try:
             seen = self.last(ring)
         except (DamageError, SecretError):
             seen = None
-        if seen is None or (seen.incarnation, seen.tick, seen.mac) != (
-            testimony.incarnation,
-            testimony.tick,
-            testimony.mac,
-        ):
-            raise RollbackError(
-                f"tick {testimony.tick} must be new to its witness, got one that has seen tick {head[1]} of another: "
-                "this stream runs twice, or its store was copied; nothing of this tick was shown. Stop one of them"
-            )
+        names = ("incarnation", "tick", "mac")
+        if seen is None or any(getattr(seen, name) != getattr(testimony, name) for name in names):
+            raise _overtaken(f"one that has seen tick {head[1]} of another")
 
     def _append(self, descriptor: int, line: bytes) -> None:
-        size = os.fstat(descriptor).st_size
-        end = size if self._whole == size else os.pread(descriptor, size, 0).rfind(b"\n") + 1
-        # What a write that failed half-way left behind goes; nobody else writes now.
+        if self._is_known:
+            end = 0 if self._seen is None else self._seen.end
+        else:
+            end = os.pread(descriptor, os.fstat(descriptor).st_size, 0).rfind(b"\n") + 1
+        # What a write that failed left behind goes; nobody else writes now.
         os.ftruncate(descriptor, end)
+        self._tried = line
         reach("witness.append")
         written = 0
         while written < len(line):
             written += os.write(descriptor, line[written:])
         _sync(descriptor, self.path)
-        self._whole = end + len(line)
+        self._know(os.fstat(descriptor), line, end + len(line))
+
+    def _know(self, status: os.stat_result, line: bytes, end: int) -> None:
+        self._is_known, self._tried = True, b""
+        self._seen = _Seen(status.st_dev, status.st_ino, line, end) if line else None
 
     def shorten(self) -> None:
         """Keep the second half of a long file, and the furthest line; for the process that seals."""
         try:
             if not self.exists() or self.path.stat().st_size <= _LONGEST:
                 return
-            with self._locked():
+            with self._locked() as descriptor:
+                if self._is_known:
+                    self._check_as_seen(descriptor)
                 self._shorten()
+        except FileNotFoundError:
+            raise _vanished() from None
         except OSError as error:
             raise fault_of(error, str(self.path)) from None
 
@@ -217,11 +274,12 @@ class Witness:
             while written < len(content):
                 written += os.write(descriptor, content[written:])
             _sync(descriptor, temporary)
+            status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
         temporary.replace(self.path)
+        self._know(status, kept[-1] + b"\n", len(content))
         _sync_folder(self.path.parent)
-        self._whole = None
 
     def _furthest_line(self) -> bytes | None:
         """The whole line of the highest tick: a process that was overtaken may have added an older one after it.
@@ -232,12 +290,20 @@ class Witness:
         return _furthest(_whole_lines(self._content()))
 
     def _content(self) -> bytes:
+        """All of it; what it says when this process looks for the first time is what it must go on from."""
         try:
-            return self.path.read_bytes()
+            with self.path.open("rb") as file:
+                content, status = file.read(), os.fstat(file.fileno())
         except FileNotFoundError:
+            self._is_known = True
             return b""
         except OSError as error:
             raise StoreError(f"{self.path} must be readable, got {error.strerror}") from None
+        if not self._is_known:
+            end = content.rfind(b"\n") + 1
+            self._know(status, content[content.rfind(b"\n", 0, max(0, end - 1)) + 1 : end], end)
+            self._tried = content[end:]
+        return content
 
 
 _CLOSED = ("positions", "mac", "ledger_head", "ledger_spent", "ledger_cap", "config_digest")
@@ -272,6 +338,20 @@ def _damaged_line() -> DamageError:
     return DamageError(
         "the witness must hold lines as they were written, got another; "
         "if the store is known to be the newest, move the witness away and start again"
+    )
+
+
+def _overtaken(got: str) -> RollbackError:
+    return RollbackError(
+        f"the witness must end with the line that this process knows as its last, got {got}: this stream runs twice, "
+        "was taken over, or its store was copied; nothing of this tick was shown. Stop one of them, and start again"
+    )
+
+
+def _vanished() -> RollbackError:
+    return RollbackError(
+        "the witness must stay where it is while its stream runs, got no file there: what others have shown meanwhile "
+        "nobody knows; nothing of this tick was shown. Bring the file back, and start again"
     )
 
 

@@ -1,0 +1,417 @@
+"""Attacks on the rows that say which life of a stream was begun, who pays for it and what it had released.
+
+Each test is an attack that once worked on the engine: what it tried must be refused, or charged.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from click.testing import CliRunner
+from tests.faults.test_attacks_on_recovery import House, by_event, by_ratchet, killed, times
+from tests.faults.world import Crash, crash_at
+
+from pianissimo import Budget, Count, Stream
+from pianissimo.cli import cli
+from pianissimo.databases import Connection
+from pianissimo.engine import failpoints
+from pianissimo.engine.charging import charge_of
+from pianissimo.engine.durable import DurableStream
+from pianissimo.engine.folder_sink import FolderSink
+from pianissimo.engine.inspect import stored_releases, verify
+from pianissimo.engine.recover import accept_lost_witness, accept_rollback
+from pianissimo.engine.secret import read_secret
+from pianissimo.engine.shared_ledger import LedgerElsewhere
+from pianissimo.engine.wiring import wire
+from pianissimo.errors import (
+    BudgetError,
+    DamageError,
+    InputError,
+    RefusalError,
+    RollbackError,
+    SecretError,
+    StateError,
+)
+from pianissimo.testing import NoNoise
+
+OF_TICKS = ("releases", "seals", "deltas", "snapshots", "history", "outbox")
+NO_NOISE = {"make_noise": lambda _: NoNoise()}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    folder = tmp_path / "house"
+    folder.mkdir()
+    return House(folder)
+
+
+@contextmanager
+def forging(state: Path) -> Iterator[apsw.Connection]:
+    """The tables of a store, for somebody without its secret; what keeps rows from changing is put back afterwards."""
+    connection = apsw.Connection(str(state / "state.db"))
+    connection.execute("PRAGMA foreign_keys=OFF")
+    triggers = list(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
+    for name, _ in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
+    yield connection
+    for _, text in triggers:
+        connection.execute(text)
+    connection.close()
+
+
+def rows_of(state: Path, table: str) -> list[tuple[Any, ...]]:
+    with forging(state) as connection:
+        return list(connection.execute(f"SELECT * FROM {table}"))
+
+
+def put(connection: apsw.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:
+    """Genuine older rows in the place of the newer ones."""
+    for row in rows:
+        connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+
+
+def crashed_in(house: House, point: str, **options: Any) -> DurableStream:
+    """A stream that is killed when it comes to a place, at a tick of 100 events."""
+    connections: list[Connection] = []
+    wiring = house.wiring
+    connect = wiring.connect
+
+    def noted(create: bool) -> Connection:
+        connections.append(connect(create))
+        return connections[-1]
+
+    live = DurableStream(*house.kind(), replace(wiring, connect=noted), **options)
+    read = live.position["read"] if live.position else 0
+    with failpoints.armed({point: crash_at(1, connections)}), pytest.raises(Crash):
+        live.tick([{}] * 100, position={"read": read + 100})
+    live._process_lock.release()
+    return live
+
+
+# Whether a life was begun.
+
+
+def test_a_lease_row_that_is_set_back_begins_no_second_life(house: House) -> None:
+    house.run(100, 100, 100)
+    house.witness.unlink()
+    with forging(house.state) as connection:
+        connection.execute("UPDATE leases SET epoch = 0")
+    with pytest.raises(DamageError, match="lease"):
+        house.open()
+
+
+def test_rows_that_are_removed_begin_no_second_life(house: House) -> None:
+    house.run(100, 100, 100)
+    house.witness.unlink()
+    with forging(house.state) as connection:
+        for table in OF_TICKS:
+            connection.execute(f"DELETE FROM {table}")
+        connection.execute("UPDATE leases SET epoch = 0, owner = ''")
+        connection.execute("UPDATE progress SET visible = 0, lease = 0, mark = x''")
+    with pytest.raises(DamageError, match="what is visible"):
+        house.open()
+
+
+@pytest.mark.parametrize("seals", [False, True])
+def test_genuine_rows_of_a_life_before_its_first_lease_begin_no_second_one(house: House, seals: bool) -> None:
+    """With marks and all, from a copy made before the first lease: the ledger knows that the charge is used."""
+    with killed("lease.before_commit"):
+        house.open()
+    early = {table: rows_of(house.state, table) for table in ("progress", "leases")}
+    house.run(100, 100)
+    house.witness.unlink()
+    with forging(house.state) as connection:
+        for table in OF_TICKS if not seals else ():
+            connection.execute(f"DELETE FROM {table}")
+        for table, rows in early.items():
+            put(connection, table, rows)
+    before = rows_of(house.state, "entries")
+    with pytest.raises(RollbackError, match="witness of the stream must be there"):
+        house.open()
+    with pytest.raises((BudgetError, DamageError)):
+        accept_lost_witness(*house.kind(), house.wiring)
+    assert rows_of(house.state, "entries") == before
+    assert len(rows_of(house.state, "streams")) == 1
+
+
+def test_lease_rows_of_a_copy_give_no_second_stream_for_one_charge(house: House, tmp_path: Path) -> None:
+    """Two steps: the copy looks as if it was never begun, then as if its charge was its own."""
+    house.ledger = LedgerElsewhere(str(tmp_path / "budget.db"), None, charge_of(by_event()[0]))
+    with killed("lease.before_commit"):
+        house.open()
+    early = {table: rows_of(house.state, table) for table in ("progress", "leases")}
+    house.open().close()
+    late = {table: rows_of(house.state, table) for table in ("progress", "leases")}
+    clone = house.copy("clone", witness=False)
+    house.run(100)
+    with forging(clone.state) as connection:
+        connection.execute("UPDATE leases SET epoch = 0, owner = ''")
+        connection.execute("UPDATE progress SET lease = 0, mark = x''")
+    with pytest.raises(DamageError, match="what is visible"):
+        clone.open()
+    for rows in (early, late):
+        with forging(clone.state) as connection:
+            for table, each in rows.items():
+                put(connection, table, each)
+        with pytest.raises(RollbackError, match=r"another copy of it uses|witness of the stream must be there"):
+            clone.open()
+    assert len(house.run(100)) == 1
+
+
+def test_a_renewed_life_does_not_use_the_charge_of_the_one_before_it(house: House, tmp_path: Path) -> None:
+    """A copy from before the first line of the witness renews itself, and is told that the first life was begun."""
+    house.ledger = LedgerElsewhere(str(tmp_path / "budget.db"), None, charge_of(by_event()[0]))
+    with killed("witness.before_append"):
+        house.open()
+    clone = house.copy("clone", witness=False)
+    with killed("witness.after_sync"):
+        clone.open()
+    house.run(100)
+    begun = {table: rows_of(house.state, table) for table in ("progress", "leases")}
+    with forging(clone.state) as connection:
+        for table, rows in begun.items():
+            put(connection, table, [row for row in rows if row[0] in {each[0] for each in rows_in(connection)}])
+    with pytest.raises(RollbackError, match="another copy of it uses"):
+        clone.open()
+
+
+def rows_in(connection: apsw.Connection) -> list[tuple[Any, ...]]:
+    return list(connection.execute("SELECT incarnation FROM streams"))
+
+
+def test_the_ledger_in_the_store_says_which_life_uses_a_charge(house: House) -> None:
+    with killed("lease.before_commit"):
+        house.open()
+    assert [row[1] for row in rows_of(house.state, "entries")] == ["reserve"]
+    with house.open() as live:
+        name = f"life {live.incarnation}"
+    with forging(house.state) as connection:
+        kinds = list(connection.execute("SELECT kind, question FROM entries ORDER BY number"))
+    assert [kind for kind, _ in kinds] == ["reserve", "settle"]
+    assert kinds[1][1] == name
+
+
+def test_what_is_visible_of_an_earlier_life_is_checked_at_every_start(house: House) -> None:
+    house.run(10, 10, 10, cap=times(2, by_event()[0]))
+    house.lose_witness()
+    house.run(10)
+    with forging(house.state) as connection:
+        connection.execute("UPDATE progress SET visible = 1 WHERE visible = 3")
+    with pytest.raises(DamageError, match="what is visible"):
+        house.open()
+    with pytest.raises(DamageError, match="what is visible"):
+        verify(*house.kind(), house.state)
+
+
+def test_an_earlier_life_that_is_put_back_to_its_own_older_rows_is_found(house: House) -> None:
+    with house.open(cap=times(2, by_event()[0])) as live:
+        for _ in range(2):
+            live.tick([{}] * 10)
+    older = {table: rows_of(house.state, table) for table in (*OF_TICKS, "progress")}
+    house.run(10, 10, 10, 10)
+    house.lose_witness()
+    house.run(10)
+    assert stored_releases(house.state)["n"]["tick"].to_list() == [1, 2, 3, 4, 5, 6, 7]
+    with forging(house.state) as connection:
+        ((first,),) = connection.execute("SELECT incarnation FROM streams WHERE number = 1")
+        for table in (*OF_TICKS, "progress"):
+            connection.execute(f"DELETE FROM {table} WHERE incarnation = ?", [first])
+            put(connection, table, older[table])
+    with pytest.raises(DamageError, match="last seal of the one before"):
+        house.open()
+    with pytest.raises(DamageError, match="last seal of the one before"):
+        verify(*house.kind(), house.state)
+
+
+# A recovery that was cut off.
+
+
+def test_a_recovery_that_was_covered_and_cut_off_is_charged_after_a_lost_witness(house: House) -> None:
+    """The real store had run on meanwhile: what it showed is shown a second time."""
+    house.run(10, 10, 10, cap=times(2, by_event()[0]))
+    restore = house.backup()
+    house.run(10, 10, 10)
+    restore()
+    with killed("witness.before_append"):
+        house.recover()
+    done = house.lose_witness()
+    assert (done.last_tick, done.charged) == (6, True)
+    assert house.charges() == ["stream", "stream"]
+    assert len(house.run(10)) == 1
+    assert verify(*house.kind(), house.state).incarnations == 3
+
+
+def test_a_store_that_has_only_an_intention_is_told_to_just_start(house: House, tmp_path: Path) -> None:
+    house.ledger = LedgerElsewhere(str(tmp_path / "budget.db"), None, charge_of(by_event()[0]))
+    with killed("create.after_commit"):
+        house.open()
+    with pytest.raises(RefusalError, match="just start the stream"):
+        accept_lost_witness(*house.kind(), house.wiring)
+    assert len(house.run(10)) == 1
+
+
+# Totals, and where a new life begins to read.
+
+
+@pytest.mark.parametrize("lost", ["store", "store and witness"])
+def test_totals_go_on_from_the_tick_whose_position_is_known(house: House, lost: str) -> None:
+    """A sink has later ticks than store and witness: their events are read again, and must not be in it yet."""
+    plan, _ = by_event()
+    house.options = {**NO_NOISE, "sinks": [FolderSink(house.folder / "out", plan=plan.to_dict(), format="jsonl")]}
+    house.run(100, 100, cap=times(2, plan))
+    restore, kept = house.backup(), house.witness.read_bytes()
+    house.run(100, 100)
+    restore()
+    house.witness.write_bytes(kept)
+    done = (house.recover if lost == "store" else house.lose_witness)(folder=house.folder / "out")
+    assert (done.last_tick, dict(done.totals)) == (4, {"n": 2})
+    house.options = dict(NO_NOISE)
+    assert house.run(100) == [300]
+    with house.open() as live:
+        assert live.position == {"read": 300}
+
+
+def test_events_of_a_tick_that_was_sealed_and_not_released_are_read_again_after_a_fork(house: House) -> None:
+    house.options = dict(NO_NOISE)
+    house.run(100, cap=times(2, by_event()[0]))
+    restore, kept = house.backup(), house.witness.read_bytes()
+    house.run(7)
+    real = house.witness.read_bytes()
+    restore()
+    house.witness.write_bytes(kept)
+    house.run(100)
+    crashed_in(house, "release.computed", **NO_NOISE)
+    house.witness.write_bytes(real)
+    with pytest.raises(RollbackError, match="other events"):
+        house.open()
+    done = house.recover()
+    assert (done.last_tick, done.charged, dict(done.totals)) == (3, True, {"n": 2})
+    assert house.run(100) == [300]
+    with house.open() as live:
+        assert live.position == {"read": 300}
+
+
+def test_a_stream_that_is_opened_to_be_read_sends_nothing(house: House) -> None:
+    """A release that is stored and not witnessed yet would leave by its sink."""
+    house.run(100)
+    crashed_in(house, "witness.before_append")
+    sink = Postman()
+    reader = wire(house.state, read_only=True)
+    with DurableStream(*house.kind(), reader, create=False, read_only=True, sinks=[sink]) as live:
+        with pytest.raises(StateError, match="open for writing to publish"):
+            live.publish()
+        assert live.tick_number == 1
+    assert sink.got == []
+
+
+# A store from before a rotation.
+
+
+@pytest.mark.parametrize("kind", [by_event, by_ratchet])
+def test_a_store_from_before_a_rotation_is_recovered_with_both_secrets(house: House, kind: Any) -> None:
+    house.kind = kind
+    house.run(10, 10)
+    restore = house.backup()
+    older = read_secret(None, beside=house.folder / "state.secret", create=False)
+    with house.open() as live:
+        newer = read_secret(house.folder / "new", beside=house.folder / "new", create=True)
+        live.rotate_secret(newer)
+        live.tick([{}] * 10, position={"read": 30})
+    restore()
+    with_new = wire(house.state, secret=newer)
+    with pytest.raises(SecretError, match="--old-secret"):
+        house.recover()
+    with pytest.raises(SecretError, match="--old-secret"):
+        accept_rollback(*house.kind(), with_new, place=house.state)
+    done = accept_rollback(*house.kind(), with_new, place=house.state, old_secret=older)
+    assert (done.last_tick, done.charged) == (3, False)
+    with pytest.raises(SecretError):
+        house.open()
+    for _ in range(2):
+        with DurableStream(*house.kind(), wire(house.state, secret=newer)) as live:
+            assert live.position == {"read": 30 + 10 * (live.tick_number - 3)}
+            live.tick([{}] * 10, position={"read": live.position["read"] + 10})
+    assert verify(*house.kind(), house.state, secret=newer).incarnations == 2
+
+
+def test_the_command_takes_both_secrets(tmp_path: Path) -> None:
+    state, made = tmp_path / "state", Stream("s", budget=Budget(0.5, 1e-9), horizon=8, queries=[Count("n")])
+    with made.open(state) as live:
+        live.tick([{}] * 3)
+    shutil.copytree(state, tmp_path / "backup")
+    old, new = tmp_path / "state.secret", tmp_path / "new"
+    turned = CliRunner().invoke(cli, ["rotate-secret", str(state), "--new", str(new)])
+    assert turned.exit_code == 0, turned.output
+    with made.open(state, secret=new) as live:
+        live.tick([{}] * 3)
+    shutil.rmtree(state)
+    shutil.copytree(tmp_path / "backup", state)
+    words = ["recover", str(state), "--accept-rollback", "--secret", str(new)]
+    assert "--old-secret" in str(CliRunner().invoke(cli, words).output)
+    done = CliRunner().invoke(cli, [*words, "--old-secret", str(old)])
+    assert done.exit_code == 0, done.output
+    with made.open(state, secret=new) as live:
+        assert live.tick_number == 2
+
+
+# What a life left unsent.
+
+
+class Postman:
+    """A sink that may be away."""
+
+    name = "post"
+
+    def __init__(self) -> None:
+        self.got: list[tuple[bytes, int, bytes]] = []
+        self.is_away = False
+
+    def last(self) -> int | None:
+        return None
+
+    def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:
+        if self.is_away:
+            raise InputError("the post must be open, got a holiday")
+        self.got.append((incarnation, tick, payload))
+
+
+def test_ticks_that_a_sink_lacks_when_a_life_ends_are_sent_by_the_next_one(house: House) -> None:
+    sink = Postman()
+    house.options = {"sinks": [sink]}
+    with house.open(cap=times(2, by_event()[0])) as live:
+        live.tick([{}] * 10)
+        sink.is_away = True
+        live.tick([{}] * 10)
+        live.tick([{}] * 10)
+        stored = [live.payload(tick) for tick in (1, 2, 3)]
+        first = bytes.fromhex(live.incarnation)
+    house.lose_witness()
+    house.open().close()
+    assert [tick for _, tick, _ in sink.got] == [1]
+    sink.is_away = False
+    house.run(10)
+    house.run(10)
+    assert [tick for _, tick, _ in sink.got] == [1, 2, 3, 4, 5]
+    assert [(name, payload) for name, _, payload in sink.got[:3]] == [(first, payload) for payload in stored]
+    verify(*house.kind(), house.state)
+
+
+def test_ticks_that_were_not_visible_when_a_life_ends_are_shown_by_the_next_one(house: House) -> None:
+    with house.open(publish_at_once=False, cap=times(2, by_event()[0])) as live:
+        live.tick([{}] * 10)
+        live.publish()
+        live.tick([{}] * 10)
+        live.tick([{}] * 10)
+    house.lose_witness()
+    assert stored_releases(house.state)["n"]["tick"].to_list() == [1]
+    with house.open(publish_at_once=False) as live:
+        live.tick([{}] * 10)
+        assert stored_releases(house.state)["n"]["tick"].to_list() == [1]
+        live.publish()
+    assert stored_releases(house.state)["n"]["tick"].to_list() == [1, 2, 3, 4]
+    verify(*house.kind(), house.state)
