@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 
@@ -48,4 +48,9 @@ class FolderSink:
                 self._columns[name] = {column: str(kind) for column, kind in rows.schema.items()}
                 write_whole(self.path / "columns.json", json.dumps(self._columns, indent=2).encode())
             (self.path / name).mkdir(exist_ok=True)
-            write_whole(self.path / name / f"ticks-{tick:08}-{tick:08}.{self.format}", content_of(rows, self.format))
+            part = self.path / name / f"ticks-{tick:08}-{tick:08}.{self.format}"
+            for form in get_args(FileFormat):
+                # Sent before in another format: first gone, so that no reader counts it twice.
+                if form != self.format:
+                    part.with_suffix(f".{form}").unlink(missing_ok=True)
+            write_whole(part, content_of(rows, self.format))

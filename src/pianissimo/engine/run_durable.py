@@ -55,6 +55,7 @@ def run_durably(
     *,
     secret: Given = None,
     witness: Path | str | None = None,
+    ratchet: Path | str | None = None,
     out: Path | None = None,
     format: FileFormat = "parquet",  # noqa: A002
     take_over: bool = False,
@@ -92,6 +93,7 @@ def run_durably(
         )
         options: dict[str, Any] = {
             "origin": spec.origin,
+            "ratchet": ratchet,
             "sinks": sinks,
             "take_over": take_over,
             "cap": cap or spec.ledger.cap,
