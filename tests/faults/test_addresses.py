@@ -1,18 +1,25 @@
 """Addresses of stores: what is no folder makes none, and no password is shown."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from tests.faults.homes import Home, new_home
 from tests.faults.world import TICKS, run_to
 
+from pianissimo import Budget, Count, Stream
 from pianissimo.cli import cli
 from pianissimo.databases.postgres import PostgresConnection
 from pianissimo.databases.postgres_server import shown_place
 from pianissimo.engine.place import Place
+from pianissimo.engine.shared_ledger import LedgerElsewhere, open_shared
+from pianissimo.engine.startup import check_store
+from pianissimo.engine.wiring import wire
 from pianissimo.errors import ParameterError, StoreError
+from pianissimo.ledger import Charge, Ledger, key_file, open_guarded
 
 pytest_plugins = ["tests.faults.fixtures"]
 
@@ -89,3 +96,111 @@ def test_where_a_stream_on_a_server_ended_up_is_said_without_its_password(server
         assert "ge/he" not in done.output
         assert "postgresql://" in done.output
     home.drop()
+
+
+MISTYPED = [
+    "postgresql:/ada:geheim@h/s",
+    "postgresql:ada:geheim@h",
+    "postgresql//ada:geheim@h/s",
+    "Postgresql://ada:geheim@h/s",
+    "postgres:/ada:geheim@h/s?state=x",
+    "ada:geheim@h/s",
+    "host=127.0.0.1 port=1 password=geheim",
+    "host=127.0.0.1 PASSWORD = geheim",
+]
+
+
+@pytest.mark.parametrize("place", MISTYPED)
+def test_a_mistyped_address_is_nowhere_shown_and_becomes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.toml").write_text(
+        '[stream]\nname = "s"\nepsilon = 1.0\ndelta = 1e-9\ntick = "1h"\nhorizon = 2\norigin = 2026-01-01T00:00:00Z\n'
+        '[source]\npath = "rows.csv"\ntime = "time"\n[queries.n]\nkind = "count"\n'
+    )
+    (tmp_path / "t.toml").write_text((tmp_path / "s.toml").read_text() + f'[ledger]\nplace = "{place}"\n')
+    (tmp_path / "rows.csv").write_text("time\n")
+    made = Stream("s", budget=Budget(1.0, 1e-9), horizon=2, queries=[Count("n")])
+    calls: list[Callable[[], Any]] = [
+        lambda: made.open(place),
+        lambda: made.open("state", ledger=place),
+        lambda: made.open("state", ledger=place, cap=Budget(3.0, 1e-5)),
+        lambda: made.open("state", ledger=Path(place)),
+        lambda: open_shared(place, cap=Charge(steps=1)),
+        lambda: open_guarded(place, key=f"{place}.key", cap=Charge(steps=1), dataset=""),
+        lambda: Ledger.open(place, key=None),
+        lambda: LedgerElsewhere(place),
+    ]
+    for call in calls:
+        with pytest.raises(ParameterError) as told:
+            call()
+        assert "geheim" not in str(told.value)
+    rest = ["--secret", "s.secret", "--witness", "s.witness", "--quiet"]
+    commands = [
+        *([name, place] for name in ("status", "verify", "budget", "releases")),
+        ["recover", place, "--accept-rollback"],
+        ["recover", "state", "--accept-rollback", "--ledger", place],
+        ["rotate-secret", place, "--new", "new"],
+        ["run", "s.toml", "--state", place, *rest],
+        ["run", "s.toml", "--state", "state", "--ledger", place, *rest],
+        ["run", "t.toml", "--state", "state", *rest],
+    ]
+    for words in commands:
+        done = CliRunner().invoke(cli, words)
+        assert done.exit_code != 0, words
+        assert "geheim" not in done.output, words
+        assert "geheim" not in repr(done.exception), words
+    assert not [path for path in tmp_path.rglob("*") if "geheim" in str(path)]
+
+
+def test_nothing_that_holds_an_address_shows_its_password() -> None:
+    url = "postgresql://ada:geheim@db.example/shop?state=x"
+    elsewhere = LedgerElsewhere("postgresql://ada:geheim@h/s?ledger=l")
+    for each in (Place.of(url, witness="w"), elsewhere, wire("nowhere", ledger=elsewhere), wire(url, witness="w")):
+        assert "geheim" not in repr(each)
+
+
+def test_what_was_found_at_a_start_does_not_show_how_far_the_source_was_read(tmp_path: Path) -> None:
+    made = Stream("s", budget=Budget(1.0, 1e-9), horizon=2, queries=[Count("n")])
+    with made.open(tmp_path / "state") as live:
+        live.tick([{}], position={"offset": 987654})
+        found = check_store(live._store, live._wiring)
+    assert repr(found) == "Found('s', tick=1)"
+
+
+def test_a_secret_in_the_place_of_its_file_is_not_shown_and_becomes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    digits = "0123456789abcdef" * 4
+    made = Stream("s", budget=Budget(1.0, 1e-9), horizon=2, queries=[Count("n")])
+    made.open("state").close()
+    calls: list[Callable[[], Any]] = [
+        lambda: made.open("state", secret=digits),
+        lambda: made.open("new", secret=digits),
+        lambda: made.open("new", secret=Path(digits)),
+        lambda: made.open("new", secret=f"env:{digits}"),
+        lambda: made.open("new", witness=digits),
+        lambda: made.open("new", ratchet=digits),
+        lambda: made.open("new", ledger="budget.db", ledger_key=digits, cap=Budget(3.0, 1e-5)),
+        lambda: open_shared("budget.db", key=digits, cap=Charge(steps=1)),
+        lambda: open_guarded("budget.db", key=digits, cap=Charge(steps=1), dataset=""),
+        lambda: key_file(digits),
+    ]
+    for call in calls:
+        with pytest.raises(ParameterError, match="got 64 hexadecimal digits") as told:
+            call()
+        assert digits not in str(told.value)
+    for words in (
+        ["verify", "state", "--secret", digits],
+        ["recover", "state", "--accept-rollback", "--secret", digits],
+        ["recover", "state", "--accept-rollback", "--ledger", "b", "--ledger-key", digits],
+        ["rotate-secret", "state", "--new", digits],
+        ["budget", "state", "--key", digits],
+    ):
+        done = CliRunner().invoke(cli, words)
+        assert done.exit_code != 0
+        assert digits not in done.output + repr(done.exception)
+    assert not [path for path in tmp_path.rglob("*") if digits in str(path)]
+    assert not (tmp_path / "new").exists()

@@ -327,8 +327,8 @@ def test_a_store_from_before_a_rotation_is_recovered_with_both_secrets(house: Ho
     with pytest.raises(SecretError, match="--old-secret"):
         house.recover()
     with pytest.raises(SecretError, match="--old-secret"):
-        accept_rollback(*house.kind(), with_new, place=house.state)
-    done = accept_rollback(*house.kind(), with_new, place=house.state, old_secret=older)
+        accept_rollback(*house.kind(), with_new)
+    done = accept_rollback(*house.kind(), with_new, old_secret=older)
     assert (done.last_tick, done.charged) == (3, False)
     with pytest.raises(SecretError):
         house.open()

@@ -91,7 +91,7 @@ class House:
         return DurableStream(plan, config, self.wiring, **{**self.options, **options})
 
     def recover(self, **options: Any) -> Accepted:
-        return accept_rollback(*self.kind(), self.wiring, place=self.state, **options)
+        return accept_rollback(*self.kind(), self.wiring, **options)
 
     def lose_witness(self, **options: Any) -> Accepted:
         self.witness.unlink()
@@ -551,7 +551,7 @@ def test_a_store_of_single_events_that_is_lost_is_covered_by_what_was_charged(ho
     shutil.rmtree(house.state)
     richer = Stream("events", budget=Budget(0.6, 1e-9), horizon=64, queries=[Count("n")])
     with pytest.raises(BudgetError):
-        accept_rollback(richer.plan(), config_of(richer), house.wiring, place=house.state)
+        accept_rollback(richer.plan(), config_of(richer), house.wiring)
     done = house.recover()
     assert (done.last_tick, done.charged) == (2, False)
     assert house.spent() == charge_of(by_event()[0])
@@ -591,7 +591,6 @@ def test_what_was_charged_since_a_rollback_does_not_hide_what_was_lost(house: Ho
     ask("before", open_shared(house.state))
     house.run(10)
     restore()
-    (house.folder / "state.head").unlink()
     with pytest.raises(LedgerError, match="seen before"):
         open_shared(house.state)
     ask("since", Ledger.open(house.state, key=key))  # by somebody who asks no witness

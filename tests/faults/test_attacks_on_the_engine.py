@@ -549,7 +549,7 @@ def two_lives(sqlite_home: Home) -> Home:
         run_to(live, 5)
     shutil.rmtree(made.folder / "state")
     shutil.move(backup, made.folder / "state")
-    accept_rollback(plan(), config(), wire(made.place, secret=made.options["secret"]), place=Path(made.place))
+    accept_rollback(plan(), config(), wire(made.place, secret=made.options["secret"]))
     shutil.rmtree(made.folder / "out")
     with made.open(alike=False) as live:
         run_to(live, 6)

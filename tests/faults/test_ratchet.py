@@ -1,16 +1,19 @@
 """R20, ratcheted: killed at every step it goes on with the same bytes, and a thief learns nothing of earlier ticks."""
 
+import json
 import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from tests.faults import ratchet_world
 from tests.faults.ratchet_world import (
     TICKS,
@@ -31,24 +34,29 @@ from tests.faults.ratchet_world import (
 )
 from tests.faults.report import record
 from tests.faults.simulator import RecordingNoise
-from tests.faults.world import Crash, events, start
+from tests.faults.world import Crash, events, sever, start
 
 from pianissimo import Alarm, Budget, Count, Histogram, Stream, codec, user
+from pianissimo.cli import cli
 from pianissimo.counting import Counter, Summer
 from pianissimo.engine import chain_file, durable, failpoints
 from pianissimo.engine.chain_file import RATCHET_POINTS, ChainFile, Link
+from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.failpoints import POINTS
 from pianissimo.engine.inspect import verify
 from pianissimo.engine.keys import Keys
 from pianissimo.engine.opening import config_of
+from pianissimo.engine.place import Place
 from pianissimo.engine.ratchet import PeriodKeys, Ratchet, RatchetNoise, next_key
-from pianissimo.engine.recover import accept_rollback
+from pianissimo.engine.recover import accept_lost_witness, accept_rollback
+from pianissimo.engine.wiring import wire
 from pianissimo.errors import (
     ConfigError,
     DamageError,
     LeaseError,
     ParameterError,
     PendingError,
+    RefusalError,
     RollbackError,
     SecretError,
     SpecError,
@@ -56,6 +64,7 @@ from pianissimo.errors import (
     SyncError,
 )
 from pianissimo.histograms import KnownHistogram, TopList
+from pianissimo.ledger import Charge
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.noise_plan import NoisePlan
 from pianissimo.planner import forward_secrecy
@@ -788,4 +797,206 @@ def test_the_chain_file_survives_every_cut(tmp_path: Path) -> None:
         assert newest.key == (key if newest.period == period else next_key(key))
         key, period = newest.key, newest.period
     assert period > 10
-    assert chain_file._PLACES == 2
+    assert file.path.stat().st_size == 2 * chain_file._PLACE
+
+
+# One file, and recoveries that are cut off.
+
+ROOM = Charge(rho_units=2**43, bad_units=2**43)
+SMALL = Stream("small", budget=Budget(1.0, 1e-6), horizon=64, queries=[Count("n")], tick="1h", forward_secrecy=True)
+
+
+def test_a_second_stream_with_the_key_file_of_a_first_is_refused_and_destroys_nothing(tmp_path: Path) -> None:
+    chain = tmp_path / "chain"
+    with SMALL.open(tmp_path / "one", ratchet=chain) as live:
+        live.tick([{}] * 3)
+    kept = chain.read_bytes()
+    with pytest.raises(SecretError, match=r"got that of another.*name another file"):
+        SMALL.open(tmp_path / "two", ratchet=chain)
+    assert chain.read_bytes() == kept
+    with SMALL.open(tmp_path / "one", ratchet=chain) as live:
+        live.tick([{}] * 3)
+    # The way out.
+    with SMALL.open(tmp_path / "two", ratchet=tmp_path / "another") as live:
+        live.tick([{}] * 3)
+
+
+def test_two_streams_that_were_given_one_key_file_before_either_moved_both_go_on(tmp_path: Path) -> None:
+    """The second cannot be told from what a crash leaves of a creation: it is let in, and nobody erases the other."""
+    chain = tmp_path / "chain"
+    for name in ("one", "two"):
+        SMALL.open(tmp_path / name, ratchet=chain).close()
+    for tick in range(1, 4):
+        for name in ("one", "two"):
+            with SMALL.open(tmp_path / name, ratchet=chain) as live:
+                live.tick([{}] * 3)
+                assert live.tick_number == tick
+    assert sorted(link.period for link in ChainFile(chain).links()) == [4, 4]
+
+
+def test_streams_in_one_database_have_key_files_of_their_own() -> None:
+    found = {Place.of(f"postgresql://h/db?state={name}", witness="w").chain for name in ("one", "two", "state")}
+    assert len(found) == 3
+    assert Place.of("postgresql://h/db", witness="w").chain in found
+
+
+def test_a_file_that_is_no_key_chain_is_not_written_over(tmp_path: Path) -> None:
+    secret = tmp_path / "the.secret"
+    _write(secret, b"ab" * 32 + b"\n")
+    with pytest.raises(SecretError, match="for key chains alone"):
+        SMALL.open(tmp_path / "one", ratchet=secret)
+    assert secret.read_bytes() == b"ab" * 32 + b"\n"
+
+
+def lose(folder: Path, how: str) -> None:
+    """The witness is lost, or the store is put back to its first tick, or gone."""
+    if how == "witness lost":
+        (folder / "state.witness").unlink()
+        return
+    shutil.rmtree(folder / "state")
+    if how == "store restored":
+        shutil.copytree(folder / "backup", folder / "state")
+
+
+def recover_small(folder: Path, how: str, connections: list[Any]) -> None:
+    wiring = wire(folder / "state")
+    connect = wiring.connect
+
+    def noted(create: bool) -> Any:
+        connections.append(connect(create))
+        return connections[-1]
+
+    accept = accept_lost_witness if how == "witness lost" else accept_rollback
+    with suppress(RefusalError):  # it has ended already
+        accept(SMALL.plan(), config_of(SMALL), replace(wiring, connect=noted))
+
+
+HOW = ["witness lost", "store restored", "store gone"]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("point", RATCHET_POINTS)
+def test_killed_at_any_step_of_a_move_every_recovery_is_possible(tmp_path: Path, point: str, how: str) -> None:
+    """Between the two writes both places hold links of one life, and neither is free."""
+    connections: list[Any] = []
+    live = DurableStream(SMALL.plan(), config_of(SMALL), wire(tmp_path / "state"), cap=ROOM)
+    live.tick([{}] * 3, position={"read": 1})
+    live._store.connection.settle()
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    live.tick([{}] * 3, position={"read": 2})
+    with pytest.raises(Crash), failpoints.armed({point: crash(1)}):
+        live.tick([{}] * 3, position={"read": 3})
+    live.close()
+    lose(tmp_path, how)
+    recover_small(tmp_path, how, connections)
+    with SMALL.open(tmp_path / "state") as live:
+        assert (live.tick_number, live.position) == (3, {"read": 3})
+        live.tick([{}])
+    # Nor is an old key left.
+    assert [link.period for link in ChainFile(tmp_path / "state.ratchet").links()] == [5]
+
+
+class Killer:
+    """Ends everything at the so-many-th step, whichever it is."""
+
+    def __init__(self, at: int, connections: list[Any]) -> None:
+        self.left, self.connections, self.seen = at, connections, 0
+
+    def __contains__(self, point: str) -> bool:
+        return True
+
+    def __getitem__(self, point: str) -> Callable[[str], None]:
+        return self.act
+
+    def act(self, _: str) -> None:
+        self.seen += 1
+        self.left -= 1
+        if self.left == 0:
+            sever(self.connections)
+            raise Crash
+
+
+def killed_at(folder: Path, how: str, at: int) -> int:
+    """A recovery, killed at a step; 0 if it came to its end first."""
+    connections: list[Any] = []
+    killer = Killer(at, connections)
+    with mock.patch.object(failpoints, "_armed", killer), suppress(Crash):
+        recover_small(folder, how, connections)
+    return 0 if killer.left > 0 or at == 0 else at
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_recovery_that_is_killed_twice_at_any_two_steps_can_be_ended(tmp_path: Path, how: str) -> None:
+    """All pairs: no recovery destroys the key of a life that the store holds before the next life is there."""
+    template = tmp_path / "template"
+    template.mkdir()
+    with DurableStream(SMALL.plan(), config_of(SMALL), wire(template / "state"), cap=ROOM) as live:
+        live.tick([{}] * 3, position={"read": 1})
+        live._store.connection.settle()
+        shutil.copytree(template / "state", template / "backup")
+        live.tick([{}] * 3, position={"read": 2})
+    lose(template, how)
+    pairs = 0
+    for first in count(1):
+        once = shutil.copytree(template, tmp_path / f"once{first}")
+        if not killed_at(once, how, first):
+            break
+        for second in count(1):
+            twice = shutil.copytree(once, tmp_path / "twice")
+            was_killed = killed_at(twice, how, second)
+            recover_small(twice, how, [])
+            with SMALL.open(twice / "state") as live:
+                assert (live.tick_number, live.position) == (2, {"read": 2}), (first, second)
+                live.tick([{}])
+            assert [link.period for link in ChainFile(twice / "state.ratchet").links()] == [4], (first, second)
+            shutil.rmtree(twice)
+            pairs += 1
+            if not was_killed:
+                break
+    assert pairs > 50
+    record("R20", f"recovery killed twice, {how}", figure=f"{pairs} pairs, all ended", bar="all ended", passed=True)
+
+
+def test_a_key_chain_that_is_elsewhere_is_found_by_every_command(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    state, chain = tmp_path / "state", tmp_path / "keys" / "chain"
+    with SMALL.open(state, ratchet=chain) as live:
+        live.tick([{}] * 3)
+    with pytest.raises(SecretError, match="--ratchet"):
+        verify(SMALL.plan(), config_of(SMALL), state)
+    assert verify(SMALL.plan(), config_of(SMALL), state, ratchet=chain).releases == 1
+    option = ["--ratchet", str(chain)]
+    run = CliRunner().invoke
+    assert run(cli, ["verify", str(state)]).exit_code != 0
+    assert run(cli, ["verify", str(state), *option]).exit_code == 0
+    told = [json.loads(run(cli, ["status", str(state), "--json", *more]).stdout) for more in ([], option)]
+    assert [each["ratchet_tick"] for each in told] == [None, 2]
+    (tmp_path / "state.witness").rename(tmp_path / "away")
+    lost = ["recover", str(state), "--accept-lost-witness"]
+    assert "--ratchet" in run(cli, lost).output
+    assert run(cli, [*lost, *option]).exit_code != 0  # the budget is spent
+    (tmp_path / "away").rename(tmp_path / "state.witness")
+    shutil.rmtree(state)
+    (tmp_path / "s.toml").write_text(
+        '[stream]\nname = "small"\nepsilon = 1.0\ndelta = 1e-6\ntick = "1h"\nhorizon = 64\nforward_secrecy = true\n'
+        '[queries.n]\nkind = "count"\n'
+    )
+    found = run(cli, ["recover", str(state), "--accept-rollback", "--file", str(tmp_path / "s.toml"), *option])
+    assert found.exit_code == 0, found.output
+    rotated = run(cli, ["rotate-secret", str(state), "--new", str(tmp_path / "new"), *option])
+    assert rotated.exit_code == 0, rotated.output
+    assert not (tmp_path / "state.ratchet").exists()
+
+
+def test_a_run_of_a_stream_file_takes_where_its_key_chain_is(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("time\n2026-01-01T00:10:00Z\n2026-01-01T01:10:00Z\n")
+    (tmp_path / "s.toml").write_text(
+        '[stream]\nname = "s"\nepsilon = 1.0\ndelta = 1e-6\ntick = "1h"\nhorizon = 2\nforward_secrecy = true\n'
+        'origin = 2026-01-01T00:00:00Z\n[source]\npath = "rows.csv"\ntime = "time"\n[queries.n]\nkind = "count"\n'
+    )
+    command = ["run", str(tmp_path / "s.toml"), "--state", str(tmp_path / "state"), "--quiet"]
+    for _ in range(2):
+        done = CliRunner().invoke(cli, [*command, "--ratchet", str(tmp_path / "chain")])
+        assert done.exit_code == 0, done.output
+    assert [link.period for link in ChainFile(tmp_path / "chain").links()] == [3]
+    assert not (tmp_path / "state.ratchet").exists()

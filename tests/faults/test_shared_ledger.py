@@ -6,9 +6,12 @@ paid twice and never started unpaid. What a plan loses, whatever its kind, is bo
 
 import json
 import math
+import os
 import shutil
+import signal
 import threading
 import time
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -29,12 +32,16 @@ from pianissimo.cli import cli
 from pianissimo.databases import SqliteConnection
 from pianissimo.engine import failpoints
 from pianissimo.engine.charging import Receipt, cap_of, charge_of
+from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.inspect import ledger_key, verify
 from pianissimo.engine.opening import config_of, open_stream
+from pianissimo.engine.place import Place
+from pianissimo.engine.recover import accept_rollback
 from pianissimo.engine.shared_ledger import open_shared
-from pianissimo.errors import BudgetError, ConfigError, DamageError, LedgerError
+from pianissimo.engine.wiring import wire
+from pianissimo.errors import BudgetError, ConfigError, DamageError, LedgerError, RefusalError, RollbackError
 from pianissimo.gamma_pair import renyi
-from pianissimo.ledger import Charge, Ledger
+from pianissimo.ledger import Charge, Head, Ledger, LocalWitness, guarded, key_file, sqlite
 from pianissimo.ledger.units import COLUMNS
 from pianissimo.noise import Secret
 from pianissimo.privacy import Mixed, Pure, Race
@@ -561,3 +568,214 @@ def test_the_ledger_key_is_found_after_a_rotation_and_a_recovery(tmp_path: Path)
     with home.open(alike=False, secret=new, out=None) as live:
         run_to(live, TICKS + 1)
     home.drop()
+
+
+# Where the last head of a ledger is, and that it must be there.
+
+
+def named_key(kind: str, folder: Path) -> Any:
+    """The key of a ledger in a file: beside it, in a file with a name of its own, or in none."""
+    if kind == "beside":
+        return None
+    key_file(folder / "my.key")
+    return folder / "my.key" if kind == "named" else key_file(folder / "my.key")
+
+
+HEADS = {"beside": "budget.db.key.head", "named": "my.key.head", "secret": "budget.db.head"}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_ledger_that_is_put_back_is_refused_wherever_its_key_is(tmp_path: Path, kind: str) -> None:
+    """The head is kept, and looked for, in one place, at the making and ever after; lost, it is asked for."""
+    place, key = tmp_path / "budget.db", named_key(kind, tmp_path)
+    open_shared(place, key=key, cap=charge_of(OTHER.plan())).close()
+    empty = place.read_bytes()
+    head = tmp_path / HEADS[kind]
+    assert [path for path in tmp_path.iterdir() if path.name.endswith(".head")] == [head]
+    with open_stream(OTHER, tmp_path / "one", ledger=place, ledger_key=key) as live:
+        live.tick([{}])
+    place.write_bytes(empty)
+    with pytest.raises(LedgerError, match="seen before"):
+        open_stream(OTHER, tmp_path / "two", ledger=place, ledger_key=key)
+    kept = head.read_bytes()
+    head.unlink()
+    with pytest.raises(LedgerError, match="give the witness that it shows"):
+        open_stream(OTHER, tmp_path / "two", ledger=place, ledger_key=key)
+    with pytest.raises(LedgerError, match="seen before"):
+        open_shared(place, key=key, witness=Head.parse(kept.decode().strip()))
+    place.unlink()
+    head.write_bytes(kept)
+    with pytest.raises(LedgerError, match="put it back"):
+        open_shared(place, key=key, cap=charge_of(OTHER.plan()))
+    assert not place.exists()
+
+
+def test_a_ledger_of_sketches_keeps_its_head_too(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("item\n" + "tea\n" * 3000)
+    run, place = CliRunner().invoke, tmp_path / "budget.db"
+    sketch = str(tmp_path / "a.pps")
+    assert run(cli, ["sketch", "build", str(tmp_path / "rows.csv"), "--key", "item", "-o", sketch]).exit_code == 0
+    command = ["sketch", "release", sketch, "--epsilon", "1", "--delta", "1e-7", "--ledger", str(place)]
+    first = run(cli, [*command, "--budget", "4", "1e-5"])
+    assert first.exit_code == 0, first.output
+    old = place.read_bytes()
+    assert run(cli, command).exit_code == 0
+    place.write_bytes(old)
+    assert "seen before" in run(cli, command).output
+
+
+def make_and_die(pipe: Any, place: str, key: str | None, at: str) -> None:
+    def die(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    where: dict[str, tuple[Any, str]] = {
+        "its key": (guarded, "make_key"),
+        "its file": (sqlite, "_make_file"),
+        "its tables": (sqlite.SqliteStore, "make_tables"),
+        "its commit": (sqlite.SqliteStore, "commit"),
+        "its head": (LocalWitness, "advance"),
+    }
+    setattr(*where[at], die)
+    open_shared(place, key=key, cap=cap_of(CAP))
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("at", ["its key", "its file", "its tables", "its commit", "its head"])
+def test_a_shared_ledger_whose_making_was_killed_is_made_by_the_next_call(
+    tmp_path: Path, at: str, *, named: bool
+) -> None:
+    place, key = str(tmp_path / "budget.db"), str(tmp_path / "my.key") if named else None
+    if named:
+        key_file(tmp_path / "my.key")
+    process, pipe = start(make_and_die, place, key, at)
+    process.join(60)
+    pipe.close()
+    assert process.exitcode == (-signal.SIGKILL if not (named and at == "its key") else 0)
+    with open_stream(OTHER, tmp_path / "state", ledger=place, ledger_key=key, cap=CAP) as live:
+        live.tick([{}])
+    # From then on it is one that can be lost.
+    Path(place).unlink()
+    with pytest.raises(LedgerError, match="put it back"):
+        open_stream(OTHER, tmp_path / "two", ledger=place, ledger_key=key, cap=CAP)
+
+
+def two_on_one(folder: Path) -> tuple[Path, Path]:
+    """A stream whose ledger has room for two, a copy of its store, and a second stream that is charged there since."""
+    one = charge_of(OTHER.plan())
+    state = folder / "state"
+    with DurableStream(OTHER.plan(), config_of(OTHER), wire(state), cap=one + one) as live:
+        live.tick([{}] * 3, position={"read": 1})
+    backup = shutil.copytree(state, folder / "backup")
+    open_stream(OTHER, folder / "two", ledger=state).close()
+    return state, backup
+
+
+@pytest.mark.parametrize("head", ["kept", "deleted"])
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_stream_whose_ledger_forgot_the_charges_of_others_stops(tmp_path: Path, head: str, *, restored: bool) -> None:
+    """Put back to the copy of its last tick, as far as its witness knows nothing is lost: the head alone tells."""
+    state, backup = two_on_one(tmp_path)
+    if restored:
+        shutil.rmtree(state)
+        shutil.copytree(backup, state)
+    if head == "deleted":
+        (tmp_path / "state.head").unlink()
+    if not restored and head == "kept":
+        open_stream(OTHER, state).close()
+        return
+    with pytest.raises(LedgerError):
+        open_stream(OTHER, tmp_path / "three", ledger=state)
+    with pytest.raises(RollbackError, match="last head"):
+        open_stream(OTHER, state)
+    with pytest.raises(RollbackError, match="last head"):
+        verify(OTHER.plan(), config_of(OTHER), state)
+    # Nothing of this made a new head.
+    with pytest.raises(LedgerError):
+        open_stream(OTHER, tmp_path / "three", ledger=state)
+    # The way out: the same life goes on, and what others may have been charged is booked as all that was left.
+    done = CliRunner().invoke(cli, ["recover", str(state), "--accept-rollback"])
+    assert done.exit_code == 0, done.output
+    assert "as it was" in done.output
+    with open_stream(OTHER, state) as live:
+        assert (live.tick_number, live.position) == (1, {"read": 1})
+        live.tick([{}])
+    verify(OTHER.plan(), config_of(OTHER), state)
+    with open_shared(state) as ledger:
+        assert ledger.left == Charge()
+    with pytest.raises(BudgetError):
+        open_stream(OTHER, tmp_path / "four", ledger=state)
+
+
+@pytest.mark.parametrize("how", ["behind", "gone", "forgotten"])
+def test_a_recovery_that_books_what_others_lost_can_be_cut_off_anywhere(tmp_path: Path, how: str) -> None:
+    state, backup = two_on_one(tmp_path)
+    if how == "behind":
+        with open_stream(OTHER, state) as live:
+            live.tick([{}] * 3, position={"read": 2})
+        with open_shared(state) as ledger:
+            ledger.reserve(Charge(), question="q", who="ada", idempotency_key="q")
+    shutil.rmtree(state)
+    if how != "gone":
+        shutil.copytree(backup, state)
+    saved = shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-saved"))
+    points = [point for point in failpoints.POINTS if point.split(".")[0] in ("recover", "create", "witness", "lease")]
+    for point in points:
+        shutil.rmtree(tmp_path)
+        shutil.copytree(saved, tmp_path)
+        with suppress(Crash), failpoints.armed({point: crash(1)}):
+            accept_rollback(OTHER.plan(), config_of(OTHER), wire(state))
+        with suppress(RefusalError):
+            accept_rollback(OTHER.plan(), config_of(OTHER), wire(state))
+        with open_stream(OTHER, state) as live:
+            live.tick([{}])
+        with open_shared(state) as ledger:
+            assert ledger.left == Charge(), point
+
+
+def test_a_creation_that_was_cut_off_before_its_head_was_made_goes_on(tmp_path: Path) -> None:
+    one = charge_of(OTHER.plan())
+    for point in ("create.after_commit", "witness.before_append", "witness.after_sync", "lease.commit"):
+        state = tmp_path / point
+        with pytest.raises(Crash), failpoints.armed({point: crash(1)}):
+            DurableStream(OTHER.plan(), config_of(OTHER), wire(state), cap=one + one)
+        with open_stream(OTHER, state) as live:
+            live.tick([{}])
+        open_stream(OTHER, tmp_path / f"second {point}", ledger=state).close()
+
+
+def test_a_new_stream_beside_the_head_of_a_lost_ledger_is_refused(tmp_path: Path) -> None:
+    state, _ = two_on_one(tmp_path)
+    shutil.rmtree(state)
+    (tmp_path / "state.witness").unlink()
+    with pytest.raises(RollbackError, match="move that file away"):
+        open_stream(OTHER, state, cap=CAP)
+    (tmp_path / "state.head").unlink()
+    open_stream(OTHER, state, cap=CAP).close()
+
+
+def test_a_ledger_with_room_for_its_own_stream_alone_needs_no_head(tmp_path: Path) -> None:
+    open_stream(OTHER, tmp_path / "state").close()
+    assert not (tmp_path / "state.head").exists()
+    with pytest.raises(BudgetError):
+        open_stream(OTHER, tmp_path / "two", ledger=tmp_path / "state")
+    open_stream(OTHER, tmp_path / "state").close()
+
+
+@pytest.mark.parametrize("name", ["state", "./state", "state/", "other/../state", "absolute"])
+def test_the_own_folder_under_another_name_is_the_own_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger = str(tmp_path / "state") if name == "absolute" else name
+    open_stream(OTHER, "state", ledger=ledger, cap=CAP).close()
+    with open_stream(OTHER, "state", ledger=ledger) as live:
+        assert not live._record.receipt
+    open_stream(OTHER, "state").close()
+
+
+def test_the_own_database_under_another_url_is_the_own_ledger() -> None:
+    place = Place.of("postgresql://h/db?state=one", witness="w")
+    assert place.is_that_of("postgresql://ada:geheim@h/db?sslmode=require&state=one")
+    assert not place.is_that_of("postgresql://h/db?state=two")
+    assert not place.is_that_of("postgresql://h/db?ledger=one")
+    assert not place.is_that_of("one")

@@ -227,7 +227,7 @@ def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, An
 def copy_state(source: Path, target: Path) -> Path:
     """A state folder with its secret and its witness, under another name."""
     shutil.copytree(source, target)
-    for ending in (".secret", ".witness"):
+    for ending in (".secret", ".witness", ".head"):
         beside = source.with_name(source.name + ending)
         if beside.exists():
             shutil.copy2(beside, target.with_name(target.name + ending))
@@ -237,7 +237,7 @@ def copy_state(source: Path, target: Path) -> Path:
 def drop_state(folder: Path) -> None:
     """Remove a state folder and what lies beside it."""
     shutil.rmtree(folder, ignore_errors=True)
-    for ending in (".secret", ".witness"):
+    for ending in (".secret", ".witness", ".head"):
         folder.with_name(folder.name + ending).unlink(missing_ok=True)
 
 

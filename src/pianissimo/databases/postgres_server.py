@@ -16,7 +16,10 @@ _SHOWN = re.compile(
     rf"postgres(?:ql)?://(?:[^@/?#]*@)?(?P<host>{_HOST}(?:,{_HOST})*)(?P<database>(?:/[A-Za-z0-9_.%-]*)?)(?:\?[^@#]*)?"
 )
 
-_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|.*://")
+# Mistyped, relative to a folder, or the driver's other notation: whatever may hold a password and is no plain path.
+_LIKE_A_URL = re.compile(
+    r"[a-z][a-z0-9+.-]+:/|.*://|(?:.*/)?postgres(?:ql)?(?::|//)|.*:[^/]*@|.*\bpassword\s*=", re.IGNORECASE | re.DOTALL
+)
 
 Refusal = type[PianissimoError]
 """What is raised, by whoever asks: a ledger's error, or a store's."""
@@ -71,8 +74,8 @@ def is_server(place: object) -> TypeGuard[str]:
 def is_like_a_url(place: object) -> bool:
     """Whether a text was meant as a URL, though it may be none: it is never shown, and never becomes a file.
 
-    >>> is_like_a_url("postgresql:/ada:geheim@host/shop")
-    True
+    >>> [is_like_a_url(place) for place in ("postgresql:/ada:geheim@host/shop", "host=h password=geheim", "C:/shop")]
+    [True, True, False]
     """
     return isinstance(place, str) and _LIKE_A_URL.match(place) is not None
 

@@ -1,32 +1,44 @@
-"""The file of a ratchet's chain key: two places in turn, the old one overwritten once the new one is on the disk.
+"""The file of a ratchet's chain key: the next key at a free place, the old one overwritten once that is on the disk.
 
-A key that moves on must never be lost and never stay. The next key is written to the place that is free and synced;
-only then is the place of the last one overwritten and synced. Whatever instant the process is killed at, one of the two
+A key that moves on must never be lost and never stay. The next key is written to a place that is free and synced; only
+then are the places of the last ones overwritten and synced. Whatever instant the process is killed at, one of the
 places is whole. Places are overwritten where they are, so that on a file system that writes in place nothing of the old
 key is left. One that copies on write, keeps versions or journals data, and a solid-state disk, may keep it; nothing
 here can help that.
+
+What is overwritten is what is known to be of no more use, and nothing else. The first link of a new life is put where
+nothing is, at the end if need be: the one of the life before is needed until the new life is told to its witness, and
+both until it has shown its first tick. All lives of a stream are of one family, which a link names, those that a crash
+kept out of the store too; a move destroys the other links of its family. Links of other families are another stream's,
+which was given the same file, or what a crash left of a first creation, and open nothing: they stay.
 """
 
 import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.store import fault_of
 from pianissimo.errors import DamageError, LeaseError, SecretError, StoreError, SyncError
 
+try:
+    import fcntl
+except ImportError:  # not on Windows: there two streams must not be given one file
+    fcntl = None  # type: ignore[assignment]
+
 RATCHET_POINTS = ("ratchet.before_write", "ratchet.write", "ratchet.sync", "ratchet.erase", "ratchet.after_erase")
 """Where a test may make something go wrong, in order."""
 
-_MAGIC = b"pianissimo-rat-1"
+_MAGIC = b"pianissimo-rat-2"
 _PLACE = 4096
-_PLACES = 2
 _TRIES = 5
+_PATIENCE = 5.0
+"""How many seconds another process may hold the file: a link takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -39,21 +51,27 @@ class Link:
 
     period: int
     key: bytes
+    family: bytes = b""
+    """What all lives of one stream share; the incarnation of the first of them, unless it is given."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "family", self.family or self.incarnation)
 
     def to_bytes(self) -> bytes:
         """With a checksum."""
-        content = _MAGIC + self.incarnation + self.first.to_bytes(8) + self.period.to_bytes(8) + self.key
+        numbers = self.first.to_bytes(8) + self.period.to_bytes(8)
+        content = _MAGIC + self.incarnation + numbers + self.key + self.family
         return content + _checksum(content)
 
     @classmethod
     def of(cls, content: bytes) -> "Link | None":
         """What is at a place; None if it is free, or was left half-written."""
-        size = len(_MAGIC) + 64
+        size = len(_MAGIC) + 80
         content, checksum = content[:size], content[size : size + 32]
         if not content.startswith(_MAGIC) or _checksum(content) != checksum:
             return None
         rest = content[len(_MAGIC) :]
-        return cls(rest[:16], int.from_bytes(rest[16:24]), int.from_bytes(rest[24:32]), rest[32:64])
+        return cls(rest[:16], int.from_bytes(rest[16:24]), int.from_bytes(rest[24:32]), rest[32:64], rest[64:80])
 
 
 class ChainFile:
@@ -73,88 +91,102 @@ class ChainFile:
         self._failed = False
 
     def links(self) -> list[Link]:
-        """What the file holds: one link, or two where a move was cut off."""
+        """What the file holds: one link of a stream, or several where a move or a beginning was cut off."""
+        before: list[bytes] | None = None
         for _ in range(_TRIES):
-            found = [link for link in self._places() if link is not None]
-            if found:
+            contents = self._contents()
+            found = [link for link in map(Link.of, contents) if link is not None]
+            if found and contents == before:
                 return found
-            # Read while its writer moved on; once more.
-            time.sleep(0.01)
+            # It may have been read while its writer moved on; once more.
+            time.sleep(0 if before is None else 0.01)
+            before = contents
+        if found:
+            return found
         raise DamageError(f"{self.path} must hold a key chain as it was written, got other bytes; restore it")
 
     def newest(self, links: list[Link], incarnation: bytes) -> Link:
         """The furthest link of a stream."""
         own = [link for link in links if link.incarnation == incarnation]
         if not own:
-            raise SecretError(f"{self.path} must hold the key chain of this stream, got that of another")
+            raise SecretError(
+                f"{self.path} must hold the key chain of this stream, got that of another; bring its own file back, or "
+                "say where it is with --ratchet"
+            )
         return max(own, key=lambda link: link.period)
 
-    def begin(self, link: Link) -> None:
-        """Put down the first link of a chain, durably, beside what is there; never over a chain that has moved."""
-        with self._failing():
-            if not self.path.exists():
-                self._make(link)
-                return
-            places = self._places()
-            free = [
-                number
-                for number, other in enumerate(places)
-                if other is None or other.incarnation == link.incarnation or other.period == other.first
-            ]
-            if not free:
-                raise SecretError(f"{self.path} must be free for a new key chain, got those of others; move it away")
-            free.sort(key=lambda number: places[number] is not None)
-            with self._opened() as descriptor:
-                self._write(descriptor, free[0], link.to_bytes())
+    def begin(self, link: Link, *, lives: Collection[bytes] = ()) -> None:
+        """Put down the first link of a chain, durably, beside what is there; `lives` are all that its stream has had.
+
+        Refused where the file holds the moving key of another stream.
+        """
+        with self._failing(), self._opened(create=True) as descriptor:
+            contents = self._contents()
+            if any(map(_is_strange, contents)):
+                raise SecretError(
+                    f"{self.path} must be a file for key chains alone, got something else in it; name another file"
+                )
+            places = [*map(Link.of, contents)]
+            own = [each for each in places if each is not None and each.incarnation in {*lives, link.incarnation}]
+            link = replace(link, family=own[0].family if own else link.family)
+            families = {link.family, *(each.family for each in own)}
+            # One that has not moved may be what a crash left of a creation; it is in nobody's way.
+            if any(each is not None and each.family not in families and each.period > each.first for each in places):
+                raise SecretError(
+                    f"{self.path} must be free for the key chain of a new stream, got that of another, which it would "
+                    "not outlive; name another file with --ratchet, or, if that stream is gone for good, move it away"
+                )
+            target = next(iter(_superseded(places)), _free(places))
+            self._write(descriptor, target, link.to_bytes())
+            self._sync_folder()
 
     def move(self, link: Link) -> None:
-        """Put down the next link, and destroy all others."""
-        with self._failing():
-            places = self._places()
-            kept = self._kept(places, link)
-            if kept is not None and kept.period > link.period:
+        """Put down the next link, and destroy all others of its stream."""
+        with self._failing(), self._opened() as descriptor:
+            contents = self._contents()
+            places = [*map(Link.of, contents)]
+            # What was left half-written may be a key too; nobody can use it.
+            useless = {number for number, content in enumerate(contents) if places[number] is None and any(content)}
+            own = {number for number, each in enumerate(places) if each is not None and each.family == link.family}
+            chain = [number for number in own if _of(places, number).incarnation == link.incarnation]
+            # What must stay until the next link is on the disk: the furthest one of its chain.
+            kept = max(chain, key=lambda number: _of(places, number).period, default=None)
+            if kept is not None and _of(places, kept).period > link.period:
                 raise LeaseError("one process may seal a stream, got another that moved its key chain on since")
-            target = next((number for number, other in enumerate(places) if other is None or other != kept), 0)
+            target = min(own - {kept}, default=_free(places))
             reach("ratchet.before_write")
-            with self._opened() as descriptor:
-                reach("ratchet.write")
-                self._write(descriptor, target, link.to_bytes())
-                reach("ratchet.erase")
-                for number in range(_PLACES):
-                    if number != target:
-                        self._write(descriptor, number, b"")
-            reach("ratchet.after_erase")
+            reach("ratchet.write")
+            self._write(descriptor, target, link.to_bytes())
+            reach("ratchet.erase")
+            for number in sorted((own | useless) - {target}):
+                self._write(descriptor, number, b"")
+        reach("ratchet.after_erase")
 
-    def _kept(self, places: list[Link | None], link: Link) -> Link | None:
-        """What must stay until the next link is on the disk: the furthest one of its chain."""
-        own = [other for other in places if other is not None and other.incarnation == link.incarnation]
-        return max(own, key=lambda other: other.period, default=None)
+    def _contents(self) -> list[bytes]:
+        """What is at each place."""
+        self._check_file()
+        try:
+            content = self.path.read_bytes()
+        except OSError as error:
+            raise StoreError(f"{self.path} must be readable, got {error.strerror}") from None
+        return [content[start : start + _PLACE] for start in range(0, len(content), _PLACE)]
 
-    def _places(self) -> list[Link | None]:
+    def _check_file(self) -> None:
         try:
             status = os.lstat(self.path)
-            if not stat.S_ISREG(status.st_mode):
-                raise SecretError(f"a key chain must be a plain file, got a link or something else: {self.path}")
-            if os.name == "posix" and status.st_mode & 0o077:
-                raise SecretError(f"a key chain must be open to its owner alone, got wider rights: {self.path}")
-            content = self.path.read_bytes()
         except FileNotFoundError:
             raise SecretError(
-                f"there must be a key chain at {self.path}, got no such file; without it the stream cannot go on"
+                f"there must be a key chain at {self.path}, got no such file; without it the stream cannot go on: say "
+                "where it is with --ratchet"
             ) from None
         except OSError as error:
             raise StoreError(f"{self.path} must be readable, got {error.strerror}") from None
-        return [Link.of(content[number * _PLACE : (number + 1) * _PLACE]) for number in range(_PLACES)]
+        if not stat.S_ISREG(status.st_mode):
+            raise SecretError(f"a key chain must be a plain file, got a link or something else: {self.path}")
+        if os.name == "posix" and status.st_mode & 0o077:
+            raise SecretError(f"a key chain must be open to its owner alone, got wider rights: {self.path}")
 
-    def _make(self, link: Link) -> None:
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, link.to_bytes().ljust(_PLACES * _PLACE, b"\0"))
-            _sync(descriptor, temporary)
-        finally:
-            os.close(descriptor)
-        temporary.replace(self.path)
+    def _sync_folder(self) -> None:
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             _sync(folder, self.path.parent)
@@ -166,12 +198,32 @@ class ChainFile:
         _sync(descriptor, self.path)
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+    def _opened(self, *, create: bool = False) -> Iterator[int]:
+        """The file, to be written by nobody else meanwhile: two streams may have been given one."""
+        if not create or os.path.lexists(self.path):
+            self._check_file()
+        flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | (os.O_CREAT if create else 0)
+        descriptor = os.open(self.path, flags, 0o600)
         try:
+            self._wait(descriptor)
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def _wait(self, descriptor: int) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while fcntl is not None:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LeaseError(
+                        f"{self.path} must be written by one process at a time, got another that holds it and hangs; "
+                        "end that one"
+                    ) from None
+                time.sleep(0.01)
+            else:
+                return
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -187,6 +239,31 @@ class ChainFile:
 
     def __repr__(self) -> str:
         return f"ChainFile({str(self.path)!r})"
+
+
+def _of(places: list[Link | None], number: int) -> Link:
+    link = places[number]
+    assert link is not None  # noqa: S101
+    return link
+
+
+def _free(places: list[Link | None]) -> int:
+    """A place where nothing is, or the next after the last."""
+    return next((number for number, link in enumerate(places) if link is None), len(places))
+
+
+def _superseded(places: list[Link | None]) -> Iterator[int]:
+    """Where a link is that a later one of the same chain follows: what a move that was cut off did not destroy."""
+    for number, link in enumerate(places):
+        for other in places:
+            if link and other and other.incarnation == link.incarnation and other.period > link.period:
+                yield number
+                break
+
+
+def _is_strange(content: bytes) -> bool:
+    """Whether something is at a place that never was a link, not even a half-written one."""
+    return any(byte not in (0, magic) for byte, magic in zip(content, _MAGIC, strict=False))
 
 
 def _checksum(content: bytes) -> bytes:

@@ -15,8 +15,9 @@ from pianissimo.engine.opening import config_of, open_stream
 from pianissimo.engine.place import Place
 from pianissimo.engine.recover import accept_lost_witness, accept_rollback
 from pianissimo.engine.secret import read_secret
-from pianissimo.engine.shared_ledger import LedgerElsewhere
+from pianissimo.engine.shared_ledger import ledger_elsewhere
 from pianissimo.engine.wiring import wire
+from pianissimo.ledger import check_key_path
 from pianissimo.stream import Stream
 from pianissimo.stream.spec import load_spec
 
@@ -28,14 +29,19 @@ _secret = click.option(
 )
 _witness = click.option("--witness", type=click.Path(path_type=Path), help="The witness.  [default: DIR.witness]")
 
+_ratchet = click.option(
+    "--ratchet", type=click.Path(path_type=Path), help="The key chain of forward secrecy.  [default: DIR.ratchet]"
+)
+
 
 @click.command()
 @_state
 @_witness
+@_ratchet
 @_json_option
-def status(*, state: str, witness: Path | None, as_json: bool) -> None:
+def status(*, state: str, witness: Path | None, ratchet: Path | None, as_json: bool) -> None:
     """Show where the stream in DIR stands: ticks, lease and key, no data."""
-    found = read_status(state, witness=witness).to_dict()
+    found = read_status(state, witness=witness, ratchet=ratchet).to_dict()
     if as_json:
         click.echo(json.dumps(found, indent=2).encode())
         return
@@ -51,15 +57,18 @@ def status(*, state: str, witness: Path | None, as_json: bool) -> None:
 @_state
 @_secret
 @_witness
+@_ratchet
 @click.option("--out", type=click.Path(path_type=Path), help="A folder of releases, to be compared with the stored.")
 @_json_option
-def verify_command(*, state: str, secret: str | None, witness: Path | None, out: Path | None, as_json: bool) -> None:
+def verify_command(
+    *, state: str, secret: str | None, witness: Path | None, ratchet: Path | None, out: Path | None, as_json: bool
+) -> None:
     """Check every digest of the stream in DIR, its ledger and its witness, and derive its last releases again.
 
     Exit code 3 if something is not as it was written.
     """
     stream, origin = stored_stream(state)
-    found = verify(stream.plan(), config_of(stream, origin), state, secret=secret, witness=witness)
+    found = verify(stream.plan(), config_of(stream, origin), state, secret=secret, witness=witness, ratchet=ratchet)
     if out is not None:
         verify_folder(state, out)
     if as_json:
@@ -76,6 +85,7 @@ def verify_command(*, state: str, secret: str | None, witness: Path | None, out:
 @_state
 @_secret
 @_witness
+@_ratchet
 @click.option("--accept-rollback", is_flag=True, help="Begin a new life after the last tick that the witness has seen.")
 @click.option("--accept-lost-witness", is_flag=True, help="Begin a new life, charged anew, with a new witness.")
 @click.option(
@@ -100,6 +110,7 @@ def recover(
     secret: str | None,
     old_secret: str | None,
     witness: Path | None,
+    ratchet: Path | None,
     accept_rollback: bool,
     accept_lost_witness: bool,
     as_json: bool,
@@ -116,15 +127,15 @@ def recover(
     """
     if accept_rollback == accept_lost_witness:
         raise click.UsageError("one of --accept-rollback and --accept-lost-witness must be given")
-    elsewhere = None if ledger is None else LedgerElsewhere(ledger, ledger_key)
-    wiring = wire(state, secret=secret, witness=witness, ledger=elsewhere)
+    elsewhere = ledger_elsewhere(state, ledger, ledger_key)
+    wiring = wire(state, secret=secret, witness=witness, ledger=elsewhere, ratchet=ratchet)
     stream, origin = stored_stream(state) if file is None else _in_file(file)
     plan, config = stream.plan(), config_of(stream, origin)
     if accept_lost_witness:
         done = _accept_lost_witness(plan, config, wiring, folder=out)
     else:
         earlier = None if old_secret is None else read_secret(old_secret, beside=Path(old_secret), create=False)
-        done = _accept_rollback(plan, config, wiring, folder=out, place=state, old_secret=earlier)
+        done = _accept_rollback(plan, config, wiring, folder=out, old_secret=earlier)
     told: dict[str, Any] = {
         "incarnation": done.incarnation,
         "last_tick": done.last_tick,
@@ -137,6 +148,11 @@ def recover(
         f"a new life begins after tick {done.last_tick}; {done.lost} released ticks are not in this store; "
         f"{_CHARGED if done.charged else 'the charge that was made covers it'}"
     )
+    if done.same_life:
+        text = (
+            f"the stream goes on after tick {done.last_tick} as it was; in its ledger all that was left is booked, "
+            "since nobody knows what others were charged and is lost"
+        )
     if accept_lost_witness:
         text += f"\na new witness stands at tick {done.last_tick}; events after it may be shown a second time"
     for name, tick in done.totals.items():
@@ -150,17 +166,19 @@ def recover(
 @_state
 @_secret
 @_witness
+@_ratchet
 @click.option("--new", metavar="PATH", required=True, type=click.Path(path_type=Path), help="A file to be made.")
-def rotate_secret(*, state: str, secret: str | None, witness: Path | None, new: Path) -> None:
+def rotate_secret(*, state: str, secret: str | None, witness: Path | None, ratchet: Path | None, new: Path) -> None:
     """Begin a new secret with the next tick of the stream in DIR.
 
     The new one is written to a file of its own; from then on it is the stream's. What was sealed and drawn before needs
     the old ones: they stay in the store, closed under the new one.
     """
+    check_key_path("--new", new)
     if new.exists():
         raise click.UsageError(f"--new must be a file that is not there yet, got {new}")
     stream, origin = stored_stream(state)
-    with open_stream(stream, state, secret=secret, witness=witness, origin=origin) as live:
+    with open_stream(stream, state, secret=secret, witness=witness, ratchet=ratchet, origin=origin) as live:
         live.rotate_secret(read_secret(new, beside=new, create=True))
         tick = live.tick_number + 1
     default = Place.of(state, witness=witness).secret

@@ -30,13 +30,14 @@ from pianissimo.engine.charging import (
 )
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, Keys, ring_of
+from pianissimo.engine.ledger_head import keep_head
 from pianissimo.engine.ratchet import Ratchet, begin_chain
 from pianissimo.engine.records import Intention, StreamRecord, begin_closed
 from pianissimo.engine.soundness import is_begun, progress_mark
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import Wiring
 from pianissimo.engine.witness import Testimony
-from pianissimo.errors import ConfigError, DamageError, LeaseError, StoreError
+from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StoreError
 from pianissimo.ledger import Charge
 from pianissimo.noise import Secret
 from pianissimo.planner import StreamPlan
@@ -118,6 +119,7 @@ def tell_beginning(
     store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing, *, new_life: bool
 ) -> None:
     """Tell the witness of an incarnation before anything of it is counted, then use its charge if that is elsewhere."""
+    keep_head(store, wiring, record, ring)
     if wiring.witness is not None:
         positions = record.begin(ring.keys[0], ratcheted=plan.forward_secrecy)
         if plan.forward_secrecy:
@@ -168,7 +170,7 @@ def renew(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRec
     plain = record.begin(keys, ratcheted=plan.forward_secrecy)
     if plan.forward_secrecy:
         plain = _ratchet_of(wiring, record, ring).opened_positions(record.last_tick, plain, first=True)
-        positions = _chained(wiring, ring, incarnation, record.last_tick, plain)
+        positions = _chained(store, wiring, ring, incarnation, record.last_tick, plain)
     else:
         positions = begin_closed(keys, incarnation, plain)
     number, follows = record.number + 1, record.mac  # it has sealed nothing
@@ -236,7 +238,7 @@ def insert_incarnation(
     `is_used` says whether an earlier life uses the charge that covers this one.
     """
     incarnation = secrets.token_bytes(16)
-    life = _with_chain(life, ring, wiring, incarnation)
+    life = _with_chain(store, life, ring, wiring, incarnation)
     key = covered_by or f"stream {incarnation.hex()}"
     if not covered_by:
         ledger = open_ledger(store, ledger_key or ring.keys[0].ledger, cap=cap)
@@ -246,15 +248,22 @@ def insert_incarnation(
     return record
 
 
-def _with_chain(life: Life, ring: KeyRing, wiring: Wiring, incarnation: bytes) -> Life:
+def _with_chain(store: StateStore, life: Life, ring: KeyRing, wiring: Wiring, incarnation: bytes) -> Life:
     """Of a life with forward secrecy the key chain begins, on the disk before the stream is there."""
     if not life.plan.forward_secrecy:
         return life
-    return replace(life, positions=_chained(wiring, ring, incarnation, life.last_tick, life.positions))
+    return replace(life, positions=_chained(store, wiring, ring, incarnation, life.last_tick, life.positions))
 
 
-def _chained(wiring: Wiring, ring: KeyRing, incarnation: bytes, last_tick: int, positions: bytes) -> bytes:
-    return begin_chain(wiring.key_chain(), ring, incarnation, last_tick, positions, secrets.token_bytes(32))
+def _chained(
+    store: StateStore, wiring: Wiring, ring: KeyRing, incarnation: bytes, last_tick: int, positions: bytes
+) -> bytes:
+    lives = {record.incarnation for record in store.streams()}
+    # Where the store is gone, or older than it was, its witness knows a life that it does not.
+    head = None if wiring.witness is None else wiring.witness.head()
+    lives |= set() if head is None else {head[0]}
+    key = secrets.token_bytes(32)
+    return begin_chain(wiring.key_chain(), ring, incarnation, last_tick, positions, key, lives)
 
 
 def intend(store: StateStore, ring: KeyRing, life: Life) -> None:
@@ -288,7 +297,7 @@ def insert_charged_elsewhere(store: StateStore, ring: KeyRing, life: Life, wirin
         )
     receipt = charge_elsewhere(wiring.ledger, intention)
     incarnation = secrets.token_bytes(16)
-    life = _with_chain(life, ring, wiring, incarnation)
+    life = _with_chain(store, life, ring, wiring, incarnation)
     record = life.record(ring.keys[0], incarnation, intended_key(intention), receipt.text)
     with store.writing("create"):
         insert_record(store, ring, record)
@@ -311,3 +320,8 @@ def check_creatable(store: StateStore, wiring: Wiring, *, create: bool) -> None:
     if not create:
         raise StoreError(f"there must be a stream at {store.place}, got none")
     wiring.check_unwitnessed()
+    if wiring.ledger is None and wiring.head is not None and wiring.head.exists():
+        raise RollbackError(
+            f"the store must hold the ledger whose last head is kept in {wiring.head}, got no store; bring it back, "
+            "or, to begin a new budget on top of all that was released before, move that file away"
+        )

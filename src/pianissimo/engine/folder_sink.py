@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 
@@ -52,7 +52,12 @@ class FolderSink:
                 # Not before: if it could not be written, it is tried again.
                 self._columns = columns
             (self.path / name).mkdir(exist_ok=True)
-            write_whole(self.path / name / f"ticks-{tick:08}-{tick:08}.{self.format}", content_of(rows, self.format))
+            part = self.path / name / f"ticks-{tick:08}-{tick:08}.{self.format}"
+            for form in get_args(FileFormat):
+                # Sent before in another format: first gone, so that no reader counts it twice.
+                if form != self.format:
+                    part.with_suffix(f".{form}").unlink(missing_ok=True)
+            write_whole(part, content_of(rows, self.format))
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from pianissimo.databases.postgres_server import is_server
+from pianissimo.engine.chain_file import ChainFile
 from pianissimo.engine.charging import Receipt
 from pianissimo.engine.durable import DurableStream
 from pianissimo.engine.keys import KeyRing
@@ -75,6 +76,9 @@ class Status:
     key_id: str
     lease_epoch: int
     lease_owner: str
+    ratchet_tick: int | None
+    """Under forward secrecy the tick whose keys are the oldest that are left; None where the key chain is not found."""
+
     lag: int | None
     """How many ticks are over by the clock and not released; None where no clock cuts them."""
 
@@ -95,7 +99,7 @@ def is_state(place: Path | str) -> bool:
     return is_server(place) or Place.of(place, witness=_NO_WITNESS).exists()
 
 
-def read_status(place: Path | str, *, witness: Path | str | None = None) -> Status:
+def read_status(place: Path | str, *, witness: Path | str | None = None, ratchet: Path | str | None = None) -> Status:
     """Where the stream at a place stands."""
     found = Place.of(place, witness=witness if witness or not is_server(place) else _NO_WITNESS)
     store = _open(found)
@@ -133,6 +137,7 @@ def read_status(place: Path | str, *, witness: Path | str | None = None) -> Stat
         key_epoch=len(epochs) - 1,
         key_id=epochs[-1].key_id.hex(),
         lease_epoch=lease,
+        ratchet_tick=_oldest_key(ChainFile(found.chain if ratchet is None else Path(ratchet)), record.incarnation),
         lease_owner=owner,
         lag=_lag(config["clock"], shown, last_tick),
         sinks={name: {"undelivered": left, "last_tick": last} for name, left, last in sinks},
@@ -250,9 +255,10 @@ def verify(
     *,
     secret: Given = None,
     witness: Path | str | None = None,
+    ratchet: Path | str | None = None,
 ) -> Verdict:
     """Check every digest and order, the ledger and the witness, and derive the last releases again; or raise."""
-    wiring = wire(place, secret=secret, witness=witness, read_only=True)
+    wiring = wire(place, secret=secret, witness=witness, ratchet=ratchet, read_only=True)
     with DurableStream(plan, config, wiring, create=False, read_only=True) as live:
         with live._store.reading():
             lives, seals, releases = _verified_lives(live._store, live._ring)
@@ -300,6 +306,13 @@ def _verified_lives(store: StateStore, newest: KeyRing) -> tuple[int, int, int]:
                 stored.check(ring.epoch(seal.epoch), seal)
                 releases += 1
     return len(lives), seals, releases
+
+
+def _oldest_key(chain: ChainFile, incarnation: bytes) -> int | None:
+    try:
+        return chain.newest(chain.links(), incarnation).period
+    except (SecretError, DamageError, StoreError):
+        return None
 
 
 def _open(place: Place) -> StateStore:

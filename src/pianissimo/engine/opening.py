@@ -8,7 +8,7 @@ from pianissimo.accounting import Budget
 from pianissimo.engine.creation import cap_of
 from pianissimo.engine.durable import SNAPSHOT_EVERY, DurableStream
 from pianissimo.engine.secret import Given
-from pianissimo.engine.shared_ledger import LedgerElsewhere
+from pianissimo.engine.shared_ledger import ledger_elsewhere
 from pianissimo.engine.wiring import wire
 from pianissimo.noise import Secret
 from pianissimo.stream import Stream
@@ -31,13 +31,12 @@ def open_stream(
 ) -> DurableStream:
     """A stream in a folder or a database; see `Stream.open`."""
     most = None if cap is None else cap_of(cap)
-    own = ledger is None or str(ledger).rstrip("/") == str(state).rstrip("/")
-    elsewhere = None if own else LedgerElsewhere(str(ledger), ledger_key, most)
+    elsewhere = ledger_elsewhere(state, ledger, ledger_key, most)
     return DurableStream(
         stream.plan(),
         config_of(stream, origin),
         wire(state, secret=secret, witness=witness, ratchet=ratchet, ledger=elsewhere),
-        cap=most if own else None,
+        cap=most if elsewhere is None else None,
         snapshot_every=SNAPSHOT_EVERY if snapshot_every is None else snapshot_every,
         **options,
     )

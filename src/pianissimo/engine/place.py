@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pianissimo.databases import Connection, SqliteConnection
-from pianissimo.databases.postgres_server import is_like_a_url, is_server
+from pianissimo.databases.postgres_server import is_like_a_url, is_server, name_in, shown_place, shown_url
 from pianissimo.errors import LeaseError, ParameterError, StoreError
-from pianissimo.ledger import STATE_FILE
+from pianissimo.ledger import STATE_FILE, is_state
 
 try:
     import fcntl
@@ -20,12 +20,14 @@ except ImportError:  # not on Windows: there the lease's epoch alone keeps two a
 _PATIENCE = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Place:
     """A store's address, and where its secret and its witness are unless said otherwise: beside it, not in it.
 
     >>> Place.of("state").secret
     PosixPath('state.secret')
+    >>> Place.of("postgresql://ada:geheim@db.example/shop?state=visits", witness="visits.witness")
+    Place('postgresql://db.example/shop')
     """
 
     folder: Path | None
@@ -34,6 +36,9 @@ class Place:
     witness: Path | None
     chain: Path
     """Of streams with forward secrecy."""
+
+    head: Path | None
+    """Of the last head that was seen of the ledger in the store; a server's has none."""
 
     @classmethod
     def of(cls, place: str | Path, *, witness: str | Path | None = None) -> "Place":
@@ -48,7 +53,9 @@ class Place:
                 url=place,
                 secret=Path("pianissimo.secret"),
                 witness=Path(witness),
-                chain=Path("pianissimo.ratchet"),
+                # A secret may serve many streams; a moving key is that of one.
+                chain=Path(f"pianissimo.{name_in(place, 'state', 'state')[1]}.ratchet"),
+                head=None,
             )
         if not isinstance(place, str | os.PathLike) or not str(place) or is_like_a_url(str(place)):
             raise ParameterError("state must be a folder or a postgresql:// URL, got something else")
@@ -60,7 +67,24 @@ class Place:
             secret=beside.with_name(f"{beside.name}.secret"),
             witness=beside.with_name(f"{beside.name}.witness") if witness is None else Path(witness),
             chain=beside.with_name(f"{beside.name}.ratchet"),
+            head=beside.with_name(f"{beside.name}.head"),
         )
+
+    def __repr__(self) -> str:
+        return f"Place({shown_place(self.url or self.folder)!r})"
+
+    def is_that_of(self, other: str | Path) -> bool:
+        """Whether the ledger at another place is the one in this store, however either is written.
+
+        >>> Place.of("state").is_that_of("./other/../state/")
+        True
+        """
+        if self.folder is not None:
+            return not is_server(other) and Path(other).resolve() == self.folder.resolve()
+        if self.url is None or not is_server(other) or not is_state(other):
+            return False
+        mine, theirs = (name_in(url, "state", "state") for url in (self.url, other))
+        return mine[1] == theirs[1] and (mine[0] == theirs[0] or shown_url(mine[0]) == shown_url(theirs[0]))
 
     def exists(self) -> bool:
         """Whether a store may be there."""

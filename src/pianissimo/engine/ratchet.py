@@ -28,7 +28,8 @@ an old key, from which the next one follows. A chain that is ahead of the store 
 the store was rolled back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -94,7 +95,7 @@ class Ratchet:
         self._incarnation = incarnation
         self._ring = ring
         self._link = file.newest(links, incarnation)
-        self._is_alone = len(links) == 1
+        self._is_alone = [link.family for link in links].count(self._link.family) == 1
         self._known: dict[tuple[int, str, int], PeriodKeys] = {}
         self.positions = b""
         """Where the last sealed tick was read to, in the clear: in memory alone."""
@@ -152,7 +153,7 @@ class Ratchet:
         if self._link.period > tick and self._is_alone:
             return
         period = max(self._link.period, tick + 1)
-        link = Link(self._incarnation, self._link.first, period, self._chain_at(period))
+        link = replace(self._link, period=period, key=self._chain_at(period))
         self._file.move(link)
         self._link, self._is_alone = link, True
         self._known.clear()
@@ -179,11 +180,20 @@ class Ratchet:
 
 
 def begin_chain(
-    file: ChainFile, ring: KeyRing, incarnation: bytes, last_tick: int, positions: bytes, key: bytes
+    file: ChainFile,
+    ring: KeyRing,
+    incarnation: bytes,
+    last_tick: int,
+    positions: bytes,
+    key: bytes,
+    lives: Collection[bytes] = (),
 ) -> bytes:
-    """Put down the first link of a new life's chain; gives the positions as its record holds them."""
+    """Put down the first link of a new life's chain; gives the positions as its record holds them.
+
+    `lives` are the earlier ones of the stream, as its store and its witness know them.
+    """
     link = Link(incarnation, last_tick + 1, last_tick + 1, key)
-    file.begin(link)
+    file.begin(link, lives=lives)
     keys = Ratchet(file, [link], incarnation, lambda: ring).after_tick(last_tick)
     return keys.closed_alike(padded(positions), "positions", incarnation, last_tick)
 

@@ -43,9 +43,9 @@ from pianissimo.engine.creation import (
 )
 from pianissimo.engine.failpoints import reach
 from pianissimo.engine.keys import KeyRing, ring_of
+from pianissimo.engine.ledger_head import account_for_head, is_head_lost, keep_head
 from pianissimo.engine.ratchet import Ratchet
 from pianissimo.engine.records import Seal, StreamRecord
-from pianissimo.engine.shared_ledger import head_file
 from pianissimo.engine.sinks import read_releases
 from pianissimo.engine.soundness import check_lives, is_begun, take_lease
 from pianissimo.engine.startup import check_config, check_ledger, check_releases, check_seals, open_record
@@ -62,7 +62,7 @@ from pianissimo.errors import (
     SecretError,
     StoreError,
 )
-from pianissimo.ledger import Charge, Entry, Head, Ledger, LocalWitness
+from pianissimo.ledger import Charge, Entry, Head, Ledger
 from pianissimo.ledger.units import of_units
 from pianissimo.noise import Secret
 from pianissimo.planner import StreamPlan
@@ -95,6 +95,9 @@ class Accepted:
     anew: tuple[str, ...] = ()
     """The queries that begin anew."""
 
+    same_life: bool = False
+    """Whether the stream goes on as it was: only its ledger had lost what others were charged."""
+
 
 def accept_rollback(
     plan: StreamPlan,
@@ -103,15 +106,14 @@ def accept_rollback(
     *,
     folder: Path | None = None,
     payloads: Iterable[bytes] = (),
-    place: Path | str | None = None,
     old_secret: Secret | None = None,
 ) -> Accepted:
     """Begin a new incarnation after all that is known to be released; refused where nothing was lost.
 
     `folder` is where a sink wrote releases, and `payloads` are the bytes that another one got: later ticks and totals
-    than those of the store are taken from there, on the word of whoever gives them. `place` is the store's, whose file
-    of the ledger's last head goes once all that it names is booked again. `old_secret` is the store's, where it was
-    rolled back to before a rotation: the stream's own, which the witness was written with, is that of the new life.
+    than those of the store are taken from there, on the word of whoever gives them. `old_secret` is the store's, where
+    it was rolled back to before a rotation: the stream's own, which the witness was written with, is that of the new
+    life.
     """
     published = _published(folder, payloads)
     witness = wiring.witness
@@ -119,8 +121,8 @@ def accept_rollback(
         raise StoreError("a rollback must be known by its witness to be accepted, got no witness")
     with _held(wiring, create=True) as store:
         if not is_created(store):
-            return _from_nothing(store, wiring, plan, config, published, place)
-        return _from_behind(store, wiring, plan, config, published, place, old_secret)
+            return _from_nothing(store, wiring, plan, config, published)
+        return _from_behind(store, wiring, plan, config, published, old_secret)
 
 
 def accept_lost_witness(
@@ -152,6 +154,9 @@ def accept_lost_witness(
         is_unused = not is_begun(store, record) and not is_used(store, ring, record, wiring.ledger)
         if is_unused and last_tick == record.last_tick:
             # A beginning that was cut off: what was charged for it was used for nothing.
+            if any(is_begun(store, each) for each in store.streams()):
+                with store.writing("recover"):
+                    _account(store, wiring, record, ring)
             fresh, carried = renew(store, wiring, plan, record, ring), Carried.parse(record.base)
             charged = all(each.charge != record.charge for each in store.streams()[:-2])
         else:
@@ -217,7 +222,6 @@ def _from_nothing(
     plan: StreamPlan,
     config: dict[str, Any],
     published: Published,
-    place: Path | str | None,
 ) -> Accepted:
     assert wiring.witness is not None  # noqa: S101
     ring = ring_of(wiring.secret(create=False))
@@ -249,10 +253,11 @@ def _from_nothing(
         life = Life(plan, config, number=1, last_tick=last_tick, positions=positions, base=carried.packed())
         with _with_a_way_out(), store.writing("create"):
             make_store(store)
-            key = _book_lost(open_ledger(store, ring.keys[0].ledger, cap=_cap_seen(testimony)), testimony)
+            ledger = open_ledger(store, ring.keys[0].ledger, cap=_cap_seen(testimony))
+            key = _book_lost(ledger, testimony)
+            account_for_head(ledger, wiring, Head.parse(testimony.ledger_head))
             record = insert_incarnation(store, ring, life, wiring, covered_by="" if charged else key)
             reach("create.commit")
-        _forget_head(place, testimony)
     _finish(store, wiring, plan, record)
     return _accepted(record, carried, lost=last_tick, charged=charged)
 
@@ -276,7 +281,6 @@ def _from_behind(
     plan: StreamPlan,
     config: dict[str, Any],
     published: Published,
-    place: Path | str | None,
     old_secret: Secret | None,
 ) -> Accepted:
     assert wiring.witness is not None  # noqa: S101
@@ -289,6 +293,8 @@ def _from_behind(
     sealed, shown = record.last_tick if last is None else last.tick, _last_shown(published)
     if shown <= max(testimony.tick, sealed):
         if _is_as_seen(store, record, ring, testimony, testimony.tick):
+            if is_head_lost(store, wiring, record, ring):
+                return _with_rest_booked(store, wiring, record, ring, testimony)
             raise RefusalError(
                 f"a rollback must have happened to be accepted, got a store that holds tick {testimony.tick} as its "
                 "witness has seen it; just start the stream"
@@ -316,6 +322,7 @@ def _from_behind(
             was_begun = is_begun(store, record) or record.covered
             _overtake(store, ring, record)
             _book_again(store, wiring, record, ring, testimony)
+            _account(store, wiring, record, ring, testimony)
             fresh = insert_incarnation(
                 store,
                 newest,
@@ -326,8 +333,6 @@ def _from_behind(
                 is_used=was_begun,
             )
             reach("recover.commit")
-    if not record.receipt:
-        _forget_head(place, testimony)
     _finish(store, wiring, plan, fresh)
     return _accepted(fresh, carried, lost=last_tick - sealed, charged=charged)
 
@@ -420,6 +425,7 @@ def _charged_anew(
         _overtake(store, ring, record)
         if testimony is not None:
             _book_again(store, wiring, record, ring, testimony)
+        _account(store, wiring, record, ring, testimony)
         fresh = insert_incarnation(store, newest, life, wiring, ledger_key=key)
         reach("recover.commit")
     return fresh
@@ -500,14 +506,27 @@ def _holds(entries: Mapping[int, Entry], head: Head) -> bool:
     return head.count in entries and entries[head.count].digest == head.digest
 
 
-def _forget_head(place: Path | str | None, testimony: Testimony) -> None:
-    """The file that names entries which are booked again under other numbers goes; one that names more stays."""
-    file = None if place is None else head_file(place)
-    if file is None or not file.exists():
-        return
-    named = LocalWitness(file).read()
-    if named is not None and named.count <= Head.parse(testimony.ledger_head).count:
-        file.unlink()
+def _account(
+    store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, testimony: Testimony | None = None
+) -> None:
+    """Book what others may have been charged since, as far as neither ledger nor witness tells."""
+    if not record.receipt:
+        witnessed = None if testimony is None else Head.parse(testimony.ledger_head)
+        account_for_head(open_ledger(store, ledger_key_of(store, ring)), wiring, witnessed)
+
+
+def _with_rest_booked(
+    store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, testimony: Testimony
+) -> Accepted:
+    """The stream is as it was, and its ledger is not: it goes on, and nobody is charged there any more."""
+    with store.writing("recover"):
+        store.take_lease(record.incarnation, "recover")
+        _account(store, wiring, record, ring)
+        reach("recover.commit")
+    keep_head(store, wiring, record, ring)
+    return Accepted(
+        incarnation=record.incarnation.hex(), last_tick=testimony.tick, lost=0, charged=False, same_life=True
+    )
 
 
 def _carried(

@@ -62,6 +62,7 @@ def run_durably(
     *,
     secret: Given = None,
     witness: Path | str | None = None,
+    ratchet: Path | str | None = None,
     out: Path | None = None,
     format: FileFormat = "parquet",  # noqa: A002
     take_over: bool = False,
@@ -106,6 +107,7 @@ def run_durably(
         )
         options: dict[str, Any] = {
             "origin": spec.origin,
+            "ratchet": ratchet,
             "sinks": sinks,
             "take_over": take_over,
             "cap": cap or spec.ledger.cap,

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from pianissimo.errors import LedgerError, ParameterError, SecretError
-from pianissimo.ledger import key_file
+from pianissimo.ledger import check_key_path, key_file
 from pianissimo.noise import Secret
 
 Given = Secret | str | Path | None
@@ -28,6 +28,7 @@ def read_secret(given: Given, *, beside: Path, create: bool) -> Secret:
     """
     if isinstance(given, Secret):
         return given
+    check_key_path("secret", given)
     if isinstance(given, str) and given.startswith("env:"):
         name = given.removeprefix("env:")
         return _parsed(os.environ.get(name), f"the variable {name}")

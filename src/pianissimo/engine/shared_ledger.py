@@ -1,21 +1,37 @@
 """The ledger of a data set, wherever it is: a file, a server, or among the tables of a durable stream.
 
 Streams, sketches and questions that name the same place share its cap. The key of a stream's ledger follows from the
-stream's first secret; the last head that was seen of it is kept in a file beside the folder, and another is named by
-the stream's witness, so that a ledger that was rolled back with its store is refused by whoever charges it.
+stream's first secret; the last head that was seen of it is kept in a file beside the folder (`ledger_head`), and
+another is named by the stream's witness, so that a ledger that was rolled back with its store is refused by whoever
+charges it.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from pianissimo.databases.postgres_server import is_server, shown_place
 from pianissimo.engine.charging import ledger_key_of
+from pianissimo.engine.ledger_head import may_be_shared
 from pianissimo.engine.place import Place
 from pianissimo.engine.secret import Given
 from pianissimo.engine.startup import open_record
 from pianissimo.engine.store import StateStore
 from pianissimo.engine.wiring import wire
 from pianissimo.errors import InputError, LedgerError, ParameterError, PianissimoError, StoreError
-from pianissimo.ledger import Charge, Head, Ledger, is_state, key_file, open_guarded
+from pianissimo.ledger import (
+    AbsentError,
+    Charge,
+    Head,
+    Ledger,
+    LocalWitness,
+    check_key_path,
+    check_place,
+    head_beside,
+    is_state,
+    key_file,
+    lost,
+    open_guarded,
+)
 from pianissimo.noise import Secret
 
 _NO_WITNESS = "none"
@@ -38,31 +54,48 @@ def head_file(place: Path | str) -> Path | None:
     >>> head_file("states/clicks/")
     PosixPath('states/clicks.head')
     """
-    if "://" in str(place):
-        return None
-    folder = Path(place)
-    return folder.with_name(f"{folder.name}.head")
+    return Place.of(place, witness=_NO_WITNESS).head
 
 
-def open_shared(place: Path | str, *, key: Secret | Path | str | None = None, cap: Charge | None = None) -> Ledger:
-    """The ledger of a data set; given a `cap`, a file or a server's ledger that is not there is made."""
+def open_shared(
+    place: Path | str,
+    *,
+    key: Secret | Path | str | None = None,
+    cap: Charge | None = None,
+    witness: Head | None = None,
+) -> Ledger:
+    """The ledger of a data set; given a `cap`, a file or a server's ledger that is not there is made.
+
+    A keyed ledger must hold the last head that was seen of it, which is where `head_beside` says, and which must be
+    there, unless an earlier one is given as `witness`. On a server every machine keeps its own.
+    """
+    check_place(place)
     if is_state(place):
         return _of_stream(place, key)
-    if not isinstance(key, Secret) and key is not None:
-        key = key_file(key, create=False)
-    if "://" in str(place):
-        if key is None:
-            raise ParameterError("key must be given for a ledger on a server, as a file or a Secret, got none")
-        return Ledger.open(place, key=key, cap=cap)
-    beside = Path(f"{place}.key")
-    if not Path(place).exists():
-        if cap is None:
-            raise InputError(f"there must be a ledger at {place}, got no such file; give a cap to make one")
-        return open_guarded(place, key=key or beside, cap=cap, dataset="")
+    on_server, beside = is_server(place), Path(f"{place}.key")
+    if on_server and key is None:
+        raise ParameterError("key must be given for a ledger on a server, as a file or a Secret, got none")
+    file = None if isinstance(key, Secret) else Path(key) if key is not None else beside
     if key is None and beside.exists():
-        key = key_file(beside, create=False)
-    witness = Path(f"{beside}.head")
-    return Ledger.open(place, key=key, witness_file=witness if witness.exists() else None)
+        key = beside
+    secret = key if isinstance(key, Secret) or key is None else key_file(key, create=False)
+    head = None if secret is None else head_beside(place, file)
+    trusted = on_server or witness is not None
+    try:
+        return Ledger.open(place, key=secret, witness=witness, witness_file=head, trusted=trusted)
+    except AbsentError:
+        was_made = head is not None and LocalWitness(head).read() is not None
+        if was_made or cap is None:
+            marks = [each for each in (file, head) if each is not None]
+            raise (lost(str(place), marks) if was_made else _none(place)) from None
+    named = key is not None and key != beside
+    return open_guarded(
+        place, key=key if isinstance(key, Secret) else file or beside, cap=cap, dataset="", key_was_there=named
+    )
+
+
+def _none(place: Path | str) -> InputError:
+    return InputError(f"there must be a ledger at {shown_place(place)}, got none; give a cap to make one")
 
 
 def _of_stream(place: Path | str, key: Secret | Path | str | None) -> Ledger:
@@ -72,12 +105,14 @@ def _of_stream(place: Path | str, key: Secret | Path | str | None) -> Ledger:
         secret = key if isinstance(key, Secret) else ledger_key(place, secret=key)
     except StoreError as error:
         raise LedgerError(str(error)) from None
-    return Ledger.open(place, key=secret, witness=seen, witness_file=head_file(place), trusted=True)
+    with Ledger.open(place, key=secret, read_only=True) as looked_at:
+        head = head_file(place) if may_be_shared(looked_at) else None
+    return Ledger.open(place, key=secret, witness=seen, witness_file=head)
 
 
 def _seen_by_witness(place: Path | str, given: Given) -> Head | None:
     """The last entry that the stream's witness has seen; None where its witness or its secret is not beside it."""
-    if "://" in str(place):
+    if is_server(place):
         return None
     beside = Place.of(place)
     if beside.witness is None or not beside.witness.exists() or (given is None and not beside.secret.exists()):
@@ -92,17 +127,28 @@ def _seen_by_witness(place: Path | str, given: Given) -> Head | None:
     return None if testimony is None or not testimony.ledger_spent else Head.parse(testimony.ledger_head)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LedgerElsewhere:
-    """A ledger that is not in the stream's store."""
+    """A ledger that is not in the stream's store.
+
+    >>> LedgerElsewhere("postgresql://ada:geheim@db.example/shop?ledger=all")
+    LedgerElsewhere('postgresql://db.example/shop')
+    """
 
     place: str
     key: Secret | Path | str | None = None
     cap: Charge | None = None
 
+    def __post_init__(self) -> None:
+        check_place(self.place)
+        check_key_path("ledger_key", self.key)
+
+    def __repr__(self) -> str:
+        return f"LedgerElsewhere({shown_place(self.place)!r})"
+
     def is_away(self) -> bool:
         """Whether there is nothing at its place, or no server that answers."""
-        if "://" not in self.place:
+        if not is_server(self.place):
             return not Path(self.place).exists()
         try:
             # Anything but an answer, for whatever reason, is no answer; what a wrong one says is looked at later.
@@ -114,3 +160,14 @@ class LedgerElsewhere:
     def open(self) -> Ledger:
         """The ledger, verified."""
         return open_shared(self.place, key=self.key, cap=self.cap)
+
+
+def ledger_elsewhere(
+    state: Path | str, ledger: Path | str | None, key: Secret | Path | str | None = None, cap: Charge | None = None
+) -> LedgerElsewhere | None:
+    """The ledger that a stream is charged to; None if it is the one in its own store, under whatever name."""
+    if ledger is None:
+        return None
+    check_place(ledger)
+    own = Place.of(state, witness=_NO_WITNESS).is_that_of(ledger)
+    return None if own else LedgerElsewhere(str(ledger), key, cap)

@@ -33,10 +33,11 @@ import polars as pl
 
 from pianissimo.accounting import Budget
 from pianissimo.checks import check_positive, check_probability
+from pianissimo.databases.postgres_server import is_server
 from pianissimo.engine.shared_ledger import open_shared
 from pianissimo.engine.sketch_files import read_sketch, write_secret
 from pianissimo.errors import BudgetError, InputError
-from pianissimo.ledger import Charge, Ledger, is_state, key_file
+from pianissimo.ledger import Charge, Ledger, is_state, open_guarded
 from pianissimo.noise import DRAW_DISTANCE, KeyedNoise, fresh_secret
 from pianissimo.sketches import (
     AnySketch,
@@ -372,11 +373,9 @@ def _opened(place: str, budget: tuple[float, float] | None) -> Ledger:
         raise InputError(
             f"there must be a ledger at {place}, got no such file; give --budget EPSILON DELTA to make one"
         )
-    beside = Path(f"{place}.key")
-    key = None
-    if "://" not in place and (beside.exists() or (cap is not None and not Path(place).exists())):
-        key = key_file(beside)
-    return Ledger.open(place, key=key, cap=cap)
+    if is_server(place):
+        return Ledger.open(place, key=None, cap=cap)
+    return open_shared(place) if cap is None else open_guarded(place, key=f"{place}.key", cap=cap, dataset="")
 
 
 def cap_of(budget: Budget) -> Charge:

@@ -12,6 +12,7 @@ from typing import Any
 from pianissimo.engine.charging import check_receipt, is_used, ledger_key_of, open_ledger, seen_of_ledger
 from pianissimo.engine.creation import config_digest, config_text, finish_beginning
 from pianissimo.engine.keys import KeyRing, open_ring
+from pianissimo.engine.ledger_head import check_head
 from pianissimo.engine.records import Seal, StreamRecord
 from pianissimo.engine.soundness import check_lives, check_sound, is_begun
 from pianissimo.engine.store import StateStore
@@ -24,7 +25,7 @@ _MOST_SHOWN = 4
 _LONGEST_SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Found:
     """A store in which everything is as it was written."""
 
@@ -34,6 +35,10 @@ class Found:
     ledger_head: str
     ledger_spent: str
     ledger_cap: str
+
+    def __repr__(self) -> str:
+        # A seal tells where the source was read to.
+        return f"Found({self.record.name!r}, tick={self.record.last_tick if self.last is None else self.last.tick})"
 
 
 def check_start(
@@ -62,6 +67,7 @@ def check_store(store: StateStore, wiring: Wiring) -> Found:
         check_sound(store, ring)
     head = check_ledger(store, ring, record, wiring)
     check_witness(store, wiring, record, ring, last)
+    check_head(store, wiring, record, ring, begun=any(is_begun(store, each) for each in store.streams()))
     seen = seen_of_ledger(store, ring, record)
     return Found(
         record=record,

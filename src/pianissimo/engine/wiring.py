@@ -13,6 +13,7 @@ from pianissimo.engine.place import Place
 from pianissimo.engine.secret import Given, read_secret
 from pianissimo.engine.witness import Testimony, Witness
 from pianissimo.errors import ParameterError, RollbackError
+from pianissimo.ledger import check_key_path
 from pianissimo.noise import Secret
 
 
@@ -65,6 +66,9 @@ class Wiring:
     chain: ChainFile | None = None
     """Where the moving key is, of streams with forward secrecy."""
 
+    head: Path | None = None
+    """Where the last head is kept that was seen of the ledger in the store."""
+
     def key_chain(self) -> ChainFile:
         """The file of the moving key."""
         if self.chain is None:
@@ -104,6 +108,8 @@ def wire(
 ) -> Wiring:
     """The wiring of a folder or a URL."""
     found = Place.of(place, witness=witness)
+    for name, path in (("secret", secret), ("witness", witness), ("ratchet", ratchet)):
+        check_key_path(name, path)
     return Wiring(
         connect=lambda create: found.connect(create=create and not read_only, read_only=read_only),
         lock=lambda connection, take_over: found.lock(connection, take_over=take_over),
@@ -111,4 +117,5 @@ def wire(
         read_secret=lambda create: read_secret(secret, beside=found.secret, create=create),
         ledger=ledger,
         chain=ChainFile(found.chain if ratchet is None else Path(ratchet)),
+        head=found.head,
     )

@@ -5,18 +5,20 @@ pay-what-you-get allows, and what was never settled stays charged for ever.
 """
 
 from pianissimo.ledger.chain import Entry, Head
-from pianissimo.ledger.guarded import open_guarded
+from pianissimo.ledger.guarded import lost, open_guarded
 from pianissimo.ledger.history import history, history_tables
-from pianissimo.ledger.keys import key_file
-from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified, is_state
+from pianissimo.ledger.keys import check_key_path, key_file
+from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified, check_place, is_state
+from pianissimo.ledger.store import AbsentError
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
 from pianissimo.ledger.within import StoreWithin
-from pianissimo.ledger.witness import LocalWitness
+from pianissimo.ledger.witness import LocalWitness, head_beside
 
 __all__ = [
     "BAD_UNIT",
     "RHO_UNIT",
     "STATE_FILE",
+    "AbsentError",
     "Charge",
     "Entry",
     "Head",
@@ -25,9 +27,13 @@ __all__ = [
     "Reservation",
     "StoreWithin",
     "Verified",
+    "check_key_path",
+    "check_place",
+    "head_beside",
     "history",
     "history_tables",
     "is_state",
     "key_file",
+    "lost",
     "open_guarded",
 ]

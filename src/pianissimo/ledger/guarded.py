@@ -2,19 +2,21 @@
 
 A ledger that is not there may never have been, or be lost; who makes a new one gives the same budget twice. Its key
 tells: a key, or a witness, is there exactly if a ledger was made. So a ledger is made by the one call that makes its
-key, and by no other.
+key, and by no other, unless that one was cut off: then the witness says that it is still being made.
 """
 
 import os
 import time
 from pathlib import Path
 
-from pianissimo.errors import LedgerError, ParameterError, PianissimoError
+from pianissimo.databases.postgres_server import is_server
+from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.ledger.chain import Head
-from pianissimo.ledger.keys import key_file, make_key
-from pianissimo.ledger.ledger import Ledger, is_there
+from pianissimo.ledger.keys import check_key_path, key_file, make_key
+from pianissimo.ledger.ledger import Ledger, check_place, is_there
 from pianissimo.ledger.store import AbsentError
 from pianissimo.ledger.units import Charge
+from pianissimo.ledger.witness import LocalWitness, head_beside
 from pianissimo.noise import Secret
 
 PATIENCE_SECONDS = 5.0
@@ -22,12 +24,18 @@ PATIENCE_SECONDS = 5.0
 
 
 def open_guarded(
-    place: str | Path, *, key: Secret | str | Path, cap: Charge, dataset: str, witness: Head | None = None
+    place: str | Path,
+    *,
+    key: Secret | str | Path,
+    cap: Charge,
+    dataset: str,
+    witness: Head | None = None,
+    key_was_there: bool = False,
 ) -> Ledger:
     """Open a ledger, or make it together with its key; refuse one that is lost, or older than it was.
 
-    The local witness is a file beside the key, or beside the ledger if the key is not in a file. A ledger on a server
-    whose key is not in a file has none.
+    The local witness is where `head_beside` says. With `key_was_there` a key in a file is one that was made for the
+    ledger beforehand, and tells nothing.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -36,16 +44,17 @@ def open_guarded(
     ...     sorted(os.listdir(folder))
     ['budget.db', 'budget.db-journal', 'budget.db-queue', 'budget.db.key', 'budget.db.key.head']
     """
-    on_server = isinstance(place, str) and "://" in place
-    if isinstance(key, Secret):
-        secret, file = key, None
-        trace = None if on_server else Path(f"{place}.head")
-        make = trace is None or not os.path.lexists(trace)
+    check_place(place)
+    check_key_path("key", key)
+    on_server = is_server(place)
+    file = None if isinstance(key, Secret) else Path(key)
+    trace = head_beside(place, file)
+    if file is None or key_was_there:
+        make = trace is None or not os.path.lexists(trace) or LocalWitness(trace).is_being_made()
     else:
-        file = Path(key)
-        trace = Path(f"{file}.head")
-        make = _makes_key(place, file, trace, on_server=on_server)
-        secret = key_file(file, create=False)
+        assert trace is not None  # noqa: S101
+        make = _makes_key(place, file, LocalWitness(trace), on_server=on_server)
+    secret = key if isinstance(key, Secret) else key_file(key, create=False)
     deadline = _deadline(file or trace)
     while True:
         try:
@@ -61,27 +70,29 @@ def open_guarded(
             )
         except AbsentError as error:
             if time.monotonic() > deadline:
-                raise _lost(error.place, [each for each in (file, trace) if each is not None]) from None
+                raise lost(error.place, [each for each in (file, trace) if each is not None]) from None
             time.sleep(0.05)
-        except PianissimoError:
-            # The witness comes before the ledger: without it there is none, and the key must not tell of one.
-            if make and file is not None and trace is not None and not os.path.lexists(trace):
-                file.unlink(missing_ok=True)
-            raise
 
 
-def _makes_key(place: str | Path, file: Path, trace: Path, *, on_server: bool) -> bool:
-    """Whether this call made the key, and so makes the ledger."""
+def _makes_key(place: str | Path, file: Path, trace: LocalWitness, *, on_server: bool) -> bool:
+    """Whether the ledger is to be made, its key being made now or by a call that was cut off."""
     if not on_server and file.resolve() == Path(place).resolve():
         raise ParameterError("key must be in a file of its own, got the ledger's")
+    if trace.is_being_made() and (os.path.lexists(file) or not is_there(place)):
+        make_key(file)
+        return True
     if os.path.lexists(file):
         return False
-    if os.path.lexists(trace) or is_there(place):
+    if os.path.lexists(trace.path) or is_there(place):
         # Unless another process has made all of them meanwhile.
         if os.path.lexists(file):
             return False
         raise LedgerError(f"the key of this ledger must be at {file}, got none; put it back: no other will do")
-    return make_key(file)
+    if not on_server and not Path(place).parent.is_dir():
+        raise LedgerError(f"a ledger must be in a folder that is there, got none for {place}; make the folder first")
+    is_new = trace.begin()
+    make_key(file)
+    return is_new
 
 
 def _deadline(mark: Path | None) -> float:
@@ -90,7 +101,8 @@ def _deadline(mark: Path | None) -> float:
     return time.monotonic() + min(max(0.0, PATIENCE_SECONDS - age), PATIENCE_SECONDS)
 
 
-def _lost(place: str, marks: list[Path]) -> LedgerError:
+def lost(place: str, marks: list[Path]) -> LedgerError:
+    """The error for a ledger that was made and is not there."""
     return LedgerError(
         f"there must be a ledger at {place}, as {marks[0]} tells, got none; put it back from a backup. Or begin "
         f"a new budget, on top of all that was answered before: move {' and '.join(map(str, marks))} away"

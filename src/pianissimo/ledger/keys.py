@@ -2,15 +2,33 @@
 
 import contextlib
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
 
-from pianissimo.errors import LedgerError
+from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.noise import Secret, fresh_secret
 
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _LONGEST = 128
+_DIGITS = re.compile(r"[0-9A-Fa-f]{64}")
+
+
+def check_key_path(what: str, path: object) -> None:
+    """Refuse a secret that is given where its file is asked for: it must not become a file's name, nor be shown.
+
+    >>> check_key_path("key", "ab" * 32)
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: key must be the path of a file, got 64 hexadecimal digits; put them in a file ...
+    """
+    text = str(path) if isinstance(path, str | os.PathLike) else ""
+    # A command may name a file by such digits; the name of a variable is shown.
+    if not text.startswith("command:") and _DIGITS.fullmatch(Path(text.removeprefix("env:")).name.strip()):
+        raise ParameterError(
+            f"{what} must be the path of a file, got 64 hexadecimal digits; put them in a file that is open to its "
+            "owner alone, and give its path"
+        )
 
 
 def key_file(path: str | Path, *, create: bool = True) -> Secret:
@@ -22,6 +40,7 @@ def key_file(path: str | Path, *, create: bool = True) -> Secret:
     ...     made == key_file(Path(folder) / "budget.db.key"), made
     (True, Secret(hidden))
     """
+    check_key_path("key", path)
     path = Path(path)
     if create and not path.exists():
         make_key(path)
@@ -45,6 +64,7 @@ def key_file(path: str | Path, *, create: bool = True) -> Secret:
 
 def make_key(path: Path) -> bool:
     """Make a key where there is none; whether it was this call that made it."""
+    check_key_path("key", path)
     try:
         return write_once(path, bytes(fresh_secret()).hex().encode() + b"\n")
     except OSError as error:

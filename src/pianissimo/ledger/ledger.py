@@ -391,7 +391,7 @@ class Ledger:
         self._seen = self.verify(*([] if witness is None else [witness])).head
         if self._witness is None:
             return
-        if self._witness.read() is not None:
+        if self._witness.read() is not None or self._witness.is_being_made():
             self._witness.advance(self._seen)
         elif trusted:
             self._witness.make(self._seen)
@@ -543,18 +543,29 @@ class Ledger:
 
 
 def _store(place: str | Path, *, create: bool, read_only: bool) -> Store:
+    check_place(place)
     if is_server(place):
         if is_state(place):
             return _store_at(place, read_only=read_only)
         return PostgresStore(place, read_only=read_only)
-    if not isinstance(place, str | os.PathLike) or not str(place) or "\0" in str(place):
-        raise ParameterError("place must be the path of a file or a postgresql:// URL, got something else")
-    if is_like_a_url(place):
-        # Not shown: it may hold a password.
-        raise ParameterError("place must be a path or a postgresql:// URL, got a URL of another kind")
     if Path(place).is_dir():
         return _store_in(Path(place), read_only=read_only)
     return SqliteStore(Path(place), create=create, read_only=read_only)
+
+
+def check_place(place: object) -> None:
+    """Refuse what is no place of a ledger; it is not shown, since it may hold a password.
+
+    >>> check_place("postgresql:/ada:geheim@host/shop")
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: a ledger's place must be a path or a postgresql:// URL, got something like a URL
+    """
+    if is_server(place):
+        return
+    if not isinstance(place, str | os.PathLike) or not str(place) or "\0" in str(place):
+        raise ParameterError("place must be the path of a file or a postgresql:// URL, got something else")
+    if is_like_a_url(str(place)):
+        raise ParameterError("a ledger's place must be a path or a postgresql:// URL, got something like a URL")
 
 
 def _store_in(folder: Path, *, read_only: bool) -> Store:
@@ -592,7 +603,8 @@ def is_there(place: str | Path) -> bool:
     >>> is_there("nowhere.db")
     False
     """
-    if not isinstance(place, str) or "://" not in place:
+    check_place(place)
+    if not is_server(place):
         return os.path.lexists(place)
     store = _store(place, create=False, read_only=True)
     try:
@@ -614,7 +626,7 @@ def _make_if_absent(store: Store, chain: Chain, cap: Charge, dataset: str, witne
         store.make_tables()
         store.execute(INSERT_BUDGET, header_row(header, root))
         if witness is not None:
-            witness.make(Head(0, root))  # first, so that whoever finds the ledger finds it
+            witness.claim()  # first, so that whoever finds the ledger finds it
     except BaseException:
         store.rollback()
         raise

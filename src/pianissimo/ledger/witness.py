@@ -3,6 +3,11 @@
 The chain shows what was altered, and not that the end of it is missing. Whoever loses a ledger and takes one from a
 backup, or cuts off its end, would spend the same budget again. So after each charge its head is written to a second
 file and synced. It is never ahead of the ledger, and a ledger that does not hold it is refused.
+
+Where it is follows from the ledger's place and from where its key is, and from nothing else (`head_beside`): whoever
+makes a ledger and whoever opens it look in one place. It comes before key and ledger, and says then that a ledger is
+being made. So a key or a ledger without it has lost it; and a making that was cut off is told from a ledger that is
+lost: of the first nothing was ever charged.
 """
 
 import contextlib
@@ -20,7 +25,21 @@ except ImportError:  # on Windows two processes may write in any order, and the 
     fcntl = None  # type: ignore[assignment]
 
 _LENGTH = 19 + 1 + 64 + 1
+_BEING_MADE = Head(0, bytes(32))
 _sync = getattr(os, "fdatasync", os.fsync)
+
+
+def head_beside(place: str | Path, key: Path | None) -> Path | None:
+    """Where the last head of a ledger is kept: beside the file of its key, or beside the ledger if the key is in none.
+
+    A ledger on a server whose key is in no file has none.
+
+    >>> head_beside("budget.db", Path("keys/the.key")), head_beside("budget.db", None)
+    (PosixPath('keys/the.key.head'), PosixPath('budget.db.head'))
+    """
+    if key is not None:
+        return Path(f"{key}.head")
+    return None if "://" in str(place) else Path(f"{place}.head")
 
 
 class LocalWitness:
@@ -43,36 +62,65 @@ class LocalWitness:
         self.path = path
 
     def read(self) -> Head | None:
-        """The head it names; None if there is no file."""
+        """The head it names; None if there is no file, or if the ledger is being made."""
+        found = self._read()
+        return None if found == _BEING_MADE else found
+
+    def is_being_made(self) -> bool:
+        """Whether it says that a ledger is being made: by another process now, or by one that was killed."""
+        return self._read() == _BEING_MADE
+
+    def begin(self) -> bool:
+        """Say that a ledger is being made; False if there was one before."""
         with self._speaking():
-            try:
-                return self._parsed(read_private(self.path, 2 * _LENGTH))
-            except FileNotFoundError:
-                return None
+            return write_once(self.path, _line(_BEING_MADE)) or self.is_being_made()
 
     def make(self, head: Head) -> None:
         """Begin with a head, in the file's first moment."""
         with self._speaking():
             if not write_once(self.path, _line(head)):
-                raise LedgerError(
-                    f"{self.path} must belong to the ledger beside it, got that of an earlier one; put that ledger "
-                    "back, or, to begin a new budget, move this file away"
-                )
+                raise self._of_another()
+
+    def claim(self) -> None:
+        """Say that a ledger is being made, or refuse."""
+        if not self.begin():
+            raise self._of_another()
+
+    def _of_another(self) -> LedgerError:
+        return LedgerError(
+            f"{self.path} must belong to the ledger beside it, got that of an earlier one; put that ledger back, or, "
+            "to begin a new budget, move this file away"
+        )
+
+    def replace(self, head: Head) -> None:
+        """Name this head from now on, whatever is named: what that told of is booked again."""
+        self._write(head, always=True)
 
     def advance(self, head: Head) -> None:
         """Name this head from now on, on disk, unless a later one is named."""
+        self._write(head, always=False)
+
+    def _write(self, head: Head, *, always: bool) -> None:
         with self._speaking():
             file = os.open(self.path, os.O_RDWR | NO_FOLLOW | getattr(os, "O_CLOEXEC", 0))
             try:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX)
-                if self._parsed(os.read(file, 2 * _LENGTH)).count < head.count:
+                named = self._parsed(os.read(file, 2 * _LENGTH))
+                if always or named.count < head.count or named == _BEING_MADE:
                     # One line of one length, so that a crash leaves the old one or the new one.
                     os.lseek(file, 0, os.SEEK_SET)
                     os.write(file, _line(head))
                     _sync(file)
             finally:
                 os.close(file)
+
+    def _read(self) -> Head | None:
+        with self._speaking():
+            try:
+                return self._parsed(read_private(self.path, 2 * _LENGTH))
+            except FileNotFoundError:
+                return None
 
     def _parsed(self, content: bytes) -> Head:
         try:

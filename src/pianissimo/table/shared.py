@@ -88,7 +88,7 @@ def open_in_steps(
             return None
     from pianissimo.engine.shared_ledger import open_shared
 
-    return _in_steps(open_shared(place, key=key), witness, allowance)
+    return _in_steps(open_shared(place, key=key, witness=witness), witness, allowance)
 
 
 def _in_steps(ledger: Ledger, witness: Head | None, allowance: Allowance) -> LedgerInSteps:

@@ -1,0 +1,31 @@
+"""A folder of releases whose format is changed holds every tick once."""
+
+from pathlib import Path
+
+import pytest
+from tests.faults.test_identity import crash
+from tests.faults.world import Crash
+
+from pianissimo import Budget, Count, Stream
+from pianissimo.engine import failpoints
+from pianissimo.engine.folder_sink import FolderSink
+from pianissimo.engine.opening import open_stream
+from pianissimo.engine.sinks import read_releases
+from pianissimo.stream.spec import FileFormat
+
+MADE = Stream("s", budget=Budget(1.0, 1e-6), horizon=8, queries=[Count("n")])
+
+
+def test_a_tick_that_is_sent_once_more_in_another_format_is_in_the_folder_once(tmp_path: Path) -> None:
+    def sink(form: FileFormat) -> FolderSink:
+        return FolderSink(tmp_path / "out", plan=MADE.plan().to_dict(), format=form)
+
+    forms: list[FileFormat] = ["jsonl", "csv", "parquet", "jsonl"]
+    for form in forms:
+        with open_stream(MADE, tmp_path / "state", sinks=[sink(form)]) as live:
+            live.tick([{}] * 5)
+            with failpoints.armed({"publish.commit": crash(1)}), pytest.raises(Crash):
+                live.tick([{}] * 5)
+    with open_stream(MADE, tmp_path / "state", sinks=[sink("csv")]) as live:
+        last = live.tick_number
+    assert read_releases(tmp_path / "out")["n"]["tick"].to_list() == list(range(1, last + 1))
