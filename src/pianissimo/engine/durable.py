@@ -361,13 +361,13 @@ class DurableStream(Live):
         return stored.payload
 
     def _earlier_lives(self) -> list[EarlierLife]:
-        """The incarnations before this one that have released something."""
+        """The incarnations before this one that have shown something."""
         found = []
         for record, ring in self._store.lives(self._ring)[:-1]:
-            count, released = self._store.released_ticks(record.incarnation)
-            if count:
+            visible = self._store.visible(record.incarnation)
+            if visible > record.last_tick:
                 payload = partial(self._stored_payload, record, ring)
-                found.append(EarlierLife(record, released, ring.keys[0], payload))
+                found.append(EarlierLife(record, visible, ring.keys[0], payload))
         return found
 
     def between(self, start: int, end: int) -> StreamRelease:

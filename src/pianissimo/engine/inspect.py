@@ -23,7 +23,7 @@ from pianissimo.engine.store import StateStore
 from pianissimo.engine.wall_clock import WallClock
 from pianissimo.engine.wiring import wire
 from pianissimo.engine.witness import Witness
-from pianissimo.errors import DamageError, InputError, StoreError
+from pianissimo.errors import DamageError, InputError, SecretError, StoreError
 from pianissimo.ledger import STATE_FILE, key_file
 from pianissimo.ledger import is_state as is_ledger_of_stream
 from pianissimo.noise import Secret

@@ -30,11 +30,15 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EarlierLife:
-    """An incarnation that has ended, of which sinks or readers may lack ticks."""
+    """An incarnation that has ended, of which sinks may lack ticks."""
 
     record: StreamRecord
-    released: int
-    """Its last tick that is released."""
+    visible: int
+    """Its last tick that readers could see, and that was so witnessed before.
+
+    What was released after it stays unseen for ever: a clone of the store, or its original, may have shown that tick
+    of that incarnation over other data, and nobody has a witness any more that says that it did not.
+    """
 
     keys: Keys
     payload: Callable[[int], bytes]
@@ -43,8 +47,8 @@ class EarlierLife:
 class Publisher:
     """Raises what is visible and sends what is not confirmed.
 
-    A sink gets every tick of this incarnation, and before them what the earlier ones had not sent when they ended: it
-    is stored and paid for. That it has a tick is believed only with a keyed mark: whatever befalls the rows of the
+    A sink gets every tick of this incarnation, and before them what the earlier ones had shown to readers and not sent
+    when they ended. That it has a tick is believed only with a keyed mark: whatever befalls the rows of the
     outbox, a tick is sent once more rather than not at all. A sink that is new gets what came before.
     """
 
@@ -102,7 +106,7 @@ class Publisher:
         first, last = life.record.last_tick, sink.last()
         if last is None:
             return self._marked(sink, life.record.incarnation, life.keys, first)
-        return max(first, min(last, life.released))
+        return max(first, min(last, life.visible))
 
     def _marked(self, sink: Sink, incarnation: bytes, keys: Keys, first: int) -> int:
         confirmed = first
@@ -118,7 +122,7 @@ class Publisher:
         for life, confirmed in self._earlier:
             self._publish_earlier(life, confirmed, lacking)
         self._earlier = [
-            (life, had) for life, had in self._earlier if min(had.values(), default=life.released) < life.released
+            (life, had) for life, had in self._earlier if min(had.values(), default=life.visible) < life.visible
         ]
         delivered = [
             (sink.name, tick) for sink in self._sinks if sink.name not in lacking for tick in self._sent(sink, up_to)
@@ -140,24 +144,19 @@ class Publisher:
         self._confirmed |= dict(delivered)
 
     def _publish_earlier(self, life: EarlierLife, confirmed: dict[str, int], lacking: dict[str, int]) -> None:
-        """Send and show what a life left behind; of each sink that still lacks ticks, how many, is noted."""
+        """Send what a life left unsent; of each sink that still lacks ticks, how many, is noted."""
         incarnation, delivered = life.record.incarnation, []
         for sink in self._sinks:
             if sink.name not in lacking:
-                sent = self._sent_of(
-                    sink, incarnation, life.payload, range(confirmed[sink.name] + 1, life.released + 1)
-                )
+                sent = self._sent_of(sink, incarnation, life.payload, range(confirmed[sink.name] + 1, life.visible + 1))
                 delivered += [(sink.name, tick) for tick in sent]
-            left = life.released - max([confirmed[sink.name], *(tick for name, tick in delivered if name == sink.name)])
+            left = life.visible - max([confirmed[sink.name], *(tick for name, tick in delivered if name == sink.name)])
             if left:
                 lacking[sink.name] = lacking.get(sink.name, 0) + left
-        visible, lease, _ = self._store.progress(incarnation)
-        if not delivered and visible >= life.released:
+        if not delivered:
             return
         with self._store.writing("publish"):
             self._store.check_lease(self._incarnation, self._lease)
-            mark = progress_mark(life.keys, incarnation, life.released, lease)
-            self._store.set_progress(incarnation, life.released, lease, mark)
             for name, tick in delivered:
                 self._store.mark_delivered(name, incarnation, tick, _mark(life.keys, name, incarnation, tick))
             reach("publish.commit")
