@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 LONGEST = 4096
+_LOOK_EVERY = 100
 
 
 def main(parser: str, seconds: str, seed: str) -> None:
@@ -26,7 +27,15 @@ def main(parser: str, seconds: str, seed: str) -> None:
         (begin / "valid").write_bytes(valid)
         problem, _ = parsers.call(parser, valid, folder)  # also imports what it needs, which may take its time
 
+        most = calls = 0
+
         def one(content: bytes) -> None:
+            nonlocal most, calls
+            calls += 1
+            if calls % _LOOK_EVERY == 1 and (memory := parsers.memory()) > most:
+                # libFuzzer ends the process, and what it tells of memory includes the process that began this one.
+                most = memory
+                print(f"stat::memory: {memory}", file=sys.stderr, flush=True)
             found, took = parsers.call(parser, content, folder)
             if found is not None or took > parsers.SLOW:
                 raise AssertionError(found or f"{parser}: {took:.1f} s for {content[:60]!r}")

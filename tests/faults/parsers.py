@@ -256,7 +256,7 @@ def call(name: str, content: bytes, folder: Path) -> tuple[str | None, float]:
     return problem, time.process_time() - begin
 
 
-def _memory() -> int:
+def memory() -> int:
     """The most that this process has held, in MiB; what `getrusage` tells includes the process that began it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
@@ -285,7 +285,7 @@ def main(calls: int, seed: int) -> dict[str, Any]:
         "problems": problems[:20],
         "slowest": slowest[0],
         "slowest_parser": slowest[1],
-        "memory": _memory(),
+        "memory": memory(),
     }
 
 

@@ -325,7 +325,7 @@ def test_inputs_that_are_led_by_coverage_are_refused_within_a_second_and_little_
     )
     told = {key: int(value) for key, value in re.findall(r"stat::(\w+):\s+(\d+)", done.stderr)}
     assert done.returncode == 0, done.stderr[-2000:]
-    runs, memory = told["number_of_executed_units"], told["peak_rss_mb"]
+    runs, memory = told["number_of_executed_units"], told["memory"]
     record(
         "S3",
         f"led by coverage: {name}",
