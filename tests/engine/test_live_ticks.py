@@ -117,6 +117,20 @@ def labels(ticks: LiveTicks, tick: int) -> list[str]:
     return [label for batch in ticks.batches(tick) if isinstance(batch, pl.DataFrame) for label in batch["drug"]]
 
 
+def full_for(times: int, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None] = lambda: None) -> None:
+    """The disk of the side file has no room so many times, and each time something happens."""
+    left, real = [times], RefusedFile._write
+
+    def write(self: RefusedFile) -> None:
+        if self._left and left[0]:
+            left[0] -= 1
+            then()
+            raise DiskFullError("refused.jsonl must have room on its disk, got none")
+        real(self)
+
+    monkeypatch.setattr(RefusedFile, "_write", write)
+
+
 def test_what_came_when_the_tick_is_over_is_in_it(tmp_path: Path) -> None:
     hands, shelf = Hands(), Shelf()
     shelf.put("a")
@@ -480,16 +494,7 @@ def test_a_full_disk_for_the_side_file_loses_no_line_of_an_input_that_is_told_to
 ) -> None:
     hands, shelf, stop = Hands(), Once(), threading.Event()
     shelf.put("a", None, "b", "a", None, "b", "a")
-    left, real = [failures], RefusedFile._write
-
-    def write(self: RefusedFile) -> None:
-        if self._left and left[0]:
-            left[0] -= 1
-            stop.set()
-            raise DiskFullError("refused.jsonl must have room on its disk, got none")
-        real(self)
-
-    monkeypatch.setattr(RefusedFile, "_write", write)
+    full_for(failures, monkeypatch, then=stop.set)
     counts, (summary, _) = run(tmp_path, hands, shelf, 9, stop)
     assert counts == [5]
     assert summary.stopped
@@ -500,18 +505,10 @@ def test_a_full_disk_at_the_end_of_the_input_loses_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
     monkeypatch.setattr("pianissimo.engine.loop.FIRST_WAIT", 0.01)
-    hands, shelf, left = Hands(), Once(), [failures]
+    hands, shelf = Hands(), Once()
     shelf.ended = True
     shelf.put("a", "b", "a", "b", None)
-    real = RefusedFile._write
-
-    def write(self: RefusedFile) -> None:
-        if self._left and left[0]:
-            left[0] -= 1
-            raise DiskFullError("refused.jsonl must have room on its disk, got none")
-        real(self)
-
-    monkeypatch.setattr(RefusedFile, "_write", write)
+    full_for(failures, monkeypatch)
     counts, (summary, _) = run(tmp_path, hands, shelf, 9, until_end=True)
     assert counts == [4]
     assert not summary.stopped
@@ -587,17 +584,9 @@ def test_a_source_that_is_away_is_told_in_the_health_file(tmp_path: Path, monkey
 
 def test_a_full_disk_for_the_side_file_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pianissimo.engine.loop.FIRST_WAIT", 0.01)
-    hands, shelf, failures = Hands(), Shelf(), [2]
+    hands, shelf = Hands(), Shelf()
     shelf.put("a", None)
-    real = RefusedFile._write
-
-    def write(self: RefusedFile) -> None:
-        if self._left and failures[0]:
-            failures[0] -= 1
-            raise DiskFullError("refused.jsonl must have room on its disk, got none")
-        real(self)
-
-    monkeypatch.setattr(RefusedFile, "_write", write)
+    full_for(2, monkeypatch)
     assert run(tmp_path, hands, shelf, 1)[0] == [1]
     assert len((tmp_path / "refused.jsonl").read_text().splitlines()) == 1
 

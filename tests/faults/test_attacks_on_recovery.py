@@ -18,10 +18,11 @@ from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Stream, User
 from pianissimo.cli import cli
-from pianissimo.engine import failpoints
+from pianissimo.engine import failpoints, file_lock
 from pianissimo.engine import witness as witness_file
 from pianissimo.engine.charging import charge_of
 from pianissimo.engine.durable import DurableStream
+from pianissimo.engine.file_lock import wait_for_lock
 from pianissimo.engine.folder_sink import FolderSink
 from pianissimo.engine.inspect import verify
 from pianissimo.engine.keys import ring_of
@@ -309,16 +310,15 @@ def test_a_file_that_another_shortens_is_not_written_by_who_waited(
     for tick in range(1, 9):
         sealing.append(line(tick), ring)
     monkeypatch.setattr(witness_file, "_LONGEST", 200)
-    real = Witness._wait
     waits: list[int] = []
 
-    def wait(self: Witness, descriptor: int, deadline: float) -> None:
-        if self is sealing and not waits:
+    def wait(descriptor: int, file: Path, deadline: float) -> None:
+        if not waits:
             waits.append(descriptor)
             shortening.shorten()
-        real(self, descriptor, deadline)
+        wait_for_lock(descriptor, file, deadline)
 
-    monkeypatch.setattr(Witness, "_wait", wait)
+    monkeypatch.setattr(witness_file, "wait_for_lock", wait)
     with pytest.raises(RollbackError, match="another file in its place"):
         sealing.append(line(9), ring)
     assert waits
@@ -448,7 +448,7 @@ def test_a_sealer_that_was_overtaken_before_its_line_is_told_so(house: House) ->
 
 
 def test_a_sealer_that_hangs_over_the_file_keeps_others_from_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(witness_file, "_PATIENCE", 0.05)
+    monkeypatch.setattr(file_lock, "PATIENCE", 0.05)
     house.run(10)
     refused: list[str] = []
 

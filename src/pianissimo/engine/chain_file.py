@@ -22,14 +22,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pianissimo.engine import file_lock
 from pianissimo.engine.failpoints import reach
+from pianissimo.engine.file_lock import wait_for_lock
 from pianissimo.engine.store import fault_of
 from pianissimo.errors import DamageError, LeaseError, SecretError, StoreError, SyncError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there two streams must not be given one file
-    fcntl = None  # type: ignore[assignment]
 
 RATCHET_POINTS = ("ratchet.before_write", "ratchet.write", "ratchet.sync", "ratchet.erase", "ratchet.after_erase")
 """Where a test may make something go wrong, in order."""
@@ -37,8 +34,6 @@ RATCHET_POINTS = ("ratchet.before_write", "ratchet.write", "ratchet.sync", "ratc
 _MAGIC = b"pianissimo-rat-2"
 _PLACE = 4096
 _TRIES = 5
-_PATIENCE = 5.0
-"""How many seconds another process may hold the file: a link takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -205,25 +200,10 @@ class ChainFile:
         flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | (os.O_CREAT if create else 0)
         descriptor = os.open(self.path, flags, 0o600)
         try:
-            self._wait(descriptor)
+            wait_for_lock(descriptor, self.path, time.monotonic() + file_lock.PATIENCE)
             yield descriptor
         finally:
             os.close(descriptor)
-
-    def _wait(self, descriptor: int) -> None:
-        deadline = time.monotonic() + _PATIENCE
-        while fcntl is not None:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise LeaseError(
-                        f"{self.path} must be written by one process at a time, got another that holds it and hangs; "
-                        "end that one"
-                    ) from None
-                time.sleep(0.01)
-            else:
-                return
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 The tick is a function of the clock and of what is stored, never of the data. Where the clock goes back, nothing is
 closed until it has caught up. Where it leaps ahead, by more ticks than allowed, the stream stops: to go on would
 release, and burn, all the ticks in between for a clock that is likely wrong. How many are allowed is a share of all
-that the stream has, so that no leap burns most of them.
+that the stream has, or a minute's ticks where those are more.
 """
 
 import time

@@ -22,22 +22,16 @@ from pathlib import Path
 
 import msgpack
 
+from pianissimo.engine import file_lock
 from pianissimo.engine.failpoints import reach
+from pianissimo.engine.file_lock import wait_for_lock
 from pianissimo.engine.keys import KeyRing
 from pianissimo.engine.store import fault_of
-from pianissimo.errors import DamageError, LeaseError, RollbackError, SecretError, StoreError, SyncError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there the lease's epoch alone keeps two writers apart
-    fcntl = None  # type: ignore[assignment]
+from pianissimo.errors import DamageError, RollbackError, SecretError, StoreError, SyncError
 
 _MAGIC = "pianissimo-witness-1"
 _LONGEST = 1 << 20
 """A longer file is cut to its second half when a stream is started."""
-
-_PATIENCE = 5.0
-"""How many seconds another process may hold the file: a line takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,31 +165,17 @@ class Witness:
     def _locked(self, *, create: bool = False) -> Iterator[int]:
         """The file, to be written at its end by nobody else meanwhile."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + file_lock.PATIENCE
         while True:
             descriptor = os.open(self.path, flags, 0o600)
             try:
-                self._wait(descriptor, deadline)
+                wait_for_lock(descriptor, self.path, deadline)
                 # Whoever shortened it while this one waited has put another file in its place.
                 if os.path.samestat(os.fstat(descriptor), self.path.stat()):
                     yield descriptor
                     return
             finally:
                 os.close(descriptor)
-
-    def _wait(self, descriptor: int, deadline: float) -> None:
-        while fcntl is not None:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise LeaseError(
-                        f"{self.path} must be written by one process at a time, got another that holds it and hangs; "
-                        "end that one"
-                    ) from None
-                time.sleep(0.01)
-            else:
-                return
 
     def _check_as_seen(self, descriptor: int) -> None:
         """Stop where another file is in this one's place, or somebody else has written."""
