@@ -17,8 +17,8 @@ import polars as pl
 
 import pianissimo as pp
 from benchmarks.measure import Row
-from pianissimo.engine.run_durable import run_durably
-from pianissimo.engine.sources.files import FileTicks
+from pianissimo.io.run_durable import run_durably
+from pianissimo.io.sources.files import FileTicks
 from pianissimo.stream.spec import StreamSpec, load_spec
 
 TICKS = 100

@@ -10,13 +10,12 @@ import numpy as np
 import polars as pl
 
 from benchmarks.measure import Row, best_seconds
-from pianissimo.counting import HaarPlan, HaarSkipPlan, SplinePlan
-from pianissimo.histograms import KnownHistogram
+from pianissimo.counting import KnownHistogram
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
-from pianissimo.noise import KeyedNoise, fresh_secret
-from pianissimo.noise_plan import NoisePlan
-from pianissimo.plan_noise import evaluate
+from pianissimo.noise import HaarPlan, HaarSkipPlan, KeyedNoise, SplinePlan, fresh_secret
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.noise.running import evaluate
 
 SERIES = 1_000_000
 TICKS = 256

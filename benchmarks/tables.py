@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from benchmarks.measure import Row
-from pianissimo.accounting import Budget
+from pianissimo.budget import Budget
 from pianissimo.table import Table
 
 ROWS = 10_000_000

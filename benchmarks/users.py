@@ -14,9 +14,8 @@ import polars as pl
 
 from benchmarks.histogram import memory
 from benchmarks.measure import Row
-from pianissimo.counting import TopDownPlan
 from pianissimo.mechanism import Mechanism, Run
-from pianissimo.noise import KeyedNoise, fresh_secret
+from pianissimo.noise import KeyedNoise, TopDownPlan, fresh_secret
 from pianissimo.users import AdaptiveCap, UserStatistics, UserSum
 
 EVENTS = 50_000_000

@@ -15,8 +15,8 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from pianissimo.counting import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, TreePlan
-from pianissimo.noise_plan import NoisePlan
+from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, TreePlan
+from pianissimo.noise.plan import NoisePlan
 
 RHO = 0.5
 POWERS = range(4, 21)

@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from pianissimo.accounting import Budget
+from pianissimo.budget import Budget
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.selection import LimitedDomain
 from pianissimo.table import Allowance

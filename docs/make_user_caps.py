@@ -18,9 +18,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pianissimo.counting import TopDownPlan
 from pianissimo.mechanism import Run
-from pianissimo.noise import KeyedNoise
+from pianissimo.noise import KeyedNoise, TopDownPlan
 from pianissimo.users import AdaptiveCap, FixedCap, UserStatistics
 
 TICKS, USERS, RUNS = 100, 100_000, 12

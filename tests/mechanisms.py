@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.counting import Counter, HaarPlan, TreePlan
-from pianissimo.histograms import KnownHistogram, MetaHistogram, UnknownHistogram
+from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, UnknownHistogram
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Mechanism
+from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
 from pianissimo.users import (
     AdaptiveCap,

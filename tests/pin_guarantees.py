@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.mechanisms import CASES, USER_CASES
 
+from pianissimo.loss.losses import float_up
 from pianissimo.mechanism import Mechanism
-from pianissimo.privacy import float_up
 
 PINNED = Path(__file__).parent / "guarantees.json"
 

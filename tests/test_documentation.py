@@ -25,11 +25,12 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
 CORE_USERS = {
     "labels.py",
-    "monitors/core.py",
-    "node_noise.py",
-    "noise.py",
-    "plan_noise.py",
-    "sketches/arrow_views.py",
+    "monitors/charges.py",
+    "monitors/race_monitor.py",
+    "noise/keyed.py",
+    "noise/laws.py",
+    "noise/running.py",
+    "sketches/keys.py",
     "sketches/table.py",
     "users/table.py",
 }

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from tests.mechanisms import CASES, DOMAIN, SMALL_CAP, USER_CASES, Case, as_labels, as_users
 
 from pianissimo import codec
-from pianissimo.counting import HaarPlan, TreePlan
+from pianissimo.counting import UnknownHistogram
 from pianissimo.errors import InputError
-from pianissimo.histograms import UnknownHistogram
 from pianissimo.mechanism import Run
-from pianissimo.monitors import Alarms, Trending
-from pianissimo.monitors.huge_domain import FixedLength
+from pianissimo.monitors import Alarms, FixedLength, Trending
+from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.sketches import MisraGries, PublishedTree, RunningSketch, SetTree, SketchTree
-from pianissimo.sketches.open_tick import OpenKeys, OpenSets, gather_keys, gather_sets
+from pianissimo.sketches.trees.nodes import OpenKeys, OpenSets, gather_keys, gather_sets
 from pianissimo.testing import SeededNoise, check_gathering, check_resuming, check_splitting
 from pianissimo.users import PeriodCap, UserStatistics, UserSum
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import pianissimo as pp
-from pianissimo.planner import StreamPlan
-from pianissimo.stream.live import Live
+from pianissimo.stream import Live, StreamPlan
 from pianissimo.testing import SeededNoise
 
 FALSE_ALARM_RATE = 1e-9

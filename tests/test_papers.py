@@ -28,11 +28,11 @@ from papers.continual_histograms import drawing, figure_1, figure_3, remake_expe
 from papers.continual_histograms.figure_3 import Curve
 from scipy import stats
 
-from pianissimo.counting import TreePlan
-from pianissimo.histograms import KnownHistogram
+from pianissimo.counting import KnownHistogram
 from pianissimo.mechanism import Run
-from pianissimo.node_noise import GaussianNode
-from pianissimo.noise import Integers, KeyedNoise, Keys, PathPart
+from pianissimo.noise import KeyedNoise, TreePlan
+from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.noise.laws import GaussianNode
 from pianissimo.selection import SparseGumbel
 
 FALSE_ALARM_RATE = 5e-10

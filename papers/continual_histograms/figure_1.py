@@ -18,10 +18,10 @@ import numpy as np
 
 from papers.continual_histograms import drawing
 from papers.continual_histograms.drawing import Line
-from pianissimo.counting import HaarPlan, HaarSkipPlan, SplinePlan, best_base
 from pianissimo.counting.reference import optimum
-from pianissimo.counting.tree import digits_of, largest_digit_sum
-from pianissimo.noise_plan import NoisePlan
+from pianissimo.noise import HaarPlan, HaarSkipPlan, SplinePlan, best_base
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.noise.plans.tree import digits_of, largest_digit_sum
 
 EXPECTED = Path(__file__).parent / "expected"
 TABLE = (100, 365, 1000, 10_000, 1_000_000)

@@ -32,10 +32,10 @@ from papers.continual_histograms.simulation import (
     zipf_streams,
     zipf_weights,
 )
-from pianissimo.counting import HaarSkipPlan, SplinePlan, TreePlan
-from pianissimo.histograms import KnownHistogram, MetaHistogram
+from pianissimo.counting import KnownHistogram, MetaHistogram
 from pianissimo.labels import Domain
-from pianissimo.noise_plan import NoisePlan
+from pianissimo.noise import HaarSkipPlan, SplinePlan, TreePlan
+from pianissimo.noise.plan import NoisePlan
 from pianissimo.selection import KnownGumb, SparseGumbel
 
 EXPECTED = Path(__file__).parent / "expected"

@@ -18,11 +18,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.counting import TreePlan
-from pianissimo.histograms import KnownHistogram, MetaHistogram
-from pianissimo.node_noise import GaussianNode, LaplaceNode
-from pianissimo.noise import KeyedNoise, Keys
-from pianissimo.plan_noise import PlanNoise, evaluate, rounded
+from pianissimo.counting import KnownHistogram, MetaHistogram
+from pianissimo.noise import KeyedNoise, TreePlan
+from pianissimo.noise.keyed import Keys
+from pianissimo.noise.laws import GaussianNode, LaplaceNode
+from pianissimo.noise.running import PlanNoise, evaluate, rounded
 from pianissimo.selection import KnownGumb, SparseGumbel
 
 Errors = NDArray[np.int64]

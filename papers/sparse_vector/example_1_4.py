@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from papers.continual_histograms import drawing
-from pianissimo.accounting import compose
+from pianissimo.loss.composition import compose
+from pianissimo.loss.losses import Pure
 from pianissimo.monitors import AboveThreshold, RaceMonitor, ThresholdMonitor
 from pianissimo.monitors.thresholds import quiet_threshold
 from pianissimo.noise import KeyedNoise, Noise
-from pianissimo.privacy import Pure
 
 EXPECTED = Path(__file__).parent / "expected"
 EPSILON, DELTA, FAILURE = 1.0, 1e-6, 0.05

@@ -29,7 +29,7 @@ from papers.user_level.drawing import draw
 from papers.user_level.record import Record
 from papers.user_level.replay import UserMechanism, domain, real_run, replay, seeded_noise
 from papers.user_level.steps import Steps, series_from
-from pianissimo.counting import DoublingPlan
+from pianissimo.noise import DoublingPlan
 from pianissimo.users import AdaptiveCap, CountHead, HistogramHead, UserDistinct, UserStatistics
 
 EXPECTED = Path(__file__).parent / "expected"

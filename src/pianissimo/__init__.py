@@ -10,7 +10,7 @@
 
 from importlib.metadata import version
 
-from pianissimo.accounting import Budget
+from pianissimo.budget import Budget
 from pianissimo.errors import (
     HorizonError,
     InputError,
@@ -21,7 +21,7 @@ from pianissimo.errors import (
     StateError,
 )
 from pianissimo.labels import Domain
-from pianissimo.privacy import Unit
+from pianissimo.loss.losses import Unit
 from pianissimo.queries import (
     Alarm,
     Count,
@@ -37,7 +37,7 @@ from pianissimo.queries import (
 )
 from pianissimo.stream import Live, Stream, StreamRelease
 from pianissimo.table import Table
-from pianissimo.user_unit import User, user
+from pianissimo.unit import User, user
 
 __all__ = [
     "Alarm",

@@ -16,8 +16,8 @@ import numpy as np
 from pianissimo import codec
 from pianissimo.checks import check_probability
 from pianissimo.errors import HorizonError, InputError, MergeError, ParameterError, StateError
-from pianissimo.noise import Noise
-from pianissimo.privacy import Guarantee
+from pianissimo.loss.losses import Guarantee
+from pianissimo.noise.keyed import Noise
 
 Batch = TypeVar("Batch")
 State = TypeVar("State")
@@ -130,7 +130,8 @@ class Release(Generic[Value_co]):
 class Run(Generic[Batch, State, Value]):
     """One run of a mechanism: counts ticks, stops at the horizon, merges only before a release, saves and resumes.
 
-    >>> from pianissimo.counting import Counter, HaarPlan
+    >>> from pianissimo.counting import Counter
+    >>> from pianissimo.noise import HaarPlan
     >>> from pianissimo.testing import NoNoise
     >>> run = Run(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5)), NoNoise())
     >>> run.update(["a", "b"])
@@ -151,7 +152,8 @@ class Run(Generic[Batch, State, Value]):
     def tick(self) -> int:
         """How many releases have been made.
 
-        >>> from pianissimo.counting import Counter, HaarPlan
+        >>> from pianissimo.counting import Counter
+        >>> from pianissimo.noise import HaarPlan
         >>> from pianissimo.testing import NoNoise
         >>> Run(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5)), NoNoise()).tick
         0
@@ -227,7 +229,8 @@ class Run(Generic[Batch, State, Value]):
     def between(self, start: int, end: int) -> Release[Value]:
         """What ticks start + 1 .. end added, from the nodes already public: it costs nothing more.
 
-        >>> from pianissimo.counting import Counter, HaarPlan
+        >>> from pianissimo.counting import Counter
+        >>> from pianissimo.noise import HaarPlan
         >>> from pianissimo.testing import NoNoise
         >>> run = Run(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5), history=8), NoNoise())
         >>> for batch in ("ab", "c", "de"):

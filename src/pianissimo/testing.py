@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import HorizonError
 from pianissimo.mechanism import Mechanism, Run
-from pianissimo.noise import Integers, KeyedNoise, Keys, PathPart
+from pianissimo.noise.keyed import Integers, KeyedNoise, Keys, PathPart
 
 
 class NoNoise:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.noise import Integers, Keys, Noise, PathPart
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Integers, Keys, PathPart
 from pianissimo.testing import NoNoise
 
 

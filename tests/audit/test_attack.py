@@ -20,31 +20,38 @@ from tests.mechanisms import CASES, Case
 
 from pianissimo.audit import AuditReport, Finding, Verdict, audit
 from pianissimo.audit.attack import Measure, Seen, attack
-from pianissimo.audit.command import NAMED, audit_all, audit_tables, has_violation, mechanisms_of, to_plain
 from pianissimo.audit.many_runs import seen
 from pianissimo.audit.pairs import observed_ticks, pairs_of, reachable_mu
-from pianissimo.cli import cli
+from pianissimo.cli.audit import NAMED, audit_all, audit_tables, has_violation, mechanisms_of, to_plain
+from pianissimo.cli.main import cli
 from pianissimo.counting import (
     Counter,
+    CounterState,
+    KnownHistogram,
+    KnownHistogramState,
+    LabelCounts,
+    MetaHistogram,
+    Summer,
+    TopList,
+    UnknownHistogram,
+    UnknownHistogramState,
+)
+from pianissimo.errors import ParameterError, SpecError, StateError
+from pianissimo.labels import Domain
+from pianissimo.loss.losses import Ledger
+from pianissimo.noise import (
     DoublingPlan,
     HaarPlan,
     HaarSkipPlan,
+    Noise,
     SplinePlan,
-    Summer,
     ToeplitzPlan,
     TopDownPlan,
     TreePlan,
 )
-from pianissimo.counting.counter import CounterState
-from pianissimo.errors import ParameterError, SpecError, StateError
-from pianissimo.histograms import KnownHistogram, LabelCounts, MetaHistogram, TopList, UnknownHistogram
-from pianissimo.histograms.known import KnownHistogramState
-from pianissimo.histograms.unknown import UnknownHistogramState
-from pianissimo.labels import Domain
-from pianissimo.noise import Integers, Keys, Noise, PathPart
-from pianissimo.noise_plan import NoisePlan
-from pianissimo.plan_noise import PlanNoise, evaluate, rounded
-from pianissimo.privacy import Ledger
+from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.noise.running import PlanNoise, evaluate, rounded
 from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise, SeededNoise

@@ -6,7 +6,7 @@ import mpmath
 import pytest
 
 from pianissimo.audit import drawn_probability, ideal_probability, largest_gap, total_variation
-from pianissimo.noise import DRAW_DISTANCE, sampler_tables
+from pianissimo.noise.keyed import DRAW_DISTANCE, sampler_tables
 
 ONE_TABLE = [
     ("gaussian", Fraction(3, 10) ** 2),

@@ -17,16 +17,15 @@ from tests.mechanisms import CASES
 
 from pianissimo.audit import Verdict, audit
 from pianissimo.audit.cases import ALPHA, attacks_on
-from pianissimo.audit.command import audit_tables
 from pianissimo.audit.parts import Composition
-from pianissimo.counting import HaarPlan, TreePlan
+from pianissimo.cli.audit import audit_tables
+from pianissimo.counting import MetaHistogram, MetaHistogramState, MetaTopList
+from pianissimo.counting.histogram import Tally
 from pianissimo.errors import ParameterError, StateError
-from pianissimo.histograms import MetaHistogram, MetaTopList
-from pianissimo.histograms.meta import MetaHistogramState
-from pianissimo.histograms.value import Tally
 from pianissimo.labels import Domain
-from pianissimo.noise import Keys, Noise, PathPart
-from pianissimo.privacy import Guarantee, Ledger
+from pianissimo.loss.losses import Guarantee, Ledger
+from pianissimo.noise import HaarPlan, Noise, TreePlan
+from pianissimo.noise.keyed import Keys, PathPart
 from pianissimo.selection import (
     FixedThresholdGauss,
     KnownGauss,

@@ -10,14 +10,18 @@ import pytest
 from tests.mechanisms import CASES, DOMAIN, HAAR, REPLAYED, Case, as_events, as_labels
 
 from pianissimo.audit import replay
-from pianissimo.counting import Counter, TreePlan
-from pianissimo.counting.counter import CounterState
-from pianissimo.histograms import KnownHistogram, LabelCounts, UnknownHistogram
-from pianissimo.histograms.known import KnownHistogramState
-from pianissimo.histograms.unknown import UnknownHistogramState
+from pianissimo.counting import (
+    Counter,
+    CounterState,
+    KnownHistogram,
+    KnownHistogramState,
+    LabelCounts,
+    UnknownHistogram,
+    UnknownHistogramState,
+)
 from pianissimo.mechanism import Mechanism
-from pianissimo.noise import Noise
-from pianissimo.plan_noise import evaluate
+from pianissimo.noise import Noise, TreePlan
+from pianissimo.noise.running import evaluate
 from pianissimo.testing import SeededNoise
 
 PAIRS = 2000

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 from pianissimo.audit import Verdict, audit
-from pianissimo.counting import HaarPlan, SplinePlan, TopDownPlan, TreePlan
 from pianissimo.labels import Domain
+from pianissimo.loss.losses import Race
 from pianissimo.monitors import Alarms, Trending
-from pianissimo.privacy import Race
+from pianissimo.noise import HaarPlan, SplinePlan, TopDownPlan, TreePlan
 from pianissimo.testing import SeededNoise
 from pianissimo.users import (
     AdaptiveCap,

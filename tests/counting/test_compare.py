@@ -5,9 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from pianissimo.counting.compare import LONGEST_COMPARISON, Comparison, compare, comparison_table, make
+from pianissimo.counting import Comparison, compare, comparison_table, make
+from pianissimo.counting.compare import LONGEST_COMPARISON
 from pianissimo.errors import ParameterError
-from pianissimo.noise_plan import NoisePlan, terms_of
+from pianissimo.noise.plan import NoisePlan, terms_of
 
 NAMES = [
     "binary tree",

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pianissimo.counting import Counter, HaarPlan, TreePlan
+from pianissimo.counting import Counter
 from pianissimo.errors import InputError
 from pianissimo.mechanism import Run
-from pianissimo.node_noise import GaussianNode
-from pianissimo.noise import PathPart
-from pianissimo.noise_plan import NoisePlan, terms_of
+from pianissimo.noise import HaarPlan, TreePlan
+from pianissimo.noise.keyed import PathPart
+from pianissimo.noise.laws import GaussianNode
+from pianissimo.noise.plan import NoisePlan, terms_of
 from pianissimo.testing import GivenNoise, NoNoise
 
 SCALE = 20

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.faults.world import open_world
 
-from pianissimo.engine.durable import DurableStream
+from pianissimo.durable.stream import DurableStream
 from pianissimo.ledger import Charge
 
 _numbers = count()

@@ -18,22 +18,20 @@ from typing import Any
 import polars as pl
 
 from pianissimo import codec
-from pianissimo.durations import duration_of
-from pianissimo.engine.clock import microseconds
-from pianissimo.engine.keys import ring_of
-from pianissimo.engine.secret import read_secret
-from pianissimo.engine.sinks import read_plan, read_releases
-from pianissimo.engine.sources import read_rows
-from pianissimo.engine.sources.follow import FolderFeed, TextFormat
-from pianissimo.engine.sources.records import RecordReader
-from pianissimo.engine.witness import Testimony, Witness
+from pianissimo.checks import duration_of
+from pianissimo.durable.keys import read_secret, ring_of
+from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import PianissimoError
-from pianissimo.ledger.chain import Head
+from pianissimo.io import read_plan, read_releases, read_rows
+from pianissimo.io.clock import microseconds
+from pianissimo.io.sources.follow import FolderFeed, TextFormat
+from pianissimo.io.sources.records import RecordReader
+from pianissimo.ledger import Head
 from pianissimo.noise import Secret
 from pianissimo.queries import Query
+from pianissimo.stream import StreamRelease
 from pianissimo.stream.batches import as_frame, query_inputs
-from pianissimo.stream.payload import payload_of, release_of
-from pianissimo.stream.release import StreamRelease
+from pianissimo.stream.release import payload_of, release_of
 from pianissimo.stream.spec import load_spec
 from pianissimo.stream.stored import stream_from_plain
 
@@ -174,7 +172,7 @@ def _payload() -> bytes:
 
 def _stream() -> bytes:
     from pianissimo import Budget, Count, Histogram, Stream
-    from pianissimo.engine.opening import config_of
+    from pianissimo.durable.opening import config_of
 
     queries: list[Query] = [Count("n"), Histogram("drugs", key="drug")]
     stream = Stream("s", budget=Budget(1.0, 1e-9), horizon=24, queries=queries, tick="1h")

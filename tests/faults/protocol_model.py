@@ -10,7 +10,7 @@ unknown, a backup that is restored with or without the witness. A state is a tup
     worker    (phase, lease, index, start, end, nonce)
     public    the payloads that anybody outside has ever seen
 
-What is searched is the design of `pianissimo.engine`, not its code: the code's own faults are for the other tests.
+What is searched is the design of `pianissimo.durable`, not its code: the code's own faults are for the other tests.
 """
 
 from collections.abc import Callable, Iterator

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from tests.faults.world import alike, events
 
-import pianissimo.engine.failpoints as failpoints
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK, codec
-from pianissimo.databases import SqliteConnection
-from pianissimo.engine.chain_file import ChainFile
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.folder_sink import FolderSink
-from pianissimo.engine.keys import KeyRing, Keys, open_ring
-from pianissimo.engine.opening import config_of
-from pianissimo.engine.ratchet import PeriodKeys, next_key
-from pianissimo.engine.store import StateStore
-from pianissimo.engine.wiring import wire
+from pianissimo.durable import failpoints
+from pianissimo.durable.chain_file import ChainFile
+from pianissimo.durable.keys import KeyRing, Keys, open_ring
+from pianissimo.durable.opening import config_of
+from pianissimo.durable.place import wire
+from pianissimo.durable.ratchet import PeriodKeys, next_key
+from pianissimo.durable.store import StateStore
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import DamageError, PianissimoError
+from pianissimo.io.sinks.folder import FolderSink
 from pianissimo.noise import KeyedNoise, Secret
-from pianissimo.planner import StreamPlan
+from pianissimo.storage.sqlite import SqliteConnection
+from pianissimo.stream import StreamPlan
 
 TICKS = 6
 LABELS = sorted(["aspirin", "ibuprofen", "a rare one", "codeine", *(f"drug {number}" for number in range(60))])

@@ -12,15 +12,15 @@ from tests.faults.disk import Disk
 from tests.faults.simulator import CLOCK, SECRET, SimulatedWitness
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK, user
-from pianissimo.databases import SqliteConnection
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.sources import read_rows
-from pianissimo.engine.wiring import Wiring
-from pianissimo.planner import StreamPlan
+from pianissimo.durable.place import Wiring
+from pianissimo.durable.stream import DurableStream
+from pianissimo.io import read_rows
 from pianissimo.queries import Query
+from pianissimo.storage.sqlite import SqliteConnection
+from pianissimo.stream import StreamPlan
 from pianissimo.stream.batches import as_frame, query_inputs
-from pianissimo.stream.parts import LiveQuery
-from pianissimo.stream.payload import release_of
+from pianissimo.stream.live import LiveQuery
+from pianissimo.stream.release import release_of
 from pianissimo.stream.spec import FileSource, StreamSpec
 from pianissimo.testing import NoNoise
 

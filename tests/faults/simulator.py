@@ -19,15 +19,13 @@ from tests.faults.disk import Disk
 from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Histogram, Stream, codec
-from pianissimo.databases import SqliteConnection
-from pianissimo.databases.connection import Connection
-from pianissimo.engine import failpoints
-from pianissimo.engine.carried import Carried
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.keys import KeyRing
-from pianissimo.engine.recover import accept_rollback
-from pianissimo.engine.wiring import Wiring
-from pianissimo.engine.witness import Testimony
+from pianissimo.durable import failpoints
+from pianissimo.durable.carried import Carried
+from pianissimo.durable.keys import KeyRing
+from pianissimo.durable.place import Wiring
+from pianissimo.durable.recover import accept_rollback
+from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.witness import Testimony
 from pianissimo.errors import (
     DiskFullError,
     InputError,
@@ -39,9 +37,12 @@ from pianissimo.errors import (
     SyncError,
     UnknownCommitError,
 )
-from pianissimo.noise import Integers, Keys, PathPart, Secret
-from pianissimo.planner import StreamPlan
-from pianissimo.stream.payload import release_of
+from pianissimo.noise import Secret
+from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.storage.connection import Connection
+from pianissimo.storage.sqlite import SqliteConnection
+from pianissimo.stream import StreamPlan
+from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 
 TICKS = 5

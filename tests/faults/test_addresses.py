@@ -11,15 +11,13 @@ from tests.faults.homes import Home, new_home
 from tests.faults.world import TICKS, run_to
 
 from pianissimo import Budget, Count, Stream
-from pianissimo.cli import cli
-from pianissimo.databases.postgres import PostgresConnection
-from pianissimo.databases.postgres_server import shown_place
-from pianissimo.engine.place import Place
-from pianissimo.engine.shared_ledger import LedgerElsewhere, open_shared
-from pianissimo.engine.startup import check_store
-from pianissimo.engine.wiring import wire
+from pianissimo.cli.main import cli
+from pianissimo.durable.place import Place, wire
+from pianissimo.durable.shared_ledger import LedgerElsewhere, open_shared
+from pianissimo.durable.start import check_store
 from pianissimo.errors import ParameterError, StoreError
 from pianissimo.ledger import Charge, Ledger, key_file, open_guarded
+from pianissimo.storage.postgres import PostgresConnection, shown_place
 
 pytest_plugins = ["tests.faults.fixtures"]
 

@@ -17,17 +17,14 @@ from tests.faults.test_attacks_on_recovery import House, by_event, by_ratchet, k
 from tests.faults.world import Crash, crash_at
 
 from pianissimo import Budget, Count, Stream
-from pianissimo.cli import cli
-from pianissimo.databases import Connection
-from pianissimo.engine import failpoints
-from pianissimo.engine.charging import charge_of
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.folder_sink import FolderSink
-from pianissimo.engine.inspect import stored_releases, verify
-from pianissimo.engine.recover import accept_lost_witness, accept_rollback
-from pianissimo.engine.secret import read_secret
-from pianissimo.engine.shared_ledger import LedgerElsewhere
-from pianissimo.engine.wiring import wire
+from pianissimo.cli.main import cli
+from pianissimo.durable import failpoints
+from pianissimo.durable.charging import charge_of
+from pianissimo.durable.keys import read_secret
+from pianissimo.durable.place import wire
+from pianissimo.durable.recover import accept_lost_witness, accept_rollback
+from pianissimo.durable.shared_ledger import LedgerElsewhere
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import (
     BudgetError,
     DamageError,
@@ -37,6 +34,9 @@ from pianissimo.errors import (
     SecretError,
     StateError,
 )
+from pianissimo.io.inspect import stored_releases, verify
+from pianissimo.io.sinks.folder import FolderSink
+from pianissimo.storage.connection import Connection
 from pianissimo.testing import NoNoise
 
 OF_TICKS = ("releases", "seals", "deltas", "snapshots", "history", "outbox")

@@ -17,24 +17,25 @@ from tests.faults.test_identity import crash
 from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Stream, User
-from pianissimo.cli import cli
-from pianissimo.engine import failpoints, file_lock
-from pianissimo.engine import witness as witness_file
-from pianissimo.engine.charging import charge_of
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.file_lock import wait_for_lock
-from pianissimo.engine.folder_sink import FolderSink
-from pianissimo.engine.inspect import verify
-from pianissimo.engine.keys import ring_of
-from pianissimo.engine.opening import config_of
-from pianissimo.engine.recover import Accepted, accept_lost_witness, accept_rollback
-from pianissimo.engine.shared_ledger import LedgerElsewhere, ledger_key, open_shared
-from pianissimo.engine.wiring import Wiring, wire
-from pianissimo.engine.witness import Witness
+from pianissimo.cli.main import cli
+from pianissimo.durable import failpoints
+from pianissimo.durable import witness as witness_file
+from pianissimo.durable.charging import charge_of
+from pianissimo.durable.keys import ring_of
+from pianissimo.durable.opening import config_of
+from pianissimo.durable.place import Wiring, wire
+from pianissimo.durable.recover import Accepted, accept_lost_witness, accept_rollback
+from pianissimo.durable.shared_ledger import LedgerElsewhere, ledger_key, open_shared
+from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.witness import Witness
 from pianissimo.errors import BudgetError, ConfigError, LeaseError, LedgerError, RefusalError, RollbackError
+from pianissimo.io.inspect import verify
+from pianissimo.io.sinks.folder import FolderSink
 from pianissimo.ledger import Charge, Ledger
 from pianissimo.noise import Secret
-from pianissimo.planner import StreamPlan
+from pianissimo.storage import files as file_lock
+from pianissimo.storage.files import wait_for_lock
+from pianissimo.stream import StreamPlan
 
 BUDGET = Budget(0.5, 1e-9)
 

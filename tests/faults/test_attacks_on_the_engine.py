@@ -17,10 +17,11 @@ from tests.faults.homes import Home, new_home
 from tests.faults.report import size
 from tests.faults.world import config, events, payloads, plan, run_to
 
-from pianissimo.engine import durable, failpoints, inspect
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.recover import accept_rollback
-from pianissimo.engine.wiring import wire
+from pianissimo.durable import failpoints
+from pianissimo.durable import stream as durable
+from pianissimo.durable.place import wire
+from pianissimo.durable.recover import accept_rollback
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import (
     DamageError,
     DiskFullError,
@@ -31,8 +32,9 @@ from pianissimo.errors import (
     StoreError,
     UnknownCommitError,
 )
+from pianissimo.io import inspect
 from pianissimo.noise import fresh_secret
-from pianissimo.stream.payload import release_of
+from pianissimo.stream.release import release_of
 
 pytest_plugins = ["tests.faults.fixtures"]
 

@@ -23,12 +23,12 @@ from tests.faults.world import Crash, alike
 from pianissimo import Budget, Histogram, Stream
 from pianissimo.audit.attack import Measure, Outcome, Seen, attack
 from pianissimo.audit.bounds import lattice_excess
-from pianissimo.engine import failpoints
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.opening import config_of
-from pianissimo.engine.wiring import wire
+from pianissimo.durable import failpoints
+from pianissimo.durable.opening import config_of
+from pianissimo.durable.place import wire
+from pianissimo.durable.stream import DurableStream
 from pianissimo.noise import KeyedNoise, Noise, Secret
-from pianissimo.planner import StreamPlan
+from pianissimo.stream import StreamPlan
 
 RUNS = size(100_000, 400_000)
 TICKS = 3

@@ -10,10 +10,10 @@ import pytest
 from tests.faults.homes import Home, new_home
 from tests.faults.world import events, payloads, run_to
 
-from pianissimo.databases import postgres
-from pianissimo.engine.durable import DurableStream
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import LeaseError, PendingError, StoreError
 from pianissimo.noise import Secret
+from pianissimo.storage import postgres
 
 pytest_plugins = ["tests.faults.fixtures"]
 SLOW = 0.7

@@ -25,15 +25,16 @@ from tests.faults.test_identity import crash, other_events, vars_of
 from tests.faults.world import TICKS, Crash, events, run_to, stream
 
 from pianissimo import Budget
-from pianissimo.engine import failpoints
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.opening import config_of
-from pianissimo.engine.sealed_noise import SealedNoise
-from pianissimo.engine.store import StateStore
-from pianissimo.engine.witness import Witness
+from pianissimo.durable import failpoints
+from pianissimo.durable.noise import SealedNoise
+from pianissimo.durable.opening import config_of
+from pianissimo.durable.store import StateStore
+from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.witness import Witness
 from pianissimo.errors import PianissimoError, RollbackError
-from pianissimo.noise import Integers, Keys, PathPart, Secret
-from pianissimo.planner import StreamPlan
+from pianissimo.noise import Secret
+from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.stream import StreamPlan
 from pianissimo.testing import NoNoise
 
 Input = tuple[Any, ...]
@@ -250,8 +251,8 @@ def scenario(home: Home, observer: Observer, monkeypatch: pytest.MonkeyPatch) ->
         observer.open(life, "backup")
     from tests.faults.world import config, plan
 
-    from pianissimo.engine.recover import accept_rollback
-    from pianissimo.engine.wiring import wire
+    from pianissimo.durable.place import wire
+    from pianissimo.durable.recover import accept_rollback
 
     accept_rollback(plan(), config(), wire(life.place, secret=life.options["secret"], witness=life.witness))
     with observer.open(life, "accepted", alike=False) as live:
@@ -276,7 +277,7 @@ def begun_anew(home: Home, observer: Observer, monkeypatch: pytest.MonkeyPatch) 
                 patch.setattr("tests.faults.world.config", lambda: config_of(richer))
             if name == "sampler":
                 observer.book.sampler = "v2"
-                patch.setattr("pianissimo.planner.plan._PATH_VERSION", 10**6)
+                patch.setattr("pianissimo.stream.plan._PATH_VERSION", 10**6)
                 patch.setattr("tests.faults.world.plan", lambda: StreamPlan(**vars_of(stream().plan())))
             # With the same incarnation only where the configuration must tell them apart.
             with observer.open(anew, name, alike=name != "deleted") as live:

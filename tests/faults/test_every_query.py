@@ -24,19 +24,18 @@ from tests.faults.world import Crash, alike
 
 import pianissimo as pp
 from pianissimo import codec
-from pianissimo.engine import failpoints
-from pianissimo.engine.creation import charge_of
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.inspect import stored_releases, stored_stream, verify
-from pianissimo.engine.opening import config_of
-from pianissimo.engine.wiring import wire
+from pianissimo.durable import failpoints
+from pianissimo.durable.creation import charge_of
+from pianissimo.durable.opening import config_of
+from pianissimo.durable.place import wire
+from pianissimo.durable.stream import DurableStream
+from pianissimo.io.inspect import stored_releases, stored_stream, verify
 from pianissimo.ledger import Charge
-from pianissimo.noise import KeyedNoise, Keys, Noise, PathPart, Secret
-from pianissimo.planner import StreamPlan
-from pianissimo.stream.live import Live
-from pianissimo.stream.parts import live_parts
-from pianissimo.stream.payload import release_of
-from pianissimo.stream.stream import Stream
+from pianissimo.noise import KeyedNoise, Noise, Secret
+from pianissimo.noise.keyed import Keys, PathPart
+from pianissimo.stream import Live, Stream, StreamPlan
+from pianissimo.stream.live import live_parts
+from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 from pianissimo.users.table import Users
 

@@ -7,10 +7,10 @@ from tests.faults.test_identity import crash
 from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Stream
-from pianissimo.engine import failpoints
-from pianissimo.engine.folder_sink import FolderSink
-from pianissimo.engine.opening import open_stream
-from pianissimo.engine.sinks import read_releases
+from pianissimo.durable import failpoints
+from pianissimo.durable.opening import open_stream
+from pianissimo.io import read_releases
+from pianissimo.io.sinks.folder import FolderSink
 from pianissimo.stream.spec import FileFormat
 
 MADE = Stream("s", budget=Budget(1.0, 1e-6), horizon=8, queries=[Count("n")])

@@ -31,11 +31,11 @@ from tests.faults.world import (
 )
 
 from pianissimo import Budget
-from pianissimo.engine import failpoints
-from pianissimo.engine.charging import charge_of
-from pianissimo.engine.opening import config_of
-from pianissimo.engine.recover import accept_lost_witness, accept_rollback
-from pianissimo.engine.wiring import wire
+from pianissimo.durable import failpoints
+from pianissimo.durable.charging import charge_of
+from pianissimo.durable.opening import config_of
+from pianissimo.durable.place import wire
+from pianissimo.durable.recover import accept_lost_witness, accept_rollback
 from pianissimo.errors import (
     ConfigError,
     LeaseError,
@@ -46,8 +46,8 @@ from pianissimo.errors import (
     StoreError,
 )
 from pianissimo.noise import Secret, fresh_secret
-from pianissimo.planner.plan import StreamPlan
-from pianissimo.stream.payload import release_of
+from pianissimo.stream import StreamPlan
+from pianissimo.stream.release import release_of
 
 pytest_plugins = ["tests.faults.fixtures"]
 PAUSES = ["absorb.read", "seal.after_commit", "release.computed", "release.after_commit", "witness.before_append"]
@@ -59,7 +59,7 @@ def test_a_paused_sealer_that_wakes_writes_nothing(
     home: Home, undisturbed: list[bytes], point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is stopped at a step, another takes over and finishes; then it goes on."""
-    monkeypatch.setattr("pianissimo.engine.place._PATIENCE", 0.2)
+    monkeypatch.setattr("pianissimo.durable.place._PATIENCE", 0.2)
     copy = home.copy()
     process, pipe = start(run_process, copy.place, {point: "stop:3"}, copy.options)
     deadline = time.monotonic() + 60
@@ -88,9 +88,9 @@ def test_a_sealer_that_is_paused_within_a_transaction_keeps_others_out_until_it_
     home: Home, undisturbed: list[bytes], point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever takes over waits for the lock of the database, and says so; once the paused one wakes, it goes on."""
-    monkeypatch.setattr("pianissimo.engine.place._PATIENCE", 0.2)
-    monkeypatch.setattr("pianissimo.databases.sqlite.WAIT_SECONDS", 0.3)
-    monkeypatch.setattr("pianissimo.databases.postgres._PATIENCE", {"lock_timeout": 300})
+    monkeypatch.setattr("pianissimo.durable.place._PATIENCE", 0.2)
+    monkeypatch.setattr("pianissimo.storage.sqlite.WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("pianissimo.storage.postgres._PATIENCE", {"lock_timeout": 300})
     copy = home.copy()
     process, pipe = start(run_process, copy.place, {point: "stop:3"}, copy.options)
     deadline = time.monotonic() + 60
@@ -326,7 +326,7 @@ def test_no_place_of_noise_is_used_for_two_data_sets(sqlite_home: Home, monkeypa
 
     upgraded = new_home("sqlite", sqlite_home.folder.parent)
     shutil.copy2(sqlite_home.folder / "state.secret", upgraded.folder / "state.secret")
-    monkeypatch.setattr("pianissimo.planner.plan._PATH_VERSION", 10**6)
+    monkeypatch.setattr("pianissimo.stream.plan._PATH_VERSION", 10**6)
     monkeypatch.setattr("tests.faults.world.plan", lambda: StreamPlan(**vars_of(stream().plan())))
     shared["another version of the sampler, the same incarnation"] = len(
         book & drawn_by(upgraded, other_events, out=None)

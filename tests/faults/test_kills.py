@@ -31,15 +31,16 @@ from tests.faults.world import (
     start,
 )
 
-from pianissimo.databases.connection import Connection
-from pianissimo.engine import failpoints, read_releases
-from pianissimo.engine.charging import charge_of
-from pianissimo.engine.failpoints import POINTS
-from pianissimo.engine.recover import accept_rollback
-from pianissimo.engine.wiring import Wiring, wire
+from pianissimo.durable import failpoints
+from pianissimo.durable.charging import charge_of
+from pianissimo.durable.failpoints import POINTS
+from pianissimo.durable.place import Wiring, wire
+from pianissimo.durable.recover import accept_rollback
 from pianissimo.errors import RefusalError, RollbackError, SecretError
+from pianissimo.io import read_releases
 from pianissimo.noise import Secret
-from pianissimo.stream.payload import release_of
+from pianissimo.storage.connection import Connection
+from pianissimo.stream.release import release_of
 
 pytest_plugins = ["tests.faults.fixtures"]
 KILLS = 25

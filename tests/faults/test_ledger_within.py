@@ -7,11 +7,11 @@ import pytest
 from tests.faults.world import config, events, plan, run_to
 
 from pianissimo import Budget
-from pianissimo.engine.creation import cap_of, charge_of
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.inspect import ledger_key
-from pianissimo.engine.wiring import wire
+from pianissimo.durable.creation import cap_of, charge_of
+from pianissimo.durable.place import wire
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import BudgetError
+from pianissimo.io.inspect import ledger_key
 from pianissimo.ledger import Charge, Ledger
 
 

@@ -13,15 +13,15 @@ from tests.faults.report import record, size
 from tests.faults.world import plan, run_to
 from tests.ledger.test_ledger_tampering import Forger, fill
 
-from pianissimo.databases import SqliteConnection
-from pianissimo.databases.connection import Connection
-from pianissimo.engine.creation import charge_of
-from pianissimo.engine.inspect import ledger_key
-from pianissimo.engine.startup import check_store
-from pianissimo.engine.store import StateStore
-from pianissimo.engine.wiring import Wiring, wire
+from pianissimo.durable.creation import charge_of
+from pianissimo.durable.place import Wiring, wire
+from pianissimo.durable.start import check_store
+from pianissimo.durable.store import StateStore
 from pianissimo.errors import DamageError, LedgerError, RollbackError, StoreError
+from pianissimo.io.inspect import ledger_key
 from pianissimo.ledger import Charge, Ledger
+from pianissimo.storage.connection import Connection
+from pianissimo.storage.sqlite import SqliteConnection
 
 pytest_plugins = ["tests.faults.fixtures"]
 TRIALS = {"sqlite": size(700, 7000), "postgresql": size(350, 3500)}

@@ -18,16 +18,16 @@ from tests.faults.test_kills import abandon
 from tests.faults.world import DOMAIN, TICKS, config, events, payloads, plan, run_to
 
 from pianissimo import Budget, Histogram, Stream
-from pianissimo.engine import inspect
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.loop import Engine
+from pianissimo.counting import KnownHistogram, UnknownHistogram
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import InputError, PianissimoError
-from pianissimo.histograms.known import KnownHistogram
-from pianissimo.histograms.unknown import UnknownHistogram
+from pianissimo.io import inspect
+from pianissimo.io.loop import Engine
 from pianissimo.mechanism import Run
-from pianissimo.noise import Integers, KeyedNoise, Keys, Secret
+from pianissimo.noise import KeyedNoise, Secret
+from pianissimo.noise.keyed import Integers, Keys
 from pianissimo.stream import batches
-from pianissimo.stream.payload import release_of
+from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 
 pytest_plugins = ["tests.faults.fixtures"]

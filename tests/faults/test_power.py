@@ -9,8 +9,8 @@ from tests.faults.disk import Disk
 from tests.faults.report import caught, record, size
 from tests.faults.simulator import Simulation, Violation
 
-from pianissimo.databases import SqliteConnection
 from pianissimo.errors import DamageError, RollbackError, StoreError
+from pianissimo.storage.sqlite import SqliteConnection
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 LIVES_OF_A_DISK = 40

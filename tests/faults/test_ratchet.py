@@ -37,19 +37,18 @@ from tests.faults.simulator import RecordingNoise
 from tests.faults.world import Crash, events, sever, start
 
 from pianissimo import Alarm, Budget, Count, Histogram, Stream, codec, user
-from pianissimo.cli import cli
-from pianissimo.counting import Counter, Summer
-from pianissimo.engine import chain_file, durable, failpoints
-from pianissimo.engine.chain_file import RATCHET_POINTS, ChainFile, Link
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.failpoints import POINTS
-from pianissimo.engine.inspect import verify
-from pianissimo.engine.keys import Keys
-from pianissimo.engine.opening import config_of
-from pianissimo.engine.place import Place
-from pianissimo.engine.ratchet import PeriodKeys, Ratchet, RatchetNoise, next_key
-from pianissimo.engine.recover import accept_lost_witness, accept_rollback
-from pianissimo.engine.wiring import wire
+from pianissimo.cli.main import cli
+from pianissimo.counting import Counter, KnownHistogram, Summer, TopList
+from pianissimo.durable import chain_file, failpoints
+from pianissimo.durable import stream as durable
+from pianissimo.durable.chain_file import RATCHET_POINTS, ChainFile, Link
+from pianissimo.durable.failpoints import POINTS
+from pianissimo.durable.keys import Keys
+from pianissimo.durable.opening import config_of
+from pianissimo.durable.place import Place, wire
+from pianissimo.durable.ratchet import PeriodKeys, Ratchet, RatchetNoise, next_key
+from pianissimo.durable.recover import accept_lost_witness, accept_rollback
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import (
     ConfigError,
     DamageError,
@@ -63,11 +62,11 @@ from pianissimo.errors import (
     StateError,
     SyncError,
 )
-from pianissimo.histograms import KnownHistogram, TopList
+from pianissimo.io.inspect import verify
 from pianissimo.ledger import Charge
 from pianissimo.noise import KeyedNoise, Secret
-from pianissimo.noise_plan import NoisePlan
-from pianissimo.planner import forward_secrecy
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.stream import forward_secrecy
 from pianissimo.stream.spec import load_spec
 
 pytest_plugins = ["tests.faults.fixtures"]
@@ -309,7 +308,7 @@ def lasting_states() -> Iterator[None]:
 @contextmanager
 def same_period() -> Iterator[None]:
     """The mutant whose chain key is the same for ever."""
-    with mock.patch("pianissimo.engine.ratchet.next_key", lambda chain: chain):
+    with mock.patch("pianissimo.durable.ratchet.next_key", lambda chain: chain):
         yield
 
 
@@ -359,8 +358,8 @@ def test_the_thief_catches_exact_totals_in_the_state(tmp_path: Path) -> None:
     plan.cache_clear()
     try:
         with (
-            mock.patch("pianissimo.planner.candidates.noisy", still),
-            mock.patch("pianissimo.engine.durable.merged", lambda gathered: gathered),
+            mock.patch("pianissimo.stream.candidates.noisy", still),
+            mock.patch("pianissimo.durable.stream.merged", lambda gathered: gathered),
         ):
             home = new_den(tmp_path)
             loot = steal(home)
@@ -372,7 +371,7 @@ def test_the_thief_catches_exact_totals_in_the_state(tmp_path: Path) -> None:
 
 def test_noise_that_is_left_out_of_a_sum_is_caught(den: Den) -> None:
     """The mutant whose nodes begin without noise."""
-    with mock.patch("pianissimo.node_noise.GaussianNode.draw", lambda self, noise, keys, out: out.fill(0)):
+    with mock.patch("pianissimo.noise.laws.GaussianNode.draw", lambda self, noise, keys, out: out.fill(0)):
         loot = steal(den)
         assert exact_in(loot, TICKS)
     loot.den.drop()

@@ -14,18 +14,18 @@ from tests.faults.test_identity import crash
 from tests.faults.world import DOMAIN, TICKS, Crash, config, events, plan, run_to, stream
 
 from pianissimo import Budget, Histogram, Stream
-from pianissimo.cli import cli
-from pianissimo.databases import SqliteConnection
-from pianissimo.engine import failpoints
-from pianissimo.engine.carried import Base, Carried
-from pianissimo.engine.inspect import ledger_key, verify
-from pianissimo.engine.opening import open_stream
-from pianissimo.engine.recover import Accepted, accept_rollback
-from pianissimo.engine.shared_ledger import open_shared
-from pianissimo.engine.wiring import wire
+from pianissimo.cli.main import cli
+from pianissimo.durable import failpoints
+from pianissimo.durable.carried import Base, Carried
+from pianissimo.durable.opening import open_stream
+from pianissimo.durable.place import wire
+from pianissimo.durable.recover import Accepted, accept_rollback
+from pianissimo.durable.shared_ledger import open_shared
 from pianissimo.errors import BudgetError, DamageError, LedgerError
+from pianissimo.io.inspect import ledger_key, verify
 from pianissimo.ledger import Charge
-from pianissimo.stream.payload import release_of
+from pianissimo.storage.sqlite import SqliteConnection
+from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 
 NO_NOISE: dict[str, Any] = {"make_noise": lambda secret: NoNoise()}
@@ -252,7 +252,7 @@ def test_the_command_says_what_goes_on_and_what_begins_anew(tmp_path: Path) -> N
 def test_what_the_ledger_lost_is_booked_again(tmp_path: Path) -> None:
     """Charges that others made after the backup: the witness has seen what was spent by the last tick."""
     home = new_home("sqlite", tmp_path)
-    from pianissimo.engine.charging import cap_of, charge_of
+    from pianissimo.durable.charging import cap_of, charge_of
 
     cap = cap_of(Budget(16.0, 1e-4))
     home.open(cap=cap).close()

@@ -8,8 +8,8 @@ from tests.faults.homes import Home, new_home
 from tests.faults.report import record
 from tests.faults.world import TICKS, config, events, payloads, plan, run_to
 
-from pianissimo.engine.recover import accept_rollback
-from pianissimo.engine.wiring import wire
+from pianissimo.durable.place import wire
+from pianissimo.durable.recover import accept_rollback
 from pianissimo.errors import RollbackError
 
 pytest_plugins = ["tests.faults.fixtures"]

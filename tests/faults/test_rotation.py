@@ -15,15 +15,15 @@ from tests.faults.report import record
 from tests.faults.world import Crash, events
 
 from pianissimo import Budget
-from pianissimo.engine import failpoints
-from pianissimo.engine.inspect import verify
-from pianissimo.engine.keys import open_ring
-from pianissimo.engine.opening import config_of
-from pianissimo.engine.ratchet import PeriodKeys, next_key
+from pianissimo.durable import failpoints
+from pianissimo.durable.keys import open_ring
+from pianissimo.durable.opening import config_of
+from pianissimo.durable.ratchet import PeriodKeys, next_key
 from pianissimo.errors import DamageError, PendingError, SecretError
+from pianissimo.io.inspect import verify
 from pianissimo.noise import Secret
-from pianissimo.planner import StreamPlan
-from pianissimo.planner.candidates import GAUSSIAN_PLANS, LAPLACE_PLANS
+from pianissimo.stream import StreamPlan
+from pianissimo.stream.candidates import GAUSSIAN_PLANS, LAPLACE_PLANS
 
 TICKS = 8
 SECRETS = [Secret(bytes([number] * 32)) for number in range(1, TICKS + 2)]
@@ -39,7 +39,7 @@ def only(name: str, *, pure: bool) -> Iterator[None]:
     with (
         mock.patch.dict(kept, one, clear=True),
         mock.patch.dict(none, {}, clear=True),
-        mock.patch("pianissimo.planner.candidates.FEW_SERIES", 100 if name == "toeplitz" else 0),
+        mock.patch("pianissimo.stream.candidates.FEW_SERIES", 100 if name == "toeplitz" else 0),
     ):
         yield
 
@@ -56,11 +56,11 @@ def over(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool, bool]]:
 
     @lru_cache
     def plan(*, forward_secrecy: bool = True) -> StreamPlan:
-        few = mock.patch("pianissimo.planner.candidates.FEW_SERIES", 100 if name == "toeplitz" else 0)
+        few = mock.patch("pianissimo.stream.candidates.FEW_SERIES", 100 if name == "toeplitz" else 0)
         with (
             only(name, pure=pure),
             few,
-            mock.patch("pianissimo.planner.plan._score", lambda way: -way[0][0].pure == -pure),
+            mock.patch("pianissimo.stream.plan._score", lambda way: -way[0][0].pure == -pure),
         ):
             made: StreamPlan = stream(forward_secrecy=forward_secrecy).plan()
             return made

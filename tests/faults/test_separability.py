@@ -21,11 +21,11 @@ from tests.faults.separability import (
     check_within_bounds,
 )
 
-from pianissimo.engine.clock import Clock
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.sources.rows import CheckedRows
-from pianissimo.histograms.unknown import UnknownHistogram
-from pianissimo.stream.parts import LiveUsers
+from pianissimo.counting import UnknownHistogram
+from pianissimo.durable.stream import DurableStream
+from pianissimo.io import CheckedRows
+from pianissimo.io.clock import Clock
+from pianissimo.stream.live import LiveUsers
 
 row = st.fixed_dictionaries(
     {

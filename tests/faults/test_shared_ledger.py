@@ -27,24 +27,25 @@ from tests.ledger.processes import become_read_then_write
 
 import pianissimo as pp
 from pianissimo import Budget, Count, Stream
-from pianissimo.accounting import compose, epsilon_from_rho, epsilon_of_races, race_in_ledger
-from pianissimo.cli import cli
-from pianissimo.databases import SqliteConnection
-from pianissimo.engine import failpoints
-from pianissimo.engine.charging import Receipt, cap_of, charge_of
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.inspect import ledger_key, verify
-from pianissimo.engine.opening import config_of, open_stream
-from pianissimo.engine.place import Place
-from pianissimo.engine.recover import accept_rollback
-from pianissimo.engine.shared_ledger import open_shared
-from pianissimo.engine.wiring import wire
+from pianissimo.cli.main import cli
+from pianissimo.durable import failpoints
+from pianissimo.durable.charging import Receipt, cap_of, charge_of
+from pianissimo.durable.opening import config_of, open_stream
+from pianissimo.durable.place import Place, wire
+from pianissimo.durable.recover import accept_rollback
+from pianissimo.durable.shared_ledger import open_shared
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import BudgetError, ConfigError, DamageError, LedgerError, RefusalError, RollbackError
-from pianissimo.gamma_pair import renyi
+from pianissimo.io.inspect import ledger_key, verify
 from pianissimo.ledger import Charge, Head, Ledger, LocalWitness, guarded, key_file, sqlite
 from pianissimo.ledger.units import COLUMNS
+from pianissimo.loss.composition import compose
+from pianissimo.loss.conversion import epsilon_from_rho
+from pianissimo.loss.gamma_pair import renyi
+from pianissimo.loss.losses import Mixed, Pure, Race
+from pianissimo.loss.race_clock import epsilon_of_races, race_in_ledger
 from pianissimo.noise import Secret
-from pianissimo.privacy import Mixed, Pure, Race
+from pianissimo.storage.sqlite import SqliteConnection
 
 pytest_plugins = ["tests.faults.fixtures"]
 CAP = Budget(16.0, 1e-4)
@@ -333,7 +334,7 @@ def test_a_race_cut_short_has_the_moments_that_are_claimed() -> None:
     """Against plain numerical integration of the cut laws, order by order."""
     import numpy as np
 
-    from pianissimo.accounting.race_in_ledger import _end, _slow
+    from pianissimo.loss.race_clock import _end, _slow
 
     for charges, scale in ((1, 2.0), (4, 15.0), (16, 3.0)):
         end = _end(charges, 1e-7)
@@ -433,7 +434,7 @@ SPENDS = size(60, 5000)
 
 def spend_within(pipe: Any, place: str, key: bytes, number: int, mutant: bool) -> None:
     """Charge three, two or one unit, so many times or until nothing is left; send what was granted."""
-    from pianissimo.ledger.within import StoreWithin
+    from pianissimo.ledger import StoreWithin
 
     if mutant:
         StoreWithin.check_tables = lambda _: None  # type: ignore[method-assign,assignment]
@@ -546,8 +547,8 @@ def test_the_ledger_key_is_found_after_a_rotation_and_a_recovery(tmp_path: Path)
     """The key follows from the first secret of all, through every ring since."""
     from tests.faults.world import config
 
-    from pianissimo.engine.recover import accept_rollback
-    from pianissimo.engine.wiring import wire
+    from pianissimo.durable.place import wire
+    from pianissimo.durable.recover import accept_rollback
     from pianissimo.noise import fresh_secret
 
     home = new_home("sqlite", tmp_path)

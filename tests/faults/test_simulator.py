@@ -7,16 +7,16 @@ import pytest
 from tests.faults.report import caught, record, size
 from tests.faults.simulator import SimulatedWitness, Simulation, Violation
 
-import pianissimo.engine.durable as durable
-import pianissimo.engine.startup as startup
 from pianissimo import codec
-from pianissimo.engine.creation import create_stream
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.publish import Publisher
-from pianissimo.engine.store import StateStore
+from pianissimo.durable import start as startup
+from pianissimo.durable import stream as durable
+from pianissimo.durable.creation import create_stream
+from pianissimo.durable.publish import Publisher
+from pianissimo.durable.store import StateStore
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import PianissimoError, RollbackError
 from pianissimo.ledger import Ledger
-from pianissimo.stream.payload import payload_of
+from pianissimo.stream.release import payload_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 PARTS = 4

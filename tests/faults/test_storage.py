@@ -31,9 +31,9 @@ from tests.faults.world import (
     start,
 )
 
-from pianissimo.engine import inspect
-from pianissimo.engine.loop import Engine
 from pianissimo.errors import DiskFullError, PianissimoError, SyncError
+from pianissimo.io import inspect
+from pianissimo.io.loop import Engine
 
 pytest_plugins = ["tests.faults.fixtures"]
 SYNCS = 60

@@ -25,20 +25,20 @@ from tests.faults.separability import plain as _plain
 from tests.faults.simulator import CLOCK
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, user
-from pianissimo.counting import HaarPlan, Summer, grid_steps
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.keys import Keys
-from pianissimo.engine.run_durable import run_durably
-from pianissimo.engine.sources import read_rows
-from pianissimo.engine.wall_clock import WallClock
-from pianissimo.engine.wiring import wire
+from pianissimo.counting import Summer, grid_steps
+from pianissimo.durable.keys import Keys
+from pianissimo.durable.place import wire
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import InputError, RefusalError, SourceError
+from pianissimo.io import read_rows
+from pianissimo.io.clock import WallClock
+from pianissimo.io.run_durable import run_durably
 from pianissimo.mechanism import Run
-from pianissimo.noise import Secret
+from pianissimo.noise import HaarPlan, Secret
 from pianissimo.queries import Query
 from pianissimo.stream import batches
 from pianissimo.stream.batches import as_frame, query_inputs, row_faults, user_input
-from pianissimo.stream.parts import LiveQuery, live_parts
+from pianissimo.stream.live import LiveQuery, live_parts
 from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
 
@@ -372,7 +372,7 @@ def test_nothing_unreleased_and_no_secret_is_left_on_the_disk(tmp_path: Path, po
     write_rows(tmp_path, rows)
     program = (
         "from pathlib import Path\n"
-        "from pianissimo.engine.run_durable import run_durably\n"
+        "from pianissimo.io.run_durable import run_durably\n"
         "from pianissimo.stream.spec import load_spec\n"
         f"run_durably(load_spec(Path({str(tmp_path / 'pharmacy.toml')!r})), {str(tmp_path / 'state')!r},"
         f" out=Path({str(tmp_path / 'out')!r}))\n"
@@ -449,7 +449,7 @@ def run_users(state: str) -> None:
 def test_a_durable_run_forbids_dumps_of_its_memory() -> None:
     program = (
         "import resource, ctypes\n"
-        "from pianissimo.engine.hardening import forbid_dumps\n"
+        "from pianissimo.durable.place import forbid_dumps\n"
         "print(forbid_dumps(), resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -22,15 +22,14 @@ from typing import Any
 
 import apsw
 
-import pianissimo.engine.failpoints as failpoints
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
-from pianissimo.databases.connection import Connection
-from pianissimo.engine import creation
-from pianissimo.engine.durable import DurableStream
-from pianissimo.engine.folder_sink import FolderSink
-from pianissimo.engine.opening import config_of
-from pianissimo.engine.wiring import wire
-from pianissimo.planner import StreamPlan
+from pianissimo.durable import creation, failpoints
+from pianissimo.durable.opening import config_of
+from pianissimo.durable.place import wire
+from pianissimo.durable.stream import DurableStream
+from pianissimo.io.sinks.folder import FolderSink
+from pianissimo.storage.connection import Connection
+from pianissimo.stream import StreamPlan
 
 TICKS = 6
 LONG = 60
@@ -173,7 +172,7 @@ class _NoTime:
 def alike() -> Iterator[None]:
     """All streams that are created meanwhile are the same one, down to the noise: what no deployment could do."""
     with (
-        unittest.mock.patch("pianissimo.engine.creation.secrets.token_bytes", lambda size: bytes(range(size))),
+        unittest.mock.patch("pianissimo.durable.creation.secrets.token_bytes", lambda size: bytes(range(size))),
         unittest.mock.patch.object(creation, "datetime", _NoTime),
     ):
         yield

@@ -15,11 +15,11 @@ from confluent_kafka.cimpl import NewPartitions
 from tests.faults.report import record, size
 from tests.kafka.broker import Broker
 
-import pianissimo.engine.sources.kafka as kafka_code
-import pianissimo.engine.sources.kafka_messages as messages_code
-from pianissimo.engine.sources.feed import Records
-from pianissimo.engine.sources.kafka import KafkaFeed
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SourceError
+from pianissimo.io.sources import kafka as kafka_code
+from pianissimo.io.sources import kafka as messages_code
+from pianissimo.io.sources.kafka import KafkaFeed
+from pianissimo.io.sources.piece import Records
 
 Found = list[tuple[str, int, str | None]]
 

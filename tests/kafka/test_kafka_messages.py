@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pianissimo.engine.sources.kafka_messages import MessageBuffer, Reached
 from pianissimo.errors import SourceAwayError, SourceError
+from pianissimo.io.sources.kafka import MessageBuffer, Reached
 
 
 @dataclass

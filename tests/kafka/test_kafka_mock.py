@@ -11,9 +11,9 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Producer
 
-import pianissimo.engine.sources.kafka_messages as messages_code
-from pianissimo.engine.sources.kafka import KafkaFeed
 from pianissimo.errors import SourceAwayError
+from pianissimo.io.sources import kafka as messages_code
+from pianissimo.io.sources.kafka import KafkaFeed
 
 PARTITIONS = 4  # what the mock gives a topic
 

@@ -10,8 +10,8 @@ from threading import Event, Thread
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.engine.running import begin, check_verified, end_all, health, released, sealed_counts, wait_for, write_spec
 from tests.faults.report import record, size
+from tests.io.running import begin, check_verified, end_all, health, released, sealed_counts, wait_for, write_spec
 from tests.kafka.broker import Broker
 
 PARTITIONS = 2

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from tests.faults.report import record
 from tests.kafka.broker import Broker
 
-from pianissimo.engine.kafka_sink import FIRST_LOOK, KafkaSink
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.io.sinks.kafka import FIRST_LOOK, KafkaSink
 
 INCARNATION = bytes(range(16))
 OTHER = bytes(range(16, 32))

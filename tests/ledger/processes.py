@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-import pianissimo.ledger.ledger as code
 from pianissimo.errors import BudgetError, LedgerError
 from pianissimo.ledger import Charge, Ledger
+from pianissimo.ledger import ledger as code
 from pianissimo.ledger.postgres import PostgresStore
 from pianissimo.ledger.sqlite import SqliteStore
 from pianissimo.ledger.store import ADD_IF_IT_FITS

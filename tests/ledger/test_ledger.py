@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.ledger.processes import KEY, postgres_server
 
-from pianissimo.cli import cli
+from pianissimo.cli.main import cli
 from pianissimo.errors import BudgetError, LedgerError, ParameterError
 from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, Head, Ledger, Reservation, history, key_file
 from pianissimo.ledger.postgres import PostgresStore

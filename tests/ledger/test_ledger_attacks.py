@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 from tests.ledger.processes import KEY, start
 
-from pianissimo.databases.postgres_server import shown_url
 from pianissimo.errors import LedgerError, ParameterError
-from pianissimo.ledger import Charge, Head, Ledger, guarded, key_file, open_guarded
+from pianissimo.ledger import Charge, Head, Ledger, LocalWitness, guarded, key_file, open_guarded
 from pianissimo.ledger import sqlite as sqlite_engine
-from pianissimo.ledger.witness import LocalWitness
 from pianissimo.noise import Secret
+from pianissimo.storage.postgres import shown_url
 
 CAP = Charge(steps=20)
 

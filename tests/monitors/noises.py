@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.noise import Keys, PathPart
+from pianissimo.noise.keyed import Keys, PathPart
 from pianissimo.testing import NoNoise, SeededNoise
 
 

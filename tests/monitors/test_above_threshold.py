@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from pianissimo.errors import HorizonError, InputError, ParameterError
+from pianissimo.loss.losses import Pure
 from pianissimo.monitors import AboveThreshold
-from pianissimo.noise import DRAW_DISTANCE, Integers, Keys, PathPart
-from pianissimo.privacy import Pure
+from pianissimo.noise.keyed import DRAW_DISTANCE, Integers, Keys, PathPart
 from pianissimo.testing import NoNoise, SeededNoise
 
 

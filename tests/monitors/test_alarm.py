@@ -7,11 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pianissimo.accounting import compose
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.loss.composition import compose
+from pianissimo.loss.losses import Race
 from pianissimo.mechanism import Run
 from pianissimo.monitors import Alarms, check_row_by_row
-from pianissimo.privacy import Race
 from pianissimo.testing import NoNoise, check_life_cycle, check_resuming, check_splitting
 
 TWO = (("fever", 50), ("cough", 80))

@@ -22,14 +22,15 @@ from tests.monitors.noises import AlteredBits, rows
 from pianissimo.audit.bounds import lower_rate, upper_rate
 from pianissimo.audit.races import delta_of_best_adversary, delta_of_equal_tests
 from pianissimo.codec import Plain
-from pianissimo.gamma_pair import hockey_sticks
 from pianissimo.labels import Domain
+from pianissimo.loss.gamma_pair import hockey_sticks
+from pianissimo.loss.losses import Race
 from pianissimo.mechanism import Run
 from pianissimo.monitors import FixedLength, Trending, UserCharges
-from pianissimo.monitors.race_noise import race_noise
+from pianissimo.monitors.race_monitor import race_noise
 from pianissimo.monitors.trending import TrendingState
-from pianissimo.noise import Keys, Noise, PathPart
-from pianissimo.privacy import Race
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Keys, PathPart
 from pianissimo.testing import NoNoise, SeededNoise
 
 HALF = Fraction(1, 2)

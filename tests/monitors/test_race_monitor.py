@@ -15,12 +15,12 @@ from scipy import optimize, special, stats
 from tests.monitors.noises import GivenBits, rows, uniform
 
 from pianissimo.errors import InputError, ParameterError, StateError
-from pianissimo.gamma_pair import hockey_stick
-from pianissimo.monitors import RaceMonitor, UserCharges
-from pianissimo.monitors.race_noise import race_noise
-from pianissimo.monitors.thresholds import clock_delta, lone_threshold, margin_of_detection, quiet_threshold
-from pianissimo.noise import DRAW_DISTANCE
-from pianissimo.privacy import Race
+from pianissimo.loss.gamma_pair import hockey_stick
+from pianissimo.loss.losses import Race
+from pianissimo.monitors import RaceMonitor, UserCharges, clock_delta
+from pianissimo.monitors.race_monitor import race_noise
+from pianissimo.monitors.thresholds import lone_threshold, margin_of_detection, quiet_threshold
+from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.testing import NoNoise, SeededNoise
 
 FALSE_ALARM_RATE = 1e-9

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from papers.sparse_vector import example_1_4
 from papers.sparse_vector.example_1_4 import PARTITIONS, World
 
-from pianissimo.accounting import compose
 from pianissimo.labels import Domain
+from pianissimo.loss.composition import compose
+from pianissimo.loss.losses import Pure
 from pianissimo.mechanism import Run
 from pianissimo.monitors import AboveThreshold, Trending
-from pianissimo.privacy import Pure
 from pianissimo.testing import NoNoise, SeededNoise
 
 SMALL = World(groups=10, keys=40)

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.monitors.noises import GivenBits, uniform
 
-from pianissimo.accounting import compose
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
+from pianissimo.loss.composition import compose
+from pianissimo.loss.losses import Neighbors, Race, Unit
 from pianissimo.mechanism import Run
 from pianissimo.monitors import FixedLength, Trending
 from pianissimo.monitors.huge_domain import binomial
-from pianissimo.monitors.race_noise import race_noise
+from pianissimo.monitors.race_monitor import race_noise
 from pianissimo.noise import Noise
-from pianissimo.privacy import Neighbors, Race, Unit
 from pianissimo.testing import NoNoise, SeededNoise, check_life_cycle, check_resuming, check_splitting
 
 TEN = Fraction(10)

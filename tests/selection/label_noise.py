@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.noise import Integers, Keys, PathPart
+from pianissimo.noise.keyed import Integers, Keys, PathPart
 from pianissimo.testing import NoNoise
 
 Draws = Mapping[tuple[PathPart, ...], float]

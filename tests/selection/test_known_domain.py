@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 from tests.selection.label_noise import LabelNoise, keys_of
 
-from pianissimo.audit.replay import RecordingNoise
+from pianissimo.audit import RecordingNoise
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
-from pianissimo.noise import DRAW_DISTANCE
-from pianissimo.privacy import Ledger
+from pianissimo.loss.losses import Ledger
+from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.selection import KnownGauss, KnownGumb, first_in_race, race_distance
 from pianissimo.testing import SeededNoise
 

@@ -18,8 +18,9 @@ import pianissimo.selection
 from pianissimo.audit import ideal_probability
 from pianissimo.audit.enumeration import race_law
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.noise import DRAW_DISTANCE, KeyedNoise, Keys, fresh_secret
-from pianissimo.privacy import BoundedRange, Ledger
+from pianissimo.loss.losses import BoundedRange, Ledger
+from pianissimo.noise import KeyedNoise, fresh_secret
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
 from pianissimo.selection import (
     Allowance,
     Answer,
@@ -36,7 +37,7 @@ from pianissimo.selection import (
     peel,
     race_distance,
 )
-from pianissimo.selection.counted import Counted
+from pianissimo.selection.answer import Counted
 from pianissimo.selection.offsets import (
     GRID,
     gaussian_offset,

@@ -14,14 +14,8 @@ from scipy import stats
 from tests.selection.label_noise import gumbel_bits
 
 from pianissimo.errors import ParameterError
-from pianissimo.selection.race import (
-    _brackets,
-    exact_arrival,
-    first_in_race,
-    race_distance,
-    race_rho,
-    race_scale,
-)
+from pianissimo.selection import first_in_race, race_distance
+from pianissimo.selection.race import _brackets, exact_arrival, race_rho, race_scale
 from pianissimo.testing import SeededNoise
 
 RUNS = 40_000

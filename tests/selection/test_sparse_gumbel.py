@@ -16,17 +16,15 @@ from numpy.typing import NDArray
 from scipy import stats
 from tests.selection.label_noise import THRESHOLD, LabelNoise
 
-from pianissimo.audit import ideal_probability
-from pianissimo.audit.replay import RecordingNoise
-from pianissimo.contributions import count_known, count_labels
-from pianissimo.counting import HaarPlan, TreePlan
-from pianissimo.error_bars import half_width
+from pianissimo.audit import RecordingNoise, ideal_probability
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.labels import Domain, LabelIndex
+from pianissimo.labels import Domain, LabelIndex, count_known, count_labels
 from pianissimo.mechanism import Run
-from pianissimo.node_noise import GaussianNode
-from pianissimo.noise import Integers, Keys, Noise
-from pianissimo.plan_noise import evaluate, rounded
+from pianissimo.noise import HaarPlan, Noise, TreePlan
+from pianissimo.noise.bars import half_width
+from pianissimo.noise.keyed import Integers, Keys
+from pianissimo.noise.laws import GaussianNode
+from pianissimo.noise.running import evaluate, rounded
 from pianissimo.selection import SparseGumbel, SparseGumbelState
 from pianissimo.testing import NoNoise, SeededNoise
 

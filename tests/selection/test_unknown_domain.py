@@ -14,7 +14,7 @@ from tests.selection.label_noise import THRESHOLD, LabelNoise, keys_of
 
 from pianissimo.audit import ideal_probability
 from pianissimo.errors import ParameterError
-from pianissimo.noise import DRAW_DISTANCE
+from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.selection import UnkGauss, UnkGumb, race_distance
 from pianissimo.selection.unknown_domain import largest
 from pianissimo.testing import SeededNoise

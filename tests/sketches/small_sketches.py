@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.noise import Integers, Keys, PathPart
-from pianissimo.sketches.contents import Contents
+from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.sketches import Contents
 from pianissimo.testing import NoNoise
 
 Floats = NDArray[np.float64]

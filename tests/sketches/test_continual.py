@@ -13,19 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sketches.small_sketches import Naive, WrittenNoise
 
-from pianissimo.accounting import rho_from_budget
 from pianissimo.errors import InputError, MergeError, ParameterError
+from pianissimo.loss.conversion import rho_from_budget
+from pianissimo.loss.losses import Ledger, Mixed
 from pianissimo.mechanism import Mechanism, Run
-from pianissimo.privacy import Ledger, Mixed
-from pianissimo.sketches.continual import SketchTree
+from pianissimo.sketches import (
+    GaussianMisraGries,
+    MisraGries,
+    PublishedTree,
+    RunningSketch,
+    SetTree,
+    SketchTree,
+    reduce,
+    threshold,
+)
 from pianissimo.sketches.key_noise import item_keys
-from pianissimo.sketches.misra_gries import MisraGries
-from pianissimo.sketches.node_tree import EndedNodes, NodeSketches, prefix_nodes
-from pianissimo.sketches.private_release import GaussianMisraGries
-from pianissimo.sketches.published_nodes import PublishedTree, RunningSketch
-from pianissimo.sketches.reduction import reduce
-from pianissimo.sketches.set_tree import SetTree
-from pianissimo.sketches.thresholds import threshold
+from pianissimo.sketches.trees.nodes import EndedNodes, NodeSketches, prefix_nodes
 from pianissimo.testing import NoNoise, SeededNoise, check_life_cycle, check_resuming, check_splitting
 
 SMALL: dict[str, Mechanism[Any, Any, Any]] = {

@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from tests.sketches.naive_sketches import all_states, check_one_direction, merge, misra_gries, positive, privacy_aware
 
 from pianissimo.errors import MergeError
-from pianissimo.sketches import (
-    MergedSketch,
-    MisraGries,
-    PrivacyAwareMisraGries,
-    merge_in_order,
-    merge_in_pairs,
-)
+from pianissimo.sketches import MergedSketch, MisraGries, PrivacyAwareMisraGries, merge_in_order, merge_in_pairs
 
 Counts = dict[Any, int]
 Frozen = tuple[tuple[int, int], ...]

@@ -9,21 +9,25 @@ import pytest
 from tests.sketches.small_sketches import Naive, WrittenNoise
 
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.loss.losses import Ledger, Mixed
 from pianissimo.noise import KeyedNoise, fresh_secret
-from pianissimo.privacy import Ledger, Mixed
-from pianissimo.sketches import private_release
-from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.group import group_budget, group_delta, group_threshold
-from pianissimo.sketches.merged_release import Draws, release_merged
-from pianissimo.sketches.misra_gries import MisraGries
-from pianissimo.sketches.private_release import (
+from pianissimo.sketches import (
+    Contents,
+    Draws,
     GaussianMisraGries,
     Law,
+    MisraGries,
     PrivateMisraGries,
     SketchRelease,
+    group_budget,
+    group_delta,
+    group_threshold,
+    private_release,
+    release_merged,
+    release_shards,
     release_sketch,
+    shard_of,
 )
-from pianissimo.sketches.sharding import release_shards, shard_of
 from pianissimo.testing import NoNoise, SeededNoise
 
 RUNS = [1] * 9 + [2] * 5 + [3] + [4] * 2 + [1]

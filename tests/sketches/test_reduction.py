@@ -13,14 +13,21 @@ from tests.sketches.small_sketches import Naive, State, WrittenNoise, neighbors
 
 from pianissimo.errors import InputError, MergeError, ParameterError
 from pianissimo.labels import Domain
-from pianissimo.noise import Keys
-from pianissimo.privacy import Pure
-from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.exact_draws import Bits, binomial, geometric, uniform_below
-from pianissimo.sketches.misra_gries import MisraGries
-from pianissimo.sketches.pure_release import PureHistogram, spurious_threshold
-from pianissimo.sketches.reduction import Reduced, ReducedMisraGries, add_reduced, reduce, reduced_exposure
-from pianissimo.sketches.universe import IntegerRange, as_universe, other_places
+from pianissimo.loss.losses import Pure
+from pianissimo.noise.keyed import Keys
+from pianissimo.sketches import (
+    Contents,
+    IntegerRange,
+    MisraGries,
+    PureHistogram,
+    Reduced,
+    ReducedMisraGries,
+    add_reduced,
+    reduce,
+)
+from pianissimo.sketches.key_noise import Bits, binomial, geometric, uniform_below
+from pianissimo.sketches.pure_release import as_universe, other_places, spurious_threshold
+from pianissimo.sketches.reduction import reduced_exposure
 from pianissimo.testing import NoNoise, SeededNoise
 
 RUNS = [1] * 9 + [2] * 5 + [3] + [4] * 2 + [1]

@@ -11,7 +11,14 @@ from tests.sketches.naive_sketches import misra_gries
 from tests.test_sketch_command import PRICE, built, done, refused
 
 from pianissimo.errors import MergeError, ParameterError
-from pianissimo.sketches import MisraGries, PrivacyAwareMisraGries, add_reduced, reduce, release_shards, release_sketch
+from pianissimo.sketches import (
+    MisraGries,
+    PrivacyAwareMisraGries,
+    add_reduced,
+    reduce,
+    release_shards,
+    release_sketch,
+)
 from pianissimo.testing import SeededNoise
 
 ALLOWED: dict[str, Any] = {"epsilon": 1, "delta": 1e-6}

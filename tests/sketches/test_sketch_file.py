@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from pianissimo import codec
 from pianissimo.errors import InputError, MergeError, StateError
-from pianissimo.sketches import (
-    MergedSketch,
-    MisraGries,
-    PrivacyAwareMisraGries,
-    merge_in_order,
-    sketch_from_bytes,
-)
+from pianissimo.sketches import MergedSketch, MisraGries, PrivacyAwareMisraGries, merge_in_order, sketch_from_bytes
 
 LARGEST = 2**63 - 1
 

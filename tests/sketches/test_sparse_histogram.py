@@ -10,20 +10,25 @@ import pytest
 from tests.sketches.small_sketches import Law, WrittenNoise, gaussian
 
 from pianissimo.errors import ParameterError
-from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.correlated import (
-    CorrelatedHistogram,
-    correlated_calibration,
-    noise_delta,
-    threshold_delta,
-)
-from pianissimo.sketches.gaussian_tail import exchange_exponent, gaussian_law, shift_divergence, shift_divergences
-from pianissimo.sketches.real_gaussian import least_sigma, least_tau, log_shift_divergence, log_tail, log_worst_delta
+from pianissimo.sketches import Contents, CorrelatedHistogram, SparseHistogram
 from pianissimo.sketches.sparse_histogram import (
-    SparseHistogram,
+    correlated_calibration,
     holds_for_all,
+    noise_delta,
     sparse_calibration,
+    threshold_delta,
     worst_delta,
+)
+from pianissimo.sketches.tails import (
+    exchange_exponent,
+    gaussian_law,
+    least_sigma,
+    least_tau,
+    log_shift_divergence,
+    log_tail,
+    log_worst_delta,
+    shift_divergence,
+    shift_divergences,
 )
 
 BUDGETS = [(0.5, 1e-6), (0.5, 1e-9), (1.0, 1e-6), (1.0, 1e-9), (2.0, 1e-6), (2.0, 1e-9)]

@@ -13,12 +13,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from pianissimo.counting import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, TopDownPlan, TreePlan
-from pianissimo.error_bars import half_width
-from pianissimo.node_noise import GaussianNode
-from pianissimo.noise import Noise, PathPart
-from pianissimo.noise_plan import NoisePlan, covariance_at, variance_at
-from pianissimo.plan_noise import PlanNoise, rounded
+from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, Noise, SplinePlan, TopDownPlan, TreePlan
+from pianissimo.noise.bars import half_width
+from pianissimo.noise.keyed import PathPart
+from pianissimo.noise.laws import GaussianNode
+from pianissimo.noise.plan import NoisePlan, covariance_at, variance_at
+from pianissimo.noise.running import PlanNoise, rounded
 from pianissimo.testing import SeededNoise
 
 SERIES = 20_000

@@ -12,7 +12,7 @@ import pytest
 
 import pianissimo as pp
 from pianissimo.mechanism import Run
-from pianissimo.stream.live import Live
+from pianissimo.stream import Live
 from pianissimo.testing import NoNoise, SeededNoise
 
 DRUGS = ["aspirin"] * 300 + ["ibuprofen"] * 200 + ["rare"]
@@ -308,7 +308,7 @@ def test_an_interrupted_tick_is_never_repeated(monkeypatch: pytest.MonkeyPatch) 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pianissimo.histograms.unknown.UnknownHistogram.release", interrupt)
+    monkeypatch.setattr("pianissimo.counting.unknown.UnknownHistogram.release", interrupt)
     with pytest.raises(KeyboardInterrupt):
         live.tick(BATCH)
     monkeypatch.undo()

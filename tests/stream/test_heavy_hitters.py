@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pianissimo as pp
-from pianissimo.histograms import UnknownHistogram
+from pianissimo.counting import UnknownHistogram
 from pianissimo.mechanism import Run
 from pianissimo.noise import Noise
-from pianissimo.planner.heavy_hitters import COUNTER_BYTES, EXACT_BYTES, thresholds_of
 from pianissimo.sketches import HeavyKeys, PublishedTree, RunningSketch, SetTree, SketchTree
-from pianissimo.stream.heavy_tables import heavy_table
-from pianissimo.stream.live import Live
+from pianissimo.stream import Live
+from pianissimo.stream.heavy_plans import COUNTER_BYTES, EXACT_BYTES, thresholds_of
 from pianissimo.stream.spec import load_spec
+from pianissimo.stream.tables import heavy_table
 from pianissimo.testing import NoNoise, SeededNoise
 
 

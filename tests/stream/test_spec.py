@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pianissimo.accounting import Budget
+from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
-from pianissimo.privacy import Unit
+from pianissimo.loss.losses import Unit
 from pianissimo.queries import Count, Histogram, Query, Sum, Tidy, TopK
 from pianissimo.stream import Stream
 from pianissimo.stream.spec import FileSource, StreamSpec, as_utc, load_spec

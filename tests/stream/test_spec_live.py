@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pianissimo.engine.run_durable import make_sink
 from pianissimo.errors import SpecError
+from pianissimo.io.run_durable import make_sink
 from pianissimo.stream.spec import KafkaTopic, LiveSource, SinkSpec, StreamSpec, load_spec
 
 HEAD = """

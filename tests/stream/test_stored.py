@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import pianissimo as pp
 from pianissimo.errors import PianissimoError, StateError
+from pianissimo.stream import Stream
 from pianissimo.stream.stored import stream_from_plain, stream_to_plain
-from pianissimo.stream.stream import Stream
 
 labels = st.lists(st.text("abcü", min_size=1, max_size=4), min_size=3, max_size=6, unique=True)
 amounts = st.integers(-(10**6), 10**6).map(lambda value: value / 2)

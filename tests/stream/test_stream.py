@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import pianissimo as pp
-from pianissimo.stream.live import Live
+from pianissimo.stream import Live
 from pianissimo.testing import NoNoise
 
 ROWS = [{"drug": "aspirin", "region": "north"}] * 300 + [{"drug": "ibuprofen", "region": "south"}] * 200

@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 import pianissimo as pp
-from pianissimo.engine import run_file
-from pianissimo.planner import StreamPlan
-from pianissimo.stream.live import Live
+from pianissimo.io import run_file
+from pianissimo.stream import Live, StreamPlan
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise
 

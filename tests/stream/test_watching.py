@@ -7,11 +7,10 @@ import polars as pl
 import pytest
 
 import pianissimo as pp
-from pianissimo.accounting import compose
-from pianissimo.engine import run_file
-from pianissimo.planner import StreamPlan
-from pianissimo.privacy import Race
-from pianissimo.stream.live import Live
+from pianissimo.io import run_file
+from pianissimo.loss.composition import compose
+from pianissimo.loss.losses import Race
+from pianissimo.stream import Live, StreamPlan
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise
 

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from pianissimo.accounting import Budget
+from pianissimo.budget import Budget
 from pianissimo.noise import Noise
 from pianissimo.table import Table
 from pianissimo.testing import NoNoise

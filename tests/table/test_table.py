@@ -26,10 +26,11 @@ from tests.table.clicks import (
     write_sqlite,
 )
 
-from pianissimo.accounting import Budget, compose
+from pianissimo.budget import Budget
 from pianissimo.errors import BudgetError, InputError, LedgerError, ParameterError
 from pianissimo.ledger import Ledger, key_file
-from pianissimo.privacy import BoundedRange, Zcdp
+from pianissimo.loss.composition import compose
+from pianissimo.loss.losses import BoundedRange, Zcdp
 from pianissimo.table import Allowance, Table
 from pianissimo.table.engines import DataDependentError, place_of
 from pianissimo.table.statements import Target, users_by_label

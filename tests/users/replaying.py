@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from pianissimo.mechanism import Run
 from pianissimo.testing import NoNoise
+from pianissimo.users import Counters
 from pianissimo.users.caps import Course
-from pianissimo.users.counters import Counters, RunningCounters
+from pianissimo.users.counters import RunningCounters
 from pianissimo.users.table import Users
 
 Place = tuple[int, int, int]

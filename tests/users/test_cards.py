@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from tests.users.replaying import raised_at
 
-from pianissimo.counting import DoublingPlan, HaarPlan, TreePlan
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
-from pianissimo.plan_noise import evaluate
+from pianissimo.noise import DoublingPlan, HaarPlan, TreePlan
+from pianissimo.noise.running import evaluate
 from pianissimo.testing import GivenNoise, NoNoise, SeededNoise
 from pianissimo.users import (
     AdaptiveCap,

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.users.replaying import lost, taped, without
 
-from pianissimo.counting import DoublingPlan, HaarPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.labels import Domain
+from pianissimo.noise import DoublingPlan, HaarPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.users import (
     AdaptiveCap,
     CountHead,
@@ -23,14 +23,13 @@ from pianissimo.users import (
     HistogramHead,
     PeriodCap,
     QuantilesHead,
+    Sensitivity,
     SumHead,
     UserDistinct,
     UserStatistics,
     UserSum,
 )
-from pianissimo.users.counters import Sensitivity
-from pianissimo.users.rows import Rows
-from pianissimo.users.table import Users
+from pianissimo.users.table import Rows, Users
 
 TICKS = 6
 CAP = AdaptiveCap(epsilon=Fraction(1), first=2, levels=3)
@@ -218,7 +217,7 @@ def test_a_missing_factor_two_in_distinct_is_caught() -> None:
     ticks = of_one_user([[0, 1], [2, 3], [4, 5], [], [], []], [[], [], [], [], [], [0, 1, 2, 3, 4, 5]])
     for mechanism in (MECHANISMS["distinct"], MECHANISMS["distinct, gaussian haar"]):
         assert lost(mechanism, ticks, without(ticks, 0), {}) <= mechanism.cap.weights[0] * BUDGET
-        with patched("UserDistinct.sensitivity", Sensitivity(total=1, squared=1), where="pianissimo.users.distinct"):
+        with patched("UserDistinct.sensitivity", Sensitivity(total=1, squared=1), where="pianissimo.users.totals"):
             shares = mechanism.cap.weights[0] * BUDGET
             assert lost(mechanism, ticks, without(ticks, 0), {}) > shares
 

@@ -13,28 +13,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.users.replaying import raised_at
 
-from pianissimo.counting import DoublingPlan, HaarPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
+from pianissimo.loss.losses import Ledger, Mixed, Pure, Unit
 from pianissimo.mechanism import Run
-from pianissimo.node_noise import LaplaceNode
-from pianissimo.privacy import Ledger, Mixed, Pure, Unit
+from pianissimo.noise import DoublingPlan, HaarPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
+from pianissimo.noise.laws import LaplaceNode
 from pianissimo.testing import NoNoise, SeededNoise
 from pianissimo.users import (
     AdaptiveCap,
+    Counters,
     CountHead,
     Cut,
     FixedCap,
     HistogramHead,
+    Law,
     PeriodCap,
     QuantilesHead,
+    Sensitivity,
     SumHead,
     UserDistinct,
     UserStatistics,
     UserSum,
+    deviations_below,
 )
-from pianissimo.users.counters import Counters, Law, Sensitivity
-from pianissimo.users.quantiles import deviations_below, sums_below
+from pianissimo.users.quantiles import sums_below
 from pianissimo.users.table import Users
 
 TICKS = 5

@@ -20,9 +20,8 @@ from pianissimo.audit.trees import answer_composition, meta_composition
 from pianissimo.audit.users import distinct_attempts, statistics_attempts, sum_attempts
 from pianissimo.audit.watching import trending_attempts
 from pianissimo.checks import check_at_least
-from pianissimo.counting import Counter, Summer
+from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
 from pianissimo.errors import ParameterError
-from pianissimo.histograms import KnownHistogram, MetaHistogram, MetaTopList, TopList, UnknownHistogram
 from pianissimo.labels import Domain
 from pianissimo.monitors import Alarms, Trending
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
@@ -62,7 +61,7 @@ def audit(
     * a pure Haar plan has a horizon that is no power of two: no event has the whole column then, so 0.73 at 3 ticks;
     * runs are made one by one (thresholds of unknown labels, runs of tests): a fifth or a tenth of them.
 
-    >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.noise import TreePlan
     >>> report = audit(Counter(plan=TreePlan.calibrated(horizon=6, rho=2.0)), runs=20_000)
     >>> report.verdict
     <Verdict.SOUND: 'sound'>
@@ -89,7 +88,7 @@ def audit(
 def attacks_on(mechanism: Any) -> list[Attempt] | Composition:
     """The attacks that fit a mechanism, or its parts with theirs, by the first of its classes that has a case.
 
-    >>> from pianissimo.counting import HaarPlan
+    >>> from pianissimo.noise import HaarPlan
     >>> [attempt.name for attempt in attacks_on(Counter(plan=HaarPlan.calibrated(horizon=8, rho=2.0)))]
     ['one event at tick 1', 'one event at tick 5', 'one event at tick 8']
     """
@@ -103,7 +102,7 @@ def attacks_on(mechanism: Any) -> list[Attempt] | Composition:
 def name_of(mechanism: Any) -> str:
     """What a mechanism is called in reports.
 
-    >>> from pianissimo.counting import HaarPlan
+    >>> from pianissimo.noise import HaarPlan
     >>> name_of(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5)))
     'Counter over haar'
     """

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.accounting import delta_from_rho
 from pianissimo.audit.exact import ideal_probability
+from pianissimo.loss.conversion import delta_from_rho
 from pianissimo.selection import (
     FixedThresholdGauss,
     FixedThresholdLaplace,
@@ -33,7 +33,7 @@ from pianissimo.selection import (
     StrictDomain,
     UnkGauss,
 )
-from pianissimo.selection.strict_domain import strictly_larger
+from pianissimo.selection.limited_dom import strictly_larger
 from pianissimo.selection.unknown_domain import largest
 
 Counts = tuple[int, ...]

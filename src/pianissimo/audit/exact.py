@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from pianissimo.noise import sampler_tables
+from pianissimo.noise.keyed import sampler_tables
 
 _DIGITS = 100
 

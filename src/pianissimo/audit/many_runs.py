@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from pianissimo.audit.attack import Seen
 from pianissimo.audit.pairs import Pair, ShownNodes, release_matrix, shown_nodes
+from pianissimo.counting import LabelCounts, MetaHistogram, UnknownHistogram
 from pianissimo.errors import StateError
-from pianissimo.histograms import LabelCounts, MetaHistogram, UnknownHistogram
 from pianissimo.labels import LabelIndex
 from pianissimo.mechanism import Mechanism
-from pianissimo.noise import Integers, Keys, Noise, PathPart
-from pianissimo.noise_plan import NoisePlan, is_pure
-from pianissimo.plan_noise import OwnNoise
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.noise.plan import NoisePlan, is_pure
+from pianissimo.noise.running import OwnNoise
 
 Histogram = Any
 """What counts labels and is released like a histogram."""
@@ -53,8 +54,8 @@ class Batch:
 def observe(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, noise: Noise) -> Iterator[Batch]:
     """So many runs of both streams of a pair, in batches that fit in memory.
 
-    >>> from pianissimo.counting import TreePlan
-    >>> from pianissimo.histograms import KnownHistogram
+    >>> from pianissimo.noise import TreePlan
+    >>> from pianissimo.counting import KnownHistogram
     >>> from pianissimo.labels import Domain
     >>> from pianissimo.testing import NoNoise
     >>> plan = TreePlan.calibrated(horizon=2, rho=0.5)
@@ -137,7 +138,7 @@ def seen(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, nois
 def reference(plan: NoisePlan, pair: Pair, runs: int) -> tuple[Seen, Seen]:
     """The same of a mechanism that is sound by construction: Laplace noise from numpy, put together by the plan's rows.
 
-    >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.noise import TreePlan
     >>> plan = TreePlan.calibrated(horizon=2, epsilon=1.0)
     >>> len(reference(plan, Pair(tick=1, ticks=(1, 2)), 10)[0])
     10

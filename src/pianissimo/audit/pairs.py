@@ -17,7 +17,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.noise_plan import NoisePlan, OwnVariance, is_pure, terms_of
+from pianissimo.noise.plan import NoisePlan, OwnVariance, is_pure, terms_of
 
 _ALL_TICKS = 32
 """Up to this horizon every release is looked at; beyond it, those that together show the event best."""
@@ -80,7 +80,7 @@ def pairs_of(plan: NoisePlan, *, claim: float, series: int = 1, units: int = 1, 
 
     `claim` is the mu or epsilon of one event; if it is small, the tight pair is a group of events.
 
-    >>> from pianissimo.counting import HaarPlan
+    >>> from pianissimo.noise import HaarPlan
     >>> [pair.name for pair in pairs_of(HaarPlan.calibrated(horizon=16, rho=2.0), claim=2.0)]
     ['one event at tick 1', 'one event at tick 9', 'one event at tick 16']
     """
@@ -114,7 +114,7 @@ def observed_ticks(plan: NoisePlan, tick: int) -> tuple[int, ...]:
     Nodes of a plan begin, bend and end at multiples of powers, so that the candidates are those around the event; they
     are taken one by one as long as the reachable mu grows.
 
-    >>> from pianissimo.counting import HaarPlan
+    >>> from pianissimo.noise import HaarPlan
     >>> observed_ticks(HaarPlan.calibrated(horizon=1024, rho=0.5), 1)
     (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
     """
@@ -133,7 +133,7 @@ def observed_ticks(plan: NoisePlan, tick: int) -> tuple[int, ...]:
 def release_matrix(plan: NoisePlan, ticks: Sequence[int]) -> tuple[NDArray[np.float64], list[tuple[int, int]]]:
     """The rows of B at these ticks, and the nodes (level, node) of its columns.
 
-    >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.noise import TreePlan
     >>> release_matrix(TreePlan.calibrated(horizon=3, rho=0.5, base=2), [1, 2, 3])[1]
     [(0, 1), (1, 1), (0, 3)]
     """
@@ -150,7 +150,7 @@ def release_matrix(plan: NoisePlan, ticks: Sequence[int]) -> tuple[NDArray[np.fl
 def reachable_mu(plan: NoisePlan, pair: Pair) -> float:
     """The mu that the best linear attack on this pair can show of one event, given any number of runs.
 
-    >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.noise import TreePlan
     >>> plan = TreePlan.calibrated(horizon=6, rho=2.0)
     >>> [round(reachable_mu(plan, pair), 3) for pair in pairs_of(plan, claim=2.0)]
     [2.0, 1.633, 1.155]
@@ -176,7 +176,7 @@ class ShownNodes:
 def shown_nodes(plan: NoisePlan, pair: Pair) -> ShownNodes:
     """What of an event's column in a Laplace plan can be computed back from the releases.
 
-    >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.noise import TreePlan
     >>> plan = TreePlan.calibrated(horizon=6, epsilon=1.0, base=2)
     >>> shown_nodes(plan, pairs_of(plan, claim=1.0)[0]).shifts.round(6)
     array([1., 1., 1.])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pianissimo.audit.report import Attempt, Finding, Part
-from pianissimo.privacy import Ledger
+from pianissimo.loss.losses import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.histograms import LabelCounts
+from pianissimo.counting import LabelCounts
 from pianissimo.mechanism import Mechanism, Run
-from pianissimo.noise import Integers, Keys, Noise, PathPart, exact_scale
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Integers, Keys, PathPart, exact_scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from pianissimo.audit.many_runs import texts
 from pianissimo.audit.pairs import group_size
 from pianissimo.audit.parts import AttackedPart
 from pianissimo.audit.report import Attempt, Finding, Part
-from pianissimo.histograms.meta import OneShot
+from pianissimo.counting import OneShot
 from pianissimo.labels import Domain, LabelIndex
-from pianissimo.noise import KeyedNoise, Keys, Noise, fresh_secret
+from pianissimo.noise import KeyedNoise, Noise, fresh_secret
+from pianissimo.noise.keyed import Keys
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
 
 MOST_MOVED = 8

@@ -37,13 +37,13 @@ from pianissimo.audit.parts import AttackedPart, Composition
 from pianissimo.audit.report import Attempt, Finding, Part
 from pianissimo.audit.selections import MOST_MOVED, events_text, order_attempt, wins_of
 from pianissimo.audit.targets import Target, history_of
-from pianissimo.counting import TreePlan
-from pianissimo.histograms import LabelCounts
+from pianissimo.counting import LabelCounts
 from pianissimo.labels import Domain
-from pianissimo.node_noise import GaussianNode
-from pianissimo.noise import KeyedNoise, Keys, Noise, fresh_secret
-from pianissimo.noise_plan import NoisePlan, plan_loss
-from pianissimo.plan_noise import RunningNoise
+from pianissimo.noise import KeyedNoise, Noise, TreePlan, fresh_secret
+from pianissimo.noise.keyed import Keys
+from pianissimo.noise.laws import GaussianNode
+from pianissimo.noise.plan import NoisePlan, plan_loss
+from pianissimo.noise.running import RunningNoise
 from pianissimo.selection import SparseGumbel, SparseGumbelState
 
 _SIDE_SHARE = 0.5

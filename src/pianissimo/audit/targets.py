@@ -9,9 +9,9 @@ from pianissimo.audit.bounds import expected_mu, lattice_excess
 from pianissimo.audit.many_runs import FEATURES_PER_TICK, HistogramOf, reference, seen
 from pianissimo.audit.pairs import Pair, observed_ticks, pairs_of, reachable_mu
 from pianissimo.audit.report import Attempt, Finding
+from pianissimo.loss.losses import Loss, Pure
 from pianissimo.noise import Noise
-from pianissimo.noise_plan import NoisePlan, is_pure
-from pianissimo.privacy import Loss, Pure
+from pianissimo.noise.plan import NoisePlan, is_pure
 
 SIDE_SHARE = 0.2
 """Of the runs, for attacks beside the tight pair's."""

@@ -17,13 +17,13 @@ from pianissimo.audit.report import Attempt
 from pianissimo.audit.selections import MOST_MOVED, Answer, counts_part, enlarged, moved_counts_of, order_part
 from pianissimo.audit.targets import Target, history_of
 from pianissimo.audit.thresholds import unk_gauss_parts, unk_gumb_parts
-from pianissimo.counting import TreePlan
+from pianissimo.counting import MetaHistogram
 from pianissimo.errors import ParameterError, StateError
-from pianissimo.histograms import MetaHistogram
 from pianissimo.labels import Domain
-from pianissimo.node_noise import GaussianNode
-from pianissimo.noise import KeyedNoise, Keys, Noise, fresh_secret
-from pianissimo.privacy import Ledger
+from pianissimo.loss.losses import Ledger
+from pianissimo.noise import KeyedNoise, Noise, TreePlan, fresh_secret
+from pianissimo.noise.keyed import Keys
+from pianissimo.noise.laws import GaussianNode
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
 
 _ONE_KEY: Keys = np.zeros((1, 2), dtype=np.uint64)

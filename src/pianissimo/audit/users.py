@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from pianissimo.audit.attack import Measure, Seen, attack
 from pianissimo.audit.report import Attempt, Finding
 from pianissimo.audit.targets import Target
-from pianissimo.histograms import LabelCounts
+from pianissimo.counting import LabelCounts
 from pianissimo.labels import Domain
+from pianissimo.loss.losses import Ledger, Loss, Pure
 from pianissimo.noise import Noise
-from pianissimo.noise_plan import is_pure
-from pianissimo.privacy import Ledger, Loss, Pure
+from pianissimo.noise.plan import is_pure
 from pianissimo.users import Counters, HistogramHead, UserDistinct, UserStatistics, UserSum
 
 ONE_BY_ONE = 0.02
@@ -89,7 +89,7 @@ class LonelyUsers:
 def statistics_attempts(mechanism: UserStatistics) -> list[Attempt]:
     """The counters of each head, on one user with all that the cap lets her.
 
-    >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.noise import TreePlan
     >>> from pianissimo.users import FixedCap
     >>> statistics = UserStatistics(cap=FixedCap(units=2), plan=TreePlan, horizon=4, rho=Fraction(2))
     >>> [attempt.name for attempt in statistics_attempts(statistics)][0]
@@ -138,7 +138,7 @@ def _head_attempts(mechanism: UserStatistics, name: str, share: Fraction, counte
 def distinct_attempts(mechanism: UserDistinct) -> list[Attempt]:
     """A user whose values somebody else gives later: without her they come at that later tick.
 
-    >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.noise import TreePlan
     >>> from pianissimo.users import FixedCap
     >>> one = UserDistinct(cap=FixedCap(units=2), plan=TreePlan, horizon=4, rho=Fraction(2))
     >>> [attempt.name for attempt in distinct_attempts(one)]

@@ -2,29 +2,33 @@
 
 from pianissimo.counting.compare import Comparison, compare, comparison_table, make
 from pianissimo.counting.counter import Counter, CounterState, Summer, grid_steps
-from pianissimo.counting.doubling import DoublingPlan
-from pianissimo.counting.haar import HaarPlan
-from pianissimo.counting.haar_skip import HaarSkipPlan
+from pianissimo.counting.histogram import KnownHistogram, KnownHistogramState, LabelCounts, Rest
+from pianissimo.counting.meta import MetaHistogram, MetaHistogramState, OneShot
+from pianissimo.counting.noisy_known import NoisyHistogram, NoisyTopList
 from pianissimo.counting.noisy_total import NoisyTotal
-from pianissimo.counting.spline import SplinePlan
-from pianissimo.counting.toeplitz import ToeplitzPlan
-from pianissimo.counting.top_down import TopDownPlan
-from pianissimo.counting.tree import TreePlan, best_base
+from pianissimo.counting.top import MetaTopList, TopList
+from pianissimo.counting.unknown import Cut, UnknownHistogram, UnknownHistogramState
 
 __all__ = [
     "Comparison",
     "Counter",
     "CounterState",
-    "DoublingPlan",
-    "HaarPlan",
-    "HaarSkipPlan",
+    "Cut",
+    "KnownHistogram",
+    "KnownHistogramState",
+    "LabelCounts",
+    "MetaHistogram",
+    "MetaHistogramState",
+    "MetaTopList",
+    "NoisyHistogram",
+    "NoisyTopList",
     "NoisyTotal",
-    "SplinePlan",
+    "OneShot",
+    "Rest",
     "Summer",
-    "ToeplitzPlan",
-    "TopDownPlan",
-    "TreePlan",
-    "best_base",
+    "TopList",
+    "UnknownHistogram",
+    "UnknownHistogramState",
     "compare",
     "comparison_table",
     "grid_steps",

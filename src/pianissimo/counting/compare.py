@@ -14,17 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from pianissimo.checks import check_at_least
-from pianissimo.counting.calibration import Target
-from pianissimo.counting.doubling import DoublingPlan
-from pianissimo.counting.haar import HaarPlan
-from pianissimo.counting.haar_skip import HaarSkipPlan
 from pianissimo.counting.reference import Reference, lower_bound, optimum, references
-from pianissimo.counting.spline import SplinePlan
-from pianissimo.counting.toeplitz import ToeplitzPlan
-from pianissimo.counting.top_down import ARITY, TopDownPlan
-from pianissimo.counting.tree import TreePlan, largest_digit_sum
 from pianissimo.errors import ParameterError
-from pianissimo.noise_plan import NoisePlan
+from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.noise.plans.calibration import Target
+from pianissimo.noise.plans.top_down import ARITY
+from pianissimo.noise.plans.tree import largest_digit_sum
 
 LONGEST_COMPARISON = 2**24
 """A comparison looks at every tick of every plan."""

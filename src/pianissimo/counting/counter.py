@@ -12,14 +12,15 @@ import numpy as np
 import polars as pl
 
 from pianissimo.checks import check_positive
-from pianissimo.error_bars import half_width
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.loss.losses import Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.noise import Keys, Noise
-from pianissimo.noise_plan import NoisePlan, plan_loss
-from pianissimo.plan_noise import RunningNoise, evaluate, rounded, running_noise
-from pianissimo.privacy import Guarantee, Neighbors, Unit
-from pianissimo.recent import Recent
+from pianissimo.noise import Noise
+from pianissimo.noise.bars import half_width
+from pianissimo.noise.history import Recent
+from pianissimo.noise.keyed import Keys
+from pianissimo.noise.plan import NoisePlan, plan_loss
+from pianissimo.noise.running import RunningNoise, evaluate, rounded, running_noise
 
 _LARGEST_TOTAL = 2**61
 _ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
@@ -106,7 +107,7 @@ class Counter(RunningTotal):
     Error: the quantile of the plan's noise at the tick.
     Cost: one integer of state, one more for each tick of history; the plan's nodes are drawn as they begin.
 
-    >>> from pianissimo.counting import HaarPlan
+    >>> from pianissimo.noise import HaarPlan
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
     >>> run = Run(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5)), NoNoise())
@@ -131,7 +132,7 @@ class Summer(RunningTotal):
     Error: the quantile of the plan's noise at the tick, in steps of the grid.
     Cost: as `Counter`.
 
-    >>> from pianissimo.counting import HaarPlan
+    >>> from pianissimo.noise import HaarPlan
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
     >>> run = Run(Summer(plan=HaarPlan.calibrated(horizon=8, rho=0.5), low=-50, high=100), NoNoise())

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.counting.counter import Counter, Summer
+from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.noise import Keys, Noise
-from pianissimo.noise_plan import NoisePlan
-from pianissimo.noisy_nodes import LARGEST_SUM, NodeSums, check_kept, too_large
-from pianissimo.privacy import Guarantee
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Keys
+from pianissimo.noise.noisy_nodes import LARGEST_SUM, NodeSums, check_kept, too_large
+from pianissimo.noise.plan import NoisePlan
 
 _ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
 _FIRST_SLOT = np.zeros(1, dtype=np.int64)
@@ -35,7 +36,7 @@ class NoisyTotal:
     Error: that of the counter; with the same draws the releases are the same.
     Cost: one integer for each open node of the plan.
 
-    >>> from pianissimo.counting import HaarPlan
+    >>> from pianissimo.noise import HaarPlan
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
     >>> run = Run(NoisyTotal(counter=Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5))), NoNoise())

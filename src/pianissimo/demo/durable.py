@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pianissimo.demo.pharmacy import pharmacy_stream
 from pianissimo.demo.record import WINDOW_TICKS
-from pianissimo.engine.durable import DurableStream
+from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import InputError
 from pianissimo.stream import StreamRelease
 

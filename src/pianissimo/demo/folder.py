@@ -9,8 +9,7 @@ import polars as pl
 
 from pianissimo.demo.record import Record
 from pianissimo.errors import InputError
-from pianissimo.planner import StreamPlan
-from pianissimo.stream import StreamRelease
+from pianissimo.stream import StreamPlan, StreamRelease
 
 _PLAN, _RELEASES, _WINDOWS, _PICTURE = "plan.json", "releases.jsonl", "windows.jsonl", "estimates.png"
 _SCHEMA = {"tick": pl.Int64, "key": pl.String, "estimate": pl.Int64, "low": pl.Int64, "high": pl.Int64}
@@ -20,7 +19,7 @@ class DemoFolder:
     """A folder that takes one demo, in the place of an earlier one. Releases of a real stream are left alone.
 
     >>> import tempfile
-    >>> from pianissimo.demo.pharmacy import pharmacy_stream
+    >>> from pianissimo.demo import pharmacy_stream
     >>> live = pharmacy_stream(1).start()
     >>> with tempfile.TemporaryDirectory() as path:
     ...     with DemoFolder(Path(path), live.plan) as folder:

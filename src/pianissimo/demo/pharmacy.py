@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.accounting import Budget
+from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.queries import Count, Histogram, TopK
 from pianissimo.stream import Stream

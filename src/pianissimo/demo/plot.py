@@ -12,10 +12,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from pianissimo.counting import UnknownHistogram
 from pianissimo.demo.pharmacy import FLU_DRUG, NEW_DRUG, SHOPS
 from pianissimo.demo.record import WINDOW_TICKS, Record
-from pianissimo.histograms import UnknownHistogram
-from pianissimo.planner import StreamPlan
+from pianissimo.stream import StreamPlan
 
 # Okabe and Ito's colors, which color-blind people tell apart; violet replaces yellow, too light for lines.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D3A9B")

@@ -13,7 +13,8 @@ from typing import Literal, Self, get_args
 
 from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.ledger.units import LARGEST, Charge
-from pianissimo.noise import Secret, encode_path
+from pianissimo.noise import Secret
+from pianissimo.noise.keyed import encode_path
 
 VERSION = 1
 Kind = Literal["reserve", "settle"]

@@ -9,7 +9,6 @@ import os
 import time
 from pathlib import Path
 
-from pianissimo.databases.postgres_server import is_server
 from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.ledger.chain import Head
 from pianissimo.ledger.keys import check_key_path, key_file, make_key
@@ -18,6 +17,7 @@ from pianissimo.ledger.store import AbsentError
 from pianissimo.ledger.units import Charge
 from pianissimo.ledger.witness import LocalWitness, head_beside
 from pianissimo.noise import Secret
+from pianissimo.storage.postgres import is_server
 
 PATIENCE_SECONDS = 5.0
 """How long another process may take from making a key to making its ledger."""

@@ -10,7 +10,7 @@ from pianissimo.errors import LedgerError
 from pianissimo.ledger.chain import Head
 from pianissimo.ledger.ledger import Ledger
 from pianissimo.ledger.units import Charge, of_units
-from pianissimo.privacy import float_down
+from pianissimo.loss.losses import float_down
 
 
 def history(ledger: Ledger, *witnesses: Head) -> dict[str, Any]:

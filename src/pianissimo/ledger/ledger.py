@@ -12,8 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
-from pianissimo.databases import SqliteConnection
-from pianissimo.databases.postgres_server import is_like_a_url, is_server
 from pianissimo.errors import BudgetError, DamageError, LedgerError, ParameterError, StoreError
 from pianissimo.ledger.chain import Chain, Entry, Head, Header, Units, broken, check_chain, ticket_digest
 from pianissimo.ledger.postgres import PostgresStore
@@ -39,8 +37,10 @@ from pianissimo.ledger.store import (
 from pianissimo.ledger.units import Charge, of_units
 from pianissimo.ledger.within import StoreWithin
 from pianissimo.ledger.witness import LocalWitness
+from pianissimo.loss.losses import float_down, float_up
 from pianissimo.noise import Secret
-from pianissimo.privacy import float_down, float_up
+from pianissimo.storage.postgres import is_like_a_url, is_server
+from pianissimo.storage.sqlite import SqliteConnection
 
 Found = TypeVar("Found")
 
@@ -578,7 +578,7 @@ def _store_in(folder: Path, *, read_only: bool) -> Store:
 
 def _store_at(url: str, *, read_only: bool) -> Store:
     """The ledger of the durable stream in a schema of a database."""
-    from pianissimo.databases.postgres import PostgresConnection
+    from pianissimo.storage.postgres import PostgresConnection
 
     try:
         return StoreWithin(PostgresConnection(url, read_only=read_only))

@@ -9,10 +9,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from pianissimo.databases.postgres_server import driver, kind_of, name_in, settle_in, shown_url
 from pianissimo.errors import LedgerError
 from pianissimo.ledger.chain import broken
 from pianissimo.ledger.store import Row, UnknownOutcomeError, tables
+from pianissimo.storage.postgres import driver, kind_of, name_in, settle_in, shown_url
 
 _MAKING = 0x706961  # an advisory lock, for the moment when there is no line to lock yet
 _PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 60_000, "idle_in_transaction_session_timeout": 60_000}

@@ -8,7 +8,7 @@ from typing import Self
 
 from pianissimo.checks import Real
 from pianissimo.errors import ParameterError
-from pianissimo.privacy import float_up
+from pianissimo.loss.losses import float_up
 
 RHO_UNIT = Fraction(1, 2**40)
 """One unit of zCDP."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from pianissimo.databases import Connection
 from pianissimo.errors import DamageError, LedgerError, StoreError, SyncError, UnknownCommitError
 from pianissimo.ledger.chain import broken
 from pianissimo.ledger.store import Row, UnknownOutcomeError, tables
+from pianissimo.storage.connection import Connection
 
 _NAMES = {"budget": "budget", "entries": "entries"}
 

@@ -1,4 +1,6 @@
-"""Alarms: at each tick the predicates that unusually many users match, each with the noisy number of them.
+"""What a monitor reports: keys, each with an estimate of its weight.
+
+Alarms: at each tick the predicates that unusually many users match, each with the noisy number of them.
 
 A predicate looks at one event. A user counts for an alarm, once, if at least one of her events of the tick matches it;
 so each alarm is a test of `race_monitor`, whose weight a user moves by at most one.
@@ -17,25 +19,41 @@ from typing import ClassVar, Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_name, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain, LabelIndex
+from pianissimo.loss.losses import Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.monitors.charges import UserCharges
-from pianissimo.monitors.found import Found
-from pianissimo.monitors.holdings import add_holdings, all_holdings
-from pianissimo.monitors.race_monitor import RaceMonitor
-from pianissimo.monitors.race_noise import race_noise
-from pianissimo.monitors.thresholds import (
-    FALSE_ALARM_RATE,
-    clock_delta,
-    margin_of_detection,
-    quiet_threshold,
-)
-from pianissimo.noise import Noise, sealed
-from pianissimo.privacy import Guarantee, Neighbors, Unit
+from pianissimo.monitors.charges import UserCharges, add_holdings, all_holdings
+from pianissimo.monitors.race_monitor import RaceMonitor, race_noise
+from pianissimo.monitors.thresholds import FALSE_ALARM_RATE, clock_delta, margin_of_detection, quiet_threshold
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import sealed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """The reported keys in the order of their bytes, and the noisy weight of each.
+
+    An estimate is as often too high as too low before the cut at the threshold; a key that is about the threshold is
+    reported when its noise is high, so its estimate leans upward then.
+
+    >>> Found(pl.Series(["flu", "measles"]), np.array([301, 512])).to_dict()
+    {'flu': 301, 'measles': 512}
+    """
+
+    labels: pl.Series
+    estimates: NDArray[np.int64]
+
+    def to_dict(self) -> dict[str, int]:
+        """The keys and estimates as a dict."""
+        return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
 @dataclass(slots=True, repr=False)

@@ -1,16 +1,27 @@
-"""Who is active: how often each user was charged in her life, and what the users hold in the open tick.
+"""What monitors use of the compiled core.
+
+Who is active: how often each user was charged in her life, and what the users hold in the open tick.
 
 Users are kept under keyed 128-bit names, and only those that were ever charged: a user without an entry is a new one.
+
+What users hold in some events, by user: the users in the order of their names, and each one's keys once.
+
+A user's first keys of a tick count, in the order in which they come, so that her own order is kept. Nothing is told of
+the order between users.
 """
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo import codec
+from pianissimo import _core, codec
 from pianissimo.errors import InputError, StateError
-from pianissimo.monitors.core import ChargeBook
-from pianissimo.noise import Keys, Noise
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Keys
+
+ChargeBook = _core.ChargeBook
+RaceTable = _core.RaceTable
+group_names = _core.group_names
 
 MOST_CHARGES = 2**15
 """No monitor charges a user more often, nor for more keys in a tick: charges are 16 bits."""
@@ -106,3 +117,50 @@ def check_charges(charges: UserCharges, *, limit: int, per_tick: int) -> None:
     """
     if (charges.limit, charges.per_tick) != (limit, per_tick):
         raise StateError("charges must be those of this monitor, got those of another; start makes them")
+
+
+def first_holdings(names: Keys, keys: NDArray[np.int64], most: int) -> codec.Plain:
+    """Each user's first so many distinct keys: names, how many keys each has, and the keys.
+
+    With the first ones of every batch the first ones of the tick are known: of what a batch leaves out, a user holds
+    `most` others that came before.
+
+    >>> names = np.array([[9, 0], [1, 0], [9, 0], [9, 0]], dtype=np.uint64)
+    >>> users, counts, keys = first_holdings(names, np.array([5, 5, 5, 4]), 2)
+    >>> users[:, 0], counts, keys
+    (array([1, 9], dtype=uint64), array([1, 2], dtype=uint8), array([5, 5, 4], dtype=uint8))
+    """
+    users, counts, _, order = group_names(names)
+    starts = np.cumsum(counts, dtype=np.int64) - counts
+    ordered = keys[order]
+    if most == 1:
+        return [users, np.ones(len(users), dtype=np.uint8), codec.narrow(ordered[starts])]
+    user = np.repeat(np.arange(len(users), dtype=np.int64), counts)
+    pairs = user << 32 | ordered
+    by_pair = np.argsort(pairs, kind="stable")
+    is_first = np.ones(len(pairs), dtype=np.bool_)
+    is_first[by_pair[1:]] = np.diff(pairs[by_pair]) != 0
+    user, ordered = user[is_first], ordered[is_first]
+    distinct = np.bincount(user, minlength=len(users))
+    before = np.arange(len(user)) - np.repeat(np.cumsum(distinct) - distinct, distinct)
+    return [users, codec.narrow(np.minimum(distinct, most)), codec.narrow(ordered[before < most])]
+
+
+def all_holdings(names: Keys, keys: NDArray[np.int64]) -> codec.Plain:
+    """The same of users who may hold all keys: then not even a user's own order matters.
+
+    >>> names = np.array([[9, 0], [1, 0], [9, 0], [9, 0]], dtype=np.uint64)
+    >>> all_holdings(names, np.array([5, 5, 5, 4]))[2]
+    array([5, 4, 5], dtype=uint8)
+    """
+    users, counts, _, order = group_names(names)
+    rows = pl.DataFrame({"user": np.repeat(np.arange(len(users), dtype=np.uint32), counts), "key": keys[order]})
+    rows = rows.unique().sort("user", "key")
+    held = np.bincount(rows["user"].to_numpy(), minlength=len(users))
+    return [users, codec.narrow(held), codec.narrow(rows["key"].to_numpy())]
+
+
+def add_holdings(charges: UserCharges, gathered: codec.Plain, slots: NDArray[np.int64] | None = None) -> None:
+    """Note what was gathered; with `slots`, keys are places among these."""
+    names, counts, keys = gathered
+    charges.add_named(np.repeat(names, counts, axis=0), keys.astype(np.int64) if slots is None else slots[keys])

@@ -16,7 +16,7 @@ import polars as pl
 
 from pianissimo.errors import ParameterError
 from pianissimo.labels import LONGEST_LABEL
-from pianissimo.monitors.race_noise import Integers, RaceNoise
+from pianissimo.monitors.race_monitor import Integers, RaceNoise
 from pianissimo.noise import Noise
 
 LARGEST_DOMAIN = 2**128

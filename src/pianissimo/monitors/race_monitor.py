@@ -1,4 +1,10 @@
-"""A monitor that answers any number of tests and charges only those whom it has exposed: Theorem R of docs/monitors.md.
+"""The noise of a race monitor: whole numbers Z = floor(-scale ln E), E exponential of rate one.
+
+P(Z >= d) = 1 - exp(-exp(-d / scale)), in a table of exact integers: decisions and values both come from 128 uniform
+bits by comparison with it, and no floating-point number takes part. Rounding down to whole numbers is post-processing
+of the real value weight - scale ln E, and weight + Z >= t iff the real value is at least t, for whole t.
+
+A monitor that answers any number of tests and charges only those whom it has exposed: Theorem R of docs/monitors.md.
 
 Each test has a weight, the number of active users to whom it applies, and noise of its own: y = weight - b ln E with E
 exponential of rate one. It says TOP iff y >= threshold, and then y is released too. A user to whom a TOP applied is
@@ -14,8 +20,10 @@ Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021
 `threshold_monitor`, some 3,000 times more.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -23,12 +31,82 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import Real, check_at_least, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.gamma_pair import least_scale
-from pianissimo.monitors.charges import MOST_CHARGES, UserCharges, check_charges
-from pianissimo.monitors.race_noise import Bits, Integers, race_noise
+from pianissimo.loss.gamma_pair import least_scale
+from pianissimo.loss.losses import Race
+from pianissimo.monitors.charges import MOST_CHARGES, RaceTable, UserCharges, check_charges
 from pianissimo.monitors.thresholds import margin_of_detection
-from pianissimo.noise import DRAW_DISTANCE, Keys, Noise, exact_scale
-from pianissimo.privacy import Race
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, exact_scale
+
+_ONE = 2**128
+
+Bits = NDArray[np.uint64]
+"""128 uniform bits a row, as (low, high)."""
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RaceNoise:
+    """The law of Z for one scale, and what it makes of uniform bits.
+
+    >>> noise = race_noise(Fraction(10))
+    >>> float(noise.chance(0))
+    0.632...
+    >>> noise.median
+    3
+    """
+
+    scale: Fraction
+    table: RaceTable
+    first: int
+    chances: tuple[int, ...]
+
+    def chance(self, least: int) -> Fraction:
+        """P(Z >= least), as sampled: within 2^-128 of the ideal, and not above it unless it is one."""
+        place = least - self.first
+        if place < 0:
+            return Fraction(1)
+        return Fraction(self.chances[place], _ONE) if place < len(self.chances) else Fraction(0)
+
+    @property
+    def median(self) -> int:
+        """The value that the middle of all bits gives."""
+        return int(self.values(np.array([[0, 2**63]], dtype=np.uint64))[0])
+
+    def half_width(self, coverage: float) -> int:
+        """The smallest w for which Z is within w of its median with this chance."""
+        middle = self.median
+
+        def covered(width: int) -> bool:
+            return self.chance(middle - width) - self.chance(middle + width + 1) >= coverage
+
+        return 1 + bisect_left(range(1, len(self.chances) + 1), x=True, key=covered)
+
+    def passing(self, weights: Integers, thresholds: Integers, bits: Bits) -> NDArray[np.bool_]:
+        """Whether weight + Z >= threshold, test by test; one threshold may serve all."""
+        return self.table.passing(np.ascontiguousarray(weights), thresholds, bits)
+
+    def values(self, bits: Bits) -> Integers:
+        """Z for each row of bits."""
+        return self.table.values(np.ascontiguousarray(bits))
+
+
+@lru_cache(maxsize=32)
+def race_noise(scale: Fraction) -> RaceNoise:
+    """The noise of a scale; tables are kept.
+
+    >>> race_noise(Fraction(5000))
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: a scale must be above 0 and at most 2048, got 5000; ...
+    """
+    try:
+        table = RaceTable(scale.numerator, scale.denominator)
+    except (ValueError, OverflowError) as error:
+        raise ParameterError(f"{error}, got {float(scale):g}; allow fewer charges or a larger epsilon") from None
+    first, chances = table.chances()
+    return RaceNoise(scale, table, first, tuple(chances))
+
 
 _ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.noise import DRAW_DISTANCE
+from pianissimo.noise.keyed import DRAW_DISTANCE
 
 # Thresholds come from a handful of floating-point operations; this much, relative to their size, is added.
 _MARGIN = 1e-9

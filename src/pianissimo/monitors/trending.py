@@ -31,13 +31,12 @@ from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
+from pianissimo.loss.losses import Guarantee, Neighbors, Race, Unit
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.monitors.charges import UserCharges
-from pianissimo.monitors.found import Found
-from pianissimo.monitors.holdings import add_holdings, first_holdings
+from pianissimo.monitors.alarm import Found
+from pianissimo.monitors.charges import UserCharges, add_holdings, first_holdings
 from pianissimo.monitors.huge_domain import LARGEST_DOMAIN, MOST_EMPTY, NumberedDomain, draw_empty
-from pianissimo.monitors.race_monitor import RaceMonitor
-from pianissimo.monitors.race_noise import race_noise
+from pianissimo.monitors.race_monitor import RaceMonitor, race_noise
 from pianissimo.monitors.thresholds import (
     FALSE_ALARM_RATE,
     clock_delta,
@@ -46,8 +45,8 @@ from pianissimo.monitors.thresholds import (
     quiet_threshold,
     rising_threshold,
 )
-from pianissimo.noise import DRAW_DISTANCE, Keys, Noise, sealed
-from pianissimo.privacy import Guarantee, Neighbors, Race, Unit
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed
 
 # The number of lots that decide keys of weight 0 at a tick: how many, which, and their values.
 _EMPTY_DRAWS = 3

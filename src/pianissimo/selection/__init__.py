@@ -3,14 +3,13 @@
 from pianissimo.selection.answer import Answer
 from pianissimo.selection.fixed_threshold import FixedThresholdGauss, FixedThresholdLaplace
 from pianissimo.selection.known_domain import KnownGauss, KnownGumb
-from pianissimo.selection.limited_dom import LimitedDomain, limited_domain
+from pianissimo.selection.limited_dom import LimitedDomain, StrictDomain, limited_domain
 from pianissimo.selection.limited_laplace import LimitedLaplace
 from pianissimo.selection.optimal_threshold import OptimalThreshold
 from pianissimo.selection.pay_what_you_get import Allowance, PayWhatYouGet
 from pianissimo.selection.peeling import Peeling, exponential_mechanism, peel
 from pianissimo.selection.race import first_in_race, race_distance
 from pianissimo.selection.sparse_gumbel import SparseGumbel, SparseGumbelState
-from pianissimo.selection.strict_domain import StrictDomain
 from pianissimo.selection.unknown_domain import UnkGauss, UnkGumb
 
 __all__ = [

@@ -26,15 +26,15 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
-from pianissimo.node_noise import LaplaceNode
-from pianissimo.noise import DRAW_DISTANCE, Noise
-from pianissimo.privacy import Ledger
-from pianissimo.selection.answer import Answer
-from pianissimo.selection.counted import Counted
+from pianissimo.loss.losses import Ledger
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.noise.laws import LaplaceNode
+from pianissimo.selection.answer import Answer, Counted
 from pianissimo.selection.known_domain import check_variance, with_noise
+from pianissimo.selection.limited_dom import strictly_larger
 from pianissimo.selection.limited_laplace import with_laplace
 from pianissimo.selection.offsets import at_least_one_of, check_exact, gaussian_offset, laplace_offset
-from pianissimo.selection.strict_domain import strictly_larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
-from pianissimo.node_noise import GaussianNode, gaussian_node
-from pianissimo.noise import DRAW_DISTANCE, Keys, Noise
-from pianissimo.privacy import Ledger
+from pianissimo.loss.losses import Ledger
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
+from pianissimo.noise.laws import GaussianNode, gaussian_node
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 

@@ -28,13 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
-from pianissimo.node_noise import LaplaceNode
-from pianissimo.noise import DRAW_DISTANCE, Keys, Noise
-from pianissimo.privacy import Ledger
-from pianissimo.selection.answer import Answer
-from pianissimo.selection.counted import Counted
-from pianissimo.selection.limited_dom import check_within
-from pianissimo.selection.limited_race import ONE_KEY
+from pianissimo.loss.losses import Ledger
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
+from pianissimo.noise.laws import LaplaceNode
+from pianissimo.selection.answer import Answer, Counted
+from pianissimo.selection.limited_dom import ONE_KEY, check_within
 from pianissimo.selection.offsets import check_exact, laplace_difference_offset
 from pianissimo.selection.unknown_domain import largest
 

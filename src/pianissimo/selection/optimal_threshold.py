@@ -24,12 +24,10 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.loss.losses import BoundedRange
 from pianissimo.noise import Noise
-from pianissimo.privacy import BoundedRange
-from pianissimo.selection.answer import Answer
-from pianissimo.selection.counted import Counted
-from pianissimo.selection.limited_dom import check_race_parameters
-from pianissimo.selection.limited_race import race_to_threshold
+from pianissimo.selection.answer import Answer, Counted
+from pianissimo.selection.limited_dom import check_race_parameters, race_to_threshold
 from pianissimo.selection.offsets import GRID, race_offset
 from pianissimo.selection.race import first_in_race, race_distance
 from pianissimo.selection.unknown_domain import largest

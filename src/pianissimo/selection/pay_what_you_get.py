@@ -20,7 +20,7 @@ from fractions import Fraction
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
-from pianissimo.privacy import BoundedRange
+from pianissimo.loss.losses import BoundedRange
 from pianissimo.selection.offsets import at_least_one_of, check_exact
 from pianissimo.selection.race import race_distance
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.noise import Noise, exact_scale
-from pianissimo.privacy import BoundedRange
-from pianissimo.selection.answer import Answer
-from pianissimo.selection.counted import Counted
+from pianissimo.loss.losses import BoundedRange
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import exact_scale
+from pianissimo.selection.answer import Answer, Counted
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance
 
 

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive
 from pianissimo.errors import ParameterError
-from pianissimo.node_noise import SCALE_GRID
+from pianissimo.noise.laws import SCALE_GRID
 
 _CONTEXT = decimal.Context(prec=160, rounding=decimal.ROUND_HALF_EVEN)
 _HALF_WIDTH = 2.0**-46

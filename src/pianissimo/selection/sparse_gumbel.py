@@ -43,16 +43,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive
-from pianissimo.contributions import count_known
-from pianissimo.error_bars import half_width
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.labels import Domain, LabelIndex
+from pianissimo.labels import Domain, LabelIndex, count_known
+from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.node_noise import LaplaceNode
-from pianissimo.noise import DRAW_DISTANCE, Keys, Noise, sealed
-from pianissimo.noise_plan import NoisePlan, plan_loss
-from pianissimo.plan_noise import evaluate, rounded
-from pianissimo.privacy import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.noise import Noise
+from pianissimo.noise.bars import half_width
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed
+from pianissimo.noise.laws import LaplaceNode
+from pianissimo.noise.plan import NoisePlan, plan_loss
+from pianissimo.noise.running import evaluate, rounded
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 _LARGEST_COUNT = 2**61
@@ -86,7 +86,7 @@ class SparseGumbel:
     Cost: one integer a label; a draw a label and tick while switches are left, 128 bits a label at a switch, and k
     times the plan's nodes at the tick.
 
-    >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.noise import TreePlan
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
     >>> top = SparseGumbel.calibrated(domain=Domain(["a", "b", "c"]), k=2, switches=1, eta=5, rho=0.5,
@@ -153,7 +153,7 @@ class SparseGumbel:
 
         Without switches there are no tests, and rho = k / tau^2.
 
-        >>> from pianissimo.counting import TreePlan
+        >>> from pianissimo.noise import TreePlan
         >>> top = SparseGumbel.calibrated(domain=Domain(map(str, range(99))), k=5, switches=2, eta=9, rho=0.5,
         ...                               make_plan=lambda rho: TreePlan.calibrated(horizon=100, rho=rho))
         >>> Fraction(499, 1000) < top.guarantee.loss.as_ledger().rho <= Fraction(1, 2)

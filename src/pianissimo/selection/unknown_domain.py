@@ -39,9 +39,10 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.labels import detached
-from pianissimo.node_noise import gaussian_node
-from pianissimo.noise import DRAW_DISTANCE, Keys, Noise
-from pianissimo.privacy import Ledger
+from pianissimo.loss.losses import Ledger
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
+from pianissimo.noise.laws import gaussian_node
 from pianissimo.selection.known_domain import check_variance, gaussian_half_width, halves, moved_counts, with_noise
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho
 

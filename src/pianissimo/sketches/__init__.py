@@ -1,16 +1,9 @@
 """The heavy keys of a stream in small memory: sketches that merge, and their private releases."""
 
-from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.continual import HeavyKeys, SketchTree
-from pianissimo.sketches.correlated import CorrelatedHistogram
-from pianissimo.sketches.group import group_budget, group_delta, group_threshold
+from pianissimo.sketches.contents import Contents, Lineage
 from pianissimo.sketches.keys import KeyKind, split_bad
-from pianissimo.sketches.lineage import Lineage
-from pianissimo.sketches.loading import AnySketch, sketch_from_bytes
-from pianissimo.sketches.merged_release import Draws, release_merged
 from pianissimo.sketches.merging import MergedSketch, merge_in_order, merge_in_pairs
-from pianissimo.sketches.misra_gries import MisraGries
-from pianissimo.sketches.privacy_aware import PrivacyAwareMisraGries
+from pianissimo.sketches.misra_gries import AnySketch, MisraGries, PrivacyAwareMisraGries, sketch_from_bytes
 from pianissimo.sketches.private_release import (
     GaussianMisraGries,
     Law,
@@ -18,14 +11,22 @@ from pianissimo.sketches.private_release import (
     SketchRelease,
     release_sketch,
 )
-from pianissimo.sketches.published_nodes import PublishedTree, RunningSketch
-from pianissimo.sketches.pure_release import PureHistogram
+from pianissimo.sketches.pure_release import IntegerRange, KnownLabels, PureHistogram
 from pianissimo.sketches.reduction import Reduced, ReducedMisraGries, ReducedRelease, add_reduced, reduce
-from pianissimo.sketches.set_tree import SetTree
-from pianissimo.sketches.sharding import release_shards, shard_of
-from pianissimo.sketches.sparse_histogram import SparseHistogram, SparseRelease
-from pianissimo.sketches.thresholds import exposure, gaussian_delta, gaussian_threshold, threshold
-from pianissimo.sketches.universe import IntegerRange, KnownLabels
+from pianissimo.sketches.sharding import Draws, release_merged, release_shards, shard_of
+from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram, SparseRelease
+from pianissimo.sketches.thresholds import (
+    exposure,
+    gaussian_delta,
+    gaussian_threshold,
+    group_budget,
+    group_delta,
+    group_threshold,
+    threshold,
+)
+from pianissimo.sketches.trees.continual import HeavyKeys, SketchTree
+from pianissimo.sketches.trees.published import PublishedTree, RunningSketch
+from pianissimo.sketches.trees.set_tree import SetTree
 
 __all__ = [
     "AnySketch",

@@ -11,8 +11,8 @@ import numpy as np
 
 from pianissimo import codec
 from pianissimo.errors import StateError
+from pianissimo.sketches.contents import Lineage
 from pianissimo.sketches.keys import LONGEST_KEY, KeyKind
-from pianissimo.sketches.lineage import Lineage
 from pianissimo.sketches.table import LARGEST_TOTAL, MOST_COUNTERS, KeyListing, empty_listing
 
 SketchKind = Literal["misra-gries", "privacy-aware", "merged"]

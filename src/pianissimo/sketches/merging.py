@@ -15,11 +15,10 @@ from typing import Protocol, Self
 from pianissimo.checks import Real
 from pianissimo.errors import InputError, MergeError, StateError
 from pianissimo.noise import Noise
-from pianissimo.sketches.contents import Contents, Source
+from pianissimo.sketches.contents import Contents, Lineage, Source
 from pianissimo.sketches.file import StoredSketch, decode_sketch, encode_sketch
 from pianissimo.sketches.keys import KeyKind
-from pianissimo.sketches.lineage import Lineage
-from pianissimo.sketches.merged_release import release_merged
+from pianissimo.sketches.sharding import release_merged
 from pianissimo.sketches.sparse_histogram import SparseRelease
 from pianissimo.sketches.table import LARGEST_TOTAL, KeyListing, empty_listing, key_series
 

@@ -1,20 +1,134 @@
-"""The Misra-Gries sketch: the heavy keys of a stream in k counters.
+"""What both sketches of one stream share: a table of counters, where it comes from, and the bytes it is stored in.
+
+The Misra-Gries sketch: the heavy keys of a stream in k counters.
 
 Lebeda and Tetek, "Better Differentially Private Approximate Histograms and Heavy Hitters using the Misra-Gries Sketch",
 Algorithm 1. A key that is stored counts one more; a new key takes a free counter, or else the counter of the *smallest*
 key of count zero; if there is none, all counts go down by one. The order of evictions is a part of the promise: with
 another one, two neighbouring streams can differ in more keys than a release allows for.
+
+The privacy-aware Misra-Gries sketch: the heavy keys of a stream of sets.
+
+Lebeda and Tetek, Algorithm 4. Each distinct key of a set counts one more; if more than k keys are stored then, all
+counts go down by one, once for the whole set, and zeros are dropped. So one set, of any size, moves every count by at
+most one, all in one direction, in at most k keys: what one event or one user brings need not be clipped.
+
+A sketch of whatever kind, from its bytes.
 """
 
-from typing import Self
+from typing import ClassVar, Literal, Self
 
-from pianissimo.checks import Real
+from pianissimo.checks import Real, check_at_least, check_name
+from pianissimo.errors import ParameterError, StateError
 from pianissimo.noise import Noise
-from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.keys import KeyKind, key_column
+from pianissimo.sketches.contents import Contents, Lineage
+from pianissimo.sketches.file import StoredSketch, decode_sketch, encode_sketch
+from pianissimo.sketches.keys import KeyKind, check_key_kind, key_column, sets_of
+from pianissimo.sketches.merging import MergedSketch, Part, merge_two
 from pianissimo.sketches.private_release import SketchRelease, release_sketch
-from pianissimo.sketches.stream_sketch import StreamSketch
-from pianissimo.sketches.table import listing_of
+from pianissimo.sketches.sharding import release_merged
+from pianissimo.sketches.sparse_histogram import SparseRelease
+from pianissimo.sketches.table import MOST_COUNTERS, CountTable, KeyListing, listing_of
+
+
+class StreamSketch:
+    """Counts of the heavy keys of one stream; a subclass counts batches, and releases."""
+
+    sets: ClassVar[bool]
+    """Whether one event is a set of keys."""
+
+    stored_as: ClassVar[Literal["misra-gries", "privacy-aware"]]
+
+    def __init__(self, k: int = 256, *, keys: KeyKind | None = None, name: str = "") -> None:
+        check_at_least(1, k=k)
+        if k > MOST_COUNTERS:
+            raise ParameterError(f"k must be at most {MOST_COUNTERS}, got {k}")
+        if keys is not None:
+            check_key_kind(keys)
+        if name:
+            check_name(name=name)
+        self._table = CountTable(k, sets=self.sets, kind=keys)
+        self.lineage = Lineage.new(name)
+        """Where the counts come from: names, no data."""
+
+    @property
+    def k(self) -> int:
+        """The number of counters."""
+        return self._table.k
+
+    @property
+    def key_kind(self) -> KeyKind | None:
+        """The type of the keys; None before the first batch."""
+        return self._table.kind
+
+    @property
+    def decrements(self) -> int:
+        """D, how often all counts went down by one: secret."""
+        return self._table.decrements
+
+    @property
+    def total(self) -> int:
+        """How many keys were counted; of sets, the sizes of all of them together: secret."""
+        return self._table.total
+
+    @property
+    def memory(self) -> int:
+        """How many bytes the counters and keys take."""
+        return self._table.memory
+
+    def estimates(self) -> dict[int | str | bytes, int]:
+        """The count of each stored key, zeros included, without noise: for trusted eyes only."""
+        contents = self.contents()
+        return dict(zip(contents.keys.to_list(), (contents.over - contents.decrements).tolist(), strict=True))
+
+    def contents(self) -> Contents:
+        """The stored keys in their order with u(x) = c(x) + D: secret, for the code that releases it."""
+        return self._table.contents()
+
+    def counts(self) -> KeyListing:
+        """The positive counts in the order of their keys: secret."""
+        return self._table.counts()
+
+    def merge(self, other: Part) -> MergedSketch:
+        """The merge of this sketch with that of another stream of the same kind; both stay as they are."""
+        return merge_two(self, other)
+
+    def to_bytes(self) -> bytes:
+        """All of it, versioned and checksummed: secret."""
+        return encode_sketch(
+            StoredSketch(
+                kind=self.stored_as,
+                sets=self.sets,
+                k=self.k,
+                key_kind=self.key_kind,
+                listing=self._table.listing(),
+                decrements=self.decrements,
+                total=self.total,
+                lineage=self.lineage,
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Self:
+        """What `to_bytes` wrote."""
+        return cls.from_stored(decode_sketch(stored, cls.stored_as))
+
+    @classmethod
+    def from_stored(cls, stored: StoredSketch) -> Self:
+        """The sketch that a file says."""
+        sketch = cls(stored.k)
+        if stored.lineage.parents:
+            raise StateError("a stored sketch of one stream must have no parents, got some")
+        sketch.lineage = stored.lineage
+        if stored.key_kind is not None:
+            try:
+                sketch._table.restore(stored.key_kind, stored.listing, decrements=stored.decrements, total=stored.total)
+            except ValueError:
+                raise StateError("a stored sketch must be well formed, got something else") from None
+        return sketch
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(k={self.k}, keys={self.key_kind!r})"
 
 
 class MisraGries(StreamSketch):
@@ -64,3 +178,51 @@ class MisraGries(StreamSketch):
         listing = listing_of(contents.keys, contents.over)
         sketch._table.restore(keys, listing, decrements=contents.decrements, total=contents.total)
         return sketch
+
+
+class PrivacyAwareMisraGries(StreamSketch):
+    """Counts of the heavy keys of one stream of sets: an event with several keys, or a user who comes once.
+
+    Error: 0 <= f(x) - c(x) <= (N - sum of c) / (k + 1), N the sizes of all sets together.
+    Cost: that of `MisraGries`, and for a moment a counter for each key of the largest set.
+
+    >>> sketch = PrivacyAwareMisraGries(k=3)
+    >>> sketch.update([[1, 2], [1, 3], [1, 4, 1]])
+    >>> sketch.estimates(), sketch.decrements
+    ({1: 2}, 1)
+    """
+
+    sets = True
+    stored_as = "privacy-aware"
+
+    def update(self, values: object) -> None:
+        """Count a batch: a column of lists of whole numbers, texts or bytes; one list is one set.
+
+        A key that a list has twice counts once. All of the batch is counted, or nothing if one key cannot be.
+        """
+        keys, ends, trusted = sets_of(values)
+        self._table.update(key_column(keys, self.key_kind, trusted=trusted), ends)
+
+    def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
+        """The heavy keys, once, at (epsilon, delta) for one set of any size: see `release_merged`."""
+        return release_merged(self.contents(), k=self.k, epsilon=epsilon, delta=delta, noise=noise)
+
+
+AnySketch = MisraGries | PrivacyAwareMisraGries | MergedSketch
+"""A sketch of one of the kinds that are stored."""
+
+_KINDS: dict[str, type[MisraGries] | type[PrivacyAwareMisraGries] | type[MergedSketch]] = {
+    "misra-gries": MisraGries,
+    "privacy-aware": PrivacyAwareMisraGries,
+    "merged": MergedSketch,
+}
+
+
+def sketch_from_bytes(stored: bytes) -> AnySketch:
+    """The sketch that any `to_bytes` wrote.
+
+    >>> sketch_from_bytes(MisraGries(k=8, keys="text").to_bytes())
+    MisraGries(k=8, keys='text')
+    """
+    sketch = decode_sketch(stored)
+    return _KINDS[sketch.kind].from_stored(sketch)

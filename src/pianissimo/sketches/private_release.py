@@ -21,11 +21,10 @@ import polars as pl
 
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.noise import DRAW_DISTANCE, Noise
-from pianissimo.privacy import Ledger, Loss, Mixed, float_down
+from pianissimo.loss.losses import Ledger, Loss, Mixed, float_down
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.gaussian_tail import gaussian_law
-from pianissimo.sketches.group import group_budget, group_delta
 from pianissimo.sketches.key_noise import (
     Counts,
     check_unmerged,
@@ -38,11 +37,14 @@ from pianissimo.sketches.key_noise import (
     own,
     without_distance,
 )
+from pianissimo.sketches.tails import gaussian_law
 from pianissimo.sketches.thresholds import (
     exposure,
     gaussian_calibration,
     gaussian_exposure,
     gaussian_threshold,
+    group_budget,
+    group_delta,
     threshold,
 )
 

@@ -22,8 +22,9 @@ import polars as pl
 
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import InputError, MergeError, ParameterError
-from pianissimo.noise import DRAW_DISTANCE, Noise
-from pianissimo.privacy import Mixed, Pure
+from pianissimo.loss.losses import Mixed, Pure
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.key_noise import (
     LARGEST_COUNT,
@@ -36,7 +37,7 @@ from pianissimo.sketches.key_noise import (
     own,
     without_distance,
 )
-from pianissimo.sketches.laplace_tail import Number, at_most, enlarged, least_integer, short_bound, tail
+from pianissimo.sketches.tails import Number, at_most, enlarged, least_integer, short_bound, tail
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

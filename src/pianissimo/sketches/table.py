@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from pianissimo import _core, codec
 from pianissimo.errors import InputError
-from pianissimo.sketches.arrow_views import view_chunks
 from pianissimo.sketches.contents import Contents, Source
-from pianissimo.sketches.keys import KeyColumn, KeyKind
+from pianissimo.sketches.keys import KeyColumn, KeyKind, view_chunks
 
 LARGEST_TOTAL = 2**63 - 1
 """Counters are 63 bits."""

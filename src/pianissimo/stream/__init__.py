@@ -1,7 +1,27 @@
 """What the user writes: streams, their batches and their releases."""
 
+from pianissimo.stream.candidates import candidates
+from pianissimo.stream.expected import Candidate, ExpectedError, Share, predict_error
+from pianissimo.stream.forward_secrecy import check_forward_secrecy
 from pianissimo.stream.live import Live
+from pianissimo.stream.plan import QueryPlan, StreamPlan, make_plan
+from pianissimo.stream.plan_table import plan_tables, render_plan
 from pianissimo.stream.release import StreamRelease
 from pianissimo.stream.stream import Stream
 
-__all__ = ["Live", "Stream", "StreamRelease"]
+__all__ = [
+    "Candidate",
+    "ExpectedError",
+    "Live",
+    "QueryPlan",
+    "Share",
+    "Stream",
+    "StreamPlan",
+    "StreamRelease",
+    "candidates",
+    "check_forward_secrecy",
+    "make_plan",
+    "plan_tables",
+    "predict_error",
+    "render_plan",
+]

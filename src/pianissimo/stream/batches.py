@@ -29,7 +29,7 @@ from pianissimo.queries import (
     TopK,
     Trending,
 )
-from pianissimo.user_unit import User
+from pianissimo.unit import User
 
 RESERVED_NAMES = ("key", "user", "value", "weight")
 """Columns that mechanisms about users have themselves: a query of that name would take their place."""

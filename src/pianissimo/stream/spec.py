@@ -27,13 +27,11 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from pianissimo.accounting import Budget
-from pianissimo.checks import check_at_least, check_name, check_positive, check_probability
-from pianissimo.durations import duration_of
+from pianissimo.budget import Budget
+from pianissimo.checks import check_at_least, check_name, check_positive, check_probability, duration_of
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
-from pianissimo.planner.expected import OPEN_HORIZON
-from pianissimo.privacy import Unit
+from pianissimo.loss.losses import Unit
 from pianissimo.queries import (
     Alarm,
     Count,
@@ -50,8 +48,9 @@ from pianissimo.queries import (
     Trending,
 )
 from pianissimo.queries.common import check_outside
+from pianissimo.stream.expected import OPEN_HORIZON
 from pianissimo.stream.stream import Stream
-from pianissimo.user_unit import User
+from pianissimo.unit import User
 
 FileFormat = Literal["csv", "jsonl", "parquet"]
 """How rows are stored in a file."""

@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 
 from pianissimo import queries as kinds
-from pianissimo.accounting import Budget
+from pianissimo.budget import Budget
 from pianissimo.errors import StateError
 from pianissimo.labels import Domain
-from pianissimo.privacy import Unit
+from pianissimo.loss.losses import Unit
 from pianissimo.stream.stream import Stream
-from pianissimo.user_unit import User
+from pianissimo.unit import User
 
 
 def stream_to_plain(stream: Stream) -> dict[str, Any]:

@@ -6,20 +6,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
-from pianissimo.accounting import Budget
-from pianissimo.checks import check_at_least, check_name, check_probability
-from pianissimo.durations import duration_of
+from pianissimo.budget import Budget
+from pianissimo.checks import check_at_least, check_name, check_probability, duration_of
 from pianissimo.errors import ParameterError
+from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
-from pianissimo.planner import StreamPlan, check_forward_secrecy, make_plan
-from pianissimo.privacy import Unit
 from pianissimo.queries import Count, Histogram, MaxFrequency, Query, Sum, TopK
 from pianissimo.stream.batches import RESERVED_NAMES, needed_columns
+from pianissimo.stream.forward_secrecy import check_forward_secrecy
 from pianissimo.stream.live import Live
-from pianissimo.user_unit import User
+from pianissimo.stream.plan import StreamPlan, make_plan
+from pianissimo.unit import User
 
 if TYPE_CHECKING:
-    from pianissimo.engine.durable import DurableStream
+    from pianissimo.durable.stream import DurableStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Stream:
         ...         live, live.released(1).to_json() == first.to_json()
         (DurableStream('s', tick=1 of 1440), True)
         """
-        from pianissimo.engine.opening import open_stream
+        from pianissimo.durable.opening import open_stream
 
         return open_stream(
             self,

@@ -19,17 +19,15 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from pianissimo.databases.postgres_server import is_like_a_url
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.table.frames import arrow_table
-from pianissimo.table.parquet import ParquetFiles
+from pianissimo.storage.postgres import is_like_a_url
+from pianissimo.table.frames import ParquetFiles, arrow_table
 from pianissimo.table.statements import BYTE_ORDER, IS_TEXT
 from pianissimo.table.where import Column, Kind
 
 if TYPE_CHECKING:
     import duckdb
     import sqlalchemy
-
 
 _FRAME = "table"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")

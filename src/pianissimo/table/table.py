@@ -32,18 +32,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.accounting import Budget
+from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.codec import join_texts
 from pianissimo.errors import BudgetError, InputError, ParameterError
 from pianissimo.labels import Domain
 from pianissimo.ledger import Charge, Head, Ledger, Reservation, open_guarded
-from pianissimo.noise import KeyedNoise, Keys, Noise, Secret, fresh_secret
+from pianissimo.noise import KeyedNoise, Noise, Secret, fresh_secret
+from pianissimo.noise.keyed import Keys
 from pianissimo.selection import KnownGauss, LimitedDomain, UnkGauss
 from pianissimo.selection.known_domain import gaussian_half_width, with_noise
-from pianissimo.table.allowance import MOST_DRAWS, Allowance
-from pianissimo.table.answers import Amount, QuestionPlan, TableAnswer
-from pianissimo.table.shared import LedgerInSteps, open_in_steps
+from pianissimo.table.answers import MOST_DRAWS, Allowance, Amount, QuestionPlan, TableAnswer
+from pianissimo.table.steps import LedgerInSteps, open_in_steps
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -2,11 +2,10 @@
 
 from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, FixedCap, PeriodCap
 from pianissimo.users.counters import Counters, Law, PlanKind, Sensitivity
-from pianissimo.users.distinct import UserDistinct
 from pianissimo.users.heads import CountHead, Head, HistogramHead, SumHead
 from pianissimo.users.quantiles import QuantilesHead, UserQuantiles, deviations_below
 from pianissimo.users.statistics import UserRelease, UserStatistics
-from pianissimo.users.total import UserSum
+from pianissimo.users.totals import UserDistinct, UserSum
 from pianissimo.users.value import Bars, Cut, UserCounts, UserLargest, UserTotal
 
 __all__ = [

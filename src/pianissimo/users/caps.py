@@ -5,19 +5,23 @@ Algorithm 4, with its slips corrected and the budget shared by weights that sum 
 tau_1, .. At each tick one noisy test asks whether so many users are above the cap that it should double. Adding a user
 never lowers that number, so the tests of one level are one run of the sparse vector technique for monotone queries,
 at half its usual noise: docs/privacy.md, 'Users'. All comparisons are of whole numbers.
+
+What a user-level mechanism loses: the cap's tests, a pure epsilon, beside the counters, a rho or an epsilon.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.node_noise import LaplaceNode, laplace_node
-from pianissimo.noise import Noise, sealed
+from pianissimo.loss.losses import Guarantee, Ledger, Loss, Mixed, Neighbors, Pure, Unit
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
+from pianissimo.noise.laws import LaplaceNode, laplace_node
 from pianissimo.users.table import Users
 
 ESTIMATOR_SHARE = Fraction(1, 5)
@@ -294,3 +298,53 @@ def _check_cap(units: int) -> None:
     check_at_least(1, units=units)
     if not units <= LARGEST_CAP:
         raise ParameterError(f"units must be at most 2^40, got {units}")
+
+
+def budget_of(rho: Fraction | None, epsilon: Fraction | None) -> Fraction:
+    """The one of both that is given.
+
+    >>> budget_of(Fraction(1, 2), None)
+    Fraction(1, 2)
+    """
+    if (rho is None) == (epsilon is None):
+        raise ParameterError("either rho or epsilon must be given, got both or neither")
+    budget = rho if rho is not None else epsilon
+    if not isinstance(budget, Fraction):
+        raise ParameterError(f"rho or epsilon must be an exact Fraction, got {type(budget).__name__}")
+    check_positive(budget=budget)
+    return budget
+
+
+def user_guarantee(cap: Cap, horizon: int, *, rho: Fraction | None, epsilon: Fraction | None, draws: int) -> Guarantee:
+    """The promise of counters of this loss under a cap, with so many draws."""
+    tests, pure = (cap.draws(horizon), cap.loss) if isinstance(cap, AdaptiveCap) else (0, Fraction(0))
+    distance = (draws + tests) * DRAW_DISTANCE
+    loss: Loss
+    if epsilon is not None:
+        loss = Pure(epsilon=pure + epsilon, distance=distance)
+    elif pure:
+        loss = Mixed(pure=pure, rho=rho or Fraction(0), distance=distance)
+    else:
+        loss = Ledger(rho=rho or Fraction(0), distance=distance)
+    source = "Dong, Luo and Yi, Algorithms 4 and 5, corrected; docs/privacy.md, 'Users'"
+    if isinstance(cap, PeriodCap):
+        source = f"one user's events within one period of {cap.ticks} ticks; docs/privacy.md, 'Users'"
+    return Guarantee(
+        loss=loss,
+        unit=Unit.USER_PERIOD if isinstance(cap, PeriodCap) else Unit.USER,
+        neighbors=Neighbors.ADD_OR_REMOVE,
+        horizon=horizon,
+        source=source,
+    )
+
+
+def fitting_levels(cap: AdaptiveCap, attempt: Callable[[AdaptiveCap], object]) -> AdaptiveCap:
+    """The rule with the most levels, up to those given, with which an attempt succeeds."""
+    for levels in range(cap.levels, 1, -1):
+        rule = replace(cap, levels=levels)
+        try:
+            attempt(rule)
+        except ParameterError:
+            continue
+        return rule
+    return replace(cap, levels=1)

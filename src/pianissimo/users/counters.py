@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_probability
-from pianissimo.error_bars import laplace_sum_quantile
 from pianissimo.errors import ParameterError
-from pianissimo.node_noise import LaplaceNode, NodeNoise, gaussian_node, laplace_node
-from pianissimo.noise import Keys, Noise, sealed, sealed_since
-from pianissimo.noise_plan import NoisePlan, difference_weights, variance_at
-from pianissimo.plan_noise import RunningNoise, rounded, running_noise
+from pianissimo.noise import Noise
+from pianissimo.noise.bars import laplace_sum_quantile
+from pianissimo.noise.keyed import Keys, sealed, sealed_since
+from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
+from pianissimo.noise.plan import NoisePlan, difference_weights, variance_at
+from pianissimo.noise.running import RunningNoise, rounded, running_noise
 
 _LONGEST_CHECK = 4096
 """Beyond so many ticks the columns of a plan are not looked at one by one."""
@@ -264,7 +265,7 @@ def _plan_within(kind: PlanKind, horizon: int, is_pure: bool, loss: Fraction, mo
 def has_no_negative_entries(plan: NoisePlan) -> bool:
     """Whether no event lowers the sum of a node, as far as this is looked at.
 
-    >>> from pianissimo.counting import HaarPlan, TreePlan
+    >>> from pianissimo.noise import HaarPlan, TreePlan
     >>> [has_no_negative_entries(kind.calibrated(horizon=8, rho=1)) for kind in (HaarPlan, TreePlan)]
     [False, True]
     """

@@ -17,15 +17,22 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.privacy import Guarantee
-from pianissimo.users.budget import budget_of, fitting_levels, user_guarantee
-from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap, weights_of
+from pianissimo.users.caps import (
+    AdaptiveCap,
+    Cap,
+    Course,
+    PeriodCap,
+    budget_of,
+    fitting_levels,
+    user_guarantee,
+    weights_of,
+)
 from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters
 from pianissimo.users.heads import CountHead, Head, Signs
-from pianissimo.users.rows import Column, Rows
-from pianissimo.users.table import Users
+from pianissimo.users.table import Column, Rows, Users
 from pianissimo.users.value import Cut
 
 _LARGEST_TOTAL = 2**61
@@ -85,7 +92,7 @@ class UserStatistics:
     Cost: about 36 bytes a user; with heads beside the count, the rows of the open tick, and rows left out by the cap
     (`backfill`) or 8 bytes a user more.
 
-    >>> from pianissimo.counting import TreePlan
+    >>> from pianissimo.noise import TreePlan
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
     >>> from pianissimo.users import AdaptiveCap
@@ -136,7 +143,7 @@ class UserStatistics:
     def fitting(cls, *, cap: AdaptiveCap, **fields: Any) -> Self:
         """With as many of the cap's levels as samplers have noise for.
 
-        >>> from pianissimo.counting import TreePlan
+        >>> from pianissimo.noise import TreePlan
         >>> from pianissimo.users import AdaptiveCap
         >>> small = UserStatistics.fitting(plan=TreePlan, horizon=100, epsilon=Fraction(1, 1000),
         ...                                cap=AdaptiveCap(epsilon=Fraction(1)))

@@ -3,9 +3,13 @@
 A user's id is a whole number or a text. It is never stored: the table holds a 128-bit name that only the holder of the
 secret can make. The counters are for life. If they are lost, a returning user gets a fresh allowance and the promise
 is void, so they are part of every snapshot.
+
+Rows whose acceptance is not decided yet: those of the open tick, and those that a cap left out.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,7 +18,8 @@ from numpy.typing import NDArray
 from pianissimo import _core, codec
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL, any_too_long
-from pianissimo.noise import Keys, Noise
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Keys
 
 Units = NDArray[np.uint64]
 
@@ -264,3 +269,56 @@ def _as_bits(numbers: pl.Series) -> NDArray[np.uint64]:
 def _key(noise: Noise) -> bytes:
     """32 bytes that only this noise has: the names of two texts."""
     return noise.label_keys(b"12", _TWO_LABELS).tobytes()
+
+
+Column = NDArray[Any]
+
+
+class Rows:
+    """Columns of equal length that grow at the end.
+
+    >>> rows = Rows()
+    >>> rows.append([np.array([1, 5]), np.array([7, 8])])
+    >>> [column.tolist() for column in rows.take(lambda first: first > 3)]
+    [[5], [8]]
+    >>> len(rows)
+    1
+    """
+
+    def __init__(self) -> None:
+        self._chunks: list[list[Column]] = []
+
+    def __len__(self) -> int:
+        return sum(len(chunk[0]) for chunk in self._chunks)
+
+    def append(self, columns: list[Column]) -> None:
+        """Add rows at the end."""
+        if len(columns[0]):
+            self._chunks.append(columns)
+
+    def take(self, chosen: Callable[[Column], NDArray[np.bool_]]) -> list[Column]:
+        """Remove and give the rows that are chosen by their first column; no columns at all if there are no rows."""
+        columns = self._whole()
+        if not columns:
+            return []
+        some = chosen(columns[0])
+        rest = [column[~some] for column in columns]
+        self._chunks = [rest] if len(rest[0]) else []
+        return [column[some] for column in columns]
+
+    def take_all(self) -> list[Column]:
+        """Remove and give all rows; no columns at all if there are no rows."""
+        columns = self._whole()
+        self._chunks = []
+        return columns
+
+    def _whole(self) -> list[Column]:
+        return [np.concatenate(pieces) for pieces in zip(*self._chunks, strict=True)]
+
+    def to_plain(self) -> codec.Plain:
+        """The columns."""
+        return self._whole()
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        self._chunks = [list(content)] if content else []

@@ -62,7 +62,7 @@ class UserTotal:
     """One estimate: of a count, a sum or a number of distinct values.
 
     >>> from fractions import Fraction
-    >>> from pianissimo.node_noise import LaplaceNode
+    >>> from pianissimo.noise.laws import LaplaceNode
     >>> law = Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10)))
     >>> total = UserTotal(estimate=1000, law=law, cut=Cut(cap=64, users_above=10))
     >>> total.bars(0.95)

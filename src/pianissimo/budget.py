@@ -1,0 +1,60 @@
+"""The (epsilon, delta) that a stream may spend."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pianissimo.checks import Real, check_positive, check_probability
+from pianissimo.loss.conversion import nothing_left, remaining_delta, rho_from_budget
+from pianissimo.loss.losses import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The (epsilon, delta) that everything released from a stream must stay within.
+
+    >>> Budget(1.0, 1e-6)
+    Budget(epsilon=1.0, delta=1e-06)
+    >>> Budget(epsilon=1.0, delta=0).pure
+    True
+    """
+
+    epsilon: Real
+    """An output may be at most e^epsilon times likelier on one neighbor than on the other."""
+
+    delta: Real
+    """The probability mass that may escape that bound; 0 asks for pure differential privacy."""
+
+    def __post_init__(self) -> None:
+        check_positive(epsilon=self.epsilon)
+        if self.delta != 0 or isinstance(self.delta, bool):
+            check_probability(delta=self.delta)
+
+    @property
+    def pure(self) -> bool:
+        """Whether no delta is allowed, so that only pure mechanisms fit.
+
+        Drawn noise is within 2^-110 a draw of its law, and a plan tells the delta that this makes: below 1e-18.
+
+        >>> Budget(1.0, 1e-9).pure
+        False
+        """
+        return self.delta == 0
+
+    def rho(self, bad: Fraction = Fraction(0), distance: Fraction = Fraction(0)) -> Fraction:
+        """Find the largest total zCDP, rounded down, that fits beside `bad` and `distance`.
+
+        docs/privacy.md, 'Composition and conversion': (epsilon, d) for the comparison mechanism is (epsilon, d +
+        bad) for ours; noise at total variation `distance` from the ideal noise adds (1 + e^epsilon) *
+        distance.
+
+        >>> round(float(Budget(1.0, 1e-6).rho()), 6)
+        0.024356
+        >>> round(float(Budget(1.0, 1e-6).rho(bad=Fraction(1, 2 * 10**6))), 6)
+        0.022934
+        """
+        Ledger(Fraction(0), bad, distance)  # refuses what cannot be a bad mass or a distance
+        delta = Fraction(self.delta)
+        left = remaining_delta(delta, bad=bad, distance=distance, epsilon=self.epsilon)
+        if left is None:
+            raise nothing_left(delta, bad=bad, distance=distance)
+        return rho_from_budget(self.epsilon, left)

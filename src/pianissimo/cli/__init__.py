@@ -1,0 +1,1 @@
+"""All that prints in a terminal."""

@@ -1,0 +1,180 @@
+"""What `pianissimo audit` does: find the mechanisms, attack each, confirm what fails, show it as a table."""
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pianissimo.audit import AuditReport, Finding, Verdict, audit
+from pianissimo.audit.cases import attacks_on
+from pianissimo.audit.report import Progress
+from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
+from pianissimo.errors import ParameterError, SpecError
+from pianissimo.labels import Domain
+from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
+from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
+from pianissimo.stream.spec import load_spec
+
+CONFIRMATION = 4
+"""What fails is confirmed once, with so many times the runs and fresh noise, and reported either way."""
+
+_HORIZON, _RHO, _EPSILON = 16, 0.5, 1.0
+_DOMAIN = Domain(["a", "b", "c"])
+_DELTA = Fraction(1, 10**9)
+
+NAMED: dict[str, Callable[[], Any]] = {
+    "counter-haar": lambda: Counter(plan=_haar()),
+    "counter-haar-skip": lambda: Counter(plan=HaarSkipPlan.calibrated(horizon=_HORIZON, rho=_RHO)),
+    "counter-spline": lambda: Counter(plan=SplinePlan.calibrated(horizon=_HORIZON, rho=_RHO)),
+    "counter-tree": lambda: Counter(plan=TreePlan.calibrated(horizon=_HORIZON, rho=_RHO)),
+    "counter-doubling": lambda: Counter(plan=DoublingPlan.calibrated(horizon=_HORIZON, rho=_RHO)),
+    "counter-toeplitz": lambda: Counter(plan=ToeplitzPlan.calibrated(horizon=_HORIZON, rho=_RHO)),
+    "counter-top-down": lambda: Counter(plan=TopDownPlan.calibrated(horizon=_HORIZON, epsilon=_EPSILON)),
+    "counter-tree-pure": lambda: Counter(plan=TreePlan.calibrated(horizon=_HORIZON, epsilon=_EPSILON)),
+    "sum-haar": lambda: Summer(plan=HaarPlan.calibrated(horizon=_HORIZON, rho=_RHO / 100**2), low=-50, high=100),
+    "histogram-known": lambda: KnownHistogram(plan=_haar(), domain=_DOMAIN, max_keys_per_event=2),
+    "histogram-unknown": lambda: UnknownHistogram(plan=_haar(), delta=_DELTA, max_keys_per_event=2),
+    "one-shot-counts": lambda: KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO),
+    "one-shot-race": lambda: KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO),
+    "one-shot-unknown-counts": lambda: UnkGauss.calibrated(kbar=10, rho=_RHO, delta=_DELTA),
+    "one-shot-unknown-race": lambda: UnkGumb.calibrated(k=2, kbar=10, rho=_RHO, delta=_DELTA),
+    "tree-of-counts": lambda: _tree(KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO / 3)),
+    "tree-of-races": lambda: MetaTopList(histogram=_tree(KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO / 3)), k=2),
+    "tree-of-unknown-counts": lambda: _tree(UnkGauss.calibrated(kbar=10, rho=_RHO / 3, delta=_DELTA)),
+    "tree-of-unknown-races": lambda: _tree(UnkGumb.calibrated(k=2, kbar=10, rho=_RHO / 3, delta=_DELTA)),
+    "top-list-sparse": lambda: SparseGumbel.calibrated(
+        domain=_DOMAIN, k=1, switches=2, eta=10, rho=_RHO, make_plan=_haar
+    ),
+    "top-list": lambda: TopList(histogram=UnknownHistogram(plan=_haar(), delta=_DELTA), k=3),
+}
+"""Mechanisms to audit by name: 16 ticks, rho 1/2 or epsilon 1 a label."""
+
+
+def mechanisms_of(target: str) -> dict[str, Any]:
+    """The mechanism of this name, or those that a stream file would run, by the names of its queries.
+
+    >>> list(mechanisms_of("counter-haar"))
+    ['counter-haar']
+    """
+    if target in NAMED:
+        return {target: NAMED[target]()}
+    path = Path(target)
+    if not path.suffix and not path.exists():
+        raise SpecError(f"what is audited must be a stream file or one of {', '.join(NAMED)}, got {target!r}")
+    spec = load_spec(path)
+    try:
+        plan = spec.stream.plan()
+    except ParameterError as error:
+        raise SpecError(f"{path}: {error}") from error
+    return {query.query.name: query.mechanism for query in plan.queries}
+
+
+def audit_all(
+    mechanisms: Mapping[str, Any], *, runs: int, progress: Progress | None = None
+) -> dict[str, list[AuditReport]]:
+    """The report on each mechanism, and a second one, with more runs, on each that is not sound.
+
+    >>> reports = audit_all(mechanisms_of("counter-tree"), runs=20_000)
+    >>> [report.verdict.value for report in reports["counter-tree"]]
+    ['sound']
+    """
+    for name, mechanism in mechanisms.items():
+        try:
+            attacks_on(mechanism)
+        except ParameterError as error:
+            raise ParameterError(f"{name!r}: {error}") from None
+    reports = {}
+    for number, (name, mechanism) in enumerate(mechanisms.items()):
+
+        def advance(done: int, total: int, number: int = number) -> None:
+            if progress is not None:
+                progress(number * total + done, len(mechanisms) * total)
+
+        found = [audit(mechanism, runs=runs, progress=advance)]
+        if found[0].verdict is not Verdict.SOUND:
+            found.append(audit(mechanism, runs=CONFIRMATION * runs, progress=advance))
+        reports[name] = found
+    return reports
+
+
+def has_violation(reports: Mapping[str, list[AuditReport]]) -> bool:
+    """Whether any report, first or second, found one.
+
+    >>> has_violation({})
+    False
+    """
+    return any(report.verdict is Verdict.VIOLATION for found in reports.values() for report in found)
+
+
+def to_plain(reports: Mapping[str, list[AuditReport]]) -> dict[str, Any]:
+    """Reports as plain data, ready for JSON.
+
+    >>> to_plain({})
+    {'verdict': 'sound', 'audits': []}
+    """
+    verdicts = [report.verdict for found in reports.values() for report in found]
+    worst = next((each for each in (Verdict.VIOLATION, Verdict.BLIND) if each in verdicts), Verdict.SOUND)
+    audits = [
+        {"name": name, **found[0].to_dict(), "confirmation": found[1].to_dict() if found[1:] else None}
+        for name, found in reports.items()
+    ]
+    return {"verdict": worst.value, "audits": audits}
+
+
+def audit_tables(reports: Mapping[str, list[AuditReport]]) -> RenderableType:
+    """Reports as tables, for a terminal."""
+    parts: list[RenderableType] = []
+    for name, found in reports.items():
+        for place, report in enumerate(found):
+            head = Text(f"{name}: {report.mechanism}, ", style="bold")
+            head.append(report.verdict.value, style="green" if report.verdict is Verdict.SOUND else "red")
+            if place:
+                head.append(f" (confirmation with {CONFIRMATION} times the runs)")
+            parts += [head, _finding_table(report.findings)]
+            parts += [_parts_line(report), Text()] if report.parts else [Text()]
+    note = (
+        "'at least' is a lower bound on what one event, or one user, loses; "
+        "all of one mechanism's hold with confidence 0.99999."
+    )
+    return Group(*parts, Text(note, style="dim"))
+
+
+def _finding_table(findings: tuple[Finding, ...]) -> Table:
+    table = Table(header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("the streams differ by", min_width=24)
+    for column in ("measure", "claimed", "at least", "expected", "releases", "runs"):
+        table.add_column(column, justify="left" if column == "measure" else "right")
+    table.add_column("verdict")
+    for finding in findings:
+        table.add_row(
+            finding.pair,
+            finding.measure,
+            f"{finding.claim:.3g}",
+            f"{finding.lower_bound:.3g}",
+            "-" if finding.expected is None else f"{finding.expected:.3g}",
+            "-" if finding.releases is None else str(finding.releases),
+            f"{finding.runs:,}" if finding.runs else "-",
+            finding.verdict.value,
+        )
+    return table
+
+
+def _parts_line(report: AuditReport) -> Text:
+    """Of what a mechanism is composed, and what that makes."""
+    parts = [
+        f"{part.times} x {part.name} ({f'rho {float(part.rho):.3g}' if part.rho else f'delta {float(part.bad):.3g}'})"
+        for part in report.parts
+    ]
+    return Text(f"parts: {' + '.join(parts)}", style="dim")
+
+
+def _haar(rho: Fraction | float = _RHO) -> HaarPlan:
+    return HaarPlan.calibrated(horizon=_HORIZON, rho=rho)
+
+
+def _tree(answer: KnownGauss | KnownGumb | UnkGauss | UnkGumb) -> MetaHistogram:
+    return MetaHistogram(base=3, horizon=_HORIZON, answer=answer)

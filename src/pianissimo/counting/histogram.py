@@ -1,0 +1,184 @@
+"""Labels with their counts: what a histogram releases, and how one is added to another.
+
+A histogram of labels known beforehand: one independent running count for each.
+
+Cardoso and Rogers 2022, Algorithm 2 (KnownBase), over any noise plan.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo import codec
+from pianissimo.checks import check_at_least
+from pianissimo.errors import InputError
+from pianissimo.labels import Domain, LabelIndex, count_known
+from pianissimo.loss.losses import Guarantee, Neighbors, Unit
+from pianissimo.mechanism import TRANSIENT
+from pianissimo.noise import Noise
+from pianissimo.noise.bars import half_width
+from pianissimo.noise.history import Recent
+from pianissimo.noise.plan import NoisePlan, plan_loss
+from pianissimo.noise.running import RunningNoise, evaluate, rounded, running_noise
+
+_LARGEST_COUNT = 2**61
+
+Tally = list[codec.Plain]
+"""Labels in the order of their bytes and a whole number for each, as a list of two: plain data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """All labels that are not shown, together: an estimate and the standard deviation of its noise."""
+
+    estimate: int
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelCounts:
+    """Labels and an estimate for each: in the order of their bytes, or by rank in a top list.
+
+    >>> LabelCounts(pl.Series(["a", "b"]), np.array([3, -1])).to_dict()
+    {'a': 3, 'b': -1}
+    """
+
+    labels: pl.Series
+    estimates: NDArray[np.int64]
+    rest: Rest | None = None
+
+    def to_dict(self) -> dict[str, int]:
+        """The labels and estimates as a dict."""
+        return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))
+
+
+def add_counts(counts: NDArray[np.int64], slots: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+    """Add `more` at distinct `slots`, or change nothing if a count would leave its bounds.
+
+    >>> counts = np.array([1, 2])
+    >>> add_counts(counts, np.array([1]), np.array([5]))
+    >>> counts
+    array([1, 7])
+    """
+    sums = counts[slots] + more
+    if len(sums) and not int(sums.max()) < _LARGEST_COUNT:
+        raise InputError("a count must stay below 2^61, got more; start a new run")
+    counts[slots] = sums
+
+
+def in_order(labels: pl.Series, numbers: NDArray[np.int64]) -> Tally:
+    """Labels in the order of their bytes with their numbers, so that the same events always give the same data.
+
+    >>> labels, numbers = in_order(pl.Series(["b", "a"]), np.array([1, 2]))
+    >>> labels.to_list(), numbers
+    (['a', 'b'], array([2, 1]))
+    """
+    ordered = pl.DataFrame({"key": labels, "number": numbers}).sort("key")
+    return [ordered["key"], ordered["number"].to_numpy()]
+
+
+@dataclass(slots=True, repr=False)
+class KnownHistogramState:
+    """The exact count of each label of the domain: secret."""
+
+    counts: NDArray[np.int64]
+    recent: Recent
+    index: LabelIndex = field(metadata=TRANSIENT)
+    noise: RunningNoise = field(metadata=TRANSIENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownHistogram:
+    """How many events hold each label of a domain, released at every tick; labels outside it are passed over.
+
+    Guarantee: per event over the whole run, D cost / 2 zCDP at integer orders, or (D cost)-DP over a Laplace plan,
+    D = max_keys_per_event.
+    Error: the quantile of the plan's noise at the tick, the same for every label.
+    Cost: one integer a label, and as a cache the plan's nodes in use; one draw a label and tick.
+
+    >>> from pianissimo.noise import HaarPlan
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> run = Run(KnownHistogram(plan=HaarPlan.calibrated(horizon=8, rho=0.5), domain=Domain(["n", "s"])), NoNoise())
+    >>> run.update(pl.Series(["s", "s", "elsewhere"]))
+    >>> run.release().value.to_dict()
+    {'n': 0, 's': 2}
+    """
+
+    plan: NoisePlan
+    """Which noises enter which release."""
+
+    domain: Domain
+    """The labels that are counted, all of which are released."""
+
+    max_keys_per_event: int = 1
+    """How many distinct labels of one event count: Delta_0."""
+
+    history: int = 0
+    """How many past ticks are kept, so that intervals can be answered."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        # Lemma 3.1: at most Delta_0 counts move, each by one; their losses add. Labels of count 0 get noise too.
+        moved = min(self.max_keys_per_event, len(self.domain))
+        return Guarantee(
+            loss=plan_loss(self.plan, series=moved, watched=len(self.domain)),
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.plan.horizon,
+            source="Cardoso and Rogers 2022, Lemma 3.1; docs/privacy.md, 'Plans'",
+        )
+
+    def error(self, tick: int, coverage: float) -> float:
+        return half_width(self.plan, tick, coverage)
+
+    def start(self, noise: Noise) -> KnownHistogramState:
+        index = LabelIndex(noise)
+        index.slots_or_new(self.domain.labels)
+        return KnownHistogramState(
+            counts=np.zeros(len(self.domain), dtype=np.int64),
+            recent=Recent(self.history),
+            index=index,
+            noise=running_noise(self.plan),
+        )
+
+    def update(self, state: KnownHistogramState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: KnownHistogramState, batch: pl.Series) -> list[NDArray[np.int64]]:
+        # The slots of a domain never change.
+        slots, counts = count_known(batch, state.index, self.max_keys_per_event)
+        order = np.argsort(slots)
+        return [slots[order], counts[order]]
+
+    def add(self, state: KnownHistogramState, gathered: list[NDArray[np.int64]]) -> None:
+        slots, counts = gathered
+        add_counts(state.counts, slots, counts)
+        state.recent.add(slots, counts)
+
+    def release(self, state: KnownHistogramState, tick: int, noise: Noise) -> LabelCounts:
+        state.recent.close()
+        numerators = state.noise.at(noise, tick, len(state.counts), state.index.keys)
+        return LabelCounts(self.domain.labels.clone(), rounded(state.counts, numerators, self.plan.shift))
+
+    def between(self, state: KnownHistogramState, start: int, end: int, noise: Noise) -> LabelCounts:
+        moves = state.recent.between(start, end, size=len(state.counts))
+        numerators = evaluate(self.plan, noise, end, state.index.keys(0, len(state.counts)), since=start)
+        return LabelCounts(self.domain.labels.clone(), rounded(moves, numerators, self.plan.shift))
+
+    def between_error(self, start: int, end: int, coverage: float) -> float:
+        return half_width(self.plan, end, coverage, since=start)
+
+    def merge(self, left: KnownHistogramState, right: KnownHistogramState) -> KnownHistogramState:
+        every_slot = np.arange(len(left.counts))
+        add_counts(left.counts, every_slot, right.counts)
+        left.recent.add(every_slot, right.counts)
+        return left

@@ -1,0 +1,257 @@
+"""A running histogram as a tree of one-shot answers.
+
+Cardoso and Rogers, "Differentially private histograms under continual observation", 2022, Algorithm 3 (MetaAlgo) and
+Theorem 3. Cell (i, l) covers ticks (l - 1) r^i + 1 .. l r^i. When a cell is complete, a one-shot mechanism answers
+about the histogram of its ticks, once, and the answer is kept; release t adds up, label by label, the answers of the
+cells that the base-r digits of t name. A cell with l divisible by r is in no release and is not answered, so each
+tick completes exactly one cell that is.
+
+Corrected here: the number of levels L comes from integer division (a floating-point logarithm is one short for
+T = 243, r = 3 and others, and the loss then too small); the bad mass with an unknown domain and any number of labels in
+an event is kbar delta, not the printed 2 k delta, which is exceeded; with integer noise throughout.
+
+**Why.** An event lies in one cell of each level, so at most L answers are about histograms that differ, by one event
+each; the others have one law in both worlds. An answer is given when all its data are there, so this is plain
+adaptive composition: rho adds up, and all L answers are good with a chance of at least (1 - bad)^L. It also holds if
+later events are chosen after looking at releases.
+"""
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from statistics import NormalDist
+from typing import ClassVar, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo import codec
+from pianissimo.checks import check_at_least, check_probability
+from pianissimo.counting.histogram import LabelCounts, Tally, in_order
+from pianissimo.errors import InputError
+from pianissimo.labels import Domain, LabelIndex, count_labels, detached
+from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.mechanism import TRANSIENT
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Keys, sealed
+
+_LARGEST_COUNT = 2**61
+_ANY_NUMBER = 2**31
+
+
+class OneShot(Protocol):
+    """What answers once about the histogram of a cell; `pianissimo.selection` has four."""
+
+    @property
+    def domain(self) -> Domain | None:
+        """The labels it knows beforehand; None if it finds them."""
+
+    @property
+    def max_keys_per_event(self) -> int | None:
+        """How many distinct labels of one event count; None for any number."""
+
+    @property
+    def variance(self) -> Fraction:
+        """Of the noise on a published count."""
+
+    @property
+    def biased(self) -> bool:
+        """Whether a label that has events can be missing from an answer."""
+
+    @property
+    def loss(self) -> Ledger:
+        """What one answer loses on one event."""
+
+    def answer(
+        self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
+    ) -> tuple[pl.Series, NDArray[np.int64]]:
+        """Published labels and counts, about labels in the order of their bytes: the domain, or those of count >= 1."""
+
+
+@dataclass(slots=True, repr=False)
+class MetaHistogramState:
+    """Exact counts of the open tick and of the cells of unfinished larger ones, and the kept answers: secret."""
+
+    current: Tally
+    """Of the open tick."""
+
+    finished: list[Tally]
+    """For each level, of the cells completed since the last complete cell of the next level."""
+
+    answers: list[list[Tally]]
+    """For each level, the answers about these cells: those of the last release's digit."""
+
+    domain: LabelIndex = field(metadata=TRANSIENT)
+    """The labels of the domain in the order of their bytes, if there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaHistogram:
+    """How many events hold each label, added up from one-shot answers about the cells of a base-r tree.
+
+    With `selection.KnownGauss`, all labels of a domain; with `KnownGumb`, the top ones of each cell; with `UnkGauss`
+    and `UnkGumb`, those found in a cell. Where `biased`, a label that is missing from a cell's answer loses that
+    cell's count: its estimate is too low by what it had there, and no error bar covers that.
+
+    Guarantee: the ledger (L rho, 1 - (1 - bad)^L) per event over the whole run, for an answer's (rho, bad) and the
+    number of base-r digits L of the horizon.
+    Error: of the noise alone, the normal quantile at variance * (digit sum of t), rounded up, for a label in all
+    answers.
+    Cost: exact counts of at most L + 1 cells and at most (r - 1) L answers; one answer a tick.
+
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.selection import KnownGumb
+    >>> from pianissimo.testing import NoNoise
+    >>> top = KnownGumb(domain=Domain(["a", "b", "c"]), k=1, scale=Fraction(2), variance=Fraction(16))
+    >>> run = Run(MetaHistogram(base=2, horizon=8, answer=top), NoNoise())
+    >>> run.update(pl.Series([["a", "b"], ["a"]]))
+    >>> run.release().value.to_dict()
+    {'a': 2}
+    """
+
+    base: int
+    """r, at least 2."""
+
+    horizon: int
+    """How many releases one run may make."""
+
+    answer: OneShot
+    """What answers about a complete cell."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(2, base=self.base)
+        check_at_least(1, horizon=self.horizon)
+
+    @property
+    def levels(self) -> int:
+        """L, the number of base-r digits of the horizon."""
+        return levels_of(self.horizon, self.base)
+
+    @property
+    def biased(self) -> bool:
+        """Whether an estimate can lack the counts of whole cells."""
+        return self.answer.biased
+
+    @property
+    def max_keys_per_event(self) -> int | None:
+        """How many distinct labels of one event count; None for any number."""
+        return self.answer.max_keys_per_event
+
+    @property
+    def guarantee(self) -> Guarantee:
+        # Every tick has one answer; which of them differ is not known beforehand if events are chosen on the way.
+        one, levels = self.answer.loss, self.levels
+        return Guarantee(
+            loss=Ledger(rho=levels * one.rho, bad=1 - (1 - one.bad) ** levels, distance=self.horizon * one.distance),
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.horizon,
+            source="Cardoso and Rogers 2022, Theorem 3, corrected",
+        )
+
+    def error(self, tick: int, coverage: float) -> float:
+        check_probability(coverage=coverage)
+        deviation = math.sqrt(_digit_sum(tick, self.base) * self.answer.variance)
+        return math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * deviation)
+
+    def start(self, noise: Noise) -> MetaHistogramState:
+        index = LabelIndex(noise)
+        if self.answer.domain is not None:
+            index.slots_or_new(self.answer.domain.labels)
+        return MetaHistogramState(
+            current=_nothing(),
+            finished=[_nothing() for _ in range(self.levels)],
+            answers=[[] for _ in range(self.levels)],
+            domain=index,
+        )
+
+    def update(self, state: MetaHistogramState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: MetaHistogramState, batch: pl.Series) -> Tally:
+        bound = self.max_keys_per_event
+        labels, counts = count_labels(batch, _ANY_NUMBER if bound is None else bound)
+        if self.answer.domain is not None:
+            known = state.domain.slots(labels) >= 0
+            labels, counts = labels.filter(pl.Series(known)), counts[known]
+        return in_order(labels, counts)
+
+    def add(self, state: MetaHistogramState, gathered: Tally) -> None:
+        state.current = _sum([state.current, gathered])
+
+    def release(self, state: MetaHistogramState, tick: int, noise: Noise) -> LabelCounts:
+        cell, place, level = state.current, tick, 0
+        while place % self.base == 0:
+            # The last of r cells: together they are one cell of the next level, and none of them is used any more.
+            cell = _sum([state.finished[level], cell])
+            state.finished[level], state.answers[level] = _nothing(), []
+            place, level = place // self.base, level + 1
+        state.answers[level] = [*state.answers[level], self._answer(state, cell, noise, level, place)]
+        state.finished[level] = _sum([state.finished[level], cell])
+        state.current = _nothing()
+        labels, estimates = _sum([answer for answers in state.answers for answer in answers])
+        # A copy: an answer is kept, whatever is done with a release.
+        return LabelCounts(detached(labels), estimates.copy())
+
+    def merge(self, left: MetaHistogramState, right: MetaHistogramState) -> MetaHistogramState:
+        # Before the first release all there is stands in the open tick.
+        merged = _sum([left.current, right.current])
+        return MetaHistogramState(current=merged, finished=left.finished, answers=left.answers, domain=left.domain)
+
+    def _answer(self, state: MetaHistogramState, cell: Tally, noise: Noise, level: int, place: int) -> Tally:
+        labels, counts = cell
+        if self.answer.domain is None:
+            keys = _keys(labels, noise)
+        else:
+            sparse = counts
+            counts = np.zeros(len(self.answer.domain), dtype=np.int64)
+            counts[state.domain.slots(labels)] = sparse
+            labels, keys = self.answer.domain.labels, state.domain.keys_from(0)
+        # A cell is answered once, when its last tick is released.
+        bound = sealed(noise, place * int(self.base**level))
+        return in_order(*self.answer.answer(labels, keys, counts, bound.at(level, place)))
+
+
+def levels_of(horizon: int, base: int) -> int:
+    """The number of base-r digits, by integer division.
+
+    >>> levels_of(243, 3)
+    6
+    """
+    levels = 0
+    while horizon:
+        horizon, levels = horizon // base, levels + 1
+    return levels
+
+
+def _digit_sum(number: int, base: int) -> int:
+    total = 0
+    while number:
+        number, digit = divmod(number, base)
+        total += digit
+    return total
+
+
+def _nothing() -> Tally:
+    return [pl.Series("key", [], dtype=pl.String), np.empty(0, dtype=np.int64)]
+
+
+def _sum(tallies: list[Tally]) -> Tally:
+    """The numbers of several tallies added up label by label."""
+    filled = [(labels, numbers) for labels, numbers in tallies if len(labels)]
+    if len(filled) < 2:
+        return list(filled[0]) if filled else _nothing()
+    frames = [pl.DataFrame({"key": labels, "count": numbers}) for labels, numbers in filled]
+    total = pl.concat(frames).group_by("key").agg(pl.col("count").sum()).sort("key")
+    numbers = total["count"].to_numpy().astype(np.int64)
+    if not int(np.abs(numbers).max()) < _LARGEST_COUNT:
+        raise InputError("a count must stay below 2^61, got more; start a new run")
+    return [total["key"], numbers]
+
+
+def _keys(labels: pl.Series, noise: Noise) -> Keys:
+    # As LabelIndex makes them, so that a label has one key wherever it is counted.
+    return noise.at("labels").label_keys(*codec.join_texts(labels))

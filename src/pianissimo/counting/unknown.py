@@ -1,0 +1,291 @@
+"""From which estimate on a label of an unknown domain is shown.
+
+A label is shown at a publishing tick iff its count is positive and its estimate v >= m_t, where m_t = ceil(1 + 1/2 +
+x_t) for releases that are rounded and ceil(1 + x_t) for those that are whole by themselves (trees). A label that only
+one event holds is then shown with a chance of at most P[N_t >= x_t], bounded through the noise's moments (Chernoff):
+for Gaussian nodes exp(-x^2 / (2 V_t)). Any public x_t will do whose bounds sum to at most delta over the R publishing
+ticks (docs/privacy.md, 'Unknown labels'):
+
+* per tick, x_t with a bound of delta / R each: the least thresholds where the noise is small;
+* constant, one x for all ticks with a sum of delta: one public number, below the largest of the others.
+
+A histogram of labels nobody knew beforehand: a label is shown once its noisy count is clearly not one event's.
+
+Cardoso and Rogers 2022, Algorithm 7 (UnkBase), over any noise plan. As printed the noise cache is emptied at each tick,
+which multiplies the loss; here a label's noise at a node is drawn once and for all. Argument: docs/privacy.md,
+'Unknown labels'.
+"""
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.checks import check_at_least, check_probability
+from pianissimo.counting.histogram import LabelCounts, Rest, Tally, add_counts, in_order
+from pianissimo.errors import ParameterError
+from pianissimo.labels import MOST_LABELS, LabelIndex, count_labels, detached
+from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.mechanism import TRANSIENT
+from pianissimo.noise import Noise
+from pianissimo.noise.bars import half_width
+from pianissimo.noise.history import Recent
+from pianissimo.noise.keyed import Keys
+from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
+from pianissimo.noise.running import RunningNoise, evaluate, rounded, running_noise
+
+_ROUNDING_ERROR = 1e-9
+_LONGEST_SUM = 2**22
+
+
+class Cut(Enum):
+    """How the chance of showing a label of one event is shared by the ticks.
+
+    >>> Cut("constant")
+    <Cut.CONSTANT: 'constant'>
+    """
+
+    PER_TICK = "per tick"
+    CONSTANT = "constant"
+
+
+def threshold_at(plan: NoisePlan, tick: int, delta: Fraction, cut: Cut = Cut.PER_TICK) -> int:
+    """m_t: the least estimate that is shown at `tick`, rounded up, for a plan whose every tick is published.
+
+    >>> from pianissimo.noise import HaarPlan
+    >>> threshold_at(HaarPlan.calibrated(horizon=4096, rho=0.5), 3413, Fraction(1, 10**6))
+    34
+    >>> threshold_at(HaarPlan.calibrated(horizon=4096, rho=0.5), 3413, Fraction(1, 10**6), Cut.CONSTANT)
+    32
+    """
+    spread = _spread_at(plan, tick, delta) if cut is Cut.PER_TICK else _constant_spread(cast(Hashable, plan), delta)
+    rounding = 0.5 if plan.shift else 0.0
+    return math.ceil(1 + rounding + spread * (1 + _ROUNDING_ERROR))
+
+
+def _log_share(plan: NoisePlan, delta: Fraction) -> float:
+    """ln(R / delta), by logarithms of whole numbers, which are right to the last bits at any size."""
+    return math.log(plan.horizon) + math.log(delta.denominator) - math.log(delta.numerator)
+
+
+def _spread_at(plan: NoisePlan, tick: int, delta: Fraction) -> float:
+    """x_t with P[N_t >= x_t] <= delta / R."""
+    share = _log_share(plan, delta)
+    if not is_pure(plan):
+        return math.sqrt(2 * float(variance_at(plan, tick)) * share)
+    weights = [(term.level, term.weight / 2.0**plan.shift) for term in terms_of(plan, tick)]
+
+    def bound(factor: float) -> float:
+        moments = sum(plan.noises[level].log_moment(factor * weight) for level, weight in weights)
+        return (moments + share) / factor
+
+    # Every factor gives a valid bound; the search only looks for the least.
+    limit = min(1 / (abs(weight) * float(plan.noises[level].variance / 2) ** 0.5) for level, weight in weights)
+    return min(bound(limit * step / 256) for step in range(1, 256))
+
+
+@lru_cache(maxsize=256)
+def _constant_spread(key: Hashable, delta: Fraction) -> float:
+    """x with the sum over ticks of exp(-x^2 / (2 V_t)) at most delta."""
+    plan = cast(NoisePlan, key)
+    if is_pure(plan):
+        raise ParameterError("a constant threshold must stand over Gaussian noise, got a Laplace plan; cut per tick")
+    if not plan.horizon <= _LONGEST_SUM:
+        raise ParameterError(f"a constant threshold must stand over at most {_LONGEST_SUM} releases; cut per tick")
+    variances, counts = np.unique(plan.variance_profile(), return_counts=True)
+    low, high = 0.0, math.sqrt(2 * float(variances[-1]) * _log_share(plan, delta))
+    for _ in range(100):
+        middle = (low + high) / 2
+        enough = float((counts * np.exp(-(middle**2) / (2 * variances))).sum()) <= delta
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+_EXACT_POWERS = 256
+
+_ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
+
+
+def bad_mass(delta: Fraction, keys: int) -> Fraction:
+    """The chance that one of an event's labels is shown while only that event holds it: 1 - (1 - delta)^keys.
+
+    >>> bad_mass(Fraction(1, 10), 2)
+    Fraction(19, 100)
+    """
+    # Exact powers of long fractions are slow; beyond a size the sum, which is larger, is booked.
+    return 1 - (1 - delta) ** keys if keys <= _EXACT_POWERS else keys * delta
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The slots of the labels that are shown, and these labels, in the order of their bytes."""
+
+    places: NDArray[np.int64]
+    labels: pl.Series
+
+
+@dataclass(slots=True, repr=False)
+class UnknownHistogramState:
+    """Every label seen so far, its exact count, and whether it is shown: secret."""
+
+    index: LabelIndex
+    counts: NDArray[np.int64]
+    shown: NDArray[np.bool_]
+    recent: Recent
+    noise: RunningNoise = field(metadata=TRANSIENT)
+    rest_noise: RunningNoise | None = field(metadata=TRANSIENT)
+    visible: "Visible | None" = field(metadata=TRANSIENT, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownHistogram:
+    """How many events hold each label, for the labels that have passed a threshold, released at every tick.
+
+    Guarantee: the ledger (D * cost / 2, 1 - (1 - delta)^D) per event over the whole run, D = max_keys_per_event.
+    Error: the quantile of the plan's noise at the tick, the same for every label; a label whose true count is
+    about the threshold is shown when its noise is high, so its estimate leans upward then.
+    Cost: its name and one integer a label, and as a cache the plan's nodes in use; one draw a label and tick.
+
+    >>> from pianissimo.noise import HaarPlan
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> plan = HaarPlan.calibrated(horizon=8, rho=0.5)
+    >>> run = Run(UnknownHistogram(plan=plan, delta=Fraction(1, 10**6)), NoNoise())
+    >>> run.update(pl.Series(["aspirin"] * 90 + ["a rare one"]))
+    >>> run.release().value.to_dict()
+    {'aspirin': 90}
+    """
+
+    plan: NoisePlan
+    """Which noises enter which release."""
+
+    delta: Fraction
+    """The chance that a label held by one event alone is ever shown."""
+
+    max_keys_per_event: int = 1
+    """How many distinct labels of one event count: Delta_0."""
+
+    remember: bool = True
+    """Once shown, a label is always shown; the promise is the same."""
+
+    rest_plan: NoisePlan | None = None
+    """If given, the noise of a separate total, from which an estimate of all labels that are not shown is made.
+
+    Labels about the threshold are shown when their noise is high, so that this estimate leans downward by as much.
+    """
+
+    cut: Cut = Cut.PER_TICK
+    """How the chance of showing a label of one event is shared by the ticks."""
+
+    history: int = 0
+    """How many past ticks are kept, so that intervals can be answered."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+        check_probability(delta=self.delta)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        # docs/privacy.md, 'Unknown labels': the comparison mechanism is the plan's noise on both streams, the labels of
+        # the event suppressed before it; it describes us unless one of them is shown while only the event holds it.
+        keys = self.max_keys_per_event
+        own = plan_loss(self.plan, series=keys, watched=MOST_LABELS).as_ledger()
+        # The total behind the rest is one more series, which an event moves by at most Delta_0.
+        rest = (
+            Ledger(rho=Fraction(0)) if self.rest_plan is None else plan_loss(self.rest_plan, magnitude=keys).as_ledger()
+        )
+        return Guarantee(
+            loss=Ledger(rho=own.rho + rest.rho, bad=bad_mass(self.delta, keys), distance=own.distance + rest.distance),
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.plan.horizon,
+            source="Cardoso and Rogers 2022, Theorem 7, corrected; docs/privacy.md, 'Unknown labels'",
+        )
+
+    def threshold(self, tick: int) -> int:
+        """The least estimate that is shown at `tick`."""
+        return threshold_at(self.plan, tick, self.delta, self.cut)
+
+    def error(self, tick: int, coverage: float) -> float:
+        return half_width(self.plan, tick, coverage)
+
+    def start(self, noise: Noise) -> UnknownHistogramState:
+        return UnknownHistogramState(
+            index=LabelIndex(noise),
+            counts=np.zeros(0, dtype=np.int64),
+            shown=np.zeros(0, dtype=np.bool_),
+            recent=Recent(self.history),
+            noise=running_noise(self.plan),
+            rest_noise=None if self.rest_plan is None else running_noise(self.rest_plan),
+        )
+
+    def update(self, state: UnknownHistogramState, batch: pl.Series) -> None:
+        # The same as `add` of what is gathered, without putting it in order.
+        self._add(state, *count_labels(batch, self.max_keys_per_event))
+
+    def gather(self, state: UnknownHistogramState, batch: pl.Series) -> Tally:  # noqa: ARG002
+        return in_order(*count_labels(batch, self.max_keys_per_event))
+
+    def add(self, state: UnknownHistogramState, gathered: Tally) -> None:
+        labels, counts = gathered
+        self._add(state, labels, counts)
+
+    def release(self, state: UnknownHistogramState, tick: int, noise: Noise) -> LabelCounts:
+        state.recent.close()
+        numerators = state.noise.at(noise, tick, len(state.counts), state.index.keys)
+        estimates = rounded(state.counts, numerators, self.plan.shift)
+        passing = (state.counts > 0) & (estimates >= self.threshold(tick))
+        state.shown = state.shown | passing if self.remember else passing
+        value = self._visible(state, estimates)
+        return value if state.rest_noise is None else replace(value, rest=self._rest(state, value, tick, noise))
+
+    def _rest(self, state: UnknownHistogramState, value: LabelCounts, tick: int, noise: Noise) -> Rest | None:
+        """A separately noised total less what is shown; a sum over labels that are present but not shown would leak."""
+        if self.rest_plan is None or state.rest_noise is None:
+            return None
+        numerators = state.rest_noise.at(noise.at("rest"), tick, 1, lambda *_: _ONE_SERIES)
+        total = rounded(state.counts.sum(keepdims=True), numerators, self.rest_plan.shift)
+        variance = variance_at(self.rest_plan, tick) + len(value.labels) * variance_at(self.plan, tick)
+        # Every release in the sum is rounded by itself: a twelfth of variance each.
+        return Rest(int(total[0] - value.estimates.sum()), math.sqrt(variance + Fraction(1 + len(value.labels), 12)))
+
+    def between(self, state: UnknownHistogramState, start: int, end: int, noise: Noise) -> LabelCounts:
+        # Behind the cut an interval is free, also for ticks before the label was shown: every row of a shown label's
+        # noisy counts is part of the comparison mechanism (docs/privacy.md, 'Unknown labels').
+        moves = state.recent.between(start, end, size=len(state.counts))
+        numerators = evaluate(self.plan, noise, end, state.index.keys(0, len(state.counts)), since=start)
+        return self._visible(state, rounded(moves, numerators, self.plan.shift))
+
+    def between_error(self, start: int, end: int, coverage: float) -> float:
+        return half_width(self.plan, end, coverage, since=start)
+
+    def merge(self, left: UnknownHistogramState, right: UnknownHistogramState) -> UnknownHistogramState:
+        self._add(left, right.index.labels, right.counts)
+        return left
+
+    def _add(self, state: UnknownHistogramState, labels: pl.Series, counts: NDArray[np.int64]) -> None:
+        slots = state.index.slots_or_new(labels)
+        new = len(state.index) - len(state.counts)
+        if new:
+            state.counts = np.concatenate([state.counts, np.zeros(new, dtype=np.int64)])
+            state.shown = np.concatenate([state.shown, np.zeros(new, dtype=np.bool_)])
+        add_counts(state.counts, slots, counts)
+        state.recent.add(slots, counts)
+
+    def _visible(self, state: UnknownHistogramState, estimates: NDArray[np.int64]) -> LabelCounts:
+        """The estimates of the labels that are shown, in the order of their bytes."""
+        places = np.flatnonzero(state.shown)
+        if state.visible is None or not np.array_equal(np.sort(state.visible.places), places):
+            labels = state.index.labels.gather(places)
+            order = labels.arg_sort().to_numpy()
+            state.visible = Visible(places[order], detached(labels.gather(order)))
+        return LabelCounts(state.visible.labels.clone(), estimates[state.visible.places])

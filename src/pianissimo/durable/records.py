@@ -1,0 +1,205 @@
+"""What a durable stream stores of itself: the stream, its seals and its releases, each with a keyed digest.
+
+A seal's digest covers the one before it, so that the last covers all; the first follows the stream's own. Digests are
+over an injective encoding of all fields. Nothing in them depends on the time of day, on who sealed or how often it was
+tried: the same stream and the same events give the same digests, and with them the same noise.
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass, replace
+
+from pianissimo.durable.keys import Keys
+from pianissimo.errors import DamageError
+from pianissimo.noise.keyed import encode_path
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRecord:
+    """One incarnation of a stream; never changed.
+
+    >>> StreamRecord.__slots__[:3]
+    ('incarnation', 'number', 'name')
+    """
+
+    incarnation: bytes
+    """128 bits from the operating system: part of the path of all noise."""
+
+    number: int
+    """Of the incarnations in this store, from 1."""
+
+    name: str
+    config: str
+    """The plan and the clock as JSON."""
+
+    config_digest: bytes
+    created: str
+    """UTC."""
+
+    last_tick: int
+    """The last tick before this incarnation: 0, or that of the witness after a rollback."""
+
+    positions: bytes
+    """Where the sources are read from, encrypted: how far they were read tells how many events there were."""
+
+    charge: str
+    """The idempotency key of the charge that covers it."""
+
+    receipt: str = ""
+    """Where the charge is, if it is not in the store's own ledger: see `Receipt`."""
+
+    base: bytes = b""
+    """What was released before this incarnation and is added to its totals: see `carried`."""
+
+    covered: bool = False
+    """Whether an earlier incarnation used the charge, which covers this one too."""
+
+    follows: bytes = b""
+    """The digest of the last seal in this store before this incarnation, so that none of them goes unseen."""
+
+    mac: bytes = b""
+
+    def signed(self, keys: Keys) -> "StreamRecord":
+        """The record with its digest."""
+        return replace(self, mac=self._mac(keys))
+
+    def check(self, keys: Keys) -> None:
+        """Refuse a record that does not carry its digest."""
+        if not hmac.compare_digest(self.mac, self._mac(keys)):
+            raise damaged(f"the record of stream {self.name!r}")
+
+    def begin(self, keys: Keys, *, ratcheted: bool) -> bytes:
+        """Where the sources are read from; of a stream with forward secrecy as its key chain has closed it."""
+        if ratcheted or not self.positions:
+            return self.positions
+        return keys.opened(self.positions, "begin", self.incarnation)
+
+    def _mac(self, keys: Keys) -> bytes:
+        fields = (self.incarnation, self.number, self.name, self.config, self.config_digest, self.created)
+        paid = (self.charge, self.receipt, int(self.covered))
+        return keys.mac("stream", VERSION, *fields, self.last_tick, self.positions, *paid, self.base, self.follows)
+
+
+def begin_closed(keys: Keys, incarnation: bytes, positions: bytes) -> bytes:
+    """As the record of an incarnation holds where its sources are read from."""
+    return keys.closed(positions, "begin", incarnation) if positions else b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intention:
+    """That an incarnation is about to be charged to a ledger elsewhere; written before the charge, never changed.
+
+    >>> Intention.__slots__[:3]
+    ('incarnation', 'number', 'config_digest')
+    """
+
+    incarnation: bytes
+    """The random name of the intention; the incarnation itself is drawn once it is paid."""
+
+    number: int
+    config_digest: bytes
+    question: str
+    """As the ledger notes it."""
+
+    units: str
+    """Of the charge."""
+
+    mac: bytes = b""
+
+    def signed(self, keys: Keys) -> "Intention":
+        """The intention with its digest."""
+        return replace(self, mac=self._mac(keys))
+
+    def check(self, keys: Keys) -> None:
+        """Refuse an intention that does not carry its digest."""
+        if not hmac.compare_digest(self.mac, self._mac(keys)):
+            raise damaged("what the stream is about to be charged")
+
+    def _mac(self, keys: Keys) -> bytes:
+        return keys.mac(
+            "intention", VERSION, self.incarnation, self.number, self.config_digest, self.question, self.units
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """That a tick has these events and no others, for ever.
+
+    >>> Seal.__slots__[:4]
+    ('incarnation', 'tick', 'epoch', 'previous')
+    """
+
+    incarnation: bytes
+    tick: int
+    epoch: int
+    """Of the keys."""
+
+    previous: bytes
+    """The digest of the seal before, or of the stream."""
+
+    positions: bytes
+    """Where the sources were read to."""
+
+    counts: bytes
+    """The digest of what the tick adds."""
+
+    state: bytes
+    """The digest of the last stored state before this tick."""
+
+    config_digest: bytes
+    mac: bytes = b""
+
+    def signed(self, keys: Keys) -> "Seal":
+        """The seal with its digest."""
+        return replace(self, mac=self._mac(keys))
+
+    def check(self, keys: Keys) -> None:
+        """Refuse a seal that does not carry its digest."""
+        if not hmac.compare_digest(self.mac, self._mac(keys)):
+            raise damaged(f"the seal of tick {self.tick}")
+
+    def _mac(self, keys: Keys) -> bytes:
+        fields = (self.incarnation, self.tick, self.epoch, self.previous, self.positions, self.counts, self.state)
+        return keys.mac("seal", VERSION, *fields, self.config_digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRelease:
+    """What was released for a tick: the bytes that everybody gets, for ever.
+
+    >>> StoredRelease.__slots__[:3]
+    ('incarnation', 'tick', 'payload')
+    """
+
+    incarnation: bytes
+    tick: int
+    payload: bytes
+    mac: bytes = b""
+    digest: bytes = b""
+    """Of the bytes alone, without a key: readers can check it too."""
+
+    def __post_init__(self) -> None:
+        if not self.digest:
+            place = encode_path(self.incarnation, self.tick)
+            digest = hashlib.blake2b(place, digest_size=32)
+            digest.update(self.payload)
+            object.__setattr__(self, "digest", digest.digest())
+
+    def signed(self, keys: Keys, seal: Seal) -> "StoredRelease":
+        """The release with its digest."""
+        return replace(self, mac=self._mac(keys, seal))
+
+    def check(self, keys: Keys, seal: Seal) -> None:
+        """Refuse a release that does not carry its digest, or that of another seal."""
+        if not hmac.compare_digest(self.mac, self._mac(keys, seal)):
+            raise damaged(f"the release of tick {self.tick}")
+
+    def _mac(self, keys: Keys, seal: Seal) -> bytes:
+        return keys.mac("release", VERSION, self.incarnation, self.tick, seal.mac, self.digest)
+
+
+def damaged(what: str) -> DamageError:
+    """The error for a record that is not as it was written."""
+    return DamageError(f"{what} must be as it was written, got other content; stop and restore a backup")

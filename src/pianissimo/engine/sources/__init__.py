@@ -1,5 +1,0 @@
-"""Files of events, read into rows that can be counted and rows that are refused, each by itself."""
-
-from pianissimo.engine.sources.rows import CheckedRows, read_rows
-
-__all__ = ["CheckedRows", "read_rows"]

@@ -1,0 +1,325 @@
+"""Looking at a durable stream from outside: where it stands, what it released, whether all of it is sound."""
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pianissimo.durable.chain_file import ChainFile
+from pianissimo.durable.charging import Receipt
+from pianissimo.durable.keys import Given, KeyRing
+from pianissimo.durable.place import Place, wire
+from pianissimo.durable.shared_ledger import ledger_key
+from pianissimo.durable.soundness import check_life, check_lives
+from pianissimo.durable.start import check_seals
+from pianissimo.durable.store import StateStore
+from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.witness import Witness
+from pianissimo.errors import DamageError, InputError, SecretError, StoreError
+from pianissimo.io.clock import WallClock
+from pianissimo.io.sinks.folder import read_plan, read_releases
+from pianissimo.ledger import STATE_FILE, key_file
+from pianissimo.ledger import is_state as is_ledger_of_stream
+from pianissimo.noise import Secret
+from pianissimo.storage.postgres import is_server
+from pianissimo.stream import Stream, StreamPlan
+from pianissimo.stream.release import release_of
+from pianissimo.stream.stored import stream_from_plain
+
+__all__ = [
+    "Status",
+    "Verdict",
+    "is_state",
+    "ledger_key",
+    "read_status",
+    "shown_ledger",
+    "stored_plan",
+    "stored_releases",
+    "stored_stream",
+    "verify",
+    "visible_tick",
+]
+
+_NO_WITNESS = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Where a stream stands: ticks and names, no number of events. Not verified: that takes the secret.
+
+    >>> Status.__slots__[:3]
+    ('stream', 'incarnation', 'incarnations')
+    """
+
+    stream: str
+    incarnation: str
+    incarnations: int
+    created: str
+    first_tick: int
+    sealed_tick: int
+    released_tick: int
+    visible_tick: int
+    witnessed_tick: int | None
+    last_tick: int
+    """Of the horizon."""
+
+    snapshot_tick: int
+    """A start counts the ticks after it again."""
+
+    key_epoch: int
+    key_id: str
+    lease_epoch: int
+    lease_owner: str
+    ratchet_tick: int | None
+    """Under forward secrecy the tick whose keys are the oldest that are left; None where the key chain is not found."""
+
+    lag: int | None
+    """How many ticks are over by the clock and not released; None where no clock cuts them."""
+
+    sinks: dict[str, dict[str, int]]
+    """Of each sink how many ticks it has not confirmed, and the last that it has."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+
+def is_state(place: Path | str) -> bool:
+    """Whether a durable stream is there.
+
+    >>> is_state("nowhere")
+    False
+    """
+    return is_server(place) or Place.of(place, witness=_NO_WITNESS).exists()
+
+
+def read_status(place: Path | str, *, witness: Path | str | None = None, ratchet: Path | str | None = None) -> Status:
+    """Where the stream at a place stands."""
+    found = Place.of(place, witness=witness if witness or not is_server(place) else _NO_WITNESS)
+    store = _open(found)
+    try:
+        with store.reading():
+            records = store.streams()
+            if not records:
+                raise StoreError(f"there must be a stream at {store.place}, got none")
+            record = records[-1]
+            sealed = store.last_sealed_tick(record.incarnation)
+            _, released = store.released_ticks(record.incarnation)
+            snapshot = store.snapshot_tick(record.incarnation)
+            epochs = store.epochs(record.incarnation)
+            lease, owner = store.lease(record.incarnation)
+            visible = store.visible(record.incarnation)
+            sinks = store.deliveries(record.incarnation)
+    finally:
+        store.close()
+    config = json.loads(record.config)
+    last_tick = record.last_tick + config["plan"]["horizon"]
+    shown = max(released, record.last_tick)
+    head = None if found.witness is None else Witness(found.witness).head()
+    return Status(
+        stream=record.name,
+        incarnation=record.incarnation.hex(),
+        incarnations=len(records),
+        created=record.created,
+        first_tick=record.last_tick + 1,
+        sealed_tick=record.last_tick if sealed is None else sealed,
+        released_tick=shown,
+        visible_tick=visible,
+        witnessed_tick=None if head is None else head[1],
+        last_tick=last_tick,
+        snapshot_tick=record.last_tick if snapshot is None else snapshot,
+        key_epoch=len(epochs) - 1,
+        key_id=epochs[-1].key_id.hex(),
+        lease_epoch=lease,
+        ratchet_tick=_oldest_key(ChainFile(found.chain if ratchet is None else Path(ratchet)), record.incarnation),
+        lease_owner=owner,
+        lag=_lag(config["clock"], shown, last_tick),
+        sinks={name: {"undelivered": left, "last_tick": last} for name, left, last in sinks},
+    )
+
+
+def _lag(clock: dict[str, Any], released: int, last_tick: int) -> int | None:
+    if clock["origin"] is None or clock["tick_seconds"] is None:
+        return None
+    wall = WallClock(origin=datetime.fromisoformat(clock["origin"]), tick=timedelta(seconds=clock["tick_seconds"]))
+    return max(0, min(wall.ended(wall.now()), last_tick) - released)
+
+
+def stored_stream(place: Path | str) -> tuple[Stream, datetime | None]:
+    """The stream at a place as it was written down when it was created, and when its tick 1 begins."""
+    store = _open(Place.of(place, witness=_NO_WITNESS))
+    try:
+        content = json.loads(store.streams()[-1].config)
+    finally:
+        store.close()
+    origin = content["clock"]["origin"]
+    return stream_from_plain(content["stream"]), None if origin is None else datetime.fromisoformat(origin)
+
+
+def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
+    """Where the ledger is that the stream at a place is charged to, and its key, as far as both are at hand.
+
+    A place that is not a stream's is a ledger's own.
+
+    >>> shown_ledger("budget.db")
+    ('budget.db', None)
+    """
+    if not is_ledger_of_stream(place):
+        return str(place), None
+    store = _open(Place.of(place, witness=_NO_WITNESS))
+    try:
+        receipt = store.streams()[-1].receipt
+    finally:
+        store.close()
+    where = Receipt.parse(receipt).place.removesuffix(f"/{STATE_FILE}") if receipt else str(place)
+    if receipt and ("://" in where or not Path(where).exists()):
+        raise InputError(f"this stream is charged to the ledger at {where}; look there: pianissimo budget PLACE")
+    if is_ledger_of_stream(where):
+        has_secret = Place.of(where, witness=_NO_WITNESS).secret.exists()
+        return where, ledger_key(where) if has_secret else None
+    beside = Path(f"{where}.key")
+    return where, key_file(beside, create=False) if beside.exists() else None
+
+
+def stored_plan(place: Path | str) -> dict[str, Any]:
+    """The plan that the stream at a place was created with."""
+    store = _open(Place.of(place, witness=_NO_WITNESS))
+    try:
+        records = store.streams()
+    finally:
+        store.close()
+    plan: dict[str, Any] = json.loads(records[-1].config)["plan"]
+    return plan
+
+
+def visible_tick(place: Path | str) -> int:
+    """The last tick that readers may see of the stream at a place."""
+    store = _open(Place.of(place, witness=_NO_WITNESS))
+    try:
+        return store.visible(store.streams()[-1].incarnation)
+    finally:
+        store.close()
+
+
+def stored_releases(place: Path | str) -> dict[str, pl.DataFrame]:
+    """What readers may see of the stream at a place, by query, with the column tick first."""
+    store = _open(Place.of(place, witness=_NO_WITNESS))
+    tables: dict[str, list[pl.DataFrame]] = {}
+    try:
+        with store.reading():
+            for record in store.streams():
+                for tick in range(record.last_tick + 1, store.visible(record.incarnation) + 1):
+                    stored = store.release(record.incarnation, tick)
+                    if stored is None:
+                        raise InputError(f"tick {tick} must be stored where it is visible, got none; run verify")
+                    for name, table in release_of(stored.payload).tables.items():
+                        with_tick = table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), pl.all())
+                        tables.setdefault(name, []).append(with_tick)
+    finally:
+        store.close()
+    return {name: pl.concat(parts) for name, parts in tables.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was verified.
+
+    >>> Verdict(seals=3, releases=3, derived=1, incarnations=1).derived
+    1
+    """
+
+    incarnations: int
+    seals: int
+    releases: int
+    derived: int
+    """How many of the last releases were made again from what is sealed, with the same result."""
+
+    past_deriving: int = 0
+    """How many releases nobody can make again: with forward secrecy their keys are destroyed."""
+
+    def to_dict(self) -> dict[str, int]:
+        """The same as plain data."""
+        return asdict(self)
+
+
+def verify(
+    plan: StreamPlan,
+    config: dict[str, Any],
+    place: Path | str,
+    *,
+    secret: Given = None,
+    witness: Path | str | None = None,
+    ratchet: Path | str | None = None,
+) -> Verdict:
+    """Check every digest and order, the ledger and the witness, and derive the last releases again; or raise."""
+    wiring = wire(place, secret=secret, witness=witness, ratchet=ratchet, read_only=True)
+    with DurableStream(plan, config, wiring, create=False, read_only=True) as live:
+        with live._store.reading():
+            lives, seals, releases = _verified_lives(live._store, live._ring)
+        return Verdict(
+            incarnations=lives,
+            seals=seals,
+            releases=releases,
+            derived=live.recovered.replayed - (live.recovered.finished is not None),
+            past_deriving=releases if plan.forward_secrecy else 0,
+        )
+
+
+def verify_folder(place: Path | str, out: Path | str) -> int:
+    """Check that a folder of releases holds what the store lets readers see, and no more; gives its last tick.
+
+    A folder is no part of the store: its files carry no digest, and what befalls them changes no release. Where they
+    differ, remove the folder and start the stream, which writes it anew from the stored bytes.
+    """
+    if read_plan(out) != stored_plan(place):
+        raise DamageError(f"{out} must hold the plan as it is stored, got another; remove the folder and start again")
+    stored = stored_releases(place)
+    found = read_releases(out)
+    for name in stored.keys() | found.keys():
+        if name not in stored or name not in found or not stored[name].equals(found[name]):
+            raise DamageError(
+                f"{out} must hold the releases of {name!r} as they are stored, got others; remove the folder, and the "
+                "stream writes it anew when it starts"
+            )
+    return max((int(table["tick"].max()) for table in stored.values() if table.height), default=0)  # type: ignore[arg-type]
+
+
+def _verified_lives(store: StateStore, newest: KeyRing) -> tuple[int, int, int]:
+    """Check every life of a stream, row by row; gives how many they are, their seals and their releases."""
+    seals = releases = 0
+    lives = store.lives(newest)
+    store.check_owners()
+    check_lives(store, newest)
+    for number, (record, ring) in enumerate(lives, 1):
+        last = check_seals(store, record, ring)
+        check_life(store, record, last, lives[number][0] if number < len(lives) else None)
+        for seal in store.seals(record.incarnation, ring):
+            seals += 1
+            stored = store.release(record.incarnation, seal.tick)
+            if stored is not None:
+                stored.check(ring.epoch(seal.epoch), seal)
+                releases += 1
+    return len(lives), seals, releases
+
+
+def _oldest_key(chain: ChainFile, incarnation: bytes) -> int | None:
+    try:
+        return chain.newest(chain.links(), incarnation).period
+    except (SecretError, DamageError, StoreError):
+        return None
+
+
+def _open(place: Place) -> StateStore:
+    store = StateStore(place.connect(create=False, read_only=True))
+    made = False
+    try:
+        made = store.is_made()
+    finally:
+        if not made:
+            store.close()
+    if not made:
+        raise StoreError(f"there must be a stream at {store.place}, got none")
+    return store

@@ -1,0 +1,271 @@
+"""The loop of a durable stream: read a tick, seal it, release it, publish it, and go on until the last or a signal.
+
+A full disk and a source that is away stop nothing but the loop: it waits and tries again, and seals nothing meanwhile.
+A sync that fails ends the process. Told to stop, it leaves the open tick to the next start; a source that cannot be
+read again has one more tick sealed first. Everything that it tells while it runs is in ticks.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from pianissimo.durable.failpoints import reach
+from pianissimo.durable.stream import DurableStream
+from pianissimo.errors import DiskFullError, PendingError, PianissimoError, RefusalError, SourceAwayError, StoreError
+from pianissimo.io.sinks.folder import write_whole
+from pianissimo.queries import Alarm, Trending
+from pianissimo.stream import StreamRelease
+
+if TYPE_CHECKING:
+    from pianissimo.io.metrics import Metrics
+
+FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
+"""Seconds between attempts while there is no room, or no source; they double."""
+
+Progress = Callable[[int, int, int], None]
+"""Is told the tick, the last tick, and how many ticks are over by the clock and not released."""
+
+Rang = Callable[[int, str, dict[str, Any]], None]
+"""Is told the tick, the query and the row of an alarm or a trend."""
+
+
+class Cut(Exception):  # noqa: N818
+    """There is no further tick: the source has ended, or was told to stop before the tick was over.
+
+    >>> Cut(ended=True).ended
+    True
+    """
+
+    def __init__(self, *, ended: bool) -> None:
+        super().__init__()
+        self.ended = ended
+
+
+class TickSource(Protocol):
+    """Events, tick by tick, from any place that was sealed before."""
+
+    def seek(self, position: Any, tick: int) -> None:
+        """Go to where tick `tick` ended, at `position`; None if nothing was read. `SourceError` if that cannot be."""
+
+    def batches(self, tick: int) -> Iterator[object]:
+        """The events of a tick, as they come; it ends once the tick is over by the public clock.
+
+        None among them is a sign of life. After a `SourceAwayError` or a `DiskFullError` another call goes on where it
+        was; `Cut` says that the tick will not be over.
+        """
+
+    @property
+    def position(self) -> Any:
+        """Where the events of the tick end whose batches were read to the last."""
+
+
+@runtime_checkable
+class OnceSource(Protocol):
+    """A source whose events are gone once they were taken in."""
+
+    @property
+    def holds_unsealed(self) -> bool:
+        """Whether, told to stop, it has to be asked for one more tick, which is over at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSummary:
+    """How a loop ended.
+
+    >>> LoopSummary(first_tick=8, tick=96, last_tick=96, stopped=False).tick
+    96
+    """
+
+    first_tick: int
+    """Where it took up."""
+
+    tick: int
+    """The last tick that is released."""
+
+    last_tick: int
+    stopped: bool
+    """Whether it was told to stop before the last tick."""
+
+
+class Engine:
+    """Runs a durable stream on a source."""
+
+    def __init__(
+        self,
+        live: DurableStream,
+        source: TickSource,
+        last_tick: int,
+        *,
+        health: Path | None = None,
+        progress: Progress | None = None,
+        rang: Rang | None = None,
+        stop: threading.Event | None = None,
+        lag: Callable[[int], int] | None = None,
+        metrics: "Metrics | None" = None,
+    ) -> None:
+        self._live = live
+        self._source = source
+        self._last_tick = last_tick
+        self._health = health
+        self._progress = progress
+        self._rang = rang
+        self._lag_of = lag
+        self._metrics = metrics
+        self._watched = [each.query.name for each in live.plan.queries if isinstance(each.query, Alarm | Trending)]
+        self.stop = threading.Event() if stop is None else stop
+        self._is_health_told = False
+        """Whether people were told that the file of health cannot be written as it should."""
+
+    def run(self) -> LoopSummary:
+        """Release tick after tick."""
+        first = self._live.tick_number + 1
+        try:
+            ended = self._run()
+        except PianissimoError as error:
+            # What it says holds no data.
+            self._tell("refused" if isinstance(error, RefusalError) else "failed", message=str(error))
+            raise
+        stopped = not ended and self._live.tick_number < self._last_tick
+        self._tell("stopped" if stopped else "done")
+        tick = self._live.tick_number
+        return LoopSummary(first_tick=first, tick=tick, last_tick=self._last_tick, stopped=stopped)
+
+    def _run(self) -> bool:
+        """Until the last tick, a signal, or the end of the source; whether it was that."""
+        live = self._live
+        self._tell("running")
+        try:
+            self._patiently(lambda: self._source.seek(live.position, live.tick_number))
+            while live.tick_number < self._last_tick and not (self.stop.is_set() and self._may_leave()):
+                reach("absorb.read")
+                self._patiently(self._absorb)
+                begin = time.monotonic()
+                release = self._release()
+                if self._metrics is not None:
+                    self._metrics.release_seconds.set(time.monotonic() - begin)
+                self._tell_rings(release)
+                self._tell("running")
+                if self._progress:
+                    self._progress(live.tick_number, self._last_tick, self._lag())
+        except Cut as cut:
+            # What was absorbed is read again from its source.
+            live.discard()
+            return cut.ended
+        return False
+
+    def _may_leave(self) -> bool:
+        return not (isinstance(self._source, OnceSource) and self._source.holds_unsealed)
+
+    def _absorb(self) -> None:
+        for batch in self._source.batches(self._live.tick_number + 1):
+            if batch is None:
+                self._tell("running")
+            else:
+                self._live.absorb(batch)
+
+    def _patiently(self, do: Callable[[], None]) -> None:
+        """Try again while the source is away or the disk is full.
+
+        Told to stop, it tries once more where events would be lost otherwise.
+        """
+        wait = FIRST_WAIT
+        is_last_try = False
+        while True:
+            try:
+                return do()
+            except (SourceAwayError, DiskFullError) as error:
+                self._tell_waiting("source" if isinstance(error, SourceAwayError) else "room", str(error))
+                if is_last_try:
+                    raise Cut(ended=False) from None
+                if self.stop.wait(wait):
+                    if self._may_leave():
+                        raise Cut(ended=False) from None
+                    is_last_try = True
+                wait = min(2 * wait, LONGEST_WAIT)
+
+    def _release(self) -> StreamRelease:
+        wait = FIRST_WAIT
+        while True:
+            try:
+                if self._live.pending is None:
+                    return self._live.seal(self._source.position)
+                return self._live.finish()
+            except (DiskFullError, PendingError) as error:
+                if isinstance(error, PendingError) and not isinstance(error.__cause__, DiskFullError):
+                    raise
+                self._tell_waiting("room", str(error))
+                if self.stop.wait(wait):
+                    raise StoreError(
+                        "the disk must have room to go on, got none until the stream was told to stop"
+                    ) from None
+                wait = min(2 * wait, LONGEST_WAIT)
+
+    def _lag(self) -> int:
+        if self._lag_of is None:
+            return 0
+        return min(self._lag_of(self._live.tick_number), self._last_tick - self._live.tick_number)
+
+    def _tell_rings(self, release: StreamRelease) -> None:
+        """Tell alarms and trends, once they are stored."""
+        if self._rang is not None:
+            for name in self._watched:
+                for row in release[name].to_dicts() if name in release.names else ():
+                    self._rang(release.tick, name, row)
+
+    def _tell_waiting(self, what: str, message: str) -> None:
+        if self._metrics is not None:
+            self._metrics.waits.labels(what).inc()
+        self._tell(f"waiting for the {what}" if what == "source" else f"waiting for {what}", message=message)
+
+    def _tell(self, state: str, message: str | None = None) -> None:
+        """Leave a line for whoever looks after the process: ticks, and the time."""
+        publisher = self._live._publisher
+        if self._metrics is not None:
+            self._metrics.tell(self._live.tick_number, self._last_tick, self._lag(), publisher)
+        if self._health is None:
+            return
+        content = {
+            "state": state,
+            "tick": self._live.tick_number,
+            "last_tick": self._last_tick,
+            "lag": self._lag(),
+            "undelivered": publisher.undelivered,
+            "faults": publisher.faults,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        if message is not None:
+            content["message"] = message
+        text = (json.dumps(content) + "\n").encode()
+        try:
+            write_whole(self._health, text)
+            self._is_health_told = False
+        except OSError as error:
+            # It is no part of the stream, which goes on or stops for reasons of its own.
+            with suppress(OSError):
+                _overwrite(self._health, text)
+            if not self._is_health_told:
+                self._is_health_told = True
+                what = state if message is None else f"{state}: {message}"
+                _say(f"{self._health} must be a file that can be written, got: {error.strerror}; the stream is {what}")
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    """Write over what is there: where no second file fits, the first one has room."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, os.write(descriptor, content))
+    finally:
+        os.close(descriptor)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # nobody may be listening
+        sys.stderr.write(f"{text}\n")

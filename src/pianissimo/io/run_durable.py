@@ -1,0 +1,339 @@
+"""A stream file run durably: `pianissimo run FILE --state DIR`."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pianissimo.budget import Budget
+from pianissimo.durable.creation import is_created
+from pianissimo.durable.keys import Given
+from pianissimo.durable.opening import open_stream
+from pianissimo.durable.place import Place, forbid_dumps
+from pianissimo.durable.publish import Sink
+from pianissimo.durable.store import StateStore
+from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.witness import Witness
+from pianissimo.errors import ParameterError, SourceAwayError, SpecError
+from pianissimo.io.clock import WallClock, longest_leap_of
+from pianissimo.io.loop import Engine, LoopSummary, Progress, Rang, TickSource
+from pianissimo.io.metrics import Metrics, listening_place
+from pianissimo.io.run import REFUSED_FILE
+from pianissimo.io.sinks.folder import FolderSink
+from pianissimo.io.sinks.webhook import WebhookSink
+from pianissimo.io.sources.files import FileTicks
+from pianissimo.io.sources.follow import FolderFeed, TextFormat
+from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks
+from pianissimo.io.sources.piece import Feed
+from pianissimo.io.sources.records import RecordReader
+from pianissimo.io.sources.refused import RefusedFile
+from pianissimo.io.sources.stdin import StandardInput
+from pianissimo.ledger import STATE_FILE
+from pianissimo.stream import StreamPlan
+from pianissimo.stream.spec import FileFormat, KafkaTopic, LiveSource, SinkSpec, StreamSpec
+
+_log = logging.getLogger(__name__)
+
+_BROKERS_PATIENCE = timedelta(seconds=5)
+"""So long one question to brokers may take; then the loop says that it waits, and asks again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableRun:
+    """What a durable run has done, without a number of events."""
+
+    loop: LoopSummary
+    created: bool
+    refused: Path | None
+    """The file of refused lines, for whoever may see the data; None if every line was counted."""
+
+
+def run_durably(
+    spec: StreamSpec,
+    state: str,
+    *,
+    secret: Given = None,
+    witness: Path | str | None = None,
+    ratchet: Path | str | None = None,
+    out: Path | None = None,
+    format: FileFormat = "parquet",  # noqa: A002
+    take_over: bool = False,
+    ledger: Path | str | None = None,
+    ledger_key: Path | str | None = None,
+    cap: Budget | None = None,
+    progress: Progress | None = None,
+    rang: Rang | None = None,
+    health: Path | None = None,
+    metrics: str | None = None,
+    longest_leap: int | None = None,
+    clock: Callable[..., WallClock] = WallClock,
+    stop: threading.Event | None = None,
+) -> DurableRun:
+    """Go on with the stream of a file where it stands, or begin it, up to its last tick or until a signal.
+
+    `metrics` is HOST:PORT for Prometheus; `longest_leap` how many ticks may be over at once when it is started, by
+    default those that `longest_leap_of` tells. Whoever catches signals gives `stop`, which says that one came.
+    """
+    forbid_dumps()
+    figures = None
+    if health is not None and (not health.parent.is_dir() or health.is_dir()):
+        raise ParameterError(f"health must be a file in a folder that is there, got {health}; make the folder first")
+    if metrics is not None:
+        listening_place(metrics)
+        figures = Metrics()
+    place = Place.of(state, witness=witness)
+    with stop_on_signals() if stop is None else nullcontext(stop) as told:
+        wall = _wall_clock(spec, longest_leap, clock)
+        if wall is not None and not _is_known(place):
+            wall.check_origin()
+        plan = spec.stream.plan()
+        sinks = [make_sink(each, plan) for each in spec.sinks]
+        if out is not None:
+            sinks.append(FolderSink(out, plan=plan.to_dict(), format=format))
+        if len({sink.name for sink in sinks}) < len(sinks):
+            raise SpecError("every sink must have a name of its own, got two of one name")
+        refused = RefusedFile(_beside(place))
+        own = _own_files(place, sinks, plan, health)
+        source: TickSource = (
+            FileTicks(spec, refused.add) if wall is None else _live_ticks(spec, refused, told, wall, own)
+        )
+        options: dict[str, Any] = {
+            "origin": spec.origin,
+            "ratchet": ratchet,
+            "sinks": sinks,
+            "take_over": take_over,
+            "cap": cap or spec.ledger.cap,
+            "ledger": ledger or spec.ledger.place,
+            "ledger_key": ledger_key or spec.ledger.key,
+        }
+        with _watched(source):
+            if told.is_set() and not _is_known(place):
+                loop = LoopSummary(first_tick=1, tick=0, last_tick=spec.last_tick, stopped=True)
+                return DurableRun(loop=loop, created=False, refused=None)
+            with open_stream(spec.stream, state, secret=secret, witness=witness, **options) as live:
+                engine = Engine(
+                    live,
+                    source,
+                    spec.last_tick,
+                    progress=progress,
+                    rang=rang,
+                    health=health or (place.folder and place.folder / "health.json"),
+                    stop=told,
+                    lag=source.lag if isinstance(source, LiveTicks) else None,
+                    metrics=figures,
+                )
+                with _served(figures, metrics, live):
+                    loop = engine.run()
+                found = refused.path if refused.used else None
+                return DurableRun(loop=loop, created=live.recovered.created, refused=found)
+
+
+@contextmanager
+def _watched(source: TickSource) -> Iterator[None]:
+    """While it is read, a live source is asked where it ends at the end of every tick."""
+    if not isinstance(source, LiveTicks):
+        yield
+        return
+    with closing(source), EndWatch(source.note_end):
+        yield
+
+
+def _beside(place: Place) -> Path:
+    """Where refused records are told: in the stream's folder, or beside its witness."""
+    return place.folder / REFUSED_FILE if place.folder is not None else Path(f"{place.witness}.{REFUSED_FILE}")
+
+
+def _is_known(place: Place) -> bool:
+    """Whether the stream was created, by its store or by its witness; if not, it would be, and charged."""
+    if place.witness is not None and Witness(place.witness).head() is not None:
+        return True
+    if not place.exists():
+        return False
+    store = StateStore(place.connect(create=False, read_only=True))
+    try:
+        return is_created(store)
+    finally:
+        store.close()
+
+
+def _wall_clock(spec: StreamSpec, longest_leap: int | None, clock: Callable[..., WallClock]) -> WallClock | None:
+    """What cuts the ticks of a live source; None where the times of events do."""
+    if not isinstance(spec.source, LiveSource):
+        return None
+    assert spec.origin is not None  # noqa: S101  # a file with a source has one
+    leap = longest_leap_of(spec.tick, spec.last_tick) if longest_leap is None else longest_leap
+    return clock(origin=spec.origin, tick=spec.tick, longest_leap=leap)
+
+
+def _live_ticks(
+    spec: StreamSpec, refused: RefusedFile, stop: threading.Event, wall: WallClock, own: Iterable[Path]
+) -> LiveTicks:
+    source = spec.source
+    assert isinstance(source, LiveSource)  # noqa: S101
+    feed = make_feed(source)
+    if isinstance(feed, FolderFeed):
+        _check_followed(feed, own)
+    return LiveTicks(
+        feed,
+        RecordReader(spec.stream.queries, spec.stream.user, time=source.time if source.late == "drop" else None),
+        wall,
+        refused=refused,
+        stop=stop,
+        late=source.late,
+        until_end=source.until_end,
+        ordered=spec.stream.user is not None,
+    )
+
+
+def _own_files(place: Place, sinks: Iterable[Sink], plan: StreamPlan, health: Path | None) -> Iterator[Path]:
+    """What the stream itself writes: none of it may be read as events."""
+    yield from (each for each in (place.secret, place.witness, place.chain, health) if each is not None)
+    refused = _beside(place)
+    yield from (refused, refused.with_name(f"{refused.name}.1"))
+    if place.folder is not None:
+        yield from (place.folder / name for name in (STATE_FILE, f"{STATE_FILE}-wal", "health.json", "lock"))
+    for sink in sinks:
+        if isinstance(sink, FolderSink):
+            yield sink.path / "plan.json"
+            yield from (sink.path / each.query.name / f"ticks-1.{sink.format}" for each in plan.queries)
+
+
+def _check_followed(feed: FolderFeed, own: Iterable[Path]) -> None:
+    """Never follow what the stream writes itself; and say if nothing is there to be followed yet."""
+    for each in own:
+        if feed.means(each):
+            raise SpecError(
+                f"source.follow must find files of others alone, got one of this stream's own, {each}; give --state or "
+                "the sink another folder, or source.follow a narrower pattern"
+            )
+    with suppress(SourceAwayError):  # which is waited for, and told
+        if feed.is_waiting:
+            _log.warning(
+                "source.follow must find files, got none yet: %s; ticks are released without events until one comes",
+                feed.path,
+            )
+
+
+def make_feed(source: LiveSource) -> Feed:
+    """What a live source is read with.
+
+    >>> make_feed(LiveSource(stdin=True))
+    StandardInput()
+    """
+    if source.follow is not None:
+        form: TextFormat | None = "csv" if source.format == "csv" else "jsonl" if source.format else None
+        return FolderFeed(source.follow, format=form)
+    if source.kafka is not None:
+        from pianissimo.io.sources.kafka import KafkaFeed
+
+        topic = source.kafka
+        return KafkaFeed(topic=topic.topic, brokers=topic.brokers, settings=_settings(topic), wait=_BROKERS_PATIENCE)
+    return StandardInput()
+
+
+def make_sink(spec: SinkSpec, plan: StreamPlan) -> Sink:
+    """What a `[sinks.NAME]` of a stream file sends with."""
+    try:
+        if spec.kind == "folder":
+            assert spec.path is not None  # noqa: S101
+            return FolderSink(spec.path, plan=plan.to_dict(), format=spec.format)
+        if spec.kind == "kafka":
+            from pianissimo.io.sinks.kafka import KafkaSink
+
+            assert spec.kafka is not None  # noqa: S101
+            topic = spec.kafka
+            return KafkaSink(
+                topic=topic.topic,
+                brokers=topic.brokers,
+                stream=plan.name,
+                settings=_settings(topic),
+                wait=_BROKERS_PATIENCE,
+            )
+        assert spec.url is not None  # noqa: S101
+        url = from_environment(spec.url)
+        return WebhookSink(url, name=f"webhook {spec.name}", key=_key(spec.key), timeout=spec.timeout)
+    except ParameterError as error:
+        raise SpecError(f"sinks.{spec.name}: {error}") from None
+
+
+def from_environment(text: str) -> str:
+    """A text, or, where it is `env:NAME`, what the variable holds.
+
+    >>> from_environment("as it is")
+    'as it is'
+    >>> from_environment("env:NO_SUCH_VARIABLE")
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: the variable NO_SUCH_VARIABLE must hold what env:NO_SUCH_VARIABLE stands for, ...
+    """
+    if not text.startswith("env:"):
+        return text
+    name = text.removeprefix("env:")
+    found = os.environ.get(name)
+    if not found:
+        raise ParameterError(f"the variable {name} must hold what {text} stands for, got nothing")
+    return found
+
+
+def _settings(topic: KafkaTopic) -> Mapping[str, str]:
+    return {name: from_environment(text) for name, text in topic.settings.items()}
+
+
+def _key(given: str | Path | None) -> bytes | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return from_environment(given).encode()
+    try:
+        if given.stat().st_mode & 0o077:
+            raise ParameterError(
+                "what key names must be open to its owner alone, got a file that others may read: chmod 600"
+            )
+        content = given.read_bytes().strip()
+    except OSError as error:
+        raise ParameterError(f"what key names must be a file with a key, got: {error.strerror}") from None
+    if not content:
+        raise ParameterError("what key names must hold a key, got nothing")
+    return content
+
+
+@contextmanager
+def _served(figures: Metrics | None, place: str | None, live: DurableStream) -> Iterator[None]:
+    if figures is None or place is None:
+        yield
+        return
+    figures.starts.set(live._lease)
+    figures.recovered.set(live.recovered.replayed)
+    figures.serve(place)
+    try:
+        yield
+    finally:
+        figures.close()
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set: a tick that is over is finished first. The second signal ends at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def told(number: int, _: object) -> None:
+        if stop.is_set():
+            # As good as a kill, which the store survives.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        stop.set()
+
+    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

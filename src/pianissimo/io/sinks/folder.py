@@ -1,0 +1,362 @@
+"""Releases in a folder: the plan, the columns of each query's table, and for each query a folder of part files.
+
+A part is written under a temporary name, synced and renamed, so what is in the folder is whole. Parts are
+cut by the number of ticks, by that of released rows and at alarms that are told at once, all of which are public; not
+by the time that passed, which would let their names tell how long the events took to count.
+
+The row of all labels that are not shown has no key: null in Parquet and JSONL; in CSV nothing between two commas, where
+the empty label is `""`.
+
+A folder that gets every release as it is published: a file a tick and query, which `read_releases` reads.
+"""
+
+import io
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, get_args
+
+import polars as pl
+
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.stream import StreamRelease
+from pianissimo.stream.release import release_of
+from pianissimo.stream.spec import FileFormat
+
+MOST_TICKS = 512
+"""A part holds at most so many ticks: what a killed run may lose."""
+
+MOST_ROWS = 1_000_000
+"""A part is closed once it holds so many rows of all queries together."""
+
+_PLAN = "plan.json"
+_COLUMNS = "columns.json"
+_PART = re.compile(r"ticks-([0-9]+)-([0-9]+)\.(?:parquet|jsonl|csv)")
+_TYPES: dict[str, pl.DataType] = {"Int64": pl.Int64(), "Float64": pl.Float64(), "String": pl.String()}
+
+
+class _Part(NamedTuple):
+    """Releases of one query that become one file."""
+
+    name: str
+    first: int
+    last: int
+    table: pl.DataFrame
+
+
+class ReleaseFolder:
+    """A folder that takes the releases of one run. Use it in a `with`, or `close` it.
+
+    `plan.json` is written at once, the releases in parts: `drugs/ticks-00000001-00000512.parquet`, named by the first
+    and the last tick that the query was published at. All formats hold the same values; `columns.json` says what their
+    columns are. A folder that holds releases is refused. If a write fails, what could not be written is kept, and is
+    written by the next `write` or `close` that can.
+
+    >>> import tempfile
+    >>> release = StreamRelease(tick=1, coverage=0.95, tables={
+    ...     "purchases": pl.DataFrame({"estimate": [10], "low": [7], "high": [13]}),
+    ... })
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     with ReleaseFolder(Path(parent, "out"), plan={"name": "pharmacy"}, format="csv") as folder:
+    ...         folder.write(release)
+    ...     read_releases(Path(parent, "out"))["purchases"].to_dicts()
+    [{'tick': 1, 'estimate': 10, 'low': 7, 'high': 13}]
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        plan: Mapping[str, Any],
+        format: FileFormat = "parquet",  # noqa: A002
+    ) -> None:
+        if format not in get_args(FileFormat):
+            raise ParameterError(f"format must be one of {', '.join(get_args(FileFormat))}, got {format!r}")
+        self.path = Path(path)
+        self.format = format
+        self._open: dict[str, list[tuple[int, pl.DataFrame]]] = {}
+        self._closed: list[_Part] = []
+        self._ticks = self._rows = 0
+        self._columns: dict[str, dict[str, str]] = {}
+        self._known: set[str] = set()
+        check_free(self.path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # Whoever makes this file owns the folder: of two runs at once, one is refused.
+            with (self.path / _PLAN).open("x", encoding="utf-8") as file:
+                json.dump(plan, file, indent=2, ensure_ascii=False)
+            _sync(self.path / _PLAN)
+            _sync(self.path)
+        except FileExistsError:
+            raise _used(self.path) from None
+        except OSError as fault:
+            raise _unwritable(self.path, fault) from None
+
+    def write(self, release: StreamRelease, *, at_once: bool = False) -> None:
+        """Take the release of one tick; it is on disk after the part is full, or after `close`, or at once."""
+        for name in release.names:
+            table = release[name].select(pl.lit(release.tick, dtype=pl.Int64).alias("tick"), pl.all())
+            self._open.setdefault(name, []).append((release.tick, table))
+            self._columns.setdefault(name, {column: str(kind) for column, kind in table.schema.items()})
+            self._rows += table.height
+        self._ticks += 1
+        if at_once or self._rows >= MOST_ROWS or self._ticks >= MOST_TICKS:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Also after an error: what was released is paid for.
+        self.close()
+
+    def _flush(self) -> None:
+        # A closed part keeps its ticks, so that writing it once more writes the same file.
+        self._closed += [
+            _Part(name, tables[0][0], tables[-1][0], pl.concat([table for _, table in tables]))
+            for name, tables in self._open.items()
+        ]
+        self._open, self._ticks, self._rows = {}, 0, 0
+        try:
+            if not self._known.issuperset(self._columns):
+                write_whole(self.path / _COLUMNS, json.dumps(self._columns, indent=2).encode())
+                self._known = set(self._columns)
+            while self._closed:
+                part = self._closed[0]
+                path = self.path / part.name / f"ticks-{part.first:08}-{part.last:08}.{self.format}"
+                path.parent.mkdir(exist_ok=True)
+                write_whole(path, content_of(part.table, self.format))
+                del self._closed[0]
+        except OSError as fault:
+            first, last = min(part.first for part in self._closed), max(part.last for part in self._closed)
+            raise InputError(
+                f"{self.path} must be a folder that can be written, got: {fault.strerror}; "
+                f"releases of ticks {first} to {last} are not on disk"
+            ) from None
+
+
+def check_free(path: Path) -> None:
+    """Refuse a folder that holds releases already."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} must be a folder for releases, got a file")
+    if (path / _PLAN).exists() or _parts(path):
+        raise _used(path)
+
+
+def read_plan(path: Path | str) -> dict[str, Any]:
+    """The plan of the releases in a folder.
+
+    >>> read_plan("nowhere")
+    Traceback (most recent call last):
+    pianissimo.errors.InputError: nowhere must be a folder of releases with a plan.json, got none
+    """
+    return _read_json(Path(path), _PLAN)
+
+
+def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.DataFrame]:
+    """The releases in a folder by query, or those of the query `name` alone, in the order of their ticks.
+
+    Each is a table with the columns tick, key (where labels are counted; null for all that are not shown), estimate,
+    low and high, and tidy where that was asked for. A query that is published at every n-th tick has rows at those.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ReleaseFolder(folder, plan={}).close()
+    ...     read_releases(folder)
+    {}
+    """
+    path = Path(path)
+    read_plan(path)
+    found = _parts(path)
+    if name is not None and name not in found:
+        came = ", ".join(map(repr, found)) or "no releases"
+        raise InputError(f"{path} must hold releases of {name!r}, got {came}")
+    schemas = _read_schemas(path) if found else {}
+    return {
+        query: pl.concat([_read(file, schemas.get(query)) for _, _, file in parts])
+        for query, parts in found.items()
+        if name in (None, query)
+    }
+
+
+def last_tick(path: Path | str) -> int:
+    """The last tick of which a folder holds releases, or 0; at an alarm that did not ring there is no row to tell it.
+
+    >>> last_tick("nowhere")
+    0
+    """
+    return max((last for parts in _parts(Path(path)).values() for _, last, _ in parts), default=0)
+
+
+def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file under a temporary name, sync it and give it its name. The umask narrows its mode."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.touch(mode=mode)
+        temporary.write_bytes(content)
+        _sync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def last_tick_in(path: Path) -> int | None:
+    """The last tick of the parts in a folder."""
+    return max((last for parts in _parts(path).values() for _, last, _ in parts), default=None)
+
+
+def content_of(table: pl.DataFrame, form: FileFormat) -> bytes:
+    """The bytes of a table's file."""
+    # Made in memory: writing to a path itself, polars reports a full disk as a fault of its own.
+    file = io.BytesIO()
+    if form == "parquet":
+        table.write_parquet(file)
+    elif form == "jsonl":
+        table.write_ndjson(file)
+    else:
+        table.write_csv(file, quote_style="non_numeric")
+    return file.getvalue()
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads((path / name).read_text(encoding="utf-8"))
+    except OSError:
+        raise InputError(f"{path} must be a folder of releases with a {name}, got none") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path / name} must be JSON, got damaged text") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path / name} must be a JSON object, got something else")
+    return content
+
+
+def _read_schemas(path: Path) -> dict[str, pl.Schema]:
+    try:
+        return {
+            name: pl.Schema({column: _TYPES[kind] for column, kind in columns.items()})
+            for name, columns in _read_json(path, _COLUMNS).items()
+        }
+    except (AttributeError, KeyError, TypeError):
+        raise InputError(f"{path / _COLUMNS} must hold columns and their types, got something else") from None
+
+
+def _parts(path: Path) -> dict[str, list[tuple[int, int, Path]]]:
+    """The parts of each query that has any, with their first and last ticks, in the order of these."""
+    found: dict[str, list[tuple[int, int, Path]]] = {}
+    for file in sorted(path.glob("*/ticks-*")):
+        if name := _PART.fullmatch(file.name):
+            found.setdefault(file.parent.name, []).append((int(name[1]), int(name[2]), file))
+    return {query: sorted(parts) for query, parts in found.items()}
+
+
+def _read(path: Path, schema: pl.Schema | None) -> pl.DataFrame:
+    if schema is None:
+        raise _damaged(path)
+    try:
+        if path.suffix == ".parquet":
+            table = pl.read_parquet(path, glob=False, hive_partitioning=False)
+        elif path.suffix == ".csv":
+            table = pl.read_csv(path, schema_overrides=schema, glob=False)
+        else:
+            content = path.read_bytes()
+            table = pl.read_ndjson(content, schema=schema) if content else pl.DataFrame(schema=schema)
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise _damaged(path) from None
+    # Only keys may be null: a line without a number has lost it.
+    if table.schema != schema or table.select(pl.exclude("key").null_count()).sum_horizontal().sum():
+        raise _damaged(path)
+    return table
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"{path} must be a part of releases, got damaged content")
+
+
+def _used(path: Path) -> InputError:
+    last = last_tick(path)
+    if not last:
+        return InputError(
+            f"{path} must not hold releases yet, got the plan of a run that has stored none; if that run was stopped, "
+            f"it has published nothing: remove {_PLAN} there and run again, or choose an empty folder"
+        )
+    return InputError(
+        f"{path} must not hold releases yet, got some up to tick {last}; a run that was stopped cannot be taken up "
+        "again, and releasing the same events again spends the budget again: choose an empty folder"
+    )
+
+
+def _unwritable(path: Path, fault: OSError) -> InputError:
+    return InputError(f"{path} must be a folder that can be written, got: {fault.strerror}")
+
+
+class FolderSink:
+    """Parts of one tick each, under names that tell the tick: sent twice, a release is written once more, the same."""
+
+    def __init__(self, path: Path, *, plan: dict[str, Any], format: FileFormat = "parquet") -> None:  # noqa: A002
+        self.path = path
+        self.format: FileFormat = format
+        self._columns: dict[str, dict[str, str]] = {}
+        try:
+            self.name = f"folder {path.resolve()}"
+            path.mkdir(parents=True, exist_ok=True)
+            stored = path / "plan.json"
+            text = json.dumps(plan, indent=2, ensure_ascii=False)
+            if not stored.exists():
+                write_whole(stored, text.encode())
+            elif _object(stored).get("digest") != plan["digest"]:
+                raise InputError(f"{path} must hold releases of this stream alone, got another plan")
+            if (path / "columns.json").exists():
+                self._columns = _object(path / "columns.json")
+        except OSError as fault:
+            raise InputError(f"{path} must be a folder that can be written, got: {fault.strerror}") from None
+        except (ValueError, RecursionError):
+            raise InputError(f"{path} must hold releases of this stream alone, got damaged files") from None
+        except RuntimeError:
+            raise InputError(f"{path} must be a folder that can be written, got links in a circle") from None
+
+    def last(self) -> int | None:
+        """The last tick that is there, or 0."""
+        return last_tick_in(self.path) or 0
+
+    def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:  # noqa: ARG002
+        """Write the tables of a release."""
+        release = release_of(payload)
+        for name, table in release.tables.items():
+            rows = table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), pl.all())
+            if name not in self._columns:
+                columns = self._columns | {name: {column: str(kind) for column, kind in rows.schema.items()}}
+                write_whole(self.path / "columns.json", json.dumps(columns, indent=2).encode())
+                # Not before: if it could not be written, it is tried again.
+                self._columns = columns
+            (self.path / name).mkdir(exist_ok=True)
+            part = self.path / name / f"ticks-{tick:08}-{tick:08}.{self.format}"
+            for form in get_args(FileFormat):
+                # Sent before in another format: first gone, so that no reader counts it twice.
+                if form != self.format:
+                    part.with_suffix(f".{form}").unlink(missing_ok=True)
+            write_whole(part, content_of(rows, self.format))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise InputError(f"{path} must be a JSON object, got something else; bring it back, or choose another folder")
+    return content

@@ -1,0 +1,542 @@
+"""Sketches in files: built from rows, read, written. Their bytes hold exact counts, so their owner alone may read them.
+
+What becomes of a row depends on that row alone; those that cannot be counted are told by their line and a reason.
+
+Releasing a sketch file: once, or again if that is charged.
+
+A sketch has a lineage, the ids of the streams that it counted. A release leaves a *mark* beside the file, a line of
+JSON with these ids. Whoever releases looks at all marks in the folder: one that shares a stream stands for an earlier
+release of the same events, of the file itself, of a part of it, or of what it became a part of. Without a ledger such a
+release is refused. With one it is a further charge, on disk before any noise is drawn.
+
+**Order.** Charge, then mark, both synced; then noise from a fresh secret under a path that holds the digest of the
+sketch. If the machine stops in between, nothing was shown and the mark stands: an error on the safe side.
+
+**What a mark does not know.** A copy of the file in another folder, a merge that was written to another folder before
+one of its parts was released, and a second sketch of the same rows, which has a lineage of its own. A ledger adds all
+of them up.
+
+**The ledger** counts in rho and bad mass. A release of one sketch with Laplace noise is epsilon^2 / 2 there, far more
+than with Gaussian noise of the same (epsilon, delta); so with a ledger the noise is Gaussian.
+"""
+
+import getpass
+import hashlib
+import json
+import math
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from pianissimo.budget import Budget
+from pianissimo.checks import check_positive, check_probability
+from pianissimo.durable.shared_ledger import open_shared
+from pianissimo.errors import BudgetError, InputError, MergeError, StateError
+from pianissimo.io.sinks.folder import write_whole
+from pianissimo.io.sources.piece import REFUSED, Wanted
+from pianissimo.io.sources.rows import form_of, read_pieces
+from pianissimo.ledger import Charge, Ledger, is_state, open_guarded
+from pianissimo.noise import KeyedNoise, fresh_secret
+from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.sketches import (
+    AnySketch,
+    CorrelatedHistogram,
+    GaussianMisraGries,
+    MisraGries,
+    PrivacyAwareMisraGries,
+    PrivateMisraGries,
+    merge_in_order,
+    sketch_from_bytes,
+    split_bad,
+)
+from pianissimo.sketches.table import MOST_COUNTERS
+from pianissimo.storage.postgres import is_server
+from pianissimo.stream.batches import fault_of
+
+FileKeys = Literal["text", "int64"]
+"""How the keys of a file are counted."""
+
+_RULES = {
+    "null": "a key must not be null",
+    "more than 256 bytes": "a key must have at most 256 bytes",
+    "not valid UTF-8": "a key must be UTF-8 text",
+}
+_WHOLE = r"^-?[0-9]+$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class BuiltSketch:
+    """A sketch of a file's rows, and the lines that could not be counted."""
+
+    sketch: MisraGries | PrivacyAwareMisraGries
+    refused: pl.DataFrame
+    """The columns line (of a Parquet file: row) and reason. Nothing of what a line holds."""
+
+
+def build_sketch(
+    path: Path, *, key: str, k: int, sets: bool = False, keys: FileKeys = "text", name: str = ""
+) -> BuiltSketch:
+    r"""The sketch of one column of a CSV, JSONL or Parquet file, row after row.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "visits.csv")
+    ...     _ = file.write_text("page\n/home\n\n/home\n\"\"\n,\n")
+    ...     built = build_sketch(file, key="page", k=8)
+    >>> built.sketch.estimates()
+    {'': 1, '/home': 2}
+    >>> built.refused["line"].to_list()
+    [6]
+    """
+    sketch = (PrivacyAwareMisraGries if sets else MisraGries)(k, keys=keys, name=name)
+    refused = []
+    for piece in read_pieces(path, form_of(path), Wanted(labels={key: sets})):
+        column = piece.columns[key]
+        reasons = _set_faults(column, keys) if sets else _faults(column, keys)
+        good = reasons.is_null()
+        sketch.update(_typed(column.filter(good), keys))
+        bad = pl.DataFrame({"line": piece.lines, "reason": reasons}).filter(~good)
+        refused.append(pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line"))  # type: ignore[arg-type]
+    return BuiltSketch(sketch=sketch, refused=pl.concat(refused))
+
+
+def read_sketch(path: Path) -> tuple[AnySketch, bytes]:
+    """The sketch in a file, and its bytes."""
+    try:
+        stored = path.read_bytes()
+    except OSError as fault:
+        raise InputError(f"{path} must be a sketch file that can be read, got: {fault.strerror}") from None
+    try:
+        return sketch_from_bytes(stored), stored
+    except StateError as fault:
+        raise InputError(f"{path} must be a sketch file: {fault}") from None
+
+
+def merge_sketches(paths: Sequence[Path]) -> AnySketch:
+    """The merge of the sketches in some files, one after the other in this order."""
+    sketches = [read_sketch(path)[0] for path in paths]
+    try:
+        return merge_in_order(sketches)
+    except MergeError as fault:
+        # The first file that does not fit those before it.
+        for count in range(2, len(paths)):
+            try:
+                merge_in_order(sketches[:count])
+            except MergeError:
+                raise InputError(f"{paths[count - 1]}: {fault}") from None
+        raise InputError(f"{paths[-1]}: {fault}") from None
+
+
+def write_sketch(path: Path, sketch: AnySketch) -> None:
+    """Write a sketch to a file that is not there yet."""
+    check_new(path)
+    write_secret(path, sketch.to_bytes())
+
+
+def write_refused(path: Path, refused: pl.DataFrame) -> Path | None:
+    """Write which lines were refused beside a sketch file; None if there are none."""
+    if not refused.height:
+        return None
+    beside = path.with_name(f"{path.name}.refused.jsonl")
+    # How many lines were refused is a fact about the data.
+    write_secret(beside, refused.write_ndjson().encode())
+    return beside
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file, as a whole, that its owner alone may read."""
+    try:
+        write_whole(path, content, mode=0o600)
+    except OSError as fault:
+        raise InputError(f"{path} must be a file that can be written, got: {fault.strerror}") from None
+
+
+def check_new(path: Path) -> None:
+    """Refuse a file that is there already.
+
+    >>> check_new(Path("all.pps"))
+    """
+    if path.exists():
+        raise InputError(f"{path} must be a new file, got one that is there; remove it or give another name")
+
+
+def _faults(column: pl.Series, keys: FileKeys) -> pl.Series:
+    """Why each key cannot be counted, or null."""
+    if keys == "int64":
+        fits = column.str.contains(_WHOLE) & column.cast(pl.Int64, strict=False).is_not_null()
+        return _told(~fits.fill_null(value=False), "a key must be a whole number of 64 bits")
+    faults = split_bad(column, "text")[1]
+    reasons = pl.Series([None], dtype=pl.String).new_from_index(0, len(column))
+    return reasons.scatter(faults["row"], faults["fault"].replace(_RULES)) if faults.height else reasons
+
+
+def _set_faults(column: pl.Series, keys: FileKeys) -> pl.Series:
+    if keys == "int64":
+        fits = pl.element().str.contains(_WHOLE) & pl.element().cast(pl.Int64, strict=False).is_not_null()
+        bad = column.list.eval(~fits.fill_null(value=False)).list.any().fill_null(value=True)
+        return _told(bad, "all keys of a set must be whole numbers of 64 bits")
+    return _told(fault_of(column), "all keys of a set must be given, with at most 256 bytes each")
+
+
+def _told(bad: pl.Series, reason: str) -> pl.Series:
+    return pl.DataFrame({"bad": bad}).select(pl.when("bad").then(pl.lit(reason))).to_series()
+
+
+def _typed(column: pl.Series, keys: FileKeys) -> pl.Series:
+    if keys == "text":
+        return column
+    return column.cast(pl.List(pl.Int64) if isinstance(column.dtype, pl.List) else pl.Int64)
+
+
+MOST_RELEASES = 2**16
+"""A ledger allows so many releases, which keeps their draws within `_DISTANCE`."""
+
+_DISTANCE = MOST_RELEASES * (MOST_COUNTERS + 1) * DRAW_DISTANCE
+"""What the noise of all releases is at most from the ideal one: about 2^-72."""
+
+SketchMechanism = PrivateMisraGries | GaussianMisraGries | CorrelatedHistogram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """That some streams were released: no data.
+
+    >>> Mark(time="2026-01-31T12:00:00Z", epsilon=1.0, delta=1e-9, ledger=None, entry=None, sources=("ab",)).ledger
+    """
+
+    time: str
+    epsilon: float
+    delta: float
+    ledger: str | None
+    """Where it was charged."""
+
+    entry: int | None
+    """The number of the charge there."""
+
+    sources: tuple[str, ...]
+    """The ids of the streams."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, without the ids."""
+        return {
+            "time": self.time,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "ledger": self.ledger,
+            "entry": self.entry,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileRelease:
+    """What was released of a sketch file: all of it may be published."""
+
+    table: pl.DataFrame
+    """The columns key, estimate, low, high, the heaviest first; `high` is null where nothing released bounds it."""
+
+    mechanism: str
+    """The noise in words."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    """What is hidden."""
+
+    coverage: float
+    """The chance that all true counts are within low .. high."""
+
+    shown_from: float
+    """Every estimate is at least this."""
+
+    k: int
+    streams: int
+    charge: Charge | None
+    """What the ledger was charged."""
+
+    left: Charge | None
+    """What is left there."""
+
+    earlier: bool = False
+    """Whether these streams were released before, without a charge to this ledger."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, ready for JSON; keys that are bytes stand in hexadecimal."""
+        keys = self.table
+        if keys.schema["key"] == pl.Binary:
+            keys = keys.with_columns(pl.col("key").bin.encode("hex"))
+        return {
+            "k": self.k,
+            "streams": self.streams,
+            "promise": {"epsilon": self.epsilon, "delta": self.delta, "hides": self.unit},
+            "mechanism": self.mechanism,
+            "shown_from": self.shown_from,
+            "coverage": self.coverage,
+            "charged": None if self.charge is None else self.charge.to_dict(),
+            "left": None if self.left is None else self.left.to_dict(),
+            "earlier_release_elsewhere": self.earlier,
+            "keys": keys.to_dicts(),
+        }
+
+
+def mark_path(path: Path) -> Path:
+    """Where the mark of a sketch file is.
+
+    >>> mark_path(Path("all.pps")).name
+    'all.pps.released'
+    """
+    return path.with_name(f"{path.name}.released")
+
+
+def marks_of(folder: Path, sketch: AnySketch) -> list[Mark]:
+    """The marks in a folder that share a stream with a sketch, the oldest first."""
+    found = {
+        mark
+        for beside in sorted(folder.glob("*.released"))
+        for mark in _read_marks(beside)
+        if not sketch.lineage.sources.isdisjoint(mark.sources)
+    }
+    return sorted(found, key=lambda mark: mark.time)
+
+
+def inherit_marks(parts: Sequence[Path], merged: AnySketch, out: Path) -> None:
+    """Put what is known of earlier releases of the parts beside what they become."""
+    folders = {part.resolve().parent for part in parts}
+    marks = dict.fromkeys(mark for folder in folders for mark in marks_of(folder, merged))
+    if marks:
+        write_secret(mark_path(out), "".join(_line(mark) for mark in marks).encode())
+
+
+def release_file(
+    path: Path,
+    *,
+    epsilon: float,
+    delta: float,
+    coverage: float = 0.95,
+    ledger: str | None = None,
+    budget: tuple[float, float] | None = None,
+) -> FileRelease:
+    """Publish the heavy keys of a sketch file at (epsilon, delta).
+
+    `budget` is the (epsilon, delta) of all releases together, to make the ledger with if there is none yet.
+    """
+    check_positive(epsilon=epsilon)
+    check_probability(delta=delta)
+    check_probability(coverage=coverage)
+    path = path.resolve()  # marks stand beside the file itself, whatever link leads to it
+    sketch, stored = read_sketch(path)
+    mechanism = _mechanism(sketch, epsilon, delta, charged=ledger is not None)
+    charge = left = None
+    earlier = False
+    if ledger is None:
+        _mark_once(path, sketch, epsilon, delta)
+    else:
+        with _opened(ledger, budget) as opened:
+            charge = _charge(mechanism, epsilon, opened)
+            entry = opened.reserve(
+                charge,
+                question=f"sketch {sketch.lineage.id}: heavy keys at epsilon {epsilon:g} and delta {delta:g}",
+                who=_user_name(),
+                idempotency_key=uuid.uuid4().hex,
+            )
+            # What it costs does not depend on what comes out.
+            opened.settle(entry, charge)
+            left = opened.left
+            place = opened.place
+        earlier = _is_released_elsewhere(path, sketch, place)
+        _append(mark_path(path), _mark(sketch, epsilon, delta, ledger=place, entry=entry.number))
+    digest = hashlib.blake2b(stored, digest_size=32).digest()
+    noise = KeyedNoise(fresh_secret()).at("sketch release", digest)
+    table, shown_from = _released(mechanism, sketch, noise, epsilon, coverage)
+    return FileRelease(
+        table=table.sort(-pl.col("estimate"), "key"),
+        mechanism=_words(mechanism),
+        epsilon=float(epsilon),
+        delta=float(delta),
+        unit="one set of keys" if sketch.sets else "one key of one stream",
+        coverage=coverage,
+        shown_from=shown_from,
+        k=sketch.k,
+        streams=len(sketch.lineage.sources),
+        charge=charge,
+        left=left,
+        earlier=earlier,
+    )
+
+
+def _charge(mechanism: SketchMechanism, epsilon: float, ledger: Ledger) -> Charge:
+    """What a release costs, in the units of a ledger."""
+    loss = mechanism.loss.as_ledger()
+    if ledger.cap.calls:
+        # The cap leaves room for the noise of all calls.
+        return Charge.rounded_up(calls=1, rho=loss.rho, bad=loss.bad)
+    if not ledger.cap.rho_units:
+        raise InputError(f"a ledger for sketches must have a cap in rho, got one in steps at {ledger.place}")
+    # A stream's ledger does not: the distance of the noise is bad mass, at 1 + e^epsilon of the largest epsilon in use.
+    factor = max(2**10, math.ceil(1 + math.exp(min(epsilon, 700.0))))
+    distance = (MOST_COUNTERS + 1) * DRAW_DISTANCE
+    return Charge.rounded_up(rho=loss.rho, bad=loss.bad + factor * distance)
+
+
+def _mechanism(sketch: AnySketch, epsilon: float, delta: float, *, charged: bool) -> SketchMechanism:
+    if not isinstance(sketch, MisraGries):
+        return CorrelatedHistogram.calibrated(k=sketch.k, epsilon=epsilon, delta=delta)
+    if charged:
+        return GaussianMisraGries.for_one_release(k=sketch.k, epsilon=epsilon, delta=delta)
+    return PrivateMisraGries.calibrated(k=sketch.k, epsilon=epsilon, delta=delta)
+
+
+def _released(
+    mechanism: SketchMechanism, sketch: AnySketch, noise: KeyedNoise, epsilon: float, coverage: float
+) -> tuple[pl.DataFrame, float]:
+    if isinstance(mechanism, CorrelatedHistogram):
+        shown = mechanism.release(sketch.contents(), noise, epsilon=epsilon)
+        # A sum of two draws is sub-Gaussian with the sum of their variances; all stored keys at once, in half counts.
+        variance = mechanism.variance + mechanism.shared_variance
+        odds = math.log(2 * mechanism.k) - math.log1p(-coverage)
+        reach = math.sqrt(2 * variance * odds) * (1 + 1e-9) / 2
+        low = (pl.col("estimate") - reach).floor().clip(lower_bound=0)
+        return shown.to_frame().with_columns(low=low, high=pl.lit(None, dtype=pl.Float64)), shown.threshold
+    released = mechanism.release(sketch.contents(), noise, coverage=coverage)
+    table = released.to_frame()
+    return table.select("key", estimate="low", low="lower", high="upper"), float(released.threshold)
+
+
+def _words(mechanism: SketchMechanism) -> str:
+    match mechanism:
+        case PrivateMisraGries():
+            return f"discrete Laplace noise of scale {float(1 / mechanism.epsilon):.4g} on every number of the sketch"
+        case GaussianMisraGries():
+            deviation = math.sqrt(mechanism.variance)
+            return f"discrete Gaussian noise of deviation {deviation:.4g} on every number of the sketch"
+        case CorrelatedHistogram():
+            own, shared = math.sqrt(mechanism.variance) / 2, math.sqrt(mechanism.shared_variance) / 2
+            return f"discrete Gaussian noise of deviation {own:.4g} on every count and {shared:.4g} on all together"
+
+
+def _mark(
+    sketch: AnySketch, epsilon: float, delta: float, *, ledger: str | None = None, entry: int | None = None
+) -> Mark:
+    return Mark(
+        time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        epsilon=float(epsilon),
+        delta=float(delta),
+        ledger=ledger,
+        entry=entry,
+        sources=tuple(sorted(sketch.lineage.sources)),
+    )
+
+
+def _mark_once(path: Path, sketch: AnySketch, epsilon: float, delta: float) -> None:
+    """Mark a release that no other mark shares a stream with, or refuse it."""
+    if marks_of(path.parent, sketch):
+        raise _released_before(path)
+    beside = mark_path(path)
+    mark = _mark(sketch, epsilon, delta)
+    try:
+        # Of two releases at once, one makes the file.
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise _released_before(path) from None
+    except OSError as fault:
+        raise _unwritable(beside, fault) from None
+    _write(descriptor, beside, mark)
+    # Two files that share a stream may both come here: then each sees the other's mark, and neither goes on.
+    if marks_of(path.parent, sketch) != [mark]:
+        raise _released_before(path)
+
+
+def _is_released_elsewhere(path: Path, sketch: AnySketch, place: str) -> bool:
+    try:
+        return any(mark.ledger != place for mark in marks_of(path.parent, sketch))
+    except InputError:
+        # A mark that cannot be read stands for some release.
+        return True
+
+
+def _append(beside: Path, mark: Mark) -> None:
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as fault:
+        raise _unwritable(beside, fault) from None
+    _write(descriptor, beside, mark)
+
+
+def _write(descriptor: int, beside: Path, mark: Mark) -> None:
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_line(mark).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        folder = os.open(beside.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as fault:
+        raise _unwritable(beside, fault) from None
+
+
+def _line(mark: Mark) -> str:
+    return json.dumps({**mark.to_dict(), "sources": list(mark.sources)}) + "\n"
+
+
+def _read_marks(beside: Path) -> list[Mark]:
+    try:
+        rows = [json.loads(line) for line in beside.read_text(encoding="utf-8").splitlines()]
+        marks = [Mark(**{**row, "sources": tuple(row["sources"])}) for row in rows]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise InputError(f"{beside} must tell what was released, got damaged text; restore it") from None
+    if not marks:
+        # Made, and not written: whoever made it may have been stopped before anything was shown, or not.
+        raise InputError(f"{beside} must tell what was released, got nothing; charge a release with --ledger")
+    return marks
+
+
+def _released_before(path: Path) -> BudgetError:
+    return BudgetError(
+        f"{path} must be released for the first time, got an earlier release of its streams; "
+        "a second one costs as much again: charge it with --ledger"
+    )
+
+
+def _unwritable(path: Path, fault: OSError) -> InputError:
+    return InputError(f"{path} must be written before anything is released, got: {fault.strerror}")
+
+
+def _opened(place: str, budget: tuple[float, float] | None) -> Ledger:
+    if is_state(place):
+        if budget is not None:
+            raise InputError("the budget of a stream's ledger is given where the stream is created, got --budget")
+        return open_shared(place)
+    cap = None if budget is None else cap_of(Budget(*budget))
+    if cap is None and "://" not in place and not Path(place).exists():
+        raise InputError(
+            f"there must be a ledger at {place}, got no such file; give --budget EPSILON DELTA to make one"
+        )
+    if is_server(place):
+        return Ledger.open(place, key=None, cap=cap)
+    return open_shared(place) if cap is None else open_guarded(place, key=f"{place}.key", cap=cap, dataset="")
+
+
+def cap_of(budget: Budget) -> Charge:
+    """What all releases together may charge for a budget: half of its delta is for keys of one element.
+
+    >>> round(float(cap_of(Budget(1.0, 1e-8)).rho), 5)
+    0.01647
+    """
+    bad = Fraction(budget.delta) / 2
+    return Charge.rounded_down(calls=MOST_RELEASES, rho=budget.rho(bad=bad, distance=_DISTANCE), bad=bad)
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "unknown"

@@ -1,0 +1,516 @@
+"""Messages of a topic as they come, kept until they are worth handing over, with how far each partition was read.
+
+A Kafka topic, read from place to place.
+
+Where it was read to is in the seal and nowhere else: no consumer group hands out partitions, the brokers keep no
+offsets that are ever read, and an offset that is not in the log is an error. That a topic is the one that was read
+before is told by its id (a topic made anew has another), by its partitions, and by the epoch of each partition's
+leader: a log that lost its end and grew again has the lost offsets under a higher epoch (KIP-320), and the client asks
+the broker for that whenever a read begins.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import polars as pl
+
+from pianissimo.errors import ParameterError, SourceAwayError, SourceError
+from pianissimo.io.kafka_client import (
+    Settings,
+    check_topic_name,
+    client_settings,
+    fault_name,
+    fault_of,
+    kafka_library,
+    make_client,
+)
+from pianissimo.io.sources.piece import Records
+
+LARGEST_PIECE = 65_536
+"""Records that are handed over at once, at most."""
+
+PIECE_BYTES = 16 * 1024 * 1024
+"""How much is held before it is handed over; one chunk more where records are large."""
+
+CHUNK = 4096
+"""Messages that are asked for at once, at most: few enough to stay in the processor's cache."""
+
+CHUNK_BYTES = 4 * 1024 * 1024
+
+Reached = tuple[int, int]
+"""The next offset of a partition, and the epoch of the leader that had all before it (-1: nothing was read)."""
+
+
+class MessageBuffer:
+    """What was read and not handed over: secret."""
+
+    def __init__(self, topic: str, message: Any, starts: Sequence[Reached], ends: Sequence[Reached]) -> None:
+        self._topic = topic
+        self._offset: Callable[[Any], int] = message.offset
+        self._partition: Callable[[Any], int] = message.partition
+        self._value: Callable[[Any], bytes | None] = message.value
+        self._reached = np.array([offset for offset, _ in starts], dtype=np.int64)
+        self._ends = np.array([offset for offset, _ in ends], dtype=np.int64)
+        self._epochs = [-1] * len(starts)
+        self._next: dict[int, Reached] = {}
+        self._held: list[pl.DataFrame] = []
+        self._rows = self._bytes = 0
+        self.chunk = 64
+        """How many messages to ask for: few if they are large."""
+
+    @property
+    def left(self) -> int:
+        """How many offsets lie before the end; there may be fewer records."""
+        return int(np.maximum(self._ends - self._reached, 0).sum())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to hand over."""
+        return self._rows > LARGEST_PIECE - CHUNK or self._bytes >= PIECE_BYTES
+
+    def is_done(self, partition: int) -> bool:
+        """Whether nothing more of a partition is wanted."""
+        return bool(self._reached[partition] >= self._ends[partition])
+
+    def passed(self, partition: int, offset: int) -> None:
+        """There is no further record before this offset."""
+        self._reached[partition] = max(self._reached[partition], offset)
+
+    def add(self, messages: Sequence[Any]) -> None:
+        """Take messages; those past the end are left for the next time."""
+        count = len(messages)
+        numbers = np.fromiter(map(self._offset, messages), np.int64, count)
+        partitions = np.fromiter(map(self._partition, messages), np.int64, count)
+        values = pl.Series(list(map(self._value, messages)), dtype=pl.Binary)
+        self.chunk = max(1, min(CHUNK, CHUNK_BYTES // (1 + int(values.estimated_size()) // count)))
+        wanted = numbers < self._ends[partitions]
+        for partition in map(int, np.unique(partitions)):
+            rows = np.flatnonzero(partitions == partition)
+            self._check(partition, numbers[rows], messages[rows[0]], messages[rows[-1]])
+            self._reached[partition] = numbers[rows[-1]] + 1
+            kept = rows[wanted[rows]]
+            if len(kept):
+                last = messages[kept[-1]]
+                self._next[partition] = (int(numbers[kept[-1]]) + 1, _message_epoch(last))
+        texts = _texts(values)
+        table = pl.DataFrame({"partition": partitions, "number": numbers, "text": texts})
+        if not wanted.all():
+            table = table.filter(wanted)
+        if table.height:
+            self._held.append(table)
+            self._rows += table.height
+            self._bytes += int(table["text"].estimated_size())
+
+    def take(self) -> Iterator[tuple[int, Reached, Records]]:
+        """All that is held, a partition at a time, with the place after it."""
+        if not self._held:
+            return
+        table = pl.concat(self._held)
+        following = self._next
+        self._held, self._next, self._rows, self._bytes = [], {}, 0, 0
+        for partition in sorted(following):
+            part = table if len(following) == 1 else table.filter(pl.col("partition") == partition)
+            place = f"{self._topic}/{partition}"
+            records = Records(place=place, rank=(partition,), numbers=part["number"], texts=part["text"])
+            yield partition, following[partition], records
+
+    def _check(self, partition: int, numbers: Any, first: Any, last: Any) -> None:
+        if numbers[0] < self._reached[partition] or (np.diff(numbers) <= 0).any():
+            # Whoever reads again from what was handed over has every record once.
+            raise SourceAwayError(
+                f"partition {partition} of topic {self._topic!r} must come in the order of its offsets, got another; "
+                "read on from the last place"
+            )
+        if not self._epochs[partition] <= _message_epoch(first) <= _message_epoch(last):
+            raise SourceError(
+                f"the leaders of partition {partition} of topic {self._topic!r} must have epochs that grow with its "
+                "offsets, got a lower one: the log was changed; start a new stream on it"
+            )
+        self._epochs[partition] = _message_epoch(last)
+
+    def __repr__(self) -> str:
+        return f"MessageBuffer({self._topic!r})"
+
+
+def _texts(values: pl.Series) -> pl.Series:
+    try:
+        return values.cast(pl.String)
+    except pl.exceptions.ComputeError:  # at least one is no UTF-8
+        return pl.Series([_text(value) for value in values], dtype=pl.String)
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _message_epoch(message: Any) -> int:
+    epoch = message.leader_epoch()
+    return -1 if epoch is None else int(epoch)
+
+
+GRACE = 5.0
+"""Seconds for which a topic may seem missing or shorter, as while a leader changes, before it is believed."""
+
+_ATTEMPT = 10.0
+_LONGEST_PAUSE = 1.0
+_LONGEST_CALL = 0.1
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+_GROUP = "pianissimo"
+
+_FIXED: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    # The last offsets may hold no record (markers of transactions, compaction): only this tells that they were passed.
+    "enable.partition.eof": True,
+    # A damaged batch is an error, and not some records less.
+    "check.crcs": True,
+    # No group watches whether its members are alive.
+    "max.poll.interval.ms": 86_400_000,
+}
+_DEFAULTS: dict[str, Any] = {
+    "fetch.wait.max.ms": 50,
+    "fetch.queue.backoff.ms": 10,
+    "fetch.error.backoff.ms": 50,
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    topic_id: str
+    partitions: tuple[Reached, ...]
+
+
+class KafkaFeed:
+    """The records of a topic.
+
+    `settings` are those of librdkafka, as for encryption and log-in. `group` is where `show_lag` writes. Brokers that
+    do not answer are waited for; then comes a `SourceAwayError`, and what was asked for may be asked for again.
+
+    >>> KafkaFeed("purchases", brokers="localhost:9092", settings={"sasl.password": "secret"})
+    KafkaFeed('purchases')
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        brokers: str,
+        settings: Settings | None = None,
+        group: str | None = None,
+        wait: timedelta = timedelta(seconds=30),
+    ) -> None:
+        check_topic_name(topic)
+        if not wait > timedelta():
+            raise ParameterError(f"wait must be positive, got {wait}")
+        self.topic = topic
+        self._kafka = kafka_library()
+        self._codes = _Codes(self._kafka.KafkaError)
+        self._group = group
+        self._wait = wait.total_seconds()
+        self._here: _Place | None = None
+        self._last_end: _Place | None = None
+        self._last_fault = "none"
+        every = client_settings(brokers, settings, {**_FIXED, "group.id": group or _GROUP}, _DEFAULTS)
+        self._admin: Any = make_client(self._kafka.admin.AdminClient, every, settings)
+        self._consumer: Any = make_client(self._kafka.Consumer, {**every, "error_cb": self._note}, settings)
+
+    def seek(self, position: Any) -> None:
+        """Go to a sealed place, or, with None, to the oldest record of every partition."""
+        if position is None:
+            topic_id, count = self._topic_now()
+            self._here = _Place(topic_id, tuple((offset, -1) for offset, _ in self._starts_now(count)))
+            self._last_end = None
+            return
+        place = self._place_of(position)
+        end = self._end_after(place)
+        for partition, (oldest, _) in enumerate(self._starts_now(len(end.partitions))):
+            # A partition that was added begins at 0; if it has lost its first records since, they are missing too.
+            if oldest > (place.partitions[partition][0] if partition < len(place.partitions) else 0):
+                raise self._lacking(partition)
+        self._here, self._last_end = place, end
+
+    def end(self) -> Any:
+        """Where the committed records of every partition end now."""
+        before = self._last_end or self._here
+        self._last_end = self._end_now() if before is None else self._end_after(before)
+        return self._plain(self._last_end)
+
+    def read(self, end: Any) -> Iterator[Records]:
+        """The records up to a place that `end` gave. After a `SourceAwayError` another call goes on where it stands."""
+        if self._here is None:
+            raise ParameterError("seek must come before read, got read")
+        here, target = self._here, self._place_of(end)
+        if target.topic_id != here.topic_id:
+            raise self._made_anew()
+        added = len(target.partitions) - len(here.partitions)
+        if added < 0:
+            raise self._partition_lost(len(here.partitions), len(target.partitions))
+        here = self._here = _Place(here.topic_id, here.partitions + ((0, -1),) * added)
+        if any(now[0] < then[0] for now, then in zip(here.partitions, target.partitions, strict=True)):
+            yield from self._pieces(here, target)
+            # The id is the same before and after: it was this topic all the time.
+            self._check_still_there(target)
+        pairs = zip(here.partitions, target.partitions, strict=True)
+        self._here = _Place(here.topic_id, tuple(now if now[0] > then[0] else then for now, then in pairs))
+
+    @property
+    def position(self) -> Any:
+        """Where the feed stands; None before `seek`."""
+        return None if self._here is None else self._plain(self._here)
+
+    def show_lag(self, position: Any) -> None:
+        """Tell the brokers how far the group has come, for those who watch it. It is never read; a failure is none."""
+        if self._group is None:
+            return
+        place = self._place_of(position)
+        offsets = [self._partition(number, offset) for number, (offset, _) in enumerate(place.partitions)]
+        with contextlib.suppress(RuntimeError, self._kafka.KafkaException):
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        with contextlib.suppress(RuntimeError, self._kafka.KafkaException):
+            self._consumer.close()
+
+    def __repr__(self) -> str:
+        return f"KafkaFeed({self.topic!r})"
+
+    def _pieces(self, here: _Place, target: _Place) -> Iterator[Records]:
+        buffer = MessageBuffer(self.topic, self._kafka.Message, here.partitions, target.partitions)
+        places = enumerate(here.partitions)
+        heard = checked = time.monotonic()
+        # Each read begins afresh at its place: nothing depends on what the client had fetched ahead.
+        self._consumer.assign([self._partition(number, *at) for number, at in places if not buffer.is_done(number)])
+        try:
+            while left := buffer.left:
+                messages = self._consumer.consume(min(buffer.chunk, left), _LONGEST_CALL)
+                if messages:
+                    heard = time.monotonic()
+                    if any(map(self._kafka.Message.error, messages)):
+                        messages = self._without_faults(messages, buffer, target)
+                    if messages:
+                        buffer.add(messages)
+                elif (now := time.monotonic()) - max(heard, checked) > min(GRACE, self._wait):
+                    # A client whose topic is gone may wait for it in silence.
+                    self._check_still_there(target)
+                    if now - heard > self._wait:
+                        raise self._away()
+                    checked = now
+                if buffer.is_full or not messages:
+                    before = time.monotonic()
+                    yield from self._handed_over(buffer)
+                    heard += time.monotonic() - before  # the brokers did not keep us waiting meanwhile
+            yield from self._handed_over(buffer)
+        finally:
+            with contextlib.suppress(RuntimeError, self._kafka.KafkaException):
+                self._consumer.unassign()
+
+    def _handed_over(self, buffer: MessageBuffer) -> Iterator[Records]:
+        for partition, reached, records in buffer.take():
+            assert self._here is not None  # noqa: S101
+            before = self._here.partitions
+            self._here = _Place(self._here.topic_id, (*before[:partition], reached, *before[partition + 1 :]))
+            yield records
+
+    def _without_faults(self, messages: Sequence[Any], buffer: MessageBuffer, target: _Place) -> list[Any]:
+        """The messages that are records; what is no record is looked at, and nothing is passed over."""
+        records = []
+        for message in messages:
+            fault = message.error()
+            if fault is None:
+                records.append(message)
+            elif fault.code() == self._codes.end_of_partition:
+                if records:
+                    buffer.add(records)
+                    records = []
+                buffer.passed(message.partition(), message.offset())
+            elif fault.code() in self._codes.lacking:
+                raise self._lacking(message.partition())
+            elif fault.code() in self._codes.unknown:
+                self._check_still_there(target)
+            elif fault.code() in self._codes.passing or fault.retriable():
+                self._note(fault)
+            else:
+                raise self._refused(fault)
+        return records
+
+    def _topic_now(self) -> tuple[str, int]:
+        """The topic's id and how many partitions it has."""
+        topics = self._kafka.TopicCollection([self.topic])
+
+        def ask(timeout: float) -> Any:
+            return self._admin.describe_topics(topics, request_timeout=timeout)[self.topic].result()
+
+        found = self._asked(ask)
+        if str(found.topic_id) == _NO_ID:
+            raise SourceError("Kafka brokers must give topics an id, as they do from 2.8 on, got none; upgrade them")
+        return str(found.topic_id), len(found.partitions)
+
+    def _starts_now(self, count: int) -> list[Reached]:
+        return self._offsets(count, self._kafka.admin.OffsetSpec.earliest())
+
+    def _offsets(self, count: int, which: Any) -> list[Reached]:
+        wanted = {self._partition(number): which for number in range(count)}
+        committed = self._kafka.IsolationLevel.READ_COMMITTED
+
+        def ask(timeout: float) -> list[Reached]:
+            answers = self._admin.list_offsets(wanted, isolation_level=committed, request_timeout=timeout)
+            found = {each.partition: answer.result() for each, answer in answers.items()}
+            return [(found[number].offset, _epoch(found[number].leader_epoch)) for number in range(count)]
+
+        return self._asked(ask)
+
+    def _end_now(self) -> _Place:
+        topic_id, count = self._topic_now()
+        return _Place(topic_id, tuple(self._offsets(count, self._kafka.admin.OffsetSpec.latest())))
+
+    def _end_after(self, place: _Place) -> _Place:
+        """Where the topic ends; it must be the same topic, with what was read before."""
+        deadline = time.monotonic() + min(GRACE, self._wait)
+        while True:
+            end = self._end_now()
+            if end.topic_id != place.topic_id:
+                raise self._made_anew()
+            if len(end.partitions) < len(place.partitions):
+                raise self._partition_lost(len(place.partitions), len(end.partitions))
+            pairs = enumerate(zip(place.partitions, end.partitions, strict=False))
+            shorter = [number for number, (before, now) in pairs if now[0] < before[0] or now[1] < before[1]]
+            if not shorter:
+                return end
+            if time.monotonic() > deadline:
+                raise SourceError(
+                    f"partition {shorter[0]} of topic {self.topic!r} must still have all that was read of it, got an "
+                    "earlier end or an older leader: its log was cut off or brought back; start a new stream on it"
+                )
+            time.sleep(_LONGEST_CALL)
+
+    def _check_still_there(self, place: _Place) -> None:
+        topic_id, count = self._topic_now()
+        if topic_id != place.topic_id:
+            raise self._made_anew()
+        if count < len(place.partitions):
+            raise self._partition_lost(len(place.partitions), count)
+
+    def _asked(self, ask: Callable[[float], T]) -> T:
+        """What the brokers answer, asked again while they may only be away."""
+        begin = time.monotonic()
+        pause = 0.05
+        while True:
+            try:
+                return ask(max(0.1, min(_ATTEMPT, begin + self._wait - time.monotonic())))
+            except self._kafka.KafkaException as error:
+                fault = fault_of(error)
+            unknown = fault.code() in self._codes.unknown
+            if not unknown and not fault.retriable() and fault.code() not in self._codes.passing:
+                raise self._refused(fault)
+            self._note(fault)
+            if time.monotonic() + pause > begin + (min(GRACE, self._wait) if unknown else self._wait):
+                raise self._missing() if unknown else self._away()
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _partition(self, number: int, offset: int = 0, epoch: int = -1) -> Any:
+        known = {} if epoch < 0 else {"leader_epoch": epoch}
+        return self._kafka.TopicPartition(self.topic, number, offset, **known)
+
+    def _note(self, fault: Any) -> None:
+        self._last_fault = fault_name(fault)
+
+    def _plain(self, place: _Place) -> dict[str, Any]:
+        return {"topic": self.topic, "id": place.topic_id, "partitions": [list(each) for each in place.partitions]}
+
+    def _place_of(self, position: Any) -> _Place:
+        try:
+            topic, topic_id, partitions = position["topic"], position["id"], position["partitions"]
+            place = _Place(str(topic_id), tuple((int(offset), int(epoch)) for offset, epoch in partitions))
+        except (KeyError, TypeError, ValueError):
+            raise SourceError("a position must be of a Kafka topic, got one of another source") from None
+        if topic != self.topic:
+            raise SourceError(f"a position must be of topic {self.topic!r}, got one of {topic!r}")
+        return place
+
+    def _missing(self) -> SourceError:
+        return SourceError(f"topic {self.topic!r} must be there, got none; make it, or bring it back")
+
+    def _made_anew(self) -> SourceError:
+        return SourceError(
+            f"topic {self.topic!r} must be the one that was read before, got another under its name: it was deleted "
+            "and made anew; start a new stream on it"
+        )
+
+    def _partition_lost(self, before: int, now: int) -> SourceError:
+        return SourceError(f"topic {self.topic!r} must have the {before} partitions that were read, got {now}")
+
+    def _lacking(self, partition: int) -> SourceError:
+        return SourceError(
+            f"partition {partition} of topic {self.topic!r} must hold what comes after the last place, got a log "
+            "without it: it was deleted, by retention or by hand, or cut off; start a new stream on it"
+        )
+
+    def _refused(self, fault: Any) -> SourceError:
+        return SourceError(f"topic {self.topic!r} must be readable, got {fault_name(fault)}")
+
+    def _away(self) -> SourceAwayError:
+        return SourceAwayError(
+            f"the brokers of topic {self.topic!r} must answer within {self._wait:g} s, got no answer; last fault: "
+            f"{self._last_fault}"
+        )
+
+
+class _Codes:
+    """Which faults mean what. What is in none of them, and is not to be tried again, stops the stream."""
+
+    def __init__(self, code: Any) -> None:
+        self.end_of_partition = code._PARTITION_EOF
+        self.lacking = {code._AUTO_OFFSET_RESET, code.OFFSET_OUT_OF_RANGE, code._LOG_TRUNCATION, code._NO_OFFSET}
+        self.unknown = {
+            code.UNKNOWN_TOPIC_OR_PART,
+            code.UNKNOWN_TOPIC_ID,
+            code.INCONSISTENT_TOPIC_ID,
+            code._UNKNOWN_TOPIC,
+            code._UNKNOWN_PARTITION,
+        }
+        self.passing = {
+            code._TRANSPORT,
+            code._ALL_BROKERS_DOWN,
+            code._RESOLVE,
+            code._TIMED_OUT,
+            code._TIMED_OUT_QUEUE,
+            code._NOENT,  # no leader is known
+            code._WAIT_CACHE,
+            code._WAIT_COORD,
+            code._RETRY,
+            code._DESTROY_BROKER,
+            code.BROKER_NOT_AVAILABLE,
+            code.REPLICA_NOT_AVAILABLE,
+            code.LEADER_NOT_AVAILABLE,
+            code.NOT_LEADER_FOR_PARTITION,
+            code.FENCED_LEADER_EPOCH,
+            code.UNKNOWN_LEADER_EPOCH,
+            code.OFFSET_NOT_AVAILABLE,
+            code.KAFKA_STORAGE_ERROR,
+            code.NETWORK_EXCEPTION,
+            code.REQUEST_TIMED_OUT,
+            code.REBOOTSTRAP_REQUIRED,
+            # Groups are for display alone.
+            code.GROUP_AUTHORIZATION_FAILED,
+            code.COORDINATOR_NOT_AVAILABLE,
+            code.COORDINATOR_LOAD_IN_PROGRESS,
+            code.NOT_COORDINATOR,
+        }
+
+
+def _epoch(found: int | None) -> int:
+    return -1 if found is None else int(found)

@@ -1,0 +1,279 @@
+"""Asks a source where it ends at the instant at which a tick is over, whatever else is being done then.
+
+A feed cut into ticks by the public clock.
+
+A tick's events are all records that are in the source when the tick is over. While it lasts, what has come already is
+read ahead; once the clock says that it is over, the source is asked where it ends, and is read to there. No number of
+events ends a tick.
+
+The source is asked at the public end of a tick, whatever is being read, judged or sealed just then: `EndWatch` does so
+from a thread of its own. The ends are kept until the ticks are read, so that a tick that is over while an earlier one
+is sealed ends where the source ended then. Without the thread it is asked between two pieces that are read, and what
+comes meanwhile counts in the tick that is over: how long that is would depend on how much others sent.
+
+When several ticks are over at once, as after an outage, the first has all that came until then and the others have
+nothing: they were over when the first was closed.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from operator import itemgetter
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+import polars as pl
+
+from pianissimo.errors import DiskFullError, ParameterError, PianissimoError
+from pianissimo.io.clock import WallClock
+from pianissimo.io.loop import Cut
+from pianissimo.io.sources.piece import Feed, OnceFeed
+from pianissimo.io.sources.records import RecordReader
+from pianissimo.io.sources.refused import RefusedFile
+
+_LONGEST_WAIT = 0.5
+_SHORTEST_WAIT = 0.001
+
+
+class EndWatch:
+    """A thread that asks whenever it is time; what goes wrong is found again by whoever reads the source.
+
+    `ask` gives the seconds until the next time. The clock may be set meanwhile, so that it is looked at often.
+
+    >>> asked = threading.Event()
+    >>> with EndWatch(lambda: (asked.set(), 1.0)[1]):
+    ...     asked.wait(5)
+    True
+    """
+
+    def __init__(self, ask: Callable[[], float]) -> None:
+        self._ask = ask
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="ends of ticks", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        wait = _SHORTEST_WAIT
+        while not self._stop.wait(wait):
+            try:
+                wait = min(max(self._ask(), _SHORTEST_WAIT), _LONGEST_WAIT)
+            except PianissimoError:
+                wait = _LONGEST_WAIT
+
+
+Late = Literal["count", "drop"]
+
+PAUSE = 0.2
+"""Seconds between two looks at the source."""
+
+MOST_ROWS = 1_000_000
+"""Rows are handed over once there are so many, so that memory holds what they add and not themselves.
+
+Where their order matters they are handed over in parts of about this size, at the end of the tick.
+"""
+
+_PAUSES_A_SIGN = 25
+
+_MOST_ENDS = 1000
+"""So many ticks may be over and not read; those after them end together, when there is time for them."""
+
+
+class _End(NamedTuple):
+    """Where the source ended when ticks up to one were over."""
+
+    tick: int
+    place: Any
+    is_last: bool = False
+    """Whether there is no tick after it."""
+
+
+class LiveTicks:
+    """The rows of a feed, by tick.
+
+    With `late = "drop"` an event whose own time lies before the beginning of the open tick is left out; with "count" it
+    counts, like every other, in the tick in which it came. `until_end` ends the stream with a feed that ends.
+
+    `ordered` is for streams of users, where the order of a user's events decides which of them count. As they are read,
+    that order depends on where pieces are cut, and so on everybody's events. The rows of a tick are therefore kept
+    until its end, all of them in memory, and handed over by file or partition, and there by line or offset: of two
+    events of a user, others have no say in which one is first.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        reader: RecordReader,
+        clock: WallClock,
+        *,
+        refused: RefusedFile,
+        stop: threading.Event | None = None,
+        late: Late = "count",
+        until_end: bool = False,
+        ordered: bool = False,
+    ) -> None:
+        if late not in ("count", "drop"):
+            raise ParameterError(f"late must be 'count' or 'drop', got {late!r}")
+        self._feed = feed
+        self._once = feed if isinstance(feed, OnceFeed) else None
+        self._reader = reader
+        self._clock = clock
+        self._late = late
+        self._until_end = until_end
+        self._ordered = ordered
+        self._stop = threading.Event() if stop is None else stop
+        self.refused = refused
+        self._asking = threading.RLock()
+        """Whoever asks the source where it ends: what is told later lies behind what was told before."""
+
+        self._ends: deque[_End] = deque()
+        self._covered: int | None = None
+        """The last tick whose end is known; None before it is known where to begin."""
+
+        self._has_ended = False
+        self._frames: list[tuple[tuple[int, ...], pl.DataFrame]] = []
+        self._rows = 0
+
+    def seek(self, position: Any, tick: int) -> None:
+        """Go to where a tick ended."""
+        with self._asking:
+            self._feed.seek(position)
+            self._ends.clear()
+            self._covered = tick
+
+    def lag(self, tick: int) -> int:
+        """How many ticks after `tick` are over by the clock."""
+        return max(0, self._clock.ended(self._clock.now()) - tick)
+
+    def batches(self, tick: int) -> Iterator[object]:
+        """The rows of a tick, and None from time to time, as a sign that it still waits.
+
+        If the source is away, the same tick may be asked for again: it goes on where it was.
+        """
+        if self._has_ended:
+            raise Cut(ended=True)
+        pauses = 0
+        while (end := self._next_end(tick)).tick < tick:
+            yield from self._read(end.place, tick)
+            if self._closed(tick) is None:
+                pauses += 1
+                if pauses % _PAUSES_A_SIGN == 0:
+                    yield None
+                self._clock.sleep(max(0.001, min(PAUSE, self._clock.left(tick))))
+        yield from self._read(end.place, tick)
+        yield from self._handed_over()
+        self._sync()
+        self._has_ended = end.is_last
+
+    def note_end(self) -> float:
+        """Ask the source where it ends if a tick is over; gives the seconds until the next one is. From any thread."""
+        with self._asking:
+            if self._covered is None or len(self._ends) >= _MOST_ENDS:
+                return PAUSE
+            if self._clock.is_over(self._covered + 1):
+                # The time before the source is asked: what comes from now on belongs to a tick that is not over yet.
+                covered = self._clock.ended(self._clock.now())
+                # Nothing is noted before the source has answered: if it is away, the tick is as open as it was.
+                self._ends.append(_End(covered, self._feed.end()))
+                self._covered = covered
+            return self._clock.left(self._covered + 1)
+
+    @property
+    def holds_unsealed(self) -> bool:
+        """Whether another tick must be sealed before the process ends, as what it reads is gone otherwise.
+
+        It does not depend on whether anything came: then the number of ticks would tell.
+        """
+        return self._once is not None and not self._has_ended
+
+    @property
+    def position(self) -> Any:
+        """Where the feed stands."""
+        return self._feed.position
+
+    def close(self) -> None:
+        """Let go of the source."""
+        self._feed.close()
+
+    @property
+    def _must_end(self) -> bool:
+        """Whether what came is sealed now: it cannot be read again, and there will be no time for more."""
+        return self._once is not None and self._stop.is_set()
+
+    def _next_end(self, tick: int) -> _End:
+        """Where the tick ends; while it is open, where the source ends now, for the tick before."""
+        with self._asking:
+            return self._closed(tick) or _End(tick - 1, self._feed.end())
+
+    def _closed(self, tick: int) -> _End | None:
+        """Where the tick ends, once that is known; it is asked for once."""
+        with self._asking:
+            if self._must_end:
+                return self._last_end(tick)
+            while self._ends and self._ends[0].tick < tick:
+                self._ends.popleft()
+            if not self._ends:
+                self.note_end()
+            if self._ends and (self._ends[0].is_last or self._clock.ended(self._clock.now()) >= tick):
+                return self._ends[0]
+            # The clock was put back: ticks that seemed to be over are open again.
+            self._ends.clear()
+            self._covered = tick - 1
+            if self._once is not None and self._until_end and self._once.ended:
+                return self._last_end(tick)
+            if self._stop.is_set():
+                raise Cut(ended=False)
+            return None
+
+    def _last_end(self, tick: int) -> _End:
+        """All that has come belongs to the tick, and there is none after it."""
+        if not (self._ends and self._ends[0].is_last):
+            end = _End(tick, self._feed.end(), is_last=True)
+            self._ends.clear()
+            self._ends.append(end)
+            self._covered = tick
+        return self._ends[0]
+
+    def _read(self, end: Any, tick: int) -> Iterator[pl.DataFrame]:
+        earliest = self._clock.begin(tick) if self._late == "drop" else None
+        for records in self._feed.read(end):
+            rows, refused = self._reader.read(records, earliest)
+            self._frames.append((records.rank, rows))
+            self._rows += rows.height
+            with self._room():
+                self.refused.add(records.place, refused)
+            if self._rows >= MOST_ROWS and not self._ordered:
+                yield from self._handed_over()
+            # Also in the midst of much: the tick ends when it is over, not when all of this is read.
+            self._closed(tick)
+
+    def _handed_over(self) -> Iterator[pl.DataFrame]:
+        if self._ordered:
+            # A place gives its records in the order of their numbers, and this sort leaves them in it.
+            self._frames.sort(key=itemgetter(0))
+        while self._frames:
+            count = rows = 0
+            while count < len(self._frames) and rows < MOST_ROWS:
+                rows += self._frames[count][1].height
+                count += 1
+            part = pl.concat([frame for _, frame in self._frames[:count]])
+            del self._frames[:count]
+            self._rows -= rows
+            yield part
+
+    def _sync(self) -> None:
+        with self._room():
+            self.refused.sync()
+
+    def _room(self) -> AbstractContextManager[None]:
+        """Where nothing can be read again and no time is left, events are worth more than reasons for refusals."""
+        return suppress(DiskFullError) if self._must_end else nullcontext()

@@ -1,0 +1,1 @@
+"""What a mechanism gives away (`losses`), and what that costs as (epsilon, delta): the other files."""

@@ -1,0 +1,126 @@
+"""The noise of one node of a plan: its law, what it costs, how far it reaches.
+
+Two kinds, both on the whole numbers: discrete Gaussian noise, whose losses add as C^2 / variance (zCDP), and discrete
+Laplace noise, whose losses add as |C| / scale (pure epsilon).
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pianissimo import _core
+from pianissimo.checks import check_positive
+from pianissimo.errors import ParameterError
+from pianissimo.noise.keyed import Integers, Keys, Noise
+
+VARIANCE_GRID, SCALE_GRID = 64, 4096
+"""Variances are multiples of 1/64 and scales of 1/4096, rounded up: exact, short, and hardly more noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianNode:
+    """Discrete Gaussian noise of an exact variance parameter.
+
+    >>> GaussianNode(Fraction(4)).price(3)
+    Fraction(9, 4)
+    """
+
+    variance: Fraction
+
+    def __post_init__(self) -> None:
+        check_positive(variance=self.variance)
+
+    def price(self, shift: int) -> Fraction:
+        """What a shift of the node's sum adds to the cost: twice the rho of Canonne, Kamath and Steinke, Theorem 14."""
+        return Fraction(shift**2) / self.variance
+
+    @property
+    def bound(self) -> int:
+        """No draw is larger in size."""
+        return _bound("gaussian", self.variance)
+
+    def draw(self, noise: Noise, keys: Keys, out: Integers) -> None:
+        """One draw for each key."""
+        noise.gaussian(variance=self.variance, keys=keys, out=out)
+
+    def log_moment(self, factor: float) -> float:
+        """An upper bound on ln E exp(factor * Z): the discrete Gaussian is sub-Gaussian with its variance."""
+        return factor**2 * float(self.variance) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceNode:
+    """Discrete Laplace noise of an exact scale.
+
+    >>> LaplaceNode(Fraction(4)).price(-3)
+    Fraction(3, 4)
+    """
+
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        check_positive(scale=self.scale)
+
+    @property
+    def variance(self) -> Fraction:
+        """2 scale^2, the variance of the continuous law; that of the discrete one is about 1/6 less."""
+        return 2 * self.scale**2
+
+    def price(self, shift: int) -> Fraction:
+        """What a shift of the node's sum adds to the cost: the epsilon of the Laplace mechanism."""
+        return Fraction(abs(shift)) / self.scale
+
+    @property
+    def bound(self) -> int:
+        """No draw is larger in size."""
+        return _bound("laplace", self.scale)
+
+    def draw(self, noise: Noise, keys: Keys, out: Integers) -> None:
+        """One draw for each key."""
+        noise.laplace(self.scale, keys, out=out)
+
+    def log_moment(self, factor: float) -> float:
+        """ln E exp(factor * Z) = ln((1 - q)^2 / ((1 - q e^factor)(1 - q e^-factor))), q = exp(-1 / scale)."""
+        rate = 1 / float(self.scale)
+        if not abs(factor) < rate:
+            return math.inf
+        # With 1 - q e^x = -expm1(x - rate), exact for small rates too.
+        centre = 2 * math.log(-math.expm1(-rate))
+        return centre - math.log(-math.expm1(factor - rate)) - math.log(-math.expm1(-factor - rate))
+
+
+NodeNoise = GaussianNode | LaplaceNode
+
+
+def round_up(value: Fraction, grid: int = VARIANCE_GRID) -> Fraction:
+    """The next multiple of 1 / grid.
+
+    >>> round_up(Fraction(1, 3))
+    Fraction(11, 32)
+    """
+    return Fraction(math.ceil(value * grid), grid)
+
+
+def gaussian_node(least_variance: Fraction) -> GaussianNode:
+    """Gaussian noise of at least this variance, rounded up to the grid.
+
+    >>> gaussian_node(Fraction(1, 3))
+    GaussianNode(variance=Fraction(11, 32))
+    """
+    return GaussianNode(round_up(least_variance))
+
+
+def laplace_node(least_scale: Fraction) -> LaplaceNode:
+    """Laplace noise of at least this scale, rounded up to the grid.
+
+    >>> laplace_node(Fraction(1, 3))
+    LaplaceNode(scale=Fraction(683, 2048))
+    """
+    return LaplaceNode(round_up(least_scale, SCALE_GRID))
+
+
+def _bound(name: str, parameter: Fraction) -> int:
+    try:
+        return _core.sampler_bound(name, parameter.numerator, parameter.denominator)
+    except (ValueError, OverflowError) as error:
+        raise ParameterError(f"{error}, got {name} parameter {float(parameter):g}") from None

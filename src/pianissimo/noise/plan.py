@@ -1,0 +1,219 @@
+"""The plan idea: for tick t, which node noises enter the release, with which integer weights.
+
+A linear mechanism is a pair of matrices with B C = M, where M holds ones on and below its diagonal. Column j of C
+(`influence`) says how an event of tick j shifts the sums of the nodes; row t of B (`terms`, over the common denominator
+2^shift) says which node noises enter release t. The release is the true count plus the noise of row t, rounded by
+floor(x + 1/2), the one rounding that commutes with adding whole numbers: it is a function of B (C x + z), so what an
+event can change is the shift of z by its column. All published counters and ours are plans and differ by a table.
+
+Privacy (docs/privacy.md, 'Plans'): with discrete Gaussian node noise the Renyi divergence at every integer order a >=
+2 is at most a * rho, rho = cost / 2, cost = max over j of the sum of C[v, j]^2 / variance(v); with discrete Laplace
+node noise the mechanism is pure with epsilon = cost = max over j of the sum of |C[v, j]| / scale(v). Both hold if the
+events are chosen after seeing earlier releases. Node noise is whole, so the nodes' sums must be whole: C has integer
+entries in every plan.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo.checks import check_at_least
+from pianissimo.errors import ParameterError
+from pianissimo.loss.losses import Ledger, Loss, Pure
+from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.noise.laws import LaplaceNode, NodeNoise
+
+_LARGEST_NUMERATOR = 2**62
+
+
+class Term(NamedTuple):
+    """One node and how much of it: a row of B or a column of C."""
+
+    level: int
+    node: int
+    weight: int
+
+
+class NoisePlan(Protocol):
+    """Which node noises enter release t, with which integer weights. One law of noise per level."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+
+    @property
+    def horizon(self) -> int:
+        """How many releases it has."""
+
+    @property
+    def noises(self) -> tuple[NodeNoise, ...]:
+        """The node noise of each level: all Gaussian or all Laplace."""
+
+    @property
+    def shift(self) -> int:
+        """Weights of `terms` are over 2^shift."""
+
+    @property
+    def smoothness(self) -> int:
+        """The k for which k-th differences of weights over positions are sparse: 1 for steps, 2 for straight pieces."""
+
+    @property
+    def peak_weights(self) -> tuple[int, ...]:
+        """For each level, the largest total size of its weights at one tick."""
+
+    @property
+    def node_count(self) -> int:
+        """No series ever uses more nodes."""
+
+    @property
+    def cost(self) -> Fraction:
+        """The price of the worst column of C, exactly or rounded up: 2 rho (Gaussian) or epsilon (Laplace) per unit."""
+
+    def position(self, tick: int) -> int:
+        """The row of the underlying matrix that release `tick` takes: `tick` itself unless the plan skips rows."""
+
+    def terms_at(self, position: int) -> Sequence[Term]:
+        """The row of B at a position: the nodes that enter it."""
+
+    def influence(self, tick: int) -> Sequence[Term]:
+        """Column `tick` of C: how an event of this tick shifts the nodes' sums."""
+
+    def bound_tick(self, level: int, node: int) -> int:
+        """The tick to whose sealed data the noise of a node is bound: a late one that is sealed at the first draw.
+
+        `PlanNoise` looks `smoothness` - 1 positions ahead, so that is how long before its first use it is drawn.
+        """
+
+    def variance_profile(self, ticks: "Ticks" = None) -> NDArray[np.float64]:
+        """The variance of each release in floating point, for predictions only: of all ticks, the first n, or some."""
+
+    def std(self, tick: int) -> float:
+        """The standard deviation of the noise of one release, before its rounding."""
+
+
+Ticks = int | NDArray[np.int64] | None
+"""Some ticks: all of a plan, the first so many, or those of an array."""
+
+
+def as_ticks(ticks: Ticks, horizon: int) -> NDArray[np.int64]:
+    """The numbers of some ticks.
+
+    >>> as_ticks(3, horizon=10)
+    array([1, 2, 3])
+    """
+    return ticks if isinstance(ticks, np.ndarray) else np.arange(1, (ticks or horizon) + 1)
+
+
+@runtime_checkable
+class OwnVariance(Protocol):
+    """A plan whose weights are not over a power of two: it knows its variances itself."""
+
+    def difference_variance(self, start: int, end: int) -> Fraction:
+        """As the function of this name, exactly or rounded up."""
+
+
+def terms_of(plan: NoisePlan, tick: int) -> Sequence[Term]:
+    """Row `tick` of B: the nodes that enter this release.
+
+    >>> from pianissimo.noise import TreePlan
+    >>> terms_of(TreePlan.calibrated(horizon=7, rho=0.5, base=2), 3)
+    [Term(level=0, node=3, weight=1), Term(level=1, node=1, weight=1)]
+    """
+    return plan.terms_at(plan.position(tick))
+
+
+def is_pure(plan: NoisePlan) -> bool:
+    """Whether the plan's noise is Laplace, so that its loss is a pure epsilon."""
+    return isinstance(plan.noises[0], LaplaceNode)
+
+
+def plan_loss(plan: NoisePlan, *, series: int = 1, magnitude: int = 1, watched: int = 1) -> Loss:
+    """What a whole run loses on an event that moves at most so many series by at most `magnitude` each.
+
+    `watched` is how many series there are: whoever chooses the event after watching all of them may choose by any of
+    their noises, so the distance from the ideal noise is that of all.
+
+    >>> from pianissimo.noise import TreePlan
+    >>> plan_loss(TreePlan.calibrated(horizon=7, rho=0.5), series=2).as_ledger().rho
+    Fraction(1, 1)
+    """
+    distance = plan.node_count * max(series, watched) * DRAW_DISTANCE
+    if is_pure(plan):
+        return Pure(epsilon=plan.cost * series * magnitude, distance=distance)
+    return Ledger(rho=plan.cost / 2 * series * magnitude**2, distance=distance)
+
+
+def variance_at(plan: NoisePlan, tick: int) -> Fraction:
+    """The variance of the noise of one release, exactly, before its rounding.
+
+    >>> from pianissimo.noise import TreePlan
+    >>> variance_at(TreePlan.calibrated(horizon=7, rho=0.5, base=2), 7)
+    Fraction(9, 1)
+    """
+    return difference_variance(plan, 0, tick)
+
+
+def covariance_at(plan: NoisePlan, tick: int, other: int) -> Fraction:
+    """The covariance of the noises of two releases of one series, exactly.
+
+    >>> from pianissimo.noise import TreePlan
+    >>> covariance_at(TreePlan.calibrated(horizon=7, rho=0.5, base=2), 6, 7)
+    Fraction(6, 1)
+    >>> from pianissimo.noise import ToeplitzPlan
+    >>> plan = ToeplitzPlan.calibrated(horizon=7, rho=0.5)
+    >>> covariance_at(plan, 7, 6) == covariance_at(plan, 6, 7)
+    True
+    """
+    start, end = sorted((tick, other))
+    both = variance_at(plan, start) + variance_at(plan, end)
+    return (both - difference_variance(plan, start, end)) / 2
+
+
+def difference_variance(plan: NoisePlan, start: int, end: int) -> Fraction:
+    """The variance of the noise of release `end` minus that of release `start` (0: nothing), exactly.
+
+    Releases share nodes, so this is not the sum of their variances.
+
+    >>> from pianissimo.noise import TreePlan
+    >>> difference_variance(TreePlan.calibrated(horizon=7, rho=0.5, base=2), 6, 7)
+    Fraction(3, 1)
+    """
+    if isinstance(plan, OwnVariance):
+        return plan.difference_variance(start, end)
+    weights = difference_weights(plan, start, end)
+    total = sum((weight**2 * plan.noises[level].variance for (level, _), weight in weights.items()), start=Fraction(0))
+    return total * Fraction(1, 1 << (2 * plan.shift))
+
+
+def difference_weights(plan: NoisePlan, start: int, end: int) -> dict[tuple[int, int], int]:
+    """What each node weighs in the noise of release `end` minus that of release `start` (0: nothing)."""
+    weights: dict[tuple[int, int], int] = {}
+    for tick, sign in ((start, -1), (end, 1)):
+        for term in terms_of(plan, tick) if tick else ():
+            place = (term.level, term.node)
+            weights[place] = weights.get(place, 0) + sign * term.weight
+    return {place: weight for place, weight in weights.items() if weight}
+
+
+def worst_price(noises: Sequence[NodeNoise], column: Sequence[Term]) -> Fraction:
+    """What the shift of one column of C costs, exactly.
+
+    >>> from pianissimo.noise.laws import GaussianNode
+    >>> worst_price([GaussianNode(Fraction(4))], [Term(0, 0, 1), Term(0, 1, -1)])
+    Fraction(1, 2)
+    """
+    return sum((noises[term.level].price(term.weight) for term in column), start=Fraction(0))
+
+
+def check_plan(plan: NoisePlan) -> None:
+    """Refuse a plan whose noise could leave 64 bits or whose scales no sampler has."""
+    check_at_least(1, horizon=plan.horizon)
+    peak = sum(weight * noise.bound for noise, weight in zip(plan.noises, plan.peak_weights, strict=True))
+    if not 2 * peak < _LARGEST_NUMERATOR:
+        raise ParameterError(
+            f"the noise of a {plan.name} plan must fit in 62 bits, got {peak.bit_length() + 1}: "
+            "take a shorter horizon or a larger share of the budget"
+        )

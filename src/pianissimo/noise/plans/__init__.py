@@ -1,0 +1,1 @@
+"""The noise plans: which node noises enter release t, with which weights."""

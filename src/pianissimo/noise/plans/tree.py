@@ -1,0 +1,190 @@
+"""Base-r trees of noisy partial sums.
+
+Cardoso and Rogers, "Differentially private histograms under continual observation", 2022, Algorithm 1 (BaseMech), with
+its slips corrected: digits and levels both count from 0, the number of levels comes from integer division, the
+l2-sensitivity is sqrt(L). Cell (i, l) covers ticks (l - 1) r^i + 1 .. l r^i; release t sums the cells that its base-r
+digits name. An event lies in one cell of each level.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo.checks import check_at_least
+from pianissimo.noise.laws import NodeNoise
+from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
+from pianissimo.noise.plans.calibration import Target
+
+
+def digits_of(number: int, base: int) -> list[int]:
+    """The base-r digits, lowest first, by integer division: logarithms are wrong for 243 = 3^5 and others.
+
+    >>> digits_of(243, 3)
+    [0, 0, 0, 0, 0, 1]
+    """
+    digits = []
+    while number:
+        number, digit = divmod(number, base)
+        digits.append(digit)
+    return digits
+
+
+def largest_digit_sum(horizon: int, base: int) -> int:
+    """The largest base-r digit sum among 1 .. horizon.
+
+    >>> largest_digit_sum(100, 5)
+    11
+    """
+    digits = digits_of(horizon, base)
+    best, above = sum(digits), 0
+    for place in reversed(range(len(digits))):
+        if digits[place] > 0:
+            best = max(best, above + digits[place] - 1 + (base - 1) * place)
+        above += digits[place]
+    return best
+
+
+def best_base(horizon: int, *, pure: bool = False) -> int:
+    """The base with the least largest error, exactly: it minimises levels * largest digit sum (levels^2 if pure).
+
+    Base horizon + 1, a sum without a tree, is allowed.
+
+    >>> [best_base(horizon) for horizon in (100, 365, 1000, 10_000, 1_000_000)]
+    [5, 5, 4, 5, 4]
+    """
+    check_at_least(1, horizon=horizon)
+    power = 2 if pure else 1
+    best, least = horizon + 1, horizon
+    for base in range(2, horizon + 1):
+        # t = base - 1 has digit sum base - 1, and there are at least two levels.
+        if 2**power * (base - 1) > least:
+            break
+        product = len(digits_of(horizon, base)) ** power * largest_digit_sum(horizon, base)
+        if product < least or (product == least and base < best):
+            best, least = base, product
+    return best
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreePlan:
+    """A base-r tree: release t sums one node for each unit of each base-r digit of t.
+
+    Guarantee: cost L / variance (Gaussian) or L / scale (Laplace), L the number of base-r digits of the horizon.
+    Error: variance * (digit sum of t).
+    Cost: at most (r - 1) L nodes at a tick; one fresh draw per tick.
+
+    >>> TreePlan.calibrated(horizon=1000, rho=0.5).base
+    4
+    """
+
+    base: int
+    """r, at least 2."""
+
+    noise: NodeNoise
+    """On each node."""
+
+    horizon: int
+    """How many releases it has."""
+
+    def __post_init__(self) -> None:
+        check_at_least(2, base=self.base)
+        check_at_least(1, horizon=self.horizon)
+        check_plan(self)
+
+    @classmethod
+    def calibrated(
+        cls,
+        *,
+        horizon: int,
+        rho: Fraction | float | None = None,
+        epsilon: Fraction | float | None = None,
+        base: int | None = None,
+    ) -> Self:
+        """The tree with the least noise whose loss per unit is at most `rho` (Gaussian) or `epsilon` (Laplace).
+
+        >>> TreePlan.calibrated(horizon=1000, rho=0.5).cost <= 1
+        True
+        """
+        target = Target.of(rho=rho, epsilon=epsilon)
+        base = best_base(horizon, pure=target.pure) if base is None else base
+        (noise,) = set(target.spread([Fraction(1)] * len(digits_of(horizon, base))))
+        return cls(base=base, noise=noise, horizon=horizon)
+
+    @cached_property
+    def levels(self) -> int:
+        """L, the number of base-r digits of the horizon."""
+        return len(digits_of(self.horizon, self.base))
+
+    @property
+    def name(self) -> str:
+        return "binary tree" if self.base == 2 else f"base-{self.base} tree"
+
+    @property
+    def noises(self) -> tuple[NodeNoise, ...]:
+        return (self.noise,) * self.levels
+
+    @property
+    def shift(self) -> int:
+        return 0
+
+    @property
+    def smoothness(self) -> int:
+        return 1
+
+    @property
+    def peak_weights(self) -> tuple[int, ...]:
+        return (self.base - 1,) * self.levels
+
+    @property
+    def node_count(self) -> int:
+        return sum(self.horizon // self.base**level for level in range(self.levels))
+
+    @property
+    def cost(self) -> Fraction:
+        # An event moves one cell of each level by one.
+        return self.levels * self.noise.price(1)
+
+    def position(self, tick: int) -> int:
+        return tick
+
+    def terms_at(self, position: int) -> list[Term]:
+        terms = []
+        cells = position
+        for level in range(self.levels):
+            terms += [Term(level, cells - back, 1) for back in range(cells % self.base)]
+            cells //= self.base
+        return terms
+
+    def influence(self, tick: int) -> list[Term]:
+        return [Term(level, (tick - 1) // self.base**level + 1, 1) for level in range(self.levels)]
+
+    def bound_tick(self, level: int, node: int) -> int:
+        # A cell is first used when its last tick is released.
+        return node * int(self.base**level)
+
+    def last_use(self, level: int, node: int) -> int:
+        # The last cell of a cell is never used: when it is complete, so is the cell around it.
+        size = int(self.base**level)
+        if node % self.base == 0 or node * size > self.horizon:
+            return 0
+        return min(self.horizon, (node // self.base + 1) * size * self.base - 1)
+
+    @property
+    def open_nodes(self) -> int:
+        return (self.base - 1) * self.levels
+
+    def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
+        numbers = as_ticks(ticks, self.horizon)
+        sums = np.zeros(len(numbers))
+        for _ in range(self.levels):
+            sums += numbers % self.base
+            numbers = numbers // self.base
+        return sums * float(self.noise.variance)
+
+    def std(self, tick: int) -> float:
+        return math.sqrt(variance_at(self, tick))

@@ -1,0 +1,193 @@
+"""The noise of a plan for many series at once: from nothing, or release after release."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo import _core
+from pianissimo.noise.keyed import Integers, Keys, Noise, sealed
+from pianissimo.noise.laws import NodeNoise
+from pianissimo.noise.plan import NoisePlan, Term, difference_weights
+
+Array = TypeVar("Array", bound=np.ndarray[Any, Any])
+
+_LONGEST_WALK = 24
+"""From how many positions on it is cheaper to start anew than to walk."""
+
+_CHUNK = 65_536
+"""Series drawn at once: their keys are made as they are needed and never held for all series."""
+
+KeyRange = Callable[[int, int], Keys]
+"""The item keys of the series from one number up to another."""
+
+
+class RunningNoise(Protocol):
+    """The noise of a growing list of series, release after release."""
+
+    def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
+        """Numerators of the noise at `tick` for the first `count` series; `keys(a, b)` gives those from a up to b."""
+
+
+@runtime_checkable
+class OwnNoise(Protocol):
+    """A plan whose weights are not over a power of two: it brings its own exact noise, in the forms of this module."""
+
+    def evaluate(self, noise: Noise, tick: int, keys: Keys, *, since: int = 0) -> NDArray[np.int64]:
+        """As the function of this name."""
+
+    def running_noise(self) -> RunningNoise:
+        """As the function of this name."""
+
+
+def evaluate(plan: NoisePlan, noise: Noise, tick: int, keys: Keys, *, since: int = 0) -> NDArray[np.int64]:
+    """The noise of one release for each key, from nothing, less that of release `since`: numerators over 2^shift.
+
+    >>> from pianissimo.noise import HaarPlan
+    >>> from pianissimo.testing import NoNoise
+    >>> evaluate(HaarPlan.calibrated(horizon=8, rho=0.5), NoNoise(), 3, np.zeros((2, 2), np.uint64))
+    array([0, 0])
+    """
+    if isinstance(plan, OwnNoise):
+        return plan.evaluate(noise, tick, keys, since=since)
+    total = np.zeros(len(keys), dtype=np.int64)
+    values = np.empty(len(keys), dtype=np.int64)
+    for node, weight in sorted(difference_weights(plan, since, tick).items()):
+        plan.noises[node[0]].draw(sealed(noise, plan.bound_tick(*node)).at(*node), keys, values)
+        _core.add_scaled(total, weight, values)
+    return total
+
+
+def rounded(counts: NDArray[np.int64], numerators: NDArray[np.int64], shift: int) -> NDArray[np.int64]:
+    """counts + floor(numerators / 2^shift + 1/2): no other rounding is private (docs/privacy.md, 'Rounding').
+
+    >>> rounded(np.array([10, 10]), np.array([1, -1]), 1)
+    array([11, 10])
+    """
+    return _core.release(counts, numerators, shift)
+
+
+def running_noise(plan: NoisePlan) -> RunningNoise:
+    """The noise of a plan for a growing list of series, release after release.
+
+    >>> from pianissimo.noise import HaarPlan
+    >>> running_noise(HaarPlan.calibrated(horizon=8, rho=0.5))
+    <pianissimo.noise.running.PlanNoise object at ...>
+    """
+    return plan.running_noise() if isinstance(plan, OwnNoise) else PlanNoise(plan)
+
+
+class PlanNoise:
+    """The noise of a growing list of series, release after release, with what the next tick needs kept at hand.
+
+    Over time the weights of a node are pieces of low degree, so the k-th difference of the noise over positions is a
+    sum over the few nodes that begin, bend or end. Kept per series: the noise, its first k - 1 differences and the
+    values of the nodes in use. It is a cache: dropped at any time, it is made anew by `evaluate`'s arithmetic, with
+    equal results.
+    """
+
+    def __init__(self, plan: NoisePlan) -> None:
+        self._plan = plan
+        self._last = plan.position(plan.horizon)
+        self._noise: Noise | None = None
+        self._position = 0
+        self._count = 0
+        self._rows: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64) for _ in range(plan.smoothness)]
+        self._nodes: dict[tuple[int, int], Integers] = {}
+        self._types = [_narrowest_type(noise) for noise in plan.noises]
+
+    def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
+        """Numerators of the noise at `tick` for the first `count` series; `keys(a, b)` gives those from a up to b."""
+        position = self._plan.position(tick)
+        if noise is not self._noise or not 0 <= position - self._position <= _LONGEST_WALK:
+            self._count = 0
+            self._nodes.clear()
+        # Until all is done the cache belongs to no noise: an interrupted step is never taken for a finished one.
+        self._noise = None
+        while self._count and self._position < position:
+            self._step(noise, keys)
+        self._position = position
+        if count > self._count:
+            self._extend(noise, count, keys)
+        self._noise = noise
+        return self._rows[0][:count]
+
+    def _step(self, noise: Noise, keys: KeyRange) -> None:
+        """From one position to the next, for the series there are."""
+        count, rows = self._count, self._rows
+        for lower, upper in pairwise(rows):
+            np.add(lower[:count], upper[:count], out=lower[:count])
+        before = self._difference_weights(self._position, len(rows) - 1)
+        self._position += 1
+        now = self._difference_weights(self._position, len(rows) - 1)
+        for node in sorted(now.keys() | before.keys()):
+            change = now.get(node, 0) - before.get(node, 0)
+            if change:
+                if node not in self._nodes:
+                    values: Integers = np.empty(len(rows[0]), dtype=self._types[node[0]])
+                    self._draw(noise, node, keys, 0, values[:count])
+                    self._nodes[node] = values
+                _core.add_scaled(rows[-1][:count], change, self._nodes[node][:count])
+        self._drop_ended_nodes()
+
+    def _extend(self, noise: Noise, count: int, keys: KeyRange) -> None:
+        """More series, as of the present position."""
+        start = self._count
+        self._rows = [_grown(row, start, count) for row in self._rows]
+        for row in self._rows:
+            row[start:count] = 0
+        weights = [self._difference_weights(self._position, order) for order in range(len(self._rows))]
+        for node in sorted(set().union(*weights)):
+            kept = self._nodes.get(node, np.empty(0, dtype=self._types[node[0]]))
+            values = self._nodes[node] = _grown(kept, start, count)
+            self._draw(noise, node, keys, start, values[start:count])
+            for row, weight in zip(self._rows, weights, strict=True):
+                _core.add_scaled(row[start:count], weight.get(node, 0), values[start:count])
+        self._count = count
+
+    def _draw(self, noise: Noise, node: tuple[int, int], keys: KeyRange, start: int, out: Integers) -> None:
+        """The noise of a node for the series from `start` on."""
+        place, law = sealed(noise, self._plan.bound_tick(*node)).at(*node), self._plan.noises[node[0]]
+        for first in range(0, len(out), _CHUNK):
+            last = min(first + _CHUNK, len(out))
+            law.draw(place, keys(start + first, start + last), out[first:last])
+
+    def _difference_weights(self, position: int, order: int) -> dict[tuple[int, int], int]:
+        """What each node weighs in the `order`-th difference of the noise: N(p), N(p+1) - N(p), and so on."""
+        weights: dict[tuple[int, int], int] = {}
+        factor = (-1) ** order
+        for step in range(order + 1):
+            for term in self._terms(position + step):
+                place = (term.level, term.node)
+                weights[place] = weights.get(place, 0) + factor * term.weight
+            factor = -factor * (order - step) // (step + 1)
+        return weights
+
+    def _terms(self, position: int) -> Sequence[Term]:
+        return self._plan.terms_at(position) if 1 <= position <= self._last else ()
+
+    def _drop_ended_nodes(self) -> None:
+        used = {
+            (term.level, term.node) for step in range(len(self._rows)) for term in self._terms(self._position + step)
+        }
+        for node in self._nodes.keys() - used:
+            del self._nodes[node]
+
+
+def _narrowest_type(noise: NodeNoise) -> type[np.int16] | type[np.int32] | type[np.int64]:
+    bound = noise.bound
+    if bound <= np.iinfo(np.int16).max:
+        return np.int16
+    return np.int32 if bound <= np.iinfo(np.int32).max else np.int64
+
+
+def _grown(array: Array, filled: int, count: int) -> Array:
+    """The array with room for `count`, its first `filled` values kept; it grows by half so that growing stays cheap."""
+    if len(array) >= count:
+        return array
+    room = count if filled == 0 else max(count, filled + filled // 2)
+    larger = cast(Array, np.empty((room, *array.shape[1:]), dtype=array.dtype))
+    larger[:filled] = array[:filled]
+    return larger

@@ -1,0 +1,358 @@
+"""Chances of discrete Laplace noise, P(z) ~ a^|z| with a = e^-epsilon, worked out so that they are never too small.
+
+The formulas take `a` as a `Fraction` (then they are exact) or as a `Decimal` of 60 digits, for which `enlarged` adds
+more than all roundings together could have taken away.
+
+Chances of discrete Gaussian noise, P(z) ~ exp(-z^2 / (2 variance)), as floating-point sums that are never too small.
+
+Every sum has positive terms only and is enlarged by one part in a billion, a million times what its roundings can
+take away. The whole of the lattice is at least sqrt(2 pi variance) (Poisson summation), which stands below the
+fraction.
+
+The sparse histogram with real-valued Gaussian noise: its exact divergence and calibration, in logarithms.
+
+Nothing is released with it; it is what whole-number noise is compared with, and where the search for that begins.
+Wilkins, Kifer, Zhang and Karrer, "Exact privacy analysis of the Gaussian sparse histogram mechanism", 2023.
+"""
+
+import decimal
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from statistics import NormalDist
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo.errors import ParameterError
+from pianissimo.loss.losses import float_up
+
+Number = TypeVar("Number", Fraction, Decimal)
+
+CONTEXT = decimal.Context(prec=60, rounding=decimal.ROUND_HALF_EVEN, Emin=-(10**15), Emax=10**15)
+_SLACK = Decimal("1e-30")
+
+
+def tail(a: Number, least: int) -> Number:
+    """P[Z >= least].
+
+    >>> tail(Fraction(1, 2), 1), tail(Fraction(1, 2), 0)
+    (Fraction(1, 3), Fraction(2, 3))
+    """
+    return a**least / (1 + a) if least >= 0 else 1 - a ** (1 - least) / (1 + a)
+
+
+def sum_tail(a: Number, least: int) -> Number:
+    """P[Z + Z' >= least] for two draws and least >= 0, a sum of geometric series.
+
+    >>> sum_tail(Fraction(1, 2), 0)
+    Fraction(16, 27)
+    """
+    return a**least / (1 + a) ** 2 * ((1 + a + 2 * a * a) / (1 + a) + least * (1 - a))
+
+
+def decay(epsilon: Fraction) -> Decimal:
+    """e^-epsilon to 60 digits.
+
+    >>> round(decay(Fraction(1)), 6)
+    Decimal('0.367879')
+    """
+    with decimal.localcontext(CONTEXT):
+        return (-to_decimal(epsilon)).exp()
+
+
+def enlarged(formula: Callable[[Decimal], Decimal], epsilon: Fraction) -> Decimal:
+    """What a formula of a = e^-epsilon gives, enlarged by more than its roundings.
+
+    A formula must keep 30 of the 60 digits, which sums and products of positive numbers and single differences do.
+
+    >>> round(enlarged(lambda a: tail(a, 3), Fraction(1)), 8)
+    Decimal('0.03639726')
+    """
+    with decimal.localcontext(CONTEXT):
+        return formula(decay(epsilon)) * (1 + _SLACK)
+
+
+def to_decimal(value: Fraction | float) -> Decimal:
+    """A rational to 60 digits.
+
+    >>> to_decimal(Fraction(1, 4))
+    Decimal('0.25')
+    """
+    exact = Fraction(value)
+    with decimal.localcontext(CONTEXT):
+        return Decimal(exact.numerator) / Decimal(exact.denominator)
+
+
+def at_most(chance: Decimal, delta: Fraction) -> bool:
+    """Whether a chance is at most delta, compared exactly.
+
+    >>> at_most(Decimal("0.25"), Fraction(1, 4))
+    True
+    """
+    # A Fraction of a Decimal has as many digits as its exponent; far below delta no comparison is needed.
+    return chance.adjusted() < -(10**4) or Fraction(chance) <= delta
+
+
+def short_bound(chance: Decimal | float) -> Fraction:
+    """A short rational that is not below a chance, and at most 1.
+
+    >>> short_bound(Decimal("0.1")) >= Fraction(1, 10)
+    True
+    """
+    if isinstance(chance, Decimal) and chance.adjusted() < -300:
+        return Fraction(1, 10**300)
+    return min(Fraction(1), Fraction(float_up(Fraction(chance))))
+
+
+def least_integer(start: int, holds: Callable[[int], bool]) -> int:
+    """The least whole number from `start` on at which something that stays true becomes true.
+
+    >>> least_integer(1, lambda n: n * n >= 50)
+    8
+    """
+    if holds(start):
+        return start
+    step = 1
+    while not holds(start + step):
+        step *= 2
+    low, high = start + step // 2, start + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+Floats = NDArray[np.float64]
+
+ROUNDING_ERROR = 1e-9
+TINY = 1e-300
+"""What is too small for a floating-point number is not nothing."""
+
+_REACH = 39
+_LARGEST_VARIANCE = 2.0**38
+_PIECE = 2**20
+_LOST_DIGITS = 1e-11
+
+
+class GaussianLaw:
+    """The chances of one discrete Gaussian, in tables from 0 up to where floating-point numbers end.
+
+    >>> law = GaussianLaw(Fraction(18))
+    >>> round(float(law.tail(np.array([21]))[0]) * 1e7, 5)
+    6.39419
+    """
+
+    def __init__(self, variance: Fraction) -> None:
+        if not 0 < variance <= _LARGEST_VARIANCE:
+            raise ParameterError(f"variance must be above 0 and at most 2^38, got {float(variance):g}")
+        self.variance = variance
+        spread = float(variance)
+        self.reach = math.ceil(_REACH * math.sqrt(spread)) + 2
+        steps = np.arange(self.reach + 1, dtype=np.float64)
+        weights = np.exp(-steps * steps / (2 * spread))
+        part = float(weights[0] + 2 * weights[1:][::-1].sum())
+        whole = max(math.sqrt(2 * math.pi * spread), part)
+        self._masses = weights / whole
+        # Summed from the small end.
+        self._tails = np.cumsum(self._masses[::-1])[::-1]
+
+    def mass(self, at: NDArray[np.int64]) -> Floats:
+        """P[Z = at]."""
+        place = np.abs(at)
+        return np.where(place <= self.reach, self._masses[np.minimum(place, self.reach)], 0.0) + TINY
+
+    def tail(self, least: NDArray[np.int64]) -> Floats:
+        """P[Z >= least]."""
+        upper = self._upper(np.maximum(least, 0))
+        # P[Z >= -n] = 1 - P[Z >= n + 1]: no digits are lost where that is at most one half.
+        return np.where(least >= 0, upper, 1.0 - self._upper(np.maximum(1 - least, 0)))
+
+    def _upper(self, least: NDArray[np.int64]) -> Floats:
+        return np.where(least <= self.reach, self._tails[np.minimum(least, self.reach)], 0.0) + TINY
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """All whole numbers that have a chance worth a floating-point number."""
+        return np.arange(-self.reach, self.reach + 1)
+
+
+@lru_cache(maxsize=16)
+def gaussian_law(variance: Fraction) -> GaussianLaw:
+    """The tables of a variance, kept for the next call.
+
+    >>> gaussian_law(Fraction(4)) is gaussian_law(Fraction(4))
+    True
+    """
+    return GaussianLaw(variance)
+
+
+def enlarge(chance: float) -> float:
+    """A chance made larger than all roundings of its sum.
+
+    >>> enlarge(0.5) > 0.5
+    True
+    """
+    return chance * (1 + ROUNDING_ERROR) + TINY
+
+
+def shift_divergence(variance: int, coordinates: int, epsilon: float) -> float:
+    """How far discrete Gaussian noise on so many counts is from itself moved by one in each, beyond e^epsilon.
+
+    This is the hockey-stick divergence, a sum over the whole numbers y > epsilon s2 - j/2 of P[Y = y] (1 - exp(epsilon
+    - (2 y + j) / (2 s2))), where Y is the sum of j draws. Y is taken as one draw of variance j s2; for that exchange
+    (Kairouz, Liu and Steinke 2021, s2 >= 1/2) the sum is multiplied by e^kappa, kappa = 10 sum over i < j of exp(-2
+    pi^2 s2 i / (i + 1)).
+
+    >>> f"{shift_divergence(18, 1, 1.0):.6e}", f"{shift_divergence(650, 10, 0.5):.5e}"
+    ('9.565223e-07', '9.88900e-07')
+    """
+    if coordinates == 0:
+        return max(0.0, -math.expm1(epsilon))
+    spread = float(coordinates * variance)
+    start = epsilon * variance - coordinates / 2
+    first = math.floor(start) + 1
+    deviation = math.sqrt(spread)
+    # Past the first place, or past the middle, the weights fall by e^-u^2/2 over u deviations.
+    last = math.ceil(max(float(first), 0.0) + _span(max(first / deviation, 0.0)) * deviation) + 2
+    low = max(first, -math.ceil(_REACH * deviation))
+    total = 0.0
+    for begin in range(last, low - 1, -_PIECE):
+        places = np.arange(max(low, begin - _PIECE + 1), begin + 1, dtype=np.float64)
+        gains = -np.expm1(epsilon - (2 * places + coordinates) / (2 * variance))
+        weights = np.exp(-places * places / (2 * spread))
+        total += float((weights * np.maximum(gains, 0.0))[::-1].sum())
+    whole = math.sqrt(2 * math.pi * spread)
+    if spread < 1:
+        lattice = np.arange(1, 64, dtype=np.float64)
+        whole = max(whole, 1 + 2 * float(np.exp(-lattice * lattice / (2 * spread)).sum()))
+    return enlarge(total / whole) * math.exp(exchange_exponent(variance, coordinates))
+
+
+def _span(start: float) -> float:
+    """How many deviations past `start` the weights are below e^-45 of the first one: u^2 / 2 + start u >= 45."""
+    return 90.0 / (start + math.sqrt(start * start + 90.0))
+
+
+@lru_cache(maxsize=4096)
+def exchange_exponent(variance: int, coordinates: int) -> float:
+    """kappa: a sum of so many draws has the chances of one draw of the summed variance, up to a factor e^kappa.
+
+    >>> exchange_exponent(18, 1), exchange_exponent(5, 1000) < 1e-18
+    (0.0, True)
+    """
+    if coordinates <= 1:
+        return 0.0
+    # All terms are at most those at i = 1 and fall towards exp(-2 pi^2 s2); their sum is at most this.
+    near = sum(math.exp(-2 * math.pi**2 * variance * i / (i + 1)) for i in range(1, min(coordinates, 65)))
+    far = max(0, coordinates - 65) * math.exp(-2 * math.pi**2 * variance * 65 / 66)
+    return 10 * (near + far)
+
+
+def shift_divergences(variance: int, coordinates: int, epsilons: Floats) -> Floats:
+    """The same for many values of epsilon at once, from one table of tails.
+
+    The sum is P[Y >= y] - e^epsilon P[Y >= y + j], y the first place of the sum. What the difference may lose is added.
+
+    >>> many = shift_divergences(18, 1, np.array([1.0, 0.5]))
+    >>> bool(np.allclose(many, [shift_divergence(18, 1, 1.0), shift_divergence(18, 1, 0.5)], rtol=1e-7))
+    True
+    """
+    law = gaussian_law(Fraction(coordinates * variance))
+    first = np.floor(epsilons * variance - coordinates / 2).astype(np.int64) + 1
+    tails = law.tail(first)
+    gains = tails - np.exp(epsilons) * law.tail(first + coordinates)
+    bounds = np.maximum(gains, 0.0) * (1 + ROUNDING_ERROR) + _LOST_DIGITS * tails
+    return np.asarray(bounds * math.exp(exchange_exponent(variance, coordinates)))
+
+
+_LOG_ROOT_TAU = math.log(2 * math.pi) / 2
+_FAR = 8.0
+
+
+def mills_ratio(y: float) -> float:
+    """P[Z >= y] over the density at y, of a standard normal Z; without cancellation for any y above -37.
+
+    >>> round(mills_ratio(0.0), 6), round(mills_ratio(1e6) * 1e6, 6)
+    (1.253314, 1.0)
+    """
+    if y < _FAR:
+        return math.sqrt(math.pi / 2) * math.exp(y * y / 2) * math.erfc(y / math.sqrt(2))
+    # The continued fraction 1 / (y + 1 / (y + 2 / (y + ...))), from its far end.
+    value = y
+    for term in range(60, 0, -1):
+        value = y + term / value
+    return 1 / value
+
+
+def log_tail(y: float) -> float:
+    """ln P[Z >= y] of a standard normal Z, also where the chance is too small for a floating-point number.
+
+    >>> round(log_tail(0.0), 6), round(log_tail(100.0), 3)
+    (-0.693147, -5005.524)
+    """
+    return (
+        math.log(math.erfc(y / math.sqrt(2)) / 2) if y < _FAR else -y * y / 2 - _LOG_ROOT_TAU + math.log(mills_ratio(y))
+    )
+
+
+def log_shift_divergence(sigma: float, coordinates: int, epsilon: float) -> float:
+    """ln of the hockey-stick divergence at e^epsilon of a shift by one in so many coordinates.
+
+    >>> round(math.exp(log_shift_divergence(4.2247, 1, 1.0)) * 1e6, 3)
+    1.0
+    """
+    mu = math.sqrt(coordinates) / sigma
+    x = mu / 2 - epsilon / mu
+    if x > 5:
+        # Phi(x) - e^epsilon Phi(x - mu), whose second term is the smaller one by far or leaves much.
+        return log_tail(-x) + math.log(-math.expm1(epsilon + log_tail(mu - x) - log_tail(-x)))
+    return -x * x / 2 - _LOG_ROOT_TAU + math.log(mills_ratio(-x) - mills_ratio(mu - x))
+
+
+def least_sigma(epsilon: float, delta: float, coordinates: int = 1) -> float:
+    """The least sigma whose divergence for a shift in all coordinates is at most delta.
+
+    >>> round(least_sigma(1.0, 1e-6), 4), round(least_sigma(1.0, 1e-6, 100), 3)
+    (4.2247, 42.247)
+    """
+    log_delta = math.log(delta)
+    low, high = -30.0, 30.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        enough = log_shift_divergence(math.exp(middle), 1, epsilon) <= log_delta
+        low, high = (low, middle) if enough else (middle, high)
+    # A shift by one in j coordinates is one of length sqrt(j).
+    return math.exp(high) * math.sqrt(coordinates)
+
+
+def least_tau(sigma: float, delta: float, coordinates: int) -> float:
+    """The least tau that lets one of so many noises reach it with a chance of at most delta.
+
+    >>> round(least_tau(4.2247, 1e-6, 1), 2)
+    20.08
+    """
+    share = -math.expm1(math.log1p(-delta) / coordinates)
+    return -sigma * NormalDist().inv_cdf(share)
+
+
+def log_worst_delta(sigma: float, tau: float, epsilon: float, coordinates: int) -> float:
+    """ln of the delta of the sparse histogram: the largest over how many of the differing keys are shared.
+
+    >>> log_worst_delta(4.2248, 20.09, 1.0, 1) <= math.log(1e-6)
+    True
+    """
+    log_hidden = math.log1p(-math.exp(log_tail(tau / sigma)))
+    worst = -math.inf
+    for shared in range(coordinates + 1):
+        log_a = (coordinates - shared) * log_hidden
+        if shared == 0:
+            # No shared key moves: all is in the chance that a key of one side shows.
+            worst = max(worst, math.log(-math.expm1(log_a)))
+            continue
+        moved = math.exp(log_a + log_shift_divergence(sigma, shared, epsilon - log_a))
+        worst = max(worst, math.log(moved - math.expm1(log_a)), log_shift_divergence(sigma, shared, epsilon + log_a))
+    return worst

@@ -1,0 +1,1 @@
+"""Sketches over time: trees of sketches that are released at every tick."""

@@ -1,0 +1,392 @@
+"""Which sketches a tree of time needs: nodes that end, nodes that begin, and what is kept of those that ended.
+
+Ticks 1 .. T by the clock, L = floor(log2 T) + 1 levels. Node (level, j) covers the ticks (j - 1) 2^level + 1 .. j
+2^level and is used in prefixes for odd j alone. The first t ticks are the nodes of the ones of t in binary. At each
+tick one used node ends, and an element is in at most L of them.
+
+What came in the open tick, in an order of its own: keys, or sets of keys, with how often each came.
+
+A sketch depends on the order of its stream. It is fed when the tick ends, with all that came in the tick, sorted. This
+order is a function of what came alone: leave one element out, and what is left is the same sequence without it. So
+neighbors stay neighbors, and all that is known of sketches of neighboring streams holds. Sorting each batch by itself
+would not do: where batches are cut may depend on how many events there are, and one event less would move others from
+batch to batch and so to other places of the stream.
+
+The price is memory for the distinct keys of one tick.
+"""
+
+from collections.abc import ItemsView
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo import codec
+from pianissimo.errors import InputError
+from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.keys import LONGEST_KEY, KeyKind, are_texts, key_column, sets_of
+from pianissimo.sketches.misra_gries import MisraGries
+
+
+def level_count(horizon: int) -> int:
+    """L: how many levels a tree over so many ticks has.
+
+    >>> level_count(7), level_count(8)
+    (3, 4)
+    """
+    return horizon.bit_length()
+
+
+def ended_level(tick: int) -> int:
+    """The level of the used node that ends at a tick.
+
+    >>> [ended_level(tick) for tick in range(1, 9)]
+    [0, 1, 0, 2, 0, 1, 0, 3]
+    """
+    return (tick & -tick).bit_length() - 1
+
+
+def prefix_nodes(tick: int) -> list[tuple[int, int]]:
+    """The nodes (level, j) that cover the ticks 1 .. tick, the longest first.
+
+    >>> prefix_nodes(6)
+    [(2, 1), (1, 3)]
+    """
+    return [(level, tick >> level) for level in reversed(range(tick.bit_length())) if tick >> level & 1]
+
+
+def rounded_up_root(value: Fraction | float) -> int:
+    """A whole number that is not below the root of a value.
+
+    >>> rounded_up_root(10.0)
+    4
+    """
+    return int(np.ceil(np.sqrt(float(value)) * (1 + 1e-9)))
+
+
+class NodeSketches:
+    """The sketches of all used nodes that are open: secret.
+
+    >>> nodes = NodeSketches(k=2, keys="int64", horizon=4)
+    >>> nodes.feed(pl.Series([1, 1]))
+    >>> [nodes.close(1).total, nodes.close(2).total]
+    [2, 2]
+    """
+
+    def __init__(self, *, k: int, keys: KeyKind, horizon: int) -> None:
+        self._k, self._keys, self._horizon = k, keys, horizon
+        self._open: dict[int, MisraGries] = {}
+        self._begin(0)
+
+    def feed(self, keys: pl.Series) -> None:
+        """Count keys in every open node, or in none if one of them is refused."""
+        # All sketches have one type of keys; the longest node is the first to be full.
+        for level in sorted(self._open, reverse=True):
+            self._open[level].update(keys)
+
+    def close(self, tick: int) -> MisraGries:
+        """End a tick: the sketch of the node that ends with it; new ones begin."""
+        ended = self._open.pop(ended_level(tick))
+        self._begin(tick)
+        return ended
+
+    def _begin(self, tick: int) -> None:
+        for level in range(level_count(self._horizon)):
+            span = 1 << level
+            # An odd node begins after an even number of its spans, and is of use if it ends in time.
+            if tick % (2 * span) == 0 and tick + span <= self._horizon:
+                self._open[level] = MisraGries(self._k, keys=self._keys)
+
+    def to_plain(self) -> codec.Plain:
+        """Its content as plain data."""
+        return [[level, sketch_to_plain(sketch)] for level, sketch in sorted(self._open.items())]
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        self._open = {level: sketch_from_plain(stored, self._k, self._keys) for level, stored in content}
+
+
+def sketch_to_plain(sketch: MisraGries) -> codec.Plain:
+    """What a sketch counted, and not which sketch it was: the same for the same keys."""
+    contents = sketch.contents()
+    return [plain_keys(contents.keys), contents.over, contents.decrements, contents.total]
+
+
+def sketch_from_plain(content: codec.Plain, k: int, keys: KeyKind) -> MisraGries:
+    """A sketch that counted the same."""
+    stored, over, decrements, total = content
+    return MisraGries.from_contents(Contents(series_of(stored), over, decrements, total), k, keys=keys)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Node:
+    """What is kept of a node that ended: keys in their order, a value for each, and how many elements there were."""
+
+    keys: pl.Series
+    values: NDArray[np.int64]
+    total: int
+
+
+class EndedNodes:
+    """The nodes that cover all ticks so far, by level: secret where their values are.
+
+    >>> nodes = EndedNodes()
+    >>> for tick in (1, 2, 3):
+    ...     nodes.put(tick, Node(pl.Series([tick]), np.array([1]), 1))
+    >>> nodes.keys().to_list()
+    [2, 3]
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, Node] = {}
+
+    def put(self, tick: int, node: Node) -> None:
+        """Keep the node that ends at a tick; those within the same stretch are not needed any more."""
+        level = ended_level(tick)
+        self._nodes = {each: kept for each, kept in self._nodes.items() if each > level}
+        self._nodes[level] = node
+
+    def items(self) -> ItemsView[int, Node]:
+        """The nodes by their levels."""
+        return self._nodes.items()
+
+    def keys(self) -> pl.Series:
+        """All keys of the nodes, each once, in their order."""
+        full = [node.keys.alias("key") for node in self._nodes.values() if len(node.keys)]
+        return pl.concat(full).unique().sort() if full else next(iter(self._nodes.values())).keys.alias("key")
+
+    def values(self, level: int, keys: pl.Series) -> NDArray[np.int64]:
+        """The values of a node for these keys, zero where it has none."""
+        node = self._nodes[level]
+        known = pl.DataFrame({"key": node.keys, "value": node.values})
+        found = keys.alias("key").to_frame().join(known, on="key", how="left", maintain_order="left")
+        return found["value"].fill_null(0).to_numpy()
+
+    @property
+    def total(self) -> int:
+        """How many elements all ticks so far had: secret."""
+        return sum(node.total for node in self._nodes.values())
+
+    def to_plain(self) -> codec.Plain:
+        """Its content as plain data."""
+        return [[level, plain_keys(node.keys), node.values, node.total] for level, node in sorted(self._nodes.items())]
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        self._nodes = {
+            level: Node(series_of(keys), np.asarray(values, dtype=np.int64), total)
+            for level, keys, values, total in content
+        }
+
+
+def event_keys(events: pl.Series, max_keys_per_event: int) -> pl.Series:
+    """The keys of a batch in its order: of each event the first so many distinct ones.
+
+    >>> event_keys(pl.Series([["a", "b", "a"], ["c"]]), 2).to_list()
+    ['a', 'b', 'c']
+    """
+    if not isinstance(events.dtype, pl.List):
+        if events.null_count():
+            raise InputError("keys must not be null, got nulls; drop or fill them")
+        return events
+    whole = events.list.drop_nulls()
+    if events.null_count() or bool((whole.list.len() != events.list.len()).any()):
+        raise InputError("keys must not be null, got nulls; drop or fill them")
+    bounded = whole.list.unique(maintain_order=True).list.head(max_keys_per_event)
+    return bounded.list.explode(empty_as_null=False, keep_nulls=False)
+
+
+def event_sets(events: pl.Series, max_keys_per_event: int | None) -> pl.Series:
+    """The keys of a batch as sets: of each event the first so many distinct ones, or all.
+
+    >>> event_sets(pl.Series([["a", "b", "a", "c"], []]), 2).to_list()
+    [['a', 'b'], []]
+    >>> event_sets(pl.Series(["a", "b"]), None).to_list()
+    [['a'], ['b']]
+    """
+    if not isinstance(events.dtype, pl.List):
+        return events.reshape((-1, 1)).arr.to_list() if len(events) else events.head(0).implode().head(0)
+    if max_keys_per_event is None:
+        return events
+    return events.list.unique(maintain_order=True).list.head(max_keys_per_event)
+
+
+def gather_keys(keys: pl.Series, kind: KeyKind) -> codec.Plain:
+    """Distinct keys in their order, and how often each came.
+
+    >>> keys, counts = gather_keys(pl.Series(["b", "a", "b"]), "text")
+    >>> keys.to_list(), counts
+    (['a', 'b'], array([1, 2], dtype=uint8))
+    """
+    return _counted(_checked(keys, kind).to_frame().group_by("key").len("count"))
+
+
+def _counted(frame: pl.DataFrame) -> codec.Plain:
+    ordered = frame.sort("key")
+    return [plain_keys(ordered["key"]), codec.narrow(ordered["count"].to_numpy())]
+
+
+class OpenKeys:
+    """The keys of the open tick: secret.
+
+    >>> tick = OpenKeys()
+    >>> tick.add(gather_keys(pl.Series([7, 3, 7]), "int64"))
+    >>> tick.take().to_list(), len(tick.take())
+    ([3, 7, 7], 0)
+    """
+
+    def __init__(self) -> None:
+        self._chunks: list[codec.Plain] = []
+
+    def add(self, gathered: codec.Plain) -> None:
+        """More keys."""
+        if len(gathered[1]):
+            self._chunks.append(gathered)
+
+    def take(self) -> pl.Series:
+        """All keys in their order, each as often as it came; the next tick begins."""
+        if not self._chunks:
+            return pl.Series("key", [], dtype=pl.Null)
+        keys, counts = self._whole()
+        self._chunks = []
+        return series_of(keys).gather(np.repeat(np.arange(len(counts)), counts))
+
+    def _whole(self) -> codec.Plain:
+        if len(self._chunks) == 1:
+            return self._chunks[0]
+        rows = pl.concat(
+            pl.DataFrame({"key": series_of(keys), "count": counts.astype(np.int64)}) for keys, counts in self._chunks
+        )
+        return _counted(rows.group_by("key").sum())
+
+    def to_plain(self) -> codec.Plain:
+        """Its content as plain data."""
+        return self._whole() if self._chunks else []
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        self._chunks = [content] if content else []
+
+
+def gather_sets(sets: pl.Series, kind: KeyKind) -> codec.Plain:
+    """Distinct sets, the short ones first, and how often each came: keys, and for each size the sets and counts.
+
+    >>> keys, ((size, places, counts),) = gather_sets(pl.Series([["b", "a"], ["a", "b", "a"], []]), "text")
+    >>> keys.to_list(), size, places, counts
+    (['a', 'b'], 2, array([0, 1], dtype=uint8), array([2], dtype=uint8))
+    """
+    flat, ends, trusted = sets_of(sets)
+    keys = _checked(flat, kind, trusted=trusted)
+    known = keys.unique().sort()
+    places = pl.DataFrame({"key": known, "place": np.arange(len(known), dtype=np.uint32)})
+    sizes = np.diff(ends, prepend=0)
+    rows = keys.to_frame().join(places, on="key", how="left", maintain_order="left").select("place")
+    rows = rows.with_columns(set=np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)).unique().sort("set", "place")
+    return [plain_keys(known), _by_size(rows["place"].to_numpy(), np.bincount(rows["set"].to_numpy()))]
+
+
+def _by_size(places: NDArray[np.uint32], sizes: NDArray[np.int64]) -> codec.Plain:
+    found = []
+    row_sizes = np.repeat(sizes, sizes)
+    for size in np.unique(sizes).tolist():
+        table = pl.DataFrame(places[row_sizes == size].reshape(-1, size), schema=[str(place) for place in range(size)])
+        names = table.columns
+        counted = table.group_by(names).len("count").sort(names)
+        flat = counted.select(names).to_numpy().reshape(-1)
+        found.append([size, codec.narrow(flat), codec.narrow(counted["count"].to_numpy())])
+    return found
+
+
+class OpenSets:
+    """The sets of keys of the open tick: secret.
+
+    >>> tick = OpenSets("int64")
+    >>> tick.add(gather_sets(pl.Series([[7, 3], [3]]), "int64"))
+    >>> tick.add(gather_sets(pl.Series([[3, 7]]), "int64"))
+    >>> tick.take().to_list()
+    [[3], [3, 7], [3, 7]]
+    """
+
+    def __init__(self, kind: KeyKind) -> None:
+        self._kind: KeyKind = kind
+        self._chunks: list[codec.Plain] = []
+
+    def add(self, gathered: codec.Plain) -> None:
+        """More sets."""
+        if gathered[1]:
+            self._chunks.append(gathered)
+
+    def take(self) -> pl.Series | None:
+        """All sets in their order, each as often as it came; None if there are none. The next tick begins."""
+        if not self._chunks:
+            return None
+        sets = _listed(self._whole())
+        self._chunks = []
+        return sets
+
+    def _whole(self) -> codec.Plain:
+        if len(self._chunks) == 1:
+            return self._chunks[0]
+        return gather_sets(pl.concat(_listed(chunk) for chunk in self._chunks), self._kind)
+
+    def to_plain(self) -> codec.Plain:
+        """Its content as plain data."""
+        return self._whole() if self._chunks else []
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        self._chunks = [content] if content else []
+
+
+def _listed(gathered: codec.Plain) -> pl.Series:
+    plain, by_size = gathered
+    keys = series_of(plain)
+    return pl.concat(
+        keys.gather(np.repeat(places.reshape(-1, size), counts, axis=0).reshape(-1)).reshape((-1, size)).arr.to_list()
+        for size, places, counts in by_size
+    )
+
+
+def _checked(keys: pl.Series, kind: KeyKind, *, trusted: bool = True) -> pl.Series:
+    """The keys as whole numbers, texts or bytes, refused unless all of them can be counted."""
+    column = key_column(keys, kind, trusted=trusted)
+    if isinstance(column.column, np.ndarray):
+        return pl.Series("key", column.column)
+    longest = column.column.bin.size().max()
+    if isinstance(longest, int) and longest > LONGEST_KEY:
+        raise InputError(
+            f"keys must have at most {LONGEST_KEY} bytes, got a longer one; split_bad sets such rows aside"
+        )
+    if column.check_texts and not bool(are_texts(column.column).all()):
+        raise InputError("texts must be valid UTF-8, got other bytes; split_bad sets such rows aside")
+    return column.column.cast(pl.String if kind == "text" else pl.Binary).alias("key")
+
+
+def plain_keys(keys: pl.Series) -> codec.Plain:
+    """Keys as plain data, without a Python object for each.
+
+    >>> plain_keys(pl.Series([b"ab", b"c"], dtype=pl.Binary))
+    [b'abc', array([2, 1], dtype=uint32)]
+    """
+    if keys.dtype == pl.Int64:
+        return keys.to_numpy()
+    if keys.dtype == pl.String:
+        return keys
+    return [b"".join(keys.to_list()), keys.bin.size().cast(pl.UInt32).to_numpy()]
+
+
+def series_of(keys: codec.Plain) -> pl.Series:
+    """The keys that `plain_keys` made plain.
+
+    >>> series_of([b"abc", np.array([2, 1], dtype=np.uint32)]).to_list()
+    [b'ab', b'c']
+    """
+    if not isinstance(keys, list):
+        return pl.Series("key", keys)
+    text, lengths = keys
+    ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
+    return pl.Series("key", [cast(bytes, text)[start:end] for start, end in pairwise(ends)], dtype=pl.Binary)

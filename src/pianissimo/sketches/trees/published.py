@@ -1,0 +1,258 @@
+"""A tree over time whose nodes are published one by one, and one running sketch that is released again and again.
+
+In a tree of published nodes every used node is released once, at its end, by the release of a single sketch
+(`private_release`); a reader adds up the nodes of a prefix. It is the choice where the nodes themselves are wanted: a
+key can lose up to the threshold in every node. An element is in at most L nodes: with Laplace noise at epsilon / L and
+delta / L each the whole is (epsilon, delta), with Gaussian noise the ledger is (L / (2 variance), L xi). Inputs may
+react to outputs, as a node sees none of its own.
+
+Releasing one running sketch R times costs R / (2 variance) and R xi: for a handful of releases.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Self
+
+import numpy as np
+import polars as pl
+
+from pianissimo import codec
+from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.loss.losses import Guarantee, Ledger, Mixed, Neighbors, Unit
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import sealed
+from pianissimo.sketches.key_noise import own, without_distance
+from pianissimo.sketches.keys import KeyKind, check_key_kind
+from pianissimo.sketches.misra_gries import MisraGries
+from pianissimo.sketches.private_release import GaussianMisraGries, PrivateMisraGries, SketchRelease
+from pianissimo.sketches.thresholds import gaussian_threshold, threshold
+from pianissimo.sketches.trees.continual import HeavyKeys
+from pianissimo.sketches.trees.nodes import (
+    EndedNodes,
+    Node,
+    NodeSketches,
+    OpenKeys,
+    ended_level,
+    event_keys,
+    gather_keys,
+    level_count,
+    prefix_nodes,
+    sketch_from_plain,
+    sketch_to_plain,
+)
+
+
+@dataclass(slots=True, repr=False)
+class PublishedTreeState:
+    """The keys of the open tick and the sketches of open nodes, secret, and what was published of ended ones."""
+
+    tick: OpenKeys
+    sketches: NodeSketches
+    published: EndedNodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTree:
+    """The heavy keys of all events so far, as sums of nodes that are each published once.
+
+    Guarantee: L times the loss of a node, L = floor(log2 horizon) + 1.
+    Error: p_t times (threshold + 2 reach) at most, beside n / (k + 1).
+    Cost: 2 L k counters, and the distinct keys of the open tick; k + 1 draws a release.
+
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> run = Run(PublishedTree.calibrated(horizon=4, epsilon=2, delta=1e-6, k=8), NoNoise())
+    >>> run.update(pl.Series(["aspirin"] * 90 + ["a rare one"]))
+    >>> run.release().value.to_dict()
+    {'aspirin': 90.0}
+    """
+
+    horizon: int
+    """How many releases one run may make."""
+
+    node: PrivateMisraGries | GaussianMisraGries
+    """How a node is released."""
+
+    keys: KeyKind = "text"
+    """The type of the keys."""
+
+    state_version: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon)
+        check_key_kind(self.keys)
+
+    @classmethod
+    def calibrated(cls, *, horizon: int, epsilon: Real, delta: Real, k: int, keys: KeyKind = "text") -> Self:
+        """The one with Laplace noise within (epsilon, delta), in equal shares for the levels."""
+        check_at_least(1, horizon=horizon, k=k)
+        check_positive(epsilon=epsilon)
+        check_probability(delta=delta)
+        levels = level_count(horizon)
+        left = without_distance(Fraction(delta), levels * (k + 1), Fraction(epsilon))
+        share = Fraction(epsilon) / levels
+        least = threshold(epsilon=share, delta=left / levels, k=k)
+        return cls(horizon=horizon, node=PrivateMisraGries(k=k, epsilon=share, threshold=least), keys=keys)
+
+    @classmethod
+    def gaussian(cls, *, horizon: int, rho: Real, bad: Real, k: int, keys: KeyKind = "text") -> Self:
+        """The one with Gaussian noise within this ledger.
+
+        >>> PublishedTree.gaussian(horizon=24, rho=0.016468, bad=5e-9, k=1024).node.variance
+        Fraction(152, 1)
+        """
+        check_at_least(1, horizon=horizon, k=k)
+        check_positive(rho=rho)
+        check_probability(bad=bad)
+        levels = level_count(horizon)
+        variance = Fraction(math.ceil(levels / (2 * Fraction(rho))))
+        least = gaussian_threshold(variance=variance, bad=Fraction(bad) / levels, k=k)
+        return cls(horizon=horizon, node=GaussianMisraGries(k=k, variance=variance, threshold=least), keys=keys)
+
+    @property
+    def levels(self) -> int:
+        """L: in how many nodes a key is counted at most."""
+        return level_count(self.horizon)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        each = self.node.loss
+        loss: Mixed | Ledger = Ledger(
+            rho=self.levels * (Fraction(0) if isinstance(each, Mixed) else each.rho),
+            bad=self.levels * each.bad,
+            distance=self.levels * each.distance,
+        )
+        if isinstance(each, Mixed):
+            loss = Mixed(pure=self.levels * each.pure, bad=loss.bad, distance=loss.distance)
+        return Guarantee(
+            loss=loss,
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.horizon,
+            source="Chan, Li, Shi and Xu 2012, with the release of Lebeda and Tetek in every node",
+        )
+
+    def error(self, tick: int, coverage: float) -> float:
+        return float(tick.bit_count() * (self.node.threshold - 1) + self.reach(tick, coverage))
+
+    def reach(self, tick: int, coverage: float) -> int:
+        """What the noise of no estimate at a tick exceeds in size, with this chance."""
+        check_probability(coverage=coverage)
+        nodes = tick.bit_count()
+        return 2 * nodes * self.node.reach(1 - (1 - coverage) / nodes)
+
+    def start(self, noise: Noise) -> PublishedTreeState:  # noqa: ARG002
+        sketches = NodeSketches(k=self.node.k, keys=self.keys, horizon=self.horizon)
+        return PublishedTreeState(OpenKeys(), sketches, EndedNodes())
+
+    def update(self, state: PublishedTreeState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: PublishedTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
+        return gather_keys(event_keys(batch, 1), self.keys)
+
+    def add(self, state: PublishedTreeState, gathered: codec.Plain) -> None:
+        state.tick.add(gathered)
+
+    def release(self, state: PublishedTreeState, tick: int, noise: Noise) -> HeavyKeys:
+        state.sketches.feed(state.tick.take())
+        contents = state.sketches.close(tick).contents()
+        level = ended_level(tick)
+        shown = self.node.release(contents, sealed(noise, tick).at("node", level, tick >> level))
+        state.published.put(tick, Node(shown.keys, shown.low, shown.error_level))
+        keys = state.published.keys()
+        sums = np.zeros(len(keys), dtype=np.int64)
+        # A node's count is too low by at most its D, and where it hides the key by less than its threshold besides.
+        slack = np.full(len(keys), state.published.total, dtype=np.int64)
+        for each, _ in prefix_nodes(tick):
+            values = state.published.values(each, keys)
+            sums += values
+            slack += np.where(values == 0, self.node.threshold - 1, 0)
+        return HeavyKeys(own(keys), sums, 1, slack=slack)
+
+
+@dataclass(slots=True, repr=False)
+class RunningSketchState:
+    """The keys of the open tick, and one sketch of all ticks before: secret."""
+
+    tick: OpenKeys
+    sketch: "RunningCounts"
+
+
+class RunningCounts:
+    """A sketch as a part of a state."""
+
+    def __init__(self, k: int, keys: KeyKind) -> None:
+        self._k, self._keys = k, keys
+        self.sketch = MisraGries(k, keys=keys)
+
+    def to_plain(self) -> codec.Plain:
+        """Its content as plain data."""
+        return sketch_to_plain(self.sketch)
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        self.sketch = sketch_from_plain(content, self._k, self._keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSketch:
+    """The heavy keys of all events so far from one sketch, released a handful of times with Gaussian noise.
+
+    Guarantee: the ledger (horizon / (2 variance), horizon * xi).
+    Error: threshold + 2 reach at most, beside n / (k + 1).
+    Cost: k counters, and the distinct keys of the open tick; k + 1 draws a release.
+
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> run = Run(RunningSketch.calibrated(horizon=3, rho=0.5, bad=1e-6, k=8), NoNoise())
+    >>> run.update(pl.Series(["aspirin"] * 90 + ["a rare one"]))
+    >>> run.release().value.to_dict()
+    {'aspirin': 90}
+    """
+
+    release_of: GaussianMisraGries
+    """How the sketch is released each time."""
+
+    keys: KeyKind = "text"
+    """The type of the keys."""
+
+    state_version: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_key_kind(self.keys)
+
+    @classmethod
+    def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, keys: KeyKind = "text") -> Self:
+        """The one with the least noise within this ledger."""
+        return cls(release_of=GaussianMisraGries.calibrated(k=k, rho=rho, bad=bad, releases=horizon), keys=keys)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(
+            loss=self.release_of.loss,
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.release_of.releases,
+            source="Lebeda and Tetek, Lemma 8; Canonne, Kamath and Steinke 2020, Theorem 14",
+        )
+
+    def error(self, tick: int, coverage: float) -> float:  # noqa: ARG002
+        return float(self.release_of.threshold - 1 + 2 * self.release_of.reach(coverage))
+
+    def start(self, noise: Noise) -> RunningSketchState:  # noqa: ARG002
+        return RunningSketchState(OpenKeys(), RunningCounts(self.release_of.k, self.keys))
+
+    def update(self, state: RunningSketchState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: RunningSketchState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
+        return gather_keys(event_keys(batch, 1), self.keys)
+
+    def add(self, state: RunningSketchState, gathered: codec.Plain) -> None:
+        state.tick.add(gathered)
+
+    def release(self, state: RunningSketchState, tick: int, noise: Noise) -> SketchRelease:
+        state.sketch.sketch.update(state.tick.take())
+        return self.release_of.release(state.sketch.sketch.contents(), sealed(noise, tick).at("release", tick))

@@ -1,0 +1,244 @@
+"""The heavy keys of a stream of sets so far, at every tick: a binary tree of merged sketches.
+
+What is hidden is one whole set of keys, of any size. A leaf is a privacy-aware sketch of one tick, and a parent is the
+merge of its two children: the tree of merges is fixed by the clock alone. One set moves each node's counts by one in at
+most k keys, all in one direction, and is in at most L nodes: rho = k L / (2 variance). As in `continual` the threshold
+stands at the query: a key that is a candidate on one neighbor alone has a true sum of at most 1, so at tick t
+
+```text
+Theta_t = 1 + ceil(sqrt(2 p_t variance ln(T (T + L) k / bad)))
+```
+
+Where a set counts with at most m of its keys, the number N of keys may be carried along for error bars: one set moves
+it by at most m, so with noise of m^2 times the variance it is one more count: k + 1 in the place of k.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import NormalDist
+from typing import ClassVar, Self
+
+import numpy as np
+import polars as pl
+
+from pianissimo import codec
+from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.errors import ParameterError
+from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
+from pianissimo.noise.laws import GaussianNode
+from pianissimo.sketches.key_noise import checked_counts, gaussian_draws, item_keys, own
+from pianissimo.sketches.keys import KeyKind, check_key_kind
+from pianissimo.sketches.misra_gries import PrivacyAwareMisraGries
+from pianissimo.sketches.table import KeyListing, key_series, listing_of
+from pianissimo.sketches.trees.continual import HeavyKeys
+from pianissimo.sketches.trees.nodes import (
+    EndedNodes,
+    Node,
+    OpenSets,
+    event_sets,
+    gather_sets,
+    level_count,
+    prefix_nodes,
+    rounded_up_root,
+)
+
+
+class MergingNodes:
+    """The nodes that cover all ticks so far, one a level: secret."""
+
+    def __init__(self, *, k: int, keys: KeyKind) -> None:
+        self._k, self._keys = k, keys
+        # Listings, not sketches: a lineage of merges would grow with every tick.
+        self._ended: dict[int, tuple[KeyListing, int]] = {}
+
+    def close(self, tick: int, sets: pl.Series | None) -> None:
+        """End a tick of these sets: its leaf is merged with the stretch before it as long as both have one length."""
+        leaf = PrivacyAwareMisraGries(self._k, keys=self._keys)
+        if sets is not None:
+            leaf.update(sets)
+        node, total, level = leaf.counts(), leaf.total, 0
+        while tick % (2 << level) == 0:
+            before, more = self._ended.pop(level)
+            node, total, level = before.merge(node, self._k), total + more, level + 1
+        self._ended[level] = node, total
+
+    def covering(self) -> EndedNodes:
+        """The counts of the nodes that cover all ticks so far."""
+        nodes = EndedNodes()
+        for level in sorted(self._ended, reverse=True):
+            listing, total = self._ended[level]
+            # As a tick of its own length the node stands behind the longer ones.
+            nodes.put(1 << level, Node(key_series(self._keys, listing), listing.values(), total))
+        return nodes
+
+    def to_plain(self) -> codec.Plain:
+        """Its content as plain data."""
+        return self.covering().to_plain()
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        nodes = EndedNodes()
+        nodes.take_plain(content)
+        self._ended = {level: (listing_of(node.keys, node.values), node.total) for level, node in nodes.items()}
+
+
+@dataclass(slots=True, repr=False)
+class SetTreeState:
+    """The sets of the open tick, and the sketches of all nodes that are needed: secret."""
+
+    tick: OpenSets
+    nodes: MergingNodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTree:
+    """The heavy keys of all sets so far, released at every tick; an event is a set of keys of any size.
+
+    Guarantee: the ledger (k L / (2 variance), bad) for one event with all its keys; (k + 1) L with a total.
+    Error: the noise's quantile at the tick; beside it a count is too low by at most N / (k + 1), N the keys so far.
+    Cost: k counters a level, and the distinct sets of the open tick; one sketch update a key, one merge a tick on
+    average; at most L draws a candidate.
+
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> run = Run(SetTree.calibrated(horizon=4, rho=2.0, bad=1e-6, k=8), NoNoise())
+    >>> run.update(pl.Series([["aspirin", "a rare one"]] + [["aspirin"]] * 89))
+    >>> run.release().value.to_dict()
+    {'aspirin': 90.0}
+    """
+
+    horizon: int
+    """How many releases one run may make."""
+
+    k: int
+    """How many counters the sketch of a node has."""
+
+    variance: Fraction
+    """Of the noise on each count of a node."""
+
+    bad: Fraction
+    """The chance that a key shows which only one event brought."""
+
+    keys: KeyKind = "text"
+    """The type of the keys."""
+
+    max_keys_per_event: int | None = None
+    """How many distinct keys of one event count; None for all. The promise needs no bound, error bars do."""
+
+    with_total: bool = False
+    """Whether the number of keys so far is released too, for error bars."""
+
+    state_version: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon, k=self.k)
+        check_probability(bad=self.bad)
+        check_key_kind(self.keys)
+        if self.max_keys_per_event is not None:
+            check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+        elif self.with_total:
+            raise ParameterError(
+                "max_keys_per_event must be given for a total, got None: one event could move it by any"
+            )
+        # Refuses a variance beyond what is drawn.
+        _ = GaussianNode(self.total_variance).bound
+
+    @classmethod
+    def calibrated(
+        cls,
+        *,
+        horizon: int,
+        rho: Real,
+        bad: Real,
+        k: int,
+        keys: KeyKind = "text",
+        max_keys_per_event: int | None = None,
+        with_total: bool = False,
+    ) -> Self:
+        """The one with the least noise within this ledger; the variance is rounded up to a whole number."""
+        check_at_least(1, horizon=horizon, k=k)
+        check_positive(rho=rho)
+        variance = math.ceil((k + with_total) * level_count(horizon) / (2 * Fraction(rho)))
+        return cls(
+            horizon=horizon,
+            k=k,
+            variance=Fraction(variance),
+            bad=Fraction(bad),
+            keys=keys,
+            max_keys_per_event=max_keys_per_event,
+            with_total=with_total,
+        )
+
+    @property
+    def total_variance(self) -> Fraction:
+        """Of the noise on the number of keys of a node."""
+        return (self.max_keys_per_event or 1) ** 2 * self.variance
+
+    @property
+    def levels(self) -> int:
+        """L: in how many nodes a set is counted at most."""
+        return level_count(self.horizon)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        draws = self.horizon * self.levels * (self.levels * self.k + self.with_total)
+        moved = (self.k + self.with_total) * self.levels
+        return Guarantee(
+            loss=Ledger(rho=moved / (2 * self.variance), bad=self.bad, distance=draws * DRAW_DISTANCE),
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.horizon,
+            source="Lebeda and Tetek, Corollary 28; in a binary tree over time",
+        )
+
+    def threshold(self, tick: int) -> int:
+        """The least count that is shown at `tick`."""
+        odds = math.log(self.horizon) + math.log(self.horizon + self.levels) + math.log(self.k)
+        odds += math.log(self.bad.denominator) - math.log(self.bad.numerator)
+        return 1 + rounded_up_root(2 * tick.bit_count() * float(self.variance) * odds)
+
+    def error(self, tick: int, coverage: float) -> float:
+        check_probability(coverage=coverage)
+        return NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(tick.bit_count() * float(self.variance))
+
+    def reach(self, tick: int, coverage: float) -> int:
+        """What the noise of no key, at no tick, exceeds in size as seen from this one, that of the total included."""
+        check_probability(coverage=coverage)
+        odds = math.log(2 * (self.k * self.levels + 1) * self.horizon) - math.log1p(-coverage)
+        variance = max(self.variance, self.total_variance / (self.k + 1) ** 2)
+        return rounded_up_root(2 * tick.bit_count() * float(variance) * odds)
+
+    def start(self, noise: Noise) -> SetTreeState:  # noqa: ARG002
+        return SetTreeState(OpenSets(self.keys), MergingNodes(k=self.k, keys=self.keys))
+
+    def update(self, state: SetTreeState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: SetTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
+        return gather_sets(event_sets(batch, self.max_keys_per_event), self.keys)
+
+    def add(self, state: SetTreeState, gathered: codec.Plain) -> None:
+        state.tick.add(gathered)
+
+    def release(self, state: SetTreeState, tick: int, noise: Noise) -> HeavyKeys:
+        state.nodes.close(tick, state.tick.take())
+        nodes = state.nodes.covering()
+        keys = nodes.keys()
+        sums = np.zeros(len(keys), dtype=np.int64)
+        items = item_keys(keys, noise)
+        total = nodes.total
+        for level, number in prefix_nodes(tick):
+            here = sealed(noise, number << level).at("node", level, number)
+            sums += checked_counts(nodes.values(level, keys))
+            sums += gaussian_draws(here, self.variance, items)
+            if self.with_total:
+                total += int(here.at("total").gaussian(variance=self.total_variance))
+        passing = np.flatnonzero(sums >= self.threshold(tick))
+        shown = own(keys.gather(passing)), sums[passing], 1
+        if not self.with_total:
+            return HeavyKeys(*shown)
+        # Counts of all nodes together are too low by at most N / (k + 1).
+        return HeavyKeys(*shown, total, slack=np.full(len(passing), -(-total // (self.k + 1)), dtype=np.int64))

@@ -1,0 +1,171 @@
+"""What is asked of a database: transactions that say whether they are durable, or that nobody knows.
+
+Whose transaction is open on a connection: that of one thread, on the very connection that it was begun on.
+
+A statement that runs on another connection than its transaction, or after the engine has given the transaction up by
+itself, would be committed alone: half of what belongs together. So each statement asks here first.
+"""
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pianissimo.errors import StoreError
+
+Row = Sequence[Any]
+
+
+class Connection(Protocol):
+    """One connection. It knows transactions and statements, not what they mean."""
+
+    place: str
+    """For people: without a password."""
+
+    words: dict[str, str]
+    """What this engine calls things: `integer`, `binary`, `strict` and, to lock a row that is read, `locked`."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+
+    def begin_write(self) -> None:
+        """Begin a transaction that no other writer of the same rows runs beside."""
+
+    def begin_read(self) -> None:
+        """See one state until `rollback`."""
+
+    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        """Run a statement with `?` for each value, in the transaction begun."""
+
+    def commit(self) -> None:
+        """Make it durable. `UnknownCommitError` if nobody knows whether it is; the connection is dropped then."""
+
+    def rollback(self) -> None:
+        """Undo, or drop the connection."""
+
+    def has_table(self, name: str) -> bool:
+        """Whether a table of this name is there."""
+
+    def make_stay(self, table: str) -> None:
+        """Let rows of a table be neither changed nor deleted."""
+
+    def acts_by_itself(self, table: str) -> bool:
+        """Whether a trigger or a rule that `make_stay` did not make changes what is written to a table."""
+
+    def settle(self) -> None:
+        """After an unclean stop: make what is read durable before it is believed."""
+
+    def check_still_there(self) -> None:
+        """`StoreError` if what is written here goes to a place that nobody finds again."""
+
+    def close(self) -> None:
+        """Let go; the next statement connects anew."""
+
+
+@dataclass(slots=True)
+class _Held:
+    thread: int
+    process: int
+    connection: Any = None
+    """None until the transaction is begun."""
+
+
+class Turn:
+    """At most one transaction at a time.
+
+    >>> turn = Turn()
+    >>> turn.take()
+    >>> turn.is_mine
+    True
+    >>> turn.take()
+    Traceback (most recent call last):
+    pianissimo.errors.StoreError: a transaction must end before another begins, got one that is open; it is undone
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        # A dictionary, since `setdefault` is one step: of two threads that begin at once, one gets the turn.
+        self._held: dict[str, _Held] = {}
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread has begun a transaction and not ended it, though its connection may be lost."""
+        held = self._of_this_process()
+        return held is not None and held.thread == threading.get_ident()
+
+    def take(self) -> None:
+        """Begin; refused while another is open."""
+        self._of_this_process()
+        mine = _Held(threading.get_ident(), os.getpid())
+        held = self._held.setdefault("turn", mine)
+        if held is mine:
+            return
+        self._check_thread(held)
+        raise still_open()
+
+    def begun_on(self, connection: Any) -> None:
+        """All statements up to the end must run on this connection."""
+        held = self._of_this_process()
+        if held is None:
+            raise lost()
+        held.connection = connection
+
+    def connection(self, current: Any) -> Any:
+        """The connection of the open transaction; refused unless it is this thread's and still the current one."""
+        held = self._of_this_process()
+        if held is None:
+            raise StoreError("a store must be changed in a transaction, got none; nothing was written")
+        self._check_thread(held)
+        if held.connection is None or held.connection is not current:
+            raise lost()
+        return held.connection
+
+    def check_free(self) -> None:
+        """Refuse what comes from another thread than the open transaction."""
+        held = self._of_this_process()
+        if held is not None:
+            self._check_thread(held)
+
+    def end(self) -> Any:
+        """It is over; gives the connection that it was begun on, or None."""
+        if not self.is_mine:
+            return None
+        held = self._held.pop("turn", None)
+        return None if held is None else held.connection
+
+    def _of_this_process(self) -> _Held | None:
+        held = self._held.get("turn")
+        if held is not None and held.process != os.getpid():
+            # What was begun before a fork is the parent's.
+            self._held.pop("turn", None)
+            return None
+        return held
+
+    @staticmethod
+    def _check_thread(held: _Held) -> None:
+        if held.thread != threading.get_ident():
+            raise StoreError(
+                "a store must be used by one thread at a time, got another in the middle of a transaction; try again"
+            )
+
+
+def still_open() -> StoreError:
+    """The error for a transaction that begins within another."""
+    return StoreError("a transaction must end before another begins, got one that is open; it is undone")
+
+
+def lost() -> StoreError:
+    """The error for a transaction that is not there any more."""
+    return StoreError("a transaction must stay open until it is committed, got one that was lost; it is undone")
+
+
+def only_reads(statement: str) -> bool:
+    """Whether a statement may run without a transaction.
+
+    >>> only_reads("SELECT 1"), only_reads("DELETE FROM seals")
+    (True, False)
+    """
+    return statement.lstrip()[:6].upper() in ("SELECT", "PRAGMA")

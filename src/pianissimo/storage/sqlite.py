@@ -1,0 +1,368 @@
+"""SQLite through one library of its own: write-ahead log, every commit synced, one file on a local disk.
+
+The library is apsw's, not the interpreter's: versions below 3.51.3 can corrupt a write-ahead log that has several
+writers, and two SQLite libraries in one process drop each other's locks. So whoever opens such a file in this package
+does it here. A sync that fails ends all use of the file in this process: the kernel may have marked the pages clean.
+"""
+
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import apsw
+
+from pianissimo.errors import DamageError, DiskFullError, StoreError, SyncError, UnknownCommitError
+from pianissimo.storage.connection import Row, Turn, lost, only_reads, still_open
+
+OLDEST_VERSION = (3, 51, 3)
+WAIT_SECONDS = 30.0
+"""How long to wait for another writer."""
+
+_BETWEEN = 0.002
+
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre"})
+_SYNC_FAULTS = frozenset(
+    {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC, apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE}
+)
+_DAMAGE = frozenset({apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB})
+_FULL_SYNC = 2
+_poisoned: set[str] = set()
+_left_to_parents: list[apsw.Connection] = []
+
+
+_CHANGES = ("UPDATE", "DELETE")
+
+
+class SqliteConnection:
+    """One connection to an SQLite file.
+
+    >>> SqliteConnection(Path("nowhere/state.db"), create=False)
+    Traceback (most recent call last):
+    pianissimo.errors.StoreError: there must be a store at nowhere/state.db, got no such file
+    """
+
+    words = {"integer": "INTEGER", "binary": "BLOB", "strict": " STRICT", "locked": ""}  # noqa: RUF012
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        create: bool,
+        read_only: bool = False,
+        vfs: str | None = None,
+        synchronous: str = "FULL",
+    ) -> None:
+        self.place = str(path)
+        self._path = path.absolute()
+        self._read_only = read_only
+        self._vfs = vfs
+        self._synchronous = synchronous
+        self._connection: apsw.Connection | None = None
+        self._process = os.getpid()
+        self._turn = Turn()
+        check_version(apsw.sqlite_lib_version())
+        if vfs is None:
+            self._check_place(create=create)
+        self._connected()
+
+    def _check_place(self, *, create: bool) -> None:
+        if not create and not self._path.exists():
+            raise StoreError(f"there must be a store at {self.place}, got no such file")
+        refuse_network(self._path, self.place)
+        if create and not self._path.exists():
+            with self._speaking(), contextlib.suppress(FileExistsError):
+                # For the owner's eyes; SQLite gives the log the same rights. A file that is there is never opened
+                # besides SQLite: closing it would drop the locks of this process.
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                _sync_folder(self._path.parent)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._turn.is_mine
+
+    def begin_write(self) -> None:
+        if self._read_only:
+            raise StoreError("a store must be open for writing to be changed, got one opened to be read")
+        self._begin("BEGIN IMMEDIATE")
+
+    def begin_read(self) -> None:
+        self._begin("BEGIN")
+
+    def _begin(self, statement: str) -> None:
+        if self._turn.is_mine:
+            self._abandon()  # what was begun before is undone
+            raise still_open()
+        self._turn.take()
+        try:
+            with self._speaking():
+                connection = self._connected()
+                if connection.in_transaction:
+                    self._connection = None  # left over by an interrupt
+                    _drop(connection)
+                    connection = self._connected()
+                connection.execute(statement)
+                self._turn.begun_on(connection)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        with self._speaking():
+            return list(self._for(statement).execute(statement, tuple(values)))
+
+    def commit(self) -> None:
+        try:
+            connection = self._within()
+            try:
+                connection.execute("COMMIT")
+            except apsw.BusyError:
+                self.rollback()
+                raise StoreError(f"{self.place} must be free to write to, got readers that stay; try again") from None
+            except apsw.Error as error:
+                self._abandon()
+                self._poison_on_sync_fault(error)
+                full = isinstance(error, apsw.FullError)
+                raise UnknownCommitError(f"{self.place} must confirm a commit, got {_name(error)}", full=full) from None
+            self._turn.end()
+        except StoreError:
+            self.rollback()  # of nothing, unless the transaction was lost
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+
+    def rollback(self) -> None:
+        """Undo, or drop the connection; of a transaction that another thread has begun, nothing."""
+        if not self._turn.is_mine:
+            return
+        try:
+            connection: apsw.Connection | None = self._turn.end()
+            if connection is None or connection is not self._connection:
+                self._abandon()
+                _drop(connection)
+            elif connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except apsw.Error:
+            self._abandon()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def has_table(self, name: str) -> bool:
+        return bool(self.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [name]))
+
+    def make_stay(self, table: str) -> None:
+        for change in _CHANGES:
+            self.execute(_stays(table, change))
+
+    def acts_by_itself(self, table: str) -> bool:
+        ours = [_stays(table, change) for change in _CHANGES]
+        found = self.execute(
+            # A trigger bears the name of its table as it was written, in whatever case.
+            "SELECT type, sql FROM sqlite_master WHERE type <> 'index' AND lower(tbl_name) = ?",
+            [table],
+        )
+        return any(sql not in ours if kind == "trigger" else kind != "table" for kind, sql in found)
+
+    def settle(self) -> None:
+        self._turn.check_free()
+        with self._speaking():
+            connection = self._connected()
+            if _pragma(connection, "wal_checkpoint(TRUNCATE)"):
+                # Readers hold the log; what is committed in it is copied as far as they allow, and synced.
+                _pragma(connection, "wal_checkpoint(FULL)")
+
+    def check_still_there(self) -> None:
+        if self._vfs is not None:
+            return  # a file system of the tests has no other that could reach its files
+        moved = ctypes.c_int()
+        with self._speaking():
+            # SQLite compares the file that it holds open with the one of that name.
+            connection = self._for("SELECT")
+            connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
+        if moved.value:
+            raise StoreError(
+                f"{self.place} must stay where it is while it is in use, got one that was deleted, moved or replaced; "
+                "bring it back and start again, or restore a backup"
+            )
+
+    def close(self) -> None:
+        # A transaction that is open stays begun, and lost: its statements must not find another connection.
+        connection, self._connection = self._connection, None
+        if self._process == os.getpid():
+            _drop(connection)
+        elif connection is not None:
+            _left_to_parents.append(connection)
+
+    def _abandon(self) -> None:
+        """Let go, and end the transaction with it."""
+        self._turn.end()
+        self.close()
+
+    def _within(self) -> apsw.Connection:
+        """The connection, for the open transaction alone."""
+        connection: apsw.Connection = self._turn.connection(self._connection)
+        if not connection.in_transaction:
+            # SQLite gives a transaction up by itself after some faults; what follows would be committed alone.
+            raise lost()
+        return connection
+
+    def _for(self, statement: str) -> apsw.Connection:
+        if self._turn.is_mine or not only_reads(statement):
+            return self._within()
+        self._turn.check_free()
+        return self._connected()
+
+    def _connected(self) -> apsw.Connection:
+        if str(self._path) in _poisoned and self._vfs is None:
+            raise SyncError(f"{self.place} must not be used by a process that saw a sync fail; end it and start anew")
+        if self._process != os.getpid():
+            # A connection carried over a fork would share its parent's locks. Even closing it may do harm.
+            if self._connection is not None:
+                _left_to_parents.append(self._connection)
+            self._connection, self._process = None, os.getpid()
+        if self._connection is None:
+            with self._speaking():
+                self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> apsw.Connection:
+        mode = apsw.SQLITE_OPEN_READONLY if self._read_only else apsw.SQLITE_OPEN_READWRITE
+        if self._vfs is not None and not self._read_only:
+            mode |= apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(f"file:{quote(str(self._path))}", flags=mode | apsw.SQLITE_OPEN_URI, vfs=self._vfs)
+        try:
+            self._set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _set_up(self, connection: apsw.Connection) -> None:
+        connection.set_busy_handler(_patience())
+        if self._vfs is not None:
+            # A file system of the tests has no shared memory; one connection needs none.
+            _pragma(connection, "locking_mode=EXCLUSIVE")
+        for setting in ("mmap_size=0", "trusted_schema=OFF", "cell_size_check=ON", "fullfsync=ON", "foreign_keys=ON"):
+            _pragma(connection, setting)
+        if self._read_only:
+            return
+        # Larger pages suit what is stored, which is mostly large; a file that is there keeps its own.
+        _pragma(connection, "page_size=16384")
+        mode = _pragma(connection, "journal_mode=WAL")
+        _pragma(connection, f"synchronous={self._synchronous}")
+        synchronous = _pragma(connection, "synchronous")
+        if mode != "wal" or (self._vfs is None and synchronous != _FULL_SYNC):
+            raise StoreError("a store must have a write-ahead log and sync every commit, got an SQLite that does not")
+
+    @contextlib.contextmanager
+    def _speaking(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.FullError:
+            self.rollback()
+            raise DiskFullError(f"{self.place} must have room on its disk, got none; make room") from None
+        except apsw.Error as error:
+            self._poison_on_sync_fault(error)
+            if _code(error) & 0xFF in _DAMAGE:
+                raise DamageError(f"{self.place} must be a whole database, got {_name(error)}; restore it") from None
+            raise StoreError(f"{self.place} must be a store that can be read and written, got {_name(error)}") from None
+        except UnicodeDecodeError:
+            raise DamageError(f"{self.place} must hold texts where they belong, got other bytes; restore it") from None
+        except OSError as error:
+            raise StoreError(f"{self.place} must be a file of one's own, got {error.strerror}") from None
+
+    def _poison_on_sync_fault(self, error: apsw.Error) -> None:
+        if _code(error) in _SYNC_FAULTS:
+            _poisoned.add(str(self._path))
+            self.close()
+            raise SyncError(f"{self.place} must sync what it writes, got {_name(error)}; end this process") from None
+
+
+def check_version(version: str) -> None:
+    """Refuse a library with known faults.
+
+    >>> check_version("3.40.1")
+    Traceback (most recent call last):
+    pianissimo.errors.StoreError: SQLite must be 3.51.3 or newer to keep a store, got 3.40.1; pip install -U apsw
+    """
+    if tuple(map(int, version.split(".")[:3])) < OLDEST_VERSION:
+        oldest = ".".join(map(str, OLDEST_VERSION))
+        raise StoreError(f"SQLite must be {oldest} or newer to keep a store, got {version}; pip install -U apsw")
+
+
+def refuse_network(path: Path, place: str) -> None:
+    """Refuse a network file system, which keeps neither locks nor the order of writes."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    folder = str(path.parent.resolve()).rstrip("/") + "/"
+    mounts = [line.split(" ")[1:3] for line in lines]
+    within = [(len(where), kind) for where, kind in mounts if folder.startswith(where.rstrip("/") + "/")]
+    if within and max(within)[1] in _NETWORK:
+        raise StoreError(f"a store must be on a local disk, got a network file system for {place}; use PostgreSQL")
+
+
+def _drop(connection: apsw.Connection | None) -> None:
+    if connection is not None:
+        with contextlib.suppress(apsw.Error):
+            connection.close()
+
+
+def _patience() -> Callable[[int], bool]:
+    """How to wait for whoever writes just now.
+
+    All that wait ask equally often. SQLite's own waits grow to a tenth of a second: among many writers, whoever has
+    waited longest then asks least often, and may wait for ever.
+    """
+    begin = 0.0
+
+    def wait(asked: int) -> bool:
+        nonlocal begin
+        now = time.monotonic()
+        if asked == 0:
+            begin = now
+        if now - begin > WAIT_SECONDS:
+            return False
+        time.sleep(_BETWEEN)
+        return True
+
+    return wait
+
+
+def _pragma(connection: apsw.Connection, setting: str) -> Any:
+    # To the end: a fault may come after the first row.
+    rows = list(connection.execute(f"PRAGMA {setting}"))
+    return rows[0][0] if rows else None
+
+
+def _code(error: apsw.Error) -> int:
+    return int(getattr(error, "extendedresult", 0) or getattr(error, "result", 0) or 0)
+
+
+def _name(error: apsw.Error) -> str:
+    # The kind alone: SQLite's text may quote what was in a row.
+    return type(error).__name__
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        raise SyncError(f"{folder} must sync, got an error; end this process") from None
+    finally:
+        os.close(descriptor)
+
+
+def _stays(table: str, change: str) -> str:
+    return (
+        f"CREATE TRIGGER {table}_stays_{change.lower()} BEFORE {change} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, 'these rows stay as they are'); END"
+    )

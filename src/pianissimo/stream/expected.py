@@ -1,0 +1,113 @@
+"""What a query may spend, what a mechanism is expected to do with it, and how the error of a plan is predicted."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo.noise.bars import laplace_sum_quantile
+from pianissimo.noise.plan import NoisePlan, difference_weights, is_pure
+
+OPEN_HORIZON = 2**32
+"""What a horizon without end is booked as."""
+
+PREDICTED_TICKS = 2**20
+"""Errors are predicted from at most so many ticks, evenly spaced over the horizon; of an open one, from the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one query may spend: a rho and a bad mass, or, where the whole stream is pure, an epsilon."""
+
+    rho: Fraction = Fraction(0)
+    bad: Fraction = Fraction(0)
+    epsilon: Fraction = Fraction(0)
+
+    @property
+    def pure(self) -> bool:
+        """Whether it is a share of a pure epsilon."""
+        return self.epsilon > 0
+
+    def target(self, *, series: int = 1, magnitude: int = 1) -> dict[str, Fraction]:
+        """The loss per unit of one series, for an event that moves so many series by so much."""
+        if self.pure:
+            return {"epsilon": self.epsilon / (series * magnitude)}
+        return {"rho": self.rho / (series * magnitude**2)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedError:
+    """Half-widths around the truth, predicted before any data, over the ticks of the run."""
+
+    coverage: float
+    """The chance that the truth lies within the half-width at a tick."""
+
+    typical: float
+    """The root of the mean square over ticks."""
+
+    largest: float
+    """At the worst tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A calibrated mechanism and what it is expected to do."""
+
+    name: str
+    """What it is called in plans."""
+
+    mechanism: Any
+    expected_error: ExpectedError
+    pure: bool
+    note: str = ""
+    """What to know about it, such as a bias."""
+
+    noise: str = ""
+    """The noise in words, where it is not that of one plan."""
+
+    selectable: bool = True
+    """Whether a plan may choose it by itself: its promise is that of streams, and its memory fits."""
+
+    memory: int | None = None
+    """About how many bytes it takes, where the query bounds them."""
+
+    excluded: str = ""
+    """Why a plan may not choose it, where there is more to say."""
+
+
+def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0) -> ExpectedError:
+    """What the plan's variances say about the error of its releases.
+
+    >>> from pianissimo.noise import HaarPlan
+    >>> round(predict_error(HaarPlan.calibrated(horizon=4096, rho=0.5), coverage=0.95).typical, 1)
+    8.1
+    """
+    profile = sampled_profile(plan) + (1 / 12 if plan.shift else 0)
+    worst = float(profile.max())
+    quantile = _quantile(plan, coverage)
+    return ExpectedError(
+        coverage=coverage,
+        typical=scale * quantile * math.sqrt(float(profile.mean())),
+        largest=scale * quantile * math.sqrt(worst),
+    )
+
+
+def _quantile(plan: NoisePlan, coverage: float) -> float:
+    """How many standard deviations hold the noise with this chance: of a normal law, or of a middle release's sum."""
+    if not is_pure(plan):
+        return NormalDist().inv_cdf((1 + coverage) / 2)
+    weights = difference_weights(plan, 0, max(1, min(plan.horizon, PREDICTED_TICKS) * 2 // 3))
+    scales = [abs(weight) * math.sqrt(plan.noises[level].variance / 2) for (level, _), weight in weights.items()]
+    return laplace_sum_quantile(scales, coverage) / math.sqrt(2 * sum(scale**2 for scale in scales))
+
+
+def sampled_profile(plan: NoisePlan) -> NDArray[np.float64]:
+    """The variances of the releases, of at most `PREDICTED_TICKS` of them."""
+    if plan.horizon >= OPEN_HORIZON:
+        return plan.variance_profile(np.arange(1, PREDICTED_TICKS + 1))
+    step = -(-plan.horizon // PREDICTED_TICKS)
+    return plan.variance_profile(np.arange(1, plan.horizon + 1, step) if step > 1 else None)

@@ -1,0 +1,401 @@
+"""From a stream's queries, budget and horizon to mechanisms, with the promise and the error, before any data.
+
+The budget is split in one of two ways, whichever has the smaller errors:
+
+* *Gaussian noise.* Half of delta is set aside for labels that only one event holds, if any query has an unknown domain;
+  what is left is turned into rho by integer orders; rho, and the half of delta, are shared by the queries' weights.
+* *Laplace noise.* Epsilon is shared by the queries' weights; for streams without unknown labels, and the only way where
+  no delta is allowed.
+
+The losses are then composed from the mechanisms as they are, rounded, and must price within the budget: a plan that
+breaks its budget is never returned.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pianissimo.budget import Budget
+from pianissimo.checks import check_at_least, check_probability
+from pianissimo.counting import TopList, UnknownHistogram
+from pianissimo.errors import ParameterError
+from pianissimo.labels import MOST_LABELS, Domain
+from pianissimo.loss.composition import Price, price
+from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
+from pianissimo.monitors import Alarms, Trending
+from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.queries import HeavyHitters, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
+from pianissimo.queries import Trending as WatchedKeys
+from pianissimo.stream.candidates import candidates
+from pianissimo.stream.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, sampled_profile
+from pianissimo.stream.forward_secrecy import check_forward_secrecy, kept_of
+from pianissimo.stream.heavy_plans import SketchMechanism, thresholds_of
+from pianissimo.stream.heavy_plans import reason as heavy_hitters_reason
+from pianissimo.stream.plan_table import render_plan
+from pianissimo.stream.user_plans import user_ways
+from pianissimo.unit import User
+
+_PATH_VERSION = 1
+_PURE_SLACK = 1e-12
+"""A pure plan's delta, from the distance of its noise, is far below this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPlan:
+    """How one query will be answered."""
+
+    query: Query
+    share: Fraction
+    """Of the stream's budget."""
+
+    chosen: Candidate
+    alternatives: tuple[Candidate, ...]
+    """What else would have fitted, best first."""
+
+    @property
+    def mechanism(self) -> Any:
+        """The frozen parameters of the chosen mechanism."""
+        return self.chosen.mechanism
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What answering this query loses."""
+        guarantee: Guarantee = self.mechanism.guarantee
+        return guarantee
+
+    @property
+    def expected_error(self) -> ExpectedError:
+        """Half-widths around the truth."""
+        return self.chosen.expected_error
+
+    @property
+    def noise(self) -> str:
+        """The noise in words."""
+        if self.chosen.noise:
+            return self.chosen.noise
+        plan = getattr(self.mechanism, "plan", None)
+        if plan is None:
+            return self.chosen.note or "see the mechanism"
+        law = "Laplace" if self.chosen.pure else "Gaussian"
+        deviations = [math.sqrt(noise.variance) for noise in plan.noises]
+        low, high = min(deviations), max(deviations)
+        spread = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+        levels = "1 level" if len(deviations) == 1 else f"{len(deviations)} levels"
+        return f"discrete {law}, deviation {spread} on {levels}"
+
+    @property
+    def thresholds(self) -> tuple[int, int] | None:
+        """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
+        mechanism = self.mechanism.histogram if isinstance(self.mechanism, TopList) else self.mechanism
+        if isinstance(mechanism, Alarms):
+            threshold = dict(mechanism.thresholds)[self.query.name]
+            return threshold, threshold
+        if isinstance(mechanism, SketchMechanism):
+            return thresholds_of(mechanism)
+        if isinstance(mechanism, Trending):
+            return mechanism.threshold_at(1), mechanism.threshold_at(mechanism.horizon)
+        if not isinstance(mechanism, UnknownHistogram):
+            return None
+        profile = sampled_profile(mechanism.plan)
+        step = -(-min(mechanism.plan.horizon, OPEN_HORIZON - 1) // len(profile))
+        ticks = (int(np.argmin(profile)) * step + 1, int(np.argmax(profile)) * step + 1)
+        return mechanism.threshold(ticks[0]), mechanism.threshold(ticks[1])
+
+    @property
+    def reason(self) -> str:
+        """Why this mechanism."""
+        if isinstance(self.query, HeavyHitters):
+            return heavy_hitters_reason(self.query, self.chosen, self.alternatives)
+        if not self.alternatives:
+            return "the only one that fits"
+        second = min(self.alternatives, key=lambda other: other.expected_error.typical)
+        ratio = second.expected_error.typical / self.expected_error.typical
+        if ratio < 1:
+            return f"{second.name} has {ratio:.2f} times the error alone, but not together with the other queries"
+        return f"least typical error; {second.name} has {ratio:.2f} times as much"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        loss = self.guarantee.loss
+        keys: dict[str, Any] = {}
+        if isinstance(self.query, Histogram | TopK | HeavyHitters):
+            keys["max_keys_per_event"] = self.query.max_keys_per_event
+        if isinstance(self.query, Histogram | TopK | MaxFrequency | WatchedKeys):
+            domain = self.query.domain
+            keys["domain"] = "unknown" if domain is None else f"{len(domain)} labels"
+        if isinstance(self.query, HeavyHitters):
+            keys["domain"] = "unknown"
+            keys["memory"], keys["allowed_memory"] = self.chosen.memory, self.query.memory
+        if isinstance(self.query, TopK | HeavyHitters):
+            keys["k"] = self.query.k
+        if isinstance(self.query, Sum):
+            keys["range"], keys["grid"] = list(self.query.range), float(self.query.grid)
+        if isinstance(self.query, Quantiles):
+            keys["range"], keys["at"] = list(self.query.limits), list(self.query.at)
+        keys |= kept_of(self.chosen)
+        thresholds = self.thresholds
+        return {
+            "name": self.query.name,
+            "kind": self.query.kind,
+            "every": self.query.every,
+            **keys,
+            "mechanism": self.chosen.name,
+            "pure": self.chosen.pure,
+            "guarantee": {
+                **_loss_dict(loss),
+                "bad": float_up(loss.bad if isinstance(loss, Race) else loss.as_ledger().bad),
+                "unit": self.guarantee.unit.value,
+                "neighbors": self.guarantee.neighbors.value,
+                "horizon": self.guarantee.horizon,
+                "theorem": self.guarantee.source,
+            },
+            "share_of_budget": float(self.share),
+            "noise": self.noise,
+            "note": self.chosen.note,
+            "threshold": None if thresholds is None else {"least": thresholds[0], "largest": thresholds[1]},
+            "expected_error": _error_dict(self.expected_error),
+            "reason": self.reason,
+            "alternatives": [
+                {
+                    "mechanism": other.name,
+                    "pure": other.pure,
+                    "expected_error": _error_dict(other.expected_error),
+                    "note": other.note,
+                    **({} if other.memory is None else {"memory": other.memory}),
+                    **({"excluded": other.excluded} if other.excluded else {}),
+                }
+                for other in self.alternatives
+            ],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamPlan:
+    """What a stream will do, and what it promises, before any data.
+
+    Two plans are equal if they would release the same way. `print(plan)` shows it as tables.
+    """
+
+    name: str
+    unit: Unit | User
+    """Whose presence is hidden."""
+
+    budget: Budget
+    horizon: int
+    """How many ticks the promise covers; 2^32 for an open horizon."""
+
+    coverage: float
+    tick: timedelta | None
+    queries: tuple[QueryPlan, ...]
+    price: Price
+    """The (epsilon, delta) that the mechanisms really cost: at most the budget."""
+
+    forward_secrecy: bool = False
+    """Whether whoever steals the state learns nothing more of the ticks before than the promise allows."""
+
+    @property
+    def protected(self) -> str:
+        """Whose presence is hidden, in a word.
+
+        >>> from pianissimo.queries import Count
+        >>> plan = make_plan(name="shop", unit=User("customer"), budget=Budget(1.0, 1e-9), horizon=24, coverage=0.95,
+        ...                  queries=[Count("purchases")])
+        >>> plan.protected
+        'user'
+        """
+        return (self.unit.unit if isinstance(self.unit, User) else self.unit).value
+
+    @property
+    def neighbors(self) -> Neighbors:
+        """Which two streams may not be told apart."""
+        return Neighbors.ADD_OR_REMOVE
+
+    @cached_property
+    def digest(self) -> bytes:
+        """A short name for all that changes a release; it is part of the path of all noise."""
+        parts = [f"version {_PATH_VERSION}", self.name, repr(self.horizon)]
+        # Which column names the users, and which one takes events back, decides what is counted.
+        parts += [repr(self.unit)] if isinstance(self.unit, User) else []
+        parts += [f"{plan.query!r}: {plan.mechanism!r}" for plan in self.queries]
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, ready for JSON."""
+        return {
+            "stream": self.name,
+            **_unit_dict(self.unit, self.tick),
+            "neighbors": self.neighbors.value,
+            "horizon": self.horizon,
+            "coverage": self.coverage,
+            "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
+            "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
+            "digest": self.digest.hex(),
+            **({"forward_secrecy": True} if self.forward_secrecy else {}),
+            "queries": [plan.to_dict() for plan in self.queries],
+        }
+
+    def to_json(self) -> str:
+        """The same as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def __str__(self) -> str:
+        return render_plan(self.to_dict())
+
+
+def make_plan(
+    *,
+    name: str,
+    unit: Unit | User,
+    budget: Budget,
+    horizon: int | None,
+    coverage: float,
+    queries: Sequence[Query],
+    tick: timedelta | None = None,
+    forward_secrecy: bool = False,
+) -> StreamPlan:
+    """The best plan for these queries within the budget.
+
+    >>> from pianissimo.queries import Count
+    >>> plan = make_plan(name="shop", unit=Unit.EVENT, budget=Budget(1.0, 1e-9), horizon=1440, coverage=0.95,
+    ...                  queries=[Count("purchases")])
+    >>> plan.price.epsilon <= 1.0
+    True
+    """
+    if horizon is not None:
+        check_at_least(1, horizon=horizon)
+    check_probability(coverage=coverage)
+    if forward_secrecy:
+        check_forward_secrecy(unit, queries)
+    if isinstance(unit, User):
+        weights = _relative_weights(queries)
+        ways = user_ways(queries, weights, user=unit, budget=budget, horizon=horizon, tick=tick, coverage=coverage)
+    else:
+        ways = _ways(queries, budget, horizon, coverage, forward_secrecy=forward_secrecy)
+    best = min(ways, key=_score)
+    plans = []
+    for place, (query, share) in enumerate(zip(queries, _relative_weights(queries), strict=True)):
+        options = [option for way in ways for option in way[place]]
+        chosen = _first_selectable(best[place])
+        others = sorted((each for each in options if each is not chosen), key=lambda each: each.expected_error.typical)
+        plans.append(QueryPlan(query=query, share=share, chosen=chosen, alternatives=tuple(others)))
+    cost = price([mechanism.guarantee.loss for mechanism in _mechanisms(plans)], Fraction(budget.delta))
+    allowed = _PURE_SLACK if budget.pure else float_up(Fraction(budget.delta))
+    if not (cost.epsilon <= float_up(Fraction(budget.epsilon)) and cost.delta <= allowed):
+        raise ParameterError("a plan must stay within its budget, got one that does not: please report this")
+    return StreamPlan(
+        name=name,
+        unit=unit,
+        budget=budget,
+        horizon=OPEN_HORIZON if horizon is None else horizon,
+        coverage=coverage,
+        tick=tick,
+        queries=tuple(plans),
+        price=cost,
+        forward_secrecy=forward_secrecy,
+    )
+
+
+def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:
+    """Each mechanism once, also where it answers several queries."""
+    return list({id(plan.mechanism): plan.mechanism for plan in plans}.values())
+
+
+Way = list[list[Candidate]]
+"""For each query its candidates, best first, under one split of the budget."""
+
+
+def _ways(
+    queries: Sequence[Query], budget: Budget, horizon: int | None, coverage: float, *, forward_secrecy: bool
+) -> list[Way]:
+    shares = [] if budget.pure else [_gaussian_shares(queries, budget, horizon)]
+    if not any(_is_unknown(query) for query in queries):
+        shares.append([Share(epsilon=Fraction(budget.epsilon) * weight) for weight in _relative_weights(queries)])
+    ways, problems = [], []
+    for split in shares:
+        try:
+            pairs = zip(queries, split, strict=True)
+            ways.append(
+                [candidates(query, share, horizon, coverage, forward_secrecy=forward_secrecy) for query, share in pairs]
+            )
+        except ParameterError as error:
+            problems.append(error)
+    if not ways:
+        raise (
+            problems[0]
+            if problems
+            else ParameterError(
+                "unknown labels must have a delta to be shown with, got a budget without; allow a delta such as 1e-9"
+            )
+        )
+    return ways
+
+
+def _score(way: Way) -> float:
+    return sum(math.log(_first_selectable(options).expected_error.typical) for options in way)
+
+
+def _first_selectable(options: Sequence[Candidate]) -> Candidate:
+    return next(option for option in options if option.selectable)
+
+
+def _relative_weights(queries: Sequence[Query]) -> list[Fraction]:
+    weights = [Fraction(query.weight) for query in queries]
+    return [weight / sum(weights) for weight in weights]
+
+
+def _gaussian_shares(queries: Sequence[Query], budget: Budget, horizon: int | None) -> list[Share]:
+    weights = _relative_weights(queries)
+    unknown = [weight if _is_unknown(query) else Fraction(0) for query, weight in zip(queries, weights, strict=True)]
+    set_aside = Fraction(budget.delta) / 2 if any(unknown) else Fraction(0)
+    # No plan has more than four nodes a tick and series; see `noise_plan.plan_loss`.
+    ticks = OPEN_HORIZON if horizon is None else horizon
+    distance = 4 * (ticks + 1) * sum(map(_series, queries)) * DRAW_DISTANCE
+    rho = budget.rho(bad=set_aside, distance=distance)
+    return [
+        Share(rho=rho * weight, bad=set_aside * hidden / (sum(unknown) or 1))
+        for weight, hidden in zip(weights, unknown, strict=True)
+    ]
+
+
+def _series(query: Query) -> int:
+    """How many series of noise the query has at most."""
+    if isinstance(query, HeavyHitters):
+        # Exact counts have so many labels; a tree of sketches draws far less, at every level for every label it holds.
+        levels = OPEN_HORIZON.bit_length()
+        return MOST_LABELS + 1 + levels * (levels * query.k + 1)
+    if isinstance(query, Histogram | TopK):
+        return len(query.domain) if isinstance(query.domain, Domain) else MOST_LABELS + 1
+    return 1
+
+
+def _is_unknown(query: Query) -> bool:
+    return isinstance(query, HeavyHitters) or (isinstance(query, Histogram | TopK) and query.domain is None)
+
+
+def _loss_dict(loss: Loss) -> dict[str, float]:
+    if isinstance(loss, Pure):
+        return {"epsilon": float_up(loss.epsilon)}
+    if isinstance(loss, Race):
+        return {"charges": loss.charges, "scale": float(loss.scale)}
+    if isinstance(loss, Mixed):
+        return {"pure": float_up(loss.pure), "rho": float_up(loss.rho)}
+    return {"rho": float_up(loss.as_ledger().rho)}
+
+
+def _unit_dict(unit: Unit | User, tick: timedelta | None) -> dict[str, Any]:
+    if isinstance(unit, Unit):
+        return {"unit": unit.value}
+    period = unit.period(tick)
+    return {"unit": unit.unit.value, "user": unit.column} | ({} if period is None else {"period": period})
+
+
+def _error_dict(error: ExpectedError) -> dict[str, float]:
+    return {"coverage": error.coverage, "typical": error.typical, "largest": error.largest}

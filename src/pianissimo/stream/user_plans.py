@@ -1,0 +1,309 @@
+"""Plans for streams of users: one cap for all statistics of events, a cap of their own for distinct values.
+
+All queries about events (counts, sums, histograms, top lists, largest counts, quantiles) share the events that a cap
+lets through, so they share one cap and one search for it. Distinct values are capped by their own number, so each such
+query has a search of its own. Where a cap is fixed nothing is searched for.
+
+* *Epsilon.* A share goes to the searches, evenly. The rest is for the counters: turned into rho where there is a delta,
+  as it is where there is none; split by the queries' weights. Both ways are tried where both are allowed.
+* *Which cap.* If `max_events_per_user` is given, the fixed cap is compared with the one that follows the stream, where
+  that would stand if some user had so many events: the smaller error is taken. What a fixed cap cuts off stays untold.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+
+from pianissimo.budget import Budget
+from pianissimo.errors import ParameterError
+from pianissimo.labels import Domain
+from pianissimo.loss.losses import Unit
+from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
+from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.queries import Count, Distinct, HeavyHitters, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
+from pianissimo.stream.expected import OPEN_HORIZON, Candidate, predict_error
+from pianissimo.stream.monitor_plans import is_watched, monitor_candidates
+from pianissimo.unit import User
+from pianissimo.users import (
+    AdaptiveCap,
+    Cap,
+    Counters,
+    CountHead,
+    FixedCap,
+    Head,
+    HistogramHead,
+    PeriodCap,
+    QuantilesHead,
+    SumHead,
+    UserDistinct,
+    UserStatistics,
+    deviations_below,
+)
+
+GAUSSIAN_KINDS: tuple[Any, ...] = (SplinePlan, HaarSkipPlan, HaarPlan, TreePlan, DoublingPlan)
+LAPLACE_KINDS: tuple[Any, ...] = (TopDownPlan, HaarPlan, TreePlan, DoublingPlan)
+FEW_SERIES, FEW_TICKS = 100, 4096
+"""Correlated noise takes work that grows with series and ticks, and again at every restart: up to so many."""
+
+UserMechanism = UserStatistics | UserDistinct
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Queries that one mechanism answers."""
+
+    queries: tuple[Query, ...]
+    share: Fraction
+    """Of the counters' budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserBudget:
+    """What searches for caps and counters may spend."""
+
+    search: Fraction
+    """The epsilon of each search; 0 where the cap is fixed."""
+
+    rho: Fraction | None = None
+    epsilon: Fraction | None = None
+
+    def counters(self, share: Fraction) -> dict[str, Fraction]:
+        """A share of what the counters may spend, by its name."""
+        return {"rho": self.rho * share} if self.rho is not None else {"epsilon": (self.epsilon or Fraction(0)) * share}
+
+
+def parts_of(queries: Sequence[Query], weights: Sequence[Fraction]) -> list[Part]:
+    """Which queries share a mechanism, and with which shares of the budget.
+
+    >>> both = [Count("visits"), Distinct("articles", key="article")]
+    >>> [len(part.queries) for part in parts_of(both, [Fraction(1, 2)] * 2)]
+    [1, 1]
+    """
+    weighted = list(zip(queries, weights, strict=True))
+    of_events = [(query, weight) for query, weight in weighted if not isinstance(query, Distinct)]
+    parts = [Part(queries=(query,), share=weight) for query, weight in weighted if isinstance(query, Distinct)]
+    if of_events:
+        events = tuple(query for query, _ in of_events)
+        parts.insert(0, Part(queries=events, share=sum((weight for _, weight in of_events), Fraction(0))))
+    return parts
+
+
+def user_ways(
+    queries: Sequence[Query],
+    weights: Sequence[Fraction],
+    *,
+    user: User,
+    budget: Budget,
+    horizon: int | None,
+    tick: timedelta | None,
+    coverage: float,
+) -> list[list[list[Candidate]]]:
+    """For each way to spend the budget, for each query its candidates, best first."""
+    ticks = OPEN_HORIZON if horizon is None else horizon
+    shares = {query.name: weight for query, weight in zip(queries, weights, strict=True)}
+    counted = [query for query in queries if not is_watched(query)]
+    watched = [query for query in queries if is_watched(query)]
+    watching, counting = _split(budget, sum((shares[query.name] for query in watched), Fraction(0)))
+    monitors: dict[str, list[Candidate]] = {}
+    if watched:
+        replacement = user.unit is Unit.USER_PERIOD  # a part of her events is missing, not all of them
+        made = monitor_candidates(watched, budget=watching, ticks=ticks, coverage=coverage, replacement=replacement)
+        monitors = {name: [candidate] for name, candidate in made.items()}
+    if not counted:
+        return [[monitors[query.name] for query in queries]]
+    own = sum((shares[query.name] for query in counted), Fraction(0))
+    shares = {query.name: shares[query.name] / own for query in counted}
+    parts = parts_of(counted, [shares[query.name] for query in counted])
+    ways, problems = [], []
+    for is_pure in (True,) if budget.pure else (False, True):
+        for cap_of in _caps(user, tick):
+            try:
+                spent = _user_budget(counting, user, parts, ticks, is_pure=is_pure, searches=cap_of(Fraction(1)))
+                cap = cap_of(spent.search)
+                made_parts = [_candidates(part, spent, cap, user, ticks, coverage, shares) for part in parts]
+            except ParameterError as error:
+                problems.append(error)
+                continue
+            by_name = {name: options for one in made_parts for name, options in one.items()} | monitors
+            ways.append([by_name[query.name] for query in queries])
+    if not ways:
+        raise problems[0]
+    return ways
+
+
+def _split(budget: Budget, share: Fraction) -> tuple[Budget, Budget]:
+    """What is for watching and what for counting: epsilon by weights, delta by halves, where there are both.
+
+    A little less than half, so that a split of what bad mass leaves of delta, in 24 parts, covers both.
+    """
+    if share in (0, 1):
+        return budget, budget
+    epsilon, delta = Fraction(budget.epsilon), Fraction(budget.delta) * Fraction(49, 100)
+    return Budget(epsilon * share, delta), Budget(epsilon * (1 - share), delta)
+
+
+def _caps(user: User, tick: timedelta | None) -> Iterator[Any]:
+    """The rules that may hold, each as a function of the epsilon of its search."""
+    period = user.period(tick)
+    units = user.max_events_per_user
+    if period is not None and units is not None:
+        yield lambda _: PeriodCap(units=units, ticks=period)
+        return
+    if units is not None:
+        yield lambda _: FixedCap(units=units)
+    yield lambda epsilon: AdaptiveCap(epsilon=epsilon, first=user.first_cap, levels=user.caps)
+
+
+def _user_budget(
+    budget: Budget, user: User, parts: Sequence[Part], ticks: int, *, is_pure: bool, searches: Cap
+) -> UserBudget:
+    epsilon = Fraction(budget.epsilon)
+    search = epsilon * user.exact_cap_share if isinstance(searches, AdaptiveCap) else Fraction(0)
+    each = search / len(parts)
+    if is_pure:
+        return UserBudget(search=each, epsilon=epsilon - search)
+    # No plan has more than four nodes a tick and series, and each may start once at every cap.
+    series = sum(_head_of(query).series for part in parts for query in part.queries)
+    draws = user.caps * (4 * (ticks + 1) * series + 2 * ticks + 2)
+    left = Budget(epsilon=epsilon - search, delta=budget.delta)
+    return UserBudget(search=each, rho=left.rho(distance=2 * draws * DRAW_DISTANCE))
+
+
+def _candidates(
+    part: Part,
+    spent: UserBudget,
+    cap: Cap,
+    user: User,
+    ticks: int,
+    coverage: float,
+    shares: dict[str, Fraction],
+) -> dict[str, list[Candidate]]:
+    """For each query of a part, the same mechanisms in the same order: least error of all queries together first."""
+    found: list[tuple[float, dict[str, Candidate]]] = []
+    problems = []
+    for kind in _kinds(part, ticks, is_pure=spent.rho is None):
+        try:
+            mechanism = _mechanism(part, spent, cap, user, kind, ticks, shares)
+            made = {query.name: _candidate(query, mechanism, user, coverage) for query in part.queries}
+        except ParameterError as error:
+            problems.append(error)
+            continue
+        found.append((sum(math.log(each.expected_error.typical) for each in made.values()), made))
+    if not found:
+        raise problems[0]
+    found.sort(key=lambda row: row[0])
+    return {query.name: [made[query.name] for _, made in found] for query in part.queries}
+
+
+def _kinds(part: Part, ticks: int, *, is_pure: bool) -> tuple[Any, ...]:
+    if ticks >= OPEN_HORIZON:
+        return (DoublingPlan,)
+    if is_pure:
+        return LAPLACE_KINDS
+    few = sum(_head_of(query).series for query in part.queries) <= FEW_SERIES and ticks <= FEW_TICKS
+    return (*GAUSSIAN_KINDS, ToeplitzPlan) if few else GAUSSIAN_KINDS
+
+
+def _mechanism(
+    part: Part, spent: UserBudget, cap: Cap, user: User, kind: Any, ticks: int, shares: dict[str, Fraction]
+) -> UserMechanism:
+    fields: dict[str, Any] = {"plan": kind, "horizon": ticks, **spent.counters(part.share)}
+    if isinstance(part.queries[0], Distinct):
+        return (
+            UserDistinct.fitting(cap=cap, **fields) if isinstance(cap, AdaptiveCap) else UserDistinct(cap=cap, **fields)
+        )
+    heads = tuple(_head_of(query, shares[query.name]) for query in part.queries)
+    fields["signed"] = user.weight is not None
+    if isinstance(cap, AdaptiveCap):
+        return UserStatistics.fitting(cap=cap, heads=heads, **fields)
+    return UserStatistics(cap=cap, heads=heads, **fields)
+
+
+def _head_of(query: Query, share: Fraction = Fraction(1)) -> Head:
+    match query:
+        case Count(name=name) | Distinct(name=name):
+            return CountHead(name=name, share=share)
+        case Sum(name=name, steps=(low, high)):
+            return SumHead(name=name, low=low, high=high, share=share)
+        case (
+            Histogram(max_keys_per_event=1, domain=Domain() as domain)
+            | TopK(max_keys_per_event=1, domain=Domain() as domain)
+        ):
+            return HistogramHead(name=query.name, domain=domain, share=share)
+        case MaxFrequency(name=name, domain=Domain() as domain):
+            # The largest of a histogram's noisy counts.
+            return HistogramHead(name=name, domain=domain, share=share)
+        case Quantiles(name=name, limits=(low, high)):
+            return QuantilesHead(
+                name=name,
+                low=low,
+                high=high,
+                depth=query.depth,
+                quantiles=query.parts,
+                largest=tuple(query.largest),
+                smallest=tuple(query.smallest),
+                share=share,
+            )
+    if isinstance(query, HeavyHitters):
+        raise ParameterError(
+            f"query {query.name!r} must be asked of single events, got users: a sketch hides one event; "
+            "take a histogram with a domain"
+        )
+    raise ParameterError(
+        f"query {query.name!r} must have a domain, and one label an event, where users are hidden, got another; "
+        "list the labels that count"
+    )
+
+
+def _candidate(query: Query, mechanism: UserMechanism, user: User, coverage: float) -> Candidate:
+    counters = _counters(mechanism, query)
+    cap, start = _standing(mechanism.cap, user)
+    plan = counters.plan(start, cap, 0)
+    if plan is None:
+        raise ParameterError("a plan must have a tick, got none")
+    error = predict_error(plan, coverage, _scale(query))
+    is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
+    rule = f"a cap that follows the stream, from {mechanism.cap.caps[0]}" if is_adaptive else f"a fixed cap of {cap}"
+    note = f"at most {cap} {'values' if isinstance(query, Distinct) else 'events'} of a user count"
+    if isinstance(mechanism.cap, PeriodCap):
+        note += f" in each period of {mechanism.cap.ticks} ticks"
+    elif is_adaptive:
+        note += f" at first, up to {mechanism.cap.caps[-1]:,}; with each doubling the error grows two- to threefold"
+    law = "Laplace" if mechanism.epsilon is not None else "Gaussian"
+    return Candidate(
+        name=f"{type(mechanism).__name__}, {rule}, over {plan.name}",
+        mechanism=mechanism,
+        expected_error=error,
+        pure=mechanism.epsilon is not None,
+        note=note,
+        noise=f"discrete {law}, a restart with a fresh plan each time the cap is raised"
+        if is_adaptive
+        else f"discrete {law}",
+    )
+
+
+def _counters(mechanism: UserMechanism, query: Query) -> Counters:
+    if isinstance(mechanism, UserDistinct):
+        return mechanism.counters
+    names = [head.name for head in mechanism.heads]
+    return mechanism.counters[names.index(query.name)]
+
+
+def _standing(cap: Cap, user: User) -> tuple[int, int]:
+    """The cap that errors are predicted for, and how often counters have started by then."""
+    wanted = user.max_events_per_user or 1
+    for start, value in enumerate(cap.caps, 1):
+        if value >= wanted:
+            return value, start
+    return cap.caps[-1], len(cap.caps)
+
+
+def _scale(query: Query) -> float:
+    """How much of a series' noise the answer has: of a quantile, the noise of the rank, at its worst cell."""
+    if isinstance(query, Quantiles):
+        parts = query.parts or (Fraction(1, 2),)
+        return max(float(deviations_below(query.depth, float(part)).max()) for part in parts)
+    return float(query.exact_grid) if isinstance(query, Sum) else 1.0

@@ -1,0 +1,489 @@
+"""R15, R16: followed files on disks that move, beside copies, links, packed files and files of our own."""
+
+import gzip
+import json
+import logging
+import os
+import shutil
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.io.running import append as write
+from tests.io.running import write_spec
+from tests.io.test_follow import append, lines, numbers, read, sealed, started
+
+from pianissimo import Histogram
+from pianissimo.errors import SourceAwayError, SourceError, SpecError
+from pianissimo.io.clock import WallClock
+from pianissimo.io.run_durable import run_durably
+from pianissimo.io.sources import follow
+from pianissimo.io.sources.follow import FolderFeed
+from pianissimo.io.sources.live_ticks import LiveTicks
+from pianissimo.io.sources.piece import Records
+from pianissimo.io.sources.records import RecordReader
+from pianissimo.io.sources.refused import RefusedFile
+from pianissimo.stream.spec import load_spec
+
+NAME, DEVICE, REST, BIRTH, FORM = 0, 1, 6, 7, 8
+
+
+def found(feed: FolderFeed) -> list[Records]:
+    return list(feed.read(feed.end()))
+
+
+def renumbered(position: Any) -> Any:
+    """As if the device had got another number since, as it may after a reboot."""
+    for row in (*position["follow"], *position["away"]):
+        row[DEVICE] += 1
+    return position
+
+
+def without_births(position: Any) -> Any:
+    for row in (*position["follow"], *position["away"]):
+        row[BIRTH] = None
+    return position
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "logs"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def log(folder: Path) -> Path:
+    path = folder / "app.jsonl"
+    path.write_bytes(lines(1, 2))
+    return path
+
+
+@pytest.mark.parametrize("pattern", ["app.jsonl*", "app.jsonl"])
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_file_on_a_device_with_another_number_is_read_on_under_its_new_name(
+    log: Path, pattern: str, tells: bool
+) -> None:
+    path = log.with_name(pattern)
+    feed = started(path)
+    assert numbers(feed) == [1, 2]
+    position = renumbered(sealed(feed))
+    if not tells:
+        without_births(position)
+    append(log, lines(3))
+    log.rename(log.with_name("app.jsonl.1"))
+    log.write_bytes(lines(4))
+    again = started(path, position)
+    assert sorted(numbers(again)) == [3, 4]
+    assert numbers(started(path, sealed(again))) == []
+
+
+def test_a_file_that_comes_back_on_a_device_with_another_number_is_not_read_twice(log: Path, tmp_path: Path) -> None:
+    feed = started(log.parent)
+    assert numbers(feed) == [1, 2]
+    position = sealed(feed)
+    log.rename(tmp_path / "x")
+    away = started(log.parent, position)
+    assert numbers(away) == []
+    position = renumbered(sealed(away))
+    assert position["away"]
+    (tmp_path / "x").rename(log.with_name("other.jsonl"))
+    append(log.with_name("other.jsonl"), lines(3))
+    assert numbers(started(log.parent, position)) == [3]
+
+
+def test_a_file_with_the_inode_of_one_on_another_device_is_another(log: Path) -> None:
+    feed = started(log)
+    read(feed)
+    position = renumbered(sealed(feed))
+    position["follow"][0][BIRTH] -= 1
+    log.write_bytes(lines(7, 8))
+    assert numbers(started(log, position)) == [7, 8]
+
+
+def copied_to_another_disk(folder: Path, *, keep_times: bool) -> None:
+    shutil.copytree(folder, folder.with_name("new"), copy_function=shutil.copy2 if keep_times else shutil.copyfile)
+    shutil.rmtree(folder)
+    folder.with_name("new").rename(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "keep_times", "more"),
+    [
+        (lines(1, 1, 1), True, b""),
+        (lines(1, 1), False, b""),
+        (lines(*range(9)), False, lines(100)),
+        (lines(*range(1000)), False, lines(5000)),
+    ],
+)
+def test_files_that_were_copied_to_another_disk_and_rotated_stop_the_stream(
+    log: Path, content: bytes, keep_times: bool, more: bytes
+) -> None:
+    log.write_bytes(content)
+    path = log.with_name("app.jsonl*")
+    feed = started(path)
+    read(feed)
+    position = sealed(feed)
+    copied_to_another_disk(log.parent, keep_times=keep_times)
+    append(log, more)
+    log.rename(log.with_name("app.jsonl.1"))
+    log.write_bytes(lines(6000))
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"app\.jsonl\.1 must be another file than app\.jsonl, got a copy"):
+            read(started(path, position))
+
+
+def test_rotated_files_that_were_copied_to_another_disk_and_rotated_again_stop_the_stream(log: Path) -> None:
+    log.rename(log.with_name("app.jsonl.2"))
+    path = log.with_name("app.jsonl*")
+    feed = started(path)
+    read(feed)
+    position = sealed(feed)
+    copied_to_another_disk(log.parent, keep_times=False)
+    log.with_name("app.jsonl.2").rename(log.with_name("app.jsonl.4"))
+    with pytest.raises(SourceError, match=r"app\.jsonl\.4 must be another file than app\.jsonl\.2, got a copy"):
+        read(started(path, position))
+
+
+@pytest.mark.parametrize("unread", ["lines", "a line without its end"])
+@pytest.mark.parametrize("looked", [True, False])
+def test_lines_that_were_lost_with_an_inode_stop_the_stream(
+    tmp_path: Path, unread: str, looked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file was deleted while it was not open, and another has its inode: it is younger."""
+    monkeypatch.setattr(follow, "_MOST_OPEN", 1)
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_bytes(lines(1) if unread == "lines" else lines(1)[:-1])
+    feed = started(tmp_path)
+    end = feed.end()
+    lost = next(each for each in feed._files.values() if each.descriptor is None)
+    assert lost.birth is not None
+    lost.birth -= 1
+    if looked:
+        (tmp_path / lost.name).write_bytes(lines(2, 3))
+        end = None
+    elif unread != "lines":
+        return  # nothing was told to be read
+    for _ in range(2):
+        with pytest.raises(SourceError, match="must be there until it is read to its end"):
+            list(feed.read(end or feed.end()))
+
+
+def test_an_unfinished_line_that_was_lost_with_an_inode_while_the_stream_was_down_stops_it(log: Path) -> None:
+    append(log, lines(3)[:-1])
+    feed = started(log)
+    read(feed)
+    position = sealed(feed)
+    position["follow"][0][BIRTH] -= 1
+    log.write_bytes(lines(4))
+    with pytest.raises(SourceError, match="must be there until it is read to its end"):
+        started(log, position)
+
+
+def test_what_is_missing_is_told_to_everybody_who_asks(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that asks for ends must not be the only one that hears of it."""
+    monkeypatch.setattr(follow, "_QUIET_LOOKS", 0)
+    monkeypatch.setattr(follow, "_QUIET_SECONDS", 0)
+    append(log, lines(3)[:-1])
+    feed = started(log)
+    read(feed)
+    log.unlink()
+    for _ in range(3):
+        with pytest.raises(SourceError, match="must be there until it is read to its end"):
+            feed.end()
+
+
+def test_a_copy_is_told_to_everybody_who_asks_though_its_original_grows(log: Path) -> None:
+    feed = started(log.with_name("app.jsonl*"))
+    end = feed.end()
+    log.with_name("app.jsonl.1").write_bytes(log.read_bytes())
+    read_first = [text for records in feed.read(end) for text in records.texts]
+    assert len(read_first) == 2
+    with pytest.raises(SourceError, match="got a copy of what was read"):
+        feed.end()
+    append(log, lines(3))
+    with pytest.raises(SourceError, match="got a copy of what was read"):
+        feed.end()
+    log.with_name("app.jsonl.1").unlink()
+    assert numbers(feed) == [3]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_csv_file_stays_one_under_a_rotated_name(folder: Path, running: bool) -> None:
+    log = folder / "events.csv"
+    log.write_bytes(b"drug\na\n")
+    feed = started(log)
+    assert [(each.header, each.texts.to_list()) for each in found(feed)] == [("drug", ["a"])]
+    position = sealed(feed)
+    append(log, b"b\n")
+    log.rename(folder / "events.old")
+    log.write_bytes(b"drug\nc\n")
+    feed = feed if running else started(log, position)
+    assert sorted((each.header, *each.texts) for each in found(feed)) == [("drug", "b"), ("drug", "c")]
+
+
+def test_places_that_were_told_before_births_and_forms_were_are_read_on(folder: Path) -> None:
+    log = folder / "events.csv"
+    log.write_bytes(b"drug\na\n")
+    feed = started(log)
+    found(feed)
+    append(log, b"b\n")
+    for length in (7, 8, 9, 10):
+        position = sealed(feed)
+        position["follow"] = [row[:length] for row in position["follow"]]
+        (records,) = found(started(log, position))
+        assert (records.header, records.texts.to_list(), records.numbers.to_list()) == ("drug", ["b"], [3])
+        assert len(started(log, position).position["follow"][0]) == 10
+
+
+@pytest.mark.parametrize("blank", [b"\n", b"\r\n\n", b"\xef\xbb\xbf\n", b"\n" * 200_000])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_blank_lines_before_the_header_of_a_csv_file_are_passed_over(folder: Path, blank: bytes, at_once: bool) -> None:
+    log = folder / "events.csv"
+    log.write_bytes(blank)
+    feed = started(log)
+    if not at_once:
+        assert read(feed) == []
+        feed = started(log, sealed(feed))
+    append(log, b"drug\na\n\nb\n")
+    (records,) = found(feed)
+    first = blank.count(b"\n") + 2
+    assert (records.header, records.texts.to_list()) == ("drug", ["a", "", "b"])
+    assert records.numbers.to_list() == [first, first + 1, first + 2]
+    append(log, b"c\n")
+    (records,) = found(started(log, sealed(feed)))
+    assert (records.header, records.texts.to_list(), records.numbers.to_list()) == ("drug", ["c"], [first + 3])
+
+
+def test_a_header_that_is_too_long_to_be_one_leaves_no_line_that_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(follow, "_SCAN", 16)
+    (folder / "events.csv").write_bytes(b"x" * 100 + b"\na\n")
+    (records,) = found(started(folder))
+    assert (records.header, records.texts.to_list(), records.numbers.to_list()) == ("", ["a"], [2])
+
+
+def test_files_that_hold_a_header_alone_are_no_copies(folder: Path, tmp_path: Path) -> None:
+    header = b"drug,region,price\n"
+    (folder / "sensor.csv").write_bytes(header)
+    feed = started(folder)
+    assert read(feed) == []
+    (folder / "sensor-2.csv").write_bytes(header + b"a,b,1\n")
+    assert read(feed) == ["a,b,1"]
+    (folder / "sensor.csv").rename(tmp_path / "archived.csv")
+    (folder / "sensor.csv").write_bytes(header)
+    assert read(feed) == []
+    append(folder / "sensor.csv", b"c,d,2\n")
+    assert read(feed) == ["c,d,2"]
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lines(1), lines(1)),
+        (lines(1), lines(1, 2)),
+        (lines(1, 2), lines(1, 2, 3)),
+        (lines(*[1] * 1000), lines(*[1] * 1001)),
+    ],
+)
+def test_files_of_two_days_may_begin_with_the_same_events(
+    log: Path, tmp_path: Path, first: bytes, second: bytes, running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_QUIET_SECONDS", 0)
+    log.write_bytes(first)
+    os.utime(log, (1e9, 1e9))
+    feed = started(log.parent)
+    read(feed)
+    log.rename(tmp_path / "archived")
+    for _ in range(4):
+        assert read(feed) == []
+    if not running:
+        feed = started(log.parent, sealed(feed))
+    log.write_bytes(second)
+    assert len(read(feed)) == second.count(b"\n")
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_what_was_made_and_rotated_while_nobody_looked_may_begin_like_what_was_read(log: Path, running: bool) -> None:
+    """It is compared with no file that was renamed, though that is seen only after it."""
+    content = lines(*range(10))
+    log.write_bytes(content)
+    path = log.with_name("app.jsonl*")
+    feed = started(path)
+    read(feed)
+    position = sealed(feed)
+    log.rename(log.with_name("app.jsonl.2"))
+    log.with_name("app.jsonl.1").write_bytes(content + lines(100))
+    log.write_bytes(lines(200))
+    assert len(read(feed if running else started(path, position))) == 12
+
+
+def test_packed_files_are_no_text(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_QUIET_SECONDS", 0)
+    feed = started(log.with_name("app.jsonl*"))
+    assert numbers(feed) == [1, 2]
+    rotated = log.with_name("app.jsonl.1")
+    log.rename(rotated)
+    log.write_bytes(lines(3))
+    assert numbers(feed) == [3]
+    for ending in ("gz", "zst", "xz", "bz2", "Z"):
+        log.with_name(f"app.jsonl.1.{ending}").write_bytes(gzip.compress(rotated.read_bytes()))
+    rotated.unlink()
+    for _ in range(4):
+        assert read(feed) == []
+    log.with_name("app.jsonl.1.gz").unlink()
+    for _ in range(4):
+        assert read(feed) == []
+    with pytest.raises(SourceError, match="must be text as it is written, got a name of packed files"):
+        FolderFeed(log.with_name("app.jsonl*.gz"))
+
+
+def test_a_packed_file_that_was_once_read_as_text_may_go(log: Path) -> None:
+    feed = started(log)
+    read(feed)
+    position = sealed(feed)
+    position["follow"][0][NAME], position["follow"][0][REST] = "app.jsonl.1.gz", True
+    log.unlink()
+    assert read(started(log, position)) == []
+
+
+def test_a_link_that_leads_nowhere_is_passed_over(log: Path) -> None:
+    for name in ("self", "other.jsonl"):
+        (log.parent / name).symlink_to(name)
+    (log.parent / "dangling.jsonl").symlink_to("nothing")
+    (log.parent / "through.jsonl").symlink_to("app.jsonl/x")
+    assert numbers(started(log.parent)) == [1, 2]
+    assert numbers(started(log)) == [1, 2]
+
+
+def test_what_cannot_be_seen_matters_only_where_it_is_meant(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = os.stat
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        if Path(path).name.startswith("hidden"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return ask(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    (log.parent / "hidden").touch()
+    assert numbers(started(log.parent)) == [1, 2]
+    (log.parent / "hidden.jsonl").touch()
+    assert numbers(started(log)) == [1, 2]
+    with pytest.raises(SourceAwayError, match=r"hidden\.jsonl must be a file that can be read, got: Permission denied"):
+        started(log.parent).end()
+
+
+def test_a_file_whose_name_is_no_text_is_read_like_any_other(folder: Path, tmp_path: Path) -> None:
+    path = folder / os.fsdecode(b"app\xff.jsonl")
+    path.write_bytes(b'{"drug": "a"}\nbad\n')
+    feed = started(folder)
+    ticks = LiveTicks(
+        feed,
+        RecordReader([Histogram("drugs", key="drug")]),
+        WallClock(origin=datetime.now(UTC) - timedelta(hours=1), tick=timedelta(hours=1)),
+        refused=RefusedFile(tmp_path / "refused.jsonl"),
+    )
+    ticks.seek(None, 0)
+    assert sum(batch.height for batch in ticks.batches(1) if batch is not None) == 1  # type: ignore[attr-defined]
+    (told,) = map(json.loads, (tmp_path / "refused.jsonl").read_text().splitlines())
+    assert (told["file"], told["line"]) == ("app\\udcff.jsonl", 2)
+    position = sealed(feed)
+    append(path, b"more\n")
+    assert read(started(folder, position)) == ["more"]
+    path.write_bytes(b"")
+    with pytest.raises(SourceError, match=r"app\\udcff\.jsonl must only grow"):
+        started(folder, position)
+
+
+def test_a_line_without_its_end_may_be_taken_back_and_written_anew(log: Path) -> None:
+    log.write_bytes(b'{"dr')
+    feed = started(log)
+    assert read(feed) == []
+    log.write_bytes(b"{}\n")
+    assert read(feed) == ["{}"]
+
+
+def test_a_pipe_is_not_followed(folder: Path) -> None:
+    os.mkfifo(folder / "events.jsonl")
+    with pytest.raises(SourceError, match="must be a file or a folder, got something else"):
+        FolderFeed(folder / "events.jsonl")
+
+
+@pytest.mark.parametrize("followed", ["typo.jsonl", "*.csv", ""])
+def test_that_nothing_is_there_yet_is_said_once(
+    folder: Path, followed: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    spec = load_spec(write_spec(tmp_path, f'follow = "logs/{followed}"', ticks=1))
+    with caplog.at_level(logging.WARNING):
+        run_durably(spec, str(tmp_path / "state"))
+    (told,) = caplog.messages
+    assert "must find files, got none yet" in told
+    assert str(folder) in told
+
+
+def test_nothing_is_said_where_a_file_is_there(folder: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    write(folder / "events.jsonl", "")
+    spec = load_spec(write_spec(tmp_path, 'follow = "logs/events.jsonl"', ticks=1))
+    with caplog.at_level(logging.WARNING):
+        run_durably(spec, str(tmp_path / "state"))
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("source", "state", "out"),
+    [
+        ('follow = "logs"', "logs", None),
+        ('follow = "logs/*.jsonl"', "logs/../logs", None),
+        ('follow = "logs/*"\nformat = "jsonl"', "logs/state", None),
+        ('follow = "logs/state*"', "logs/state", None),
+        ('follow = "logs/drugs"', "state", "logs"),
+    ],
+)
+def test_files_of_the_stream_itself_are_not_followed(
+    folder: Path, tmp_path: Path, source: str, state: str, out: str | None
+) -> None:
+    (folder / "drugs").mkdir()
+    spec = load_spec(write_spec(tmp_path, source, ticks=1))
+    out_folder = None if out is None else tmp_path / out
+    with pytest.raises(SpecError, match="must find files of others alone, got one of this stream's own"):
+        run_durably(spec, str(tmp_path / state), out=out_folder, format="jsonl")
+    assert not (tmp_path / state / "state.db").exists()
+
+
+def test_a_state_beside_what_is_followed_is_no_fault(folder: Path, tmp_path: Path) -> None:
+    write(folder / "events.jsonl", "")
+    spec = load_spec(write_spec(tmp_path, 'follow = "logs"', ticks=1))
+    assert run_durably(spec, str(folder / "state")).loop.tick == 1
+
+
+def test_an_end_asked_for_while_a_file_is_read_finds_no_copy_of_itself(log: Path) -> None:
+    """Threads: what is read while another asks is one file, under whichever name."""
+    log.write_bytes(lines(*range(2000)))
+    feed = started(log.with_name("app.jsonl*"))
+    stop = threading.Event()
+    faults: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            while not stop.is_set():
+                feed.end()
+        except SourceError as error:
+            faults.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    seen = []
+    for generation in range(1, 20):
+        seen += numbers(feed)
+        log.rename(log.with_name(f"app.jsonl.{generation}"))
+        log.write_bytes(lines(*range(generation * 10_000, generation * 10_000 + 50)))
+    seen += numbers(feed)
+    stop.set()
+    thread.join()
+    assert not faults
+    assert len(seen) == len(set(seen)) == 2000 + 19 * 50

@@ -1,0 +1,131 @@
+"""Plans: within the budget always, told before any data, and the same for the same stream."""
+
+import json
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pianissimo as pp
+from pianissimo.counting import UnknownHistogram
+from pianissimo.loss.composition import price
+from pianissimo.stream import Share, candidates, render_plan
+
+BUDGET = pp.Budget(epsilon=1.0, delta=1e-9)
+
+
+def pharmacy(**changes: object) -> pp.Stream:
+    parameters: dict[str, object] = {
+        "budget": BUDGET,
+        "horizon": 525_600,
+        "queries": [
+            pp.Count("purchases"),
+            pp.Histogram("drugs", key="drug", max_keys_per_event=5),
+            pp.Histogram("regions", key="region", domain=["north", "south"]),
+        ],
+    }
+    return pp.Stream("pharmacy", **{**parameters, **changes})  # type: ignore[arg-type]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    epsilon=st.floats(0.05, 8),
+    delta=st.floats(1e-12, 1e-3),
+    horizon=st.integers(1, 3000),
+    keys=st.integers(1, 30),
+    weights=st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)),
+)
+def test_a_plan_stays_within_its_budget(
+    epsilon: float, delta: float, horizon: int, keys: int, weights: tuple[float, float]
+) -> None:
+    stream = pp.Stream(
+        "s",
+        budget=pp.Budget(epsilon, delta),
+        horizon=horizon,
+        queries=[
+            pp.Count("count", weight=weights[0]),
+            pp.Histogram("labels", key="k", max_keys_per_event=keys, weight=weights[1]),
+        ],
+    )
+    plan = stream.plan()
+    again = price([each.mechanism.guarantee.loss for each in plan.queries], Fraction(delta))
+    assert (again.epsilon, again.delta) == (plan.price.epsilon, plan.price.delta)
+    assert again.epsilon <= epsilon
+    assert again.delta <= delta
+    assert again.epsilon > 0.93 * epsilon, "the budget is meant to be used"
+
+
+def test_a_plan_says_what_will_be_done() -> None:
+    plan = json.loads(pharmacy().plan().to_json())
+    assert plan["unit"] == "event"
+    assert plan["promise"]["epsilon"] <= 1.0
+    assert [query["name"] for query in plan["queries"]] == ["purchases", "drugs", "regions"]
+    for query in plan["queries"]:
+        assert query["mechanism"]
+        assert query["guarantee"]["rho"] > 0
+        assert query["guarantee"]["theorem"]
+        assert query["expected_error"]["largest"] >= query["expected_error"]["typical"] > 0
+        assert query["alternatives"][0]["expected_error"]["typical"] > query["expected_error"]["typical"]
+        assert "times as much" in query["reason"]
+    assert plan["queries"][1]["threshold"]["largest"] >= plan["queries"][1]["threshold"]["least"] > 1
+    assert plan["queries"][0]["threshold"] is None
+    assert sum(query["share_of_budget"] for query in plan["queries"]) == pytest.approx(1)
+
+
+def test_a_plan_is_printed_as_tables() -> None:
+    text = str(pharmacy().plan())
+    for word in ("pharmacy", "525600 ticks", "purchases", "drugs", "regions", "haar", "tree", "neighbors"):
+        assert word in text
+    assert text == render_plan(pharmacy().plan().to_dict())
+
+
+def test_equal_streams_have_equal_plans_and_others_do_not() -> None:
+    plan = pharmacy().plan()
+    assert plan == pharmacy().plan()
+    assert plan.digest == pharmacy().plan().digest
+    others = [
+        pharmacy(horizon=525_601).plan(),
+        pharmacy(budget=pp.Budget(1.1, 1e-9)).plan(),
+        pharmacy(queries=[pp.Count("purchases")]).plan(),
+        pharmacy(
+            queries=[pp.Count("purchases"), pp.Histogram("regions", key="region", domain=["north", "west"])]
+        ).plan(),
+    ]
+    assert len({other.digest for other in others} | {plan.digest}) == 5
+
+
+def test_weights_shift_the_error() -> None:
+    def count_error(weight: float) -> float:
+        queries = [pp.Count("count", weight=weight), pp.Histogram("drugs", key="drug")]
+        return pharmacy(queries=queries).plan().queries[0].expected_error.typical
+
+    assert count_error(4.0) < count_error(1.0) < count_error(0.25)
+
+
+def test_no_delta_is_set_aside_without_unknown_labels() -> None:
+    known = pharmacy(queries=[pp.Count("count")]).plan()
+    assert known.queries[0].guarantee.loss.as_ledger().bad == 0
+    unknown = pharmacy().plan().queries[1]
+    assert isinstance(unknown.mechanism, UnknownHistogram)
+    assert 0 < unknown.guarantee.loss.as_ledger().bad <= Fraction(BUDGET.delta) / 2
+
+
+def test_the_best_candidate_comes_first() -> None:
+    share = Share(rho=Fraction(1, 2), bad=Fraction(1, 10**10))
+    for query in (pp.Count("c"), pp.Histogram("h", key="k"), pp.Histogram("r", key="k", domain=["a"])):
+        errors = [each.expected_error.typical for each in candidates(query, share, 1440, 0.95)]
+        assert errors == sorted(errors)
+
+
+def test_a_budget_that_no_mechanism_fits_is_refused() -> None:
+    with pytest.raises(pp.ParameterError, match="must have a mechanism that fits its budget"):
+        pharmacy(budget=pp.Budget(1e-9, 1e-9)).plan()
+
+
+def test_what_a_plan_never_chooses_is_not_chosen_for_want_of_another() -> None:
+    """A sparse top list alone would fit; its promise is not that of streams, so nothing fits."""
+    domain = [str(number) for number in range(100_000)]
+    query = pp.TopK("x", key="x", k=1, domain=domain, max_keys_per_event=None)
+    with pytest.raises(pp.ParameterError, match="must have a mechanism that fits its budget"):
+        pharmacy(budget=pp.Budget(4e-7, 1e-9), horizon=2**21, queries=[query]).plan()
