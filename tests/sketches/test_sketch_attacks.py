@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tests.sketches.naive_sketches import misra_gries
 from tests.cli.test_sketch_command import PRICE, built, done, refused
+from tests.sketches.naive_sketches import misra_gries
 
 from pianissimo.errors import MergeError, ParameterError
 from pianissimo.sketches import (
