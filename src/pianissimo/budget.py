@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pianissimo.checks import Real, check_positive, check_probability
+from pianissimo.identity import identified
 from pianissimo.loss.conversion import nothing_left, remaining_delta, rho_from_budget
 from pianissimo.loss.losses import Ledger
 
 
+@identified("budget")
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The (epsilon, delta) that everything released from a stream must stay within.

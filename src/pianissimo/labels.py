@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pianissimo import _core, codec
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
 from pianissimo.noise.keyed import Keys, Noise
 
 LONGEST_LABEL = 256
@@ -28,6 +29,7 @@ MOST_LABELS = 2**32
 """No index holds more labels: slots are 32 bits."""
 
 
+@identified("domain")
 class Domain:
     """The labels that a query knows beforehand: public, without repetition, in the order of their bytes.
 
@@ -67,6 +69,10 @@ class Domain:
         """
         text, lengths = codec.join_texts(self.labels)
         return hashlib.blake2b(lengths.astype("<u4").tobytes() + text, digest_size=16).hexdigest()
+
+    def identity_fields(self) -> dict[str, object]:
+        """What `identity.to_plain` stores of it."""
+        return {"labels": self.labels.to_list()}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Domain) and self.digest == other.digest

@@ -4,7 +4,6 @@ What can be known without data (parameters, guarantee, error) is a frozen `Mecha
 state. The life cycle (ticks, horizon, merging, saving) is in `Run` and nowhere else.
 """
 
-import hashlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar, ca
 
 import numpy as np
 
-from pianissimo import codec
+from pianissimo import codec, identity
 from pianissimo.checks import check_probability
 from pianissimo.errors import HorizonError, InputError, MergeError, ParameterError, StateError
 from pianissimo.loss.losses import Guarantee
@@ -147,6 +146,7 @@ class Run(Generic[Batch, State, Value]):
         self._state = mechanism.start(noise)
         self._tick = 0
         self._guard = Guard()
+        self._digest: bytes | None = None
 
     @property
     def tick(self) -> int:
@@ -307,7 +307,9 @@ class Run(Generic[Batch, State, Value]):
         return state
 
     def _identity(self) -> bytes:
-        return hashlib.blake2b(repr(self.mechanism).encode(), digest_size=16).digest()
+        if self._digest is None:
+            self._digest = identity.digest(self.mechanism)
+        return self._digest
 
     def _check_interval(self, start: int, end: int) -> None:
         if not 0 <= start < end <= self._tick:

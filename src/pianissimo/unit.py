@@ -6,9 +6,11 @@ from fractions import Fraction
 
 from pianissimo.checks import check_at_least, duration_of, ticks_in
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Unit
 
 
+@identified("user-unit")
 @dataclass(frozen=True, slots=True)
 class User:
     """The users that a column names, each hidden with everything she ever does; `user` makes one.

@@ -13,6 +13,7 @@ import polars as pl
 
 from pianissimo.checks import check_positive
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -99,6 +100,7 @@ class RunningTotal:
         return CounterState(total=0, recent=Recent(self.history), noise=running_noise(self.plan))
 
 
+@identified("counter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter(RunningTotal):
     """The number of events so far, released at every tick.
@@ -123,6 +125,7 @@ class Counter(RunningTotal):
         return len(batch)
 
 
+@identified("sum")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summer(RunningTotal):
     """The sum of the events' values so far, on a declared grid and within declared limits, released at every tick.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
+from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, count_known
 from pianissimo.loss.losses import Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
@@ -90,6 +91,7 @@ class KnownHistogramState:
     noise: RunningNoise = field(metadata=TRANSIENT)
 
 
+@identified("known-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownHistogram:
     """How many events hold each label of a domain, released at every tick; labels outside it are passed over.

@@ -30,6 +30,7 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.histogram import LabelCounts, Tally, in_order
 from pianissimo.errors import InputError
+from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, count_labels, detached
 from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
@@ -86,6 +87,7 @@ class MetaHistogramState:
     """The labels of the domain in the order of their bytes, if there is one."""
 
 
+@identified("meta-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaHistogram:
     """How many events hold each label, added up from one-shot answers about the cells of a base-r tree.

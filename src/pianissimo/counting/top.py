@@ -12,6 +12,7 @@ from pianissimo.counting.histogram import KnownHistogram, KnownHistogramState, L
 from pianissimo.counting.meta import MetaHistogram, MetaHistogramState
 from pianissimo.counting.unknown import UnknownHistogram, UnknownHistogramState
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import detached
 from pianissimo.loss.losses import Guarantee
 from pianissimo.noise import Noise
@@ -20,6 +21,7 @@ from pianissimo.noise.plan import NoisePlan
 TopListState = KnownHistogramState | UnknownHistogramState
 
 
+@identified("top-list")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopList:
     """The k labels with the largest estimates of a histogram, in order, released at every tick.
@@ -95,6 +97,7 @@ class TopList:
         return first_of(value, self.k)
 
 
+@identified("meta-top-list")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaTopList:
     """The k labels with the largest estimates of a tree of one-shot answers, in order, released at every tick.

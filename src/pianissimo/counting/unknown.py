@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.histogram import LabelCounts, Rest, Tally, add_counts, in_order
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, LabelIndex, count_labels, detached
 from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
@@ -45,6 +46,7 @@ _ROUNDING_ERROR = 1e-9
 _LONGEST_SUM = 2**22
 
 
+@identified("threshold-rule")
 class Cut(Enum):
     """How the chance of showing a label of one event is shared by the ticks.
 
@@ -144,6 +146,7 @@ class UnknownHistogramState:
     visible: "Visible | None" = field(metadata=TRANSIENT, default=None)
 
 
+@identified("unknown-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownHistogram:
     """How many events hold each label, for the labels that have passed a threshold, released at every tick.

@@ -15,6 +15,7 @@ from typing import overload
 
 from pianissimo.checks import Real, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.loss.bounded_range import epsilon_by_concentration, epsilon_by_recursion, kappa
 from pianissimo.loss.conversion import added_delta, epsilon_from_rho, nothing_left, remaining_delta
 from pianissimo.loss.loss_distribution import epsilon_by_loss_distribution
@@ -38,6 +39,7 @@ _SPLITS = 24
 _AS_GOOD = 1e-3
 
 
+@identified("price")
 @dataclass(frozen=True, slots=True)
 class Price:
     """A valid (epsilon, delta) statement and how it was reached.

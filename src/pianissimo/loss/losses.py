@@ -11,8 +11,10 @@ from fractions import Fraction
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 
 
+@identified("unit")
 class Unit(Enum):
     """Whose presence is hidden.
 
@@ -30,6 +32,7 @@ class Unit(Enum):
     """One user with all records of one period, of a fixed number of ticks; other periods of hers count as others'."""
 
 
+@identified("neighbors")
 class Neighbors(Enum):
     """Which two streams may not be told apart.
 

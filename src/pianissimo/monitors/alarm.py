@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_name, check_probability
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.loss.losses import Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
@@ -64,6 +65,7 @@ class AlarmState:
     index: LabelIndex = field(metadata=TRANSIENT)
 
 
+@identified("alarms")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarms:
     """The predicates that unusually many users match in a tick, released at every tick.

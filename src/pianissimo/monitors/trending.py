@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_probability
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
 from pianissimo.loss.losses import Guarantee, Neighbors, Race, Unit
 from pianissimo.mechanism import TRANSIENT
@@ -64,6 +65,7 @@ class TrendingState:
     """Keys of the domain."""
 
 
+@identified("trending-monitor")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trending:
     """The keys that unusually many users hold in a tick, each with its noisy weight, released at every tick.

@@ -11,12 +11,14 @@ from fractions import Fraction
 from pianissimo import _core
 from pianissimo.checks import check_positive
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.noise.keyed import Integers, Keys, Noise
 
 VARIANCE_GRID, SCALE_GRID = 64, 4096
 """Variances are multiples of 1/64 and scales of 1/4096, rounded up: exact, short, and hardly more noise."""
 
 
+@identified("gaussian-node")
 @dataclass(frozen=True, slots=True)
 class GaussianNode:
     """Discrete Gaussian noise of an exact variance parameter.
@@ -48,6 +50,7 @@ class GaussianNode:
         return factor**2 * float(self.variance) / 2
 
 
+@identified("laplace-node")
 @dataclass(frozen=True, slots=True)
 class LaplaceNode:
     """Discrete Laplace noise of an exact scale.

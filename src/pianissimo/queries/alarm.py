@@ -9,10 +9,12 @@ import polars as pl
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.monitors import Predicate
 from pianissimo.queries.common import Column, Role, Tidy, check_common
 
 
+@identified("query-alarm")
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """Rings at the ticks at which unusually many users have an event that matches a condition.

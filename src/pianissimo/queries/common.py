@@ -9,6 +9,7 @@ import polars as pl
 
 from pianissimo.checks import check_at_least, check_name, check_positive
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import Domain
 
 LargeDomain = Domain | Sequence[str] | pl.Series
@@ -45,6 +46,7 @@ class Column:
     """Whether an event may hold several labels."""
 
 
+@identified("query-tidy")
 class Tidy(Enum):
     """What may be done to estimates on request; the raw ones stay beside them.
 

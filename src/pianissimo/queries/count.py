@@ -5,9 +5,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.queries.common import Column, Tidy, check_common
 
 
+@identified("query-count")
 @dataclass(frozen=True, slots=True)
 class Count:
     """The number of events so far.

@@ -5,9 +5,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common
 
 
+@identified("query-distinct")
 @dataclass(frozen=True, slots=True)
 class Distinct:
     """The number of different values that events so far held.

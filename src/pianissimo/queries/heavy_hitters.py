@@ -6,9 +6,11 @@ from typing import ClassVar
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common
 
 
+@identified("query-heavy-hitters")
 @dataclass(frozen=True, slots=True)
 class HeavyHitters:
     """The labels that many events so far hold, with their numbers, in bounded memory; nobody needs to know the labels.

@@ -6,9 +6,11 @@ from typing import ClassVar
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.queries.common import Column, LargeDomain, Role, Tidy, check_column, check_common, domain_of
 
 
+@identified("query-histogram")
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """The number of events so far that hold each label.

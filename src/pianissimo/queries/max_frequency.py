@@ -5,9 +5,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.queries.common import Column, LargeDomain, Role, Tidy, check_column, check_common, domain_of
 
 
+@identified("query-max-frequency")
 @dataclass(frozen=True, slots=True)
 class MaxFrequency:
     """The number of events so far that hold the most frequent label of a domain; which label it is stays untold.

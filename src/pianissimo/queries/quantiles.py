@@ -8,12 +8,14 @@ from typing import ClassVar, Literal
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common, check_outside
 
 _MOST_CELLS = 2**16
 _POWERS = tuple(1 << place for place in range(1, 17))
 
 
+@identified("query-quantiles")
 @dataclass(frozen=True, slots=True)
 class Quantiles:
     """The values below which given parts of all events so far lie: the median, the 95 % point; and the extremes.

@@ -7,11 +7,13 @@ from typing import ClassVar, Literal
 
 from pianissimo.checks import check_positive
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common, check_outside
 
 _MOST_STEPS = 2**40
 
 
+@identified("query-sum")
 @dataclass(frozen=True, slots=True)
 class Sum:
     """The sum of the events' values so far.

@@ -6,9 +6,11 @@ from typing import ClassVar
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.queries.common import Column, LargeDomain, Role, Tidy, check_column, check_common, domain_of
 
 
+@identified("query-top-k")
 @dataclass(frozen=True, slots=True)
 class TopK:
     """The labels that most events hold so far, with their numbers.

@@ -5,10 +5,12 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
 from pianissimo.checks import check_at_least
+from pianissimo.identity import identified
 from pianissimo.queries.alarm import check_monitor
 from pianissimo.queries.common import Column, LargeDomain, Role, Tidy, check_column, check_common, domain_of
 
 
+@identified("query-trending")
 @dataclass(frozen=True, slots=True)
 class Trending:
     """The keys that unusually many users hold in a tick, each with about how many; they may change at every tick.

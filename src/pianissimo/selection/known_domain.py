@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Ledger
 from pianissimo.noise import Noise
@@ -26,6 +27,7 @@ from pianissimo.noise.laws import GaussianNode, gaussian_node
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 
+@identified("known-gauss")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownGauss:
     """The noisy count of every label of a domain.
@@ -87,6 +89,7 @@ class KnownGauss:
         return labels, with_noise(counts, keys, self.variance, noise)
 
 
+@identified("known-gumb")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownGumb:
     """The k labels of a domain with the largest counts, more or less, and a noisy count for each.

@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, count_known
 from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
@@ -69,6 +70,7 @@ class SparseGumbelState:
     index: LabelIndex = field(metadata=TRANSIENT)
 
 
+@identified("sparse-gumbel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseGumbel:
     """The k labels of a domain that had the largest counts, more or less, when they were last chosen, and their counts.

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import detached
 from pianissimo.loss.losses import Ledger
 from pianissimo.noise import Noise
@@ -50,6 +51,7 @@ _ROUNDING_ERROR = 1e-9
 _ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
 
 
+@identified("unk-gauss")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnkGauss:
     """The labels whose noisy count reaches a noisy threshold, with that count, largest first.
@@ -137,6 +139,7 @@ class UnkGauss:
         return detached(labels.gather(places[order])), values[order]
 
 
+@identified("unk-gumb")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnkGumb:
     """At most k labels with the largest counts, more or less, and a noisy count for each.

@@ -21,6 +21,7 @@ import polars as pl
 
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Ledger, Loss, Mixed, float_down
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
@@ -117,6 +118,7 @@ class SketchRelease:
         )
 
 
+@identified("private-misra-gries")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateMisraGries:
     """The heavy keys of a sketch, once, with discrete Laplace noise on each number.
@@ -191,6 +193,7 @@ class PrivateMisraGries:
         return _shown(keys, high, level, self.threshold, self.reach(coverage), self.loss)
 
 
+@identified("gaussian-misra-gries")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianMisraGries:
     """The heavy keys of a sketch with discrete Gaussian noise on each number, for releases that add up.

@@ -26,6 +26,7 @@ import polars as pl
 
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Pure
 from pianissimo.noise import Noise
@@ -166,6 +167,7 @@ def _distinct(limit: int, count: int, noise: Noise) -> list[int]:
     return list(drawn)
 
 
+@identified("pure-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PureHistogram:
     """Every key of a universe whose noisy value reaches a public threshold, the largest ones of them.

@@ -22,6 +22,7 @@ import polars as pl
 
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import InputError, MergeError, ParameterError
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Mixed, Pure
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
@@ -152,6 +153,7 @@ class ReducedRelease:
         )
 
 
+@identified("reduced-misra-gries")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedMisraGries:
     """The reduced counts that pass a threshold, with discrete Laplace noise; for sums over many sketches.

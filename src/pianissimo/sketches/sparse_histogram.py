@@ -52,6 +52,7 @@ import polars as pl
 
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Ledger, Mixed, float_down
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
@@ -107,6 +108,7 @@ class SparseRelease:
         return pl.DataFrame({"key": self.keys, "estimate": self.estimates})
 
 
+@identified("sparse-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseHistogram:
     """Positive counts with discrete Gaussian noise, shown from 1 + tau on.
@@ -269,6 +271,7 @@ def _least_tau(moved: int, variance: int, delta: float) -> int:
     return least_integer(near, lambda tau: _shown_chance(moved, variance, tau) <= delta)
 
 
+@identified("correlated-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelatedHistogram:
     """Positive counts of at most k keys with a draw each and one draw for all, shown from Theta / 2 on.

@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, Ledger, Loss, Mixed, Neighbors, Pure, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
@@ -30,6 +31,7 @@ ESTIMATOR_SHARE = Fraction(1, 5)
 LARGEST_CAP = 2**40
 
 
+@identified("adaptive-cap")
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveCap:
     """A cap that doubles when a noisy test says that enough users are above it.
@@ -134,6 +136,7 @@ class AdaptiveCap:
         return float(self.failure_probability) / 2 * 6 / (math.pi * level) ** 2
 
 
+@identified("fixed-cap")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedCap:
     """The first so many units of each user count, and no others.
@@ -157,6 +160,7 @@ class FixedCap:
         return (self.units,)
 
 
+@identified("period-cap")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodCap:
     """The first so many units of each user in each period count; the next period begins anew.

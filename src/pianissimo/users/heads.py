@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_name, check_positive
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.users.counters import Law, Sensitivity
 from pianissimo.users.value import Cut, UserCounts, UserTotal
@@ -66,6 +67,7 @@ class Head(Protocol):
         """What is released."""
 
 
+@identified("count-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountHead:
     """How many events there are, insertions less deletions.
@@ -109,6 +111,7 @@ class CountHead:
         return UserTotal(int(estimates[0]), law, cut, is_signed=is_signed)
 
 
+@identified("sum-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumHead:
     """The sum of a column of whole steps of a grid, each moved into the declared range, over the accepted events.
@@ -175,6 +178,7 @@ class SumHead:
         return UserTotal(int(estimates[0]), law, cut, unit=self.magnitude, is_signed=either)
 
 
+@identified("histogram-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramHead:
     """How many events hold each label of a domain: all of its labels are released, also those nobody holds.

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
 from pianissimo.users.counters import Law, Sensitivity
 from pianissimo.users.heads import Codes, Signs, add_in_cells, check_head
 from pianissimo.users.value import Bars, Cut
@@ -45,6 +46,7 @@ _MEDIAN = (Fraction(1, 2),)
 _ONE = Fraction(1)
 
 
+@identified("quantiles-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantilesHead:
     """Quantiles of a column of numbers within a declared range, over the accepted events.

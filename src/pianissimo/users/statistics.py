@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -78,6 +79,7 @@ class UserStatisticsState:
     counters: list[RunningCounters] = field(metadata=TRANSIENT)
 
 
+@identified("user-statistics")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserStatistics:
     """Statistics of a stream at user level, released at every tick: a user is hidden with everything she ever does.

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -118,6 +119,7 @@ class UserSumState:
     counters: RunningCounters = field(metadata=TRANSIENT)
 
 
+@identified("user-sum")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserSum(CappedTotal):
     """The sum of a column of whole steps of a grid, of which each user adds at most the cap, released at every tick.
@@ -240,6 +242,7 @@ class UserDistinctState:
     counters: RunningCounters = field(metadata=TRANSIENT)
 
 
+@identified("user-distinct")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserDistinct(CappedTotal):
     """How many different values all users have given, of which each user adds at most the cap, released at every tick.

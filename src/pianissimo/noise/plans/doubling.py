@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.noise.laws import NodeNoise
 from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
 from pianissimo.noise.plans.calibration import Target
@@ -24,6 +25,7 @@ from pianissimo.noise.plans.calibration import Target
 _ROOT = 1
 
 
+@identified("doubling-plan")
 @dataclass(frozen=True, kw_only=True)
 class DoublingPlan:
     """Binary trees over periods of doubling length.

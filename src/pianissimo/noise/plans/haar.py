@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.noise.laws import NodeNoise
 from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
 from pianissimo.noise.plans.calibration import Target
@@ -26,6 +27,7 @@ OPEN_LEVELS = 32
 """An open horizon has 2^32 ticks: 8,000 years of minutes, 136 years of seconds."""
 
 
+@identified("haar-plan")
 @dataclass(frozen=True, kw_only=True)
 class HaarPlan:
     """Haar wavelet noise: close to the best possible error, one draw per level to reach any tick from nothing.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.noise.laws import NodeNoise
 from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
 from pianissimo.noise.plans.calibration import Target
@@ -27,6 +28,7 @@ _LONGEST_HORIZON = 2**22
 _WEIGHT_BITS = 12
 
 
+@identified("haar-skip-plan")
 @dataclass(frozen=True, kw_only=True)
 class HaarSkipPlan:
     """Haar wavelet noise at the quietest positions of a tree of twice the size.

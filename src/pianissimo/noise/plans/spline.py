@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.noise.laws import GaussianNode, NodeNoise, gaussian_node
 from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
 from pianissimo.noise.plans.calibration import Target
@@ -39,6 +40,7 @@ REFINEMENT = (1, 3, 6, 10, 12, 12, 10, 6, 3, 1)
 _REACH = 16
 
 
+@identified("spline-plan")
 @dataclass(frozen=True, kw_only=True)
 class SplinePlan:
     """Quadratic spline noise at scales 4^h: the least error of all plans with random access.

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.noise.keyed import Keys, Noise, sealed
 from pianissimo.noise.laws import GaussianNode, NodeNoise, gaussian_node
 from pianissimo.noise.plan import Term, Ticks, as_ticks
@@ -49,6 +50,7 @@ _UNIT = 2.0**-53
 _SERIES_AT_ONCE = 2048
 
 
+@identified("toeplitz-plan")
 @dataclass(frozen=True, kw_only=True)
 class ToeplitzPlan:
     """Square-root Toeplitz noise, on a lattice of 2^-bits, for at most 4096 ticks.

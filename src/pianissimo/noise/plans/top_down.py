@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.noise.laws import NodeNoise
 from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
 from pianissimo.noise.plans.calibration import Target
@@ -29,6 +30,7 @@ OPEN_HEIGHT = 8
 """An open horizon has 16^8 = 2^32 ticks."""
 
 
+@identified("top-down-plan")
 @dataclass(frozen=True, kw_only=True)
 class TopDownPlan:
     """Laplace noise on a 16-ary tree and its total, with the weights of a top-down estimate.

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
+from pianissimo.identity import identified
 from pianissimo.noise.laws import NodeNoise
 from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
 from pianissimo.noise.plans.calibration import Target
@@ -70,6 +71,7 @@ def best_base(horizon: int, *, pure: bool = False) -> int:
     return best
 
 
+@identified("tree-plan")
 @dataclass(frozen=True, kw_only=True)
 class TreePlan:
     """A base-r tree: release t sums one node for each unit of each base-r digit of t.

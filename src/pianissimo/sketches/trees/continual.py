@@ -31,6 +31,7 @@ import polars as pl
 
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
@@ -99,6 +100,7 @@ class SketchTreeState:
     ended: EndedNodes
 
 
+@identified("sketch-tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SketchTree:
     """The heavy keys of all events so far, released at every tick.

@@ -19,6 +19,7 @@ import polars as pl
 
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, Ledger, Mixed, Neighbors, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
@@ -52,6 +53,7 @@ class PublishedTreeState:
     published: EndedNodes
 
 
+@identified("published-tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTree:
     """The heavy keys of all events so far, as sums of nodes that are each published once.
@@ -196,6 +198,7 @@ class RunningCounts:
         self.sketch = sketch_from_plain(content, self._k, self._keys)
 
 
+@identified("running-sketch")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSketch:
     """The heavy keys of all events so far from one sketch, released a handful of times with Gaussian noise.

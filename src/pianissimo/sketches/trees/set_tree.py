@@ -25,6 +25,7 @@ import polars as pl
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
@@ -93,6 +94,7 @@ class SetTreeState:
     nodes: MergingNodes
 
 
+@identified("set-tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTree:
     """The heavy keys of all sets so far, released at every tick; an event is a set of keys of any size.
