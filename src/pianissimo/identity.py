@@ -1,10 +1,10 @@
 """What a parameter object is: a slug, a version and its fields. Never its `repr`, and never the name of its class.
 
 A stream that runs for a year is opened by many versions of this library. What it was begun with (queries, mechanisms,
-noise plans) is stored as plain data. Each kind is named by a slug, which stays when a class is renamed or moved. A field
-is left out where it has its default, so a later version may add fields whose default keeps the old behaviour, and the
-digest of what was stored before stays the same. Where the meaning of a field or a default changes, the kind gets the
-next version and an `upgrade` from the versions before. `tests/identities.json` pins all kinds.
+noise plans) is stored as plain data. Each kind is named by a slug, which stays when a class is renamed or moved. A
+field is left out where it has its default, so a later version may add fields whose default keeps the old behaviour,
+and the digest of what was stored before stays the same. Where the meaning of a field or a default changes, the kind
+gets the next version and an `upgrade` from the versions before. `tests/identities.json` pins all kinds.
 """
 
 import hashlib
