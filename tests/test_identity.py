@@ -22,12 +22,12 @@ LIMIT = pp.Budget(1, 1e-9)
 
 def planned() -> Iterator[Any]:
     """Queries and mechanisms of many plans, the losers too."""
-    of_events = [
+    of_events: list[list[Any]] = [
         [pp.Count("n"), pp.Sum("s", value="v", range=(0, 5)), pp.Histogram("h", key="k", domain=KNOWN)],
         [pp.Histogram("h", key="k"), pp.TopK("t", key="k", k=1), pp.TopK("u", key="k", k=1, domain=KNOWN)],
         [pp.HeavyHitters("h", key="k", k=16), pp.HeavyHitters("i", key="k", k=16, max_keys_per_event=3)],
     ]
-    of_users = [
+    of_users: list[list[Any]] = [
         [pp.Count("n"), pp.Sum("s", value="v", range=(0, 5)), pp.Histogram("h", key="k", domain=KNOWN)],
         [pp.Distinct("d", key="k"), pp.Quantiles("q", value="v", range=(0, 5))],
         [pp.Alarm("a", where="x = 1"), pp.Trending("t", key="k"), pp.Trending("u", key="k", domain=KNOWN)],
