@@ -41,7 +41,7 @@ ROWS = {
     "R15": "duplicate and reordered delivery",
     "R16": "a source that is lost, truncated or made anew",
     "R18": "clock jumps",
-    "R20": "a secret that is missing, wrong, rotated or destroyed",
+    "R20": "a secret that is missing, wrong or rotated",
     "S1": "one user's events and everybody else's counts",
     "S2": "overflow, rounding, order, NaN",
     "S3": "malformed input",

@@ -406,7 +406,7 @@ class Simulation:
             first = live._record
             start = 0
             if first.positions:
-                start = codec.unpack("positions", 1, first.begin(live._ring.keys[0], ratcheted=False))["read"]
+                start = codec.unpack("positions", 1, first.begin(live._ring.keys[0]))["read"]
             before = {name: base.table for name, base in Carried.parse(first.base).bases.items()}
         finally:
             live.close()

@@ -180,7 +180,6 @@ def test_a_secret_in_the_place_of_its_file_is_not_shown_and_becomes_no_file(
         lambda: made.open("new", secret=Path(digits)),
         lambda: made.open("new", secret=f"env:{digits}"),
         lambda: made.open("new", witness=digits),
-        lambda: made.open("new", ratchet=digits),
         lambda: made.open("new", ledger="budget.db", ledger_key=digits, cap=Budget(3.0, 1e-5)),
         lambda: open_shared("budget.db", key=digits, cap=Charge(steps=1)),
         lambda: open_guarded("budget.db", key=digits, cap=Charge(steps=1), dataset=""),

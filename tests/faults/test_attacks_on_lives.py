@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import pytest
 from click.testing import CliRunner
-from tests.faults.test_attacks_on_recovery import House, by_event, by_ratchet, killed, times
+from tests.faults.test_attacks_on_recovery import House, by_event, killed, times
 from tests.faults.world import Crash, crash_at
 
 from pianissimo import Budget, Count, Stream
@@ -312,9 +312,7 @@ def test_a_stream_that_is_opened_to_be_read_sends_nothing(house: House) -> None:
 # A store from before a rotation.
 
 
-@pytest.mark.parametrize("kind", [by_event, by_ratchet])
-def test_a_store_from_before_a_rotation_is_recovered_with_both_secrets(house: House, kind: Any) -> None:
-    house.kind = kind
+def test_a_store_from_before_a_rotation_is_recovered_with_both_secrets(house: House) -> None:
     house.run(10, 10)
     restore = house.backup()
     older = read_secret(None, beside=house.folder / "state.secret", create=False)

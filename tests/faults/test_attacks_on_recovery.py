@@ -56,12 +56,6 @@ def by_user() -> tuple[StreamPlan, dict[str, Any]]:
 
 
 @lru_cache
-def by_ratchet() -> tuple[StreamPlan, dict[str, Any]]:
-    """A count of single events with forward secrecy."""
-    made = Stream("events", budget=BUDGET, horizon=64, queries=[Count("n")], forward_secrecy=True)
-    return made.plan(), config_of(made)
-
-
 def times(number: int, plan: StreamPlan) -> Charge:
     """A cap with room for so many lives."""
     return sum((charge_of(plan) for _ in range(number)), start=Charge())
@@ -674,21 +668,6 @@ def test_a_store_and_a_witness_that_are_restored_together_are_recovered_behind_t
         house.recover()
     assert house.recover(folder=house.folder / "out").charged
     house.run(10, sinks=[FolderSink(house.folder / "out", plan=plan.to_dict())])
-
-
-def test_with_forward_secrecy_it_is_known_where_a_new_life_begins_to_read(house: House) -> None:
-    """After a lost witness from the state; after the loss of a store that had just been recovered from the witness."""
-    house.kind = by_ratchet
-    house.run(10, 20, cap=times(3, by_ratchet()[0]))
-    assert house.lose_witness().last_tick == 2
-    with house.open() as live:
-        assert live.position == {"read": 30}
-    shutil.rmtree(house.state)
-    done = house.recover()
-    assert (done.last_tick, done.charged) == (2, False)
-    with house.open() as live:
-        assert live.position == {"read": 30}
-    assert len(house.run(5)) == 1
 
 
 # A recovery that is killed.

@@ -252,7 +252,7 @@ KINDS = (
     "'count', 'sum', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'alarm', 'trending', "
     "'heavy_hitters'"
 )
-STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'coverage', 'forward_secrecy'"
+STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'coverage'"
 
 
 @pytest.mark.parametrize(

@@ -28,19 +28,14 @@ _secret = click.option(
 )
 _witness = click.option("--witness", type=click.Path(path_type=Path), help="The witness.  [default: DIR.witness]")
 
-_ratchet = click.option(
-    "--ratchet", type=click.Path(path_type=Path), help="The key chain of forward secrecy.  [default: DIR.ratchet]"
-)
-
 
 @click.command()
 @_state
 @_witness
-@_ratchet
 @_json_option
-def status(*, state: str, witness: Path | None, ratchet: Path | None, as_json: bool) -> None:
+def status(*, state: str, witness: Path | None, as_json: bool) -> None:
     """Show where the stream in DIR stands: ticks, lease and key, no data."""
-    found = read_status(state, witness=witness, ratchet=ratchet).to_dict()
+    found = read_status(state, witness=witness).to_dict()
     if as_json:
         click.echo(json.dumps(found, indent=2).encode())
         return
@@ -56,18 +51,15 @@ def status(*, state: str, witness: Path | None, ratchet: Path | None, as_json: b
 @_state
 @_secret
 @_witness
-@_ratchet
 @click.option("--out", type=click.Path(path_type=Path), help="A folder of releases, to be compared with the stored.")
 @_json_option
-def verify_command(
-    *, state: str, secret: str | None, witness: Path | None, ratchet: Path | None, out: Path | None, as_json: bool
-) -> None:
+def verify_command(*, state: str, secret: str | None, witness: Path | None, out: Path | None, as_json: bool) -> None:
     """Check every digest of the stream in DIR, its ledger and its witness, and derive its last releases again.
 
     Exit code 3 if something is not as it was written.
     """
     stream, origin = stored_stream(state)
-    found = verify(stream.plan(), config_of(stream, origin), state, secret=secret, witness=witness, ratchet=ratchet)
+    found = verify(stream.plan(), config_of(stream, origin), state, secret=secret, witness=witness)
     if out is not None:
         verify_folder(state, out)
     if as_json:
@@ -76,7 +68,6 @@ def verify_command(
         click.echo(
             f"verified: {found.seals} seals and {found.releases} releases are as they were written, "
             f"and the last {found.derived} releases follow from what is sealed"
-            + (f"; the keys of {found.past_deriving} are destroyed" if found.past_deriving else "")
         )
 
 
@@ -84,7 +75,6 @@ def verify_command(
 @_state
 @_secret
 @_witness
-@_ratchet
 @click.option("--accept-rollback", is_flag=True, help="Begin a new life after the last tick that the witness has seen.")
 @click.option("--accept-lost-witness", is_flag=True, help="Begin a new life, charged anew, with a new witness.")
 @click.option(
@@ -109,7 +99,6 @@ def recover(
     secret: str | None,
     old_secret: str | None,
     witness: Path | None,
-    ratchet: Path | None,
     accept_rollback: bool,
     accept_lost_witness: bool,
     as_json: bool,
@@ -127,7 +116,7 @@ def recover(
     if accept_rollback == accept_lost_witness:
         raise click.UsageError("one of --accept-rollback and --accept-lost-witness must be given")
     elsewhere = ledger_elsewhere(state, ledger, ledger_key)
-    wiring = wire(state, secret=secret, witness=witness, ledger=elsewhere, ratchet=ratchet)
+    wiring = wire(state, secret=secret, witness=witness, ledger=elsewhere)
     stream, origin = stored_stream(state) if file is None else _in_file(file)
     plan, config = stream.plan(), config_of(stream, origin)
     if accept_lost_witness:
@@ -165,9 +154,8 @@ def recover(
 @_state
 @_secret
 @_witness
-@_ratchet
 @click.option("--new", metavar="PATH", required=True, type=click.Path(path_type=Path), help="A file to be made.")
-def rotate_secret(*, state: str, secret: str | None, witness: Path | None, ratchet: Path | None, new: Path) -> None:
+def rotate_secret(*, state: str, secret: str | None, witness: Path | None, new: Path) -> None:
     """Begin a new secret with the next tick of the stream in DIR.
 
     The new one is written to a file of its own; from then on it is the stream's. What was sealed and drawn before needs
@@ -177,7 +165,7 @@ def rotate_secret(*, state: str, secret: str | None, witness: Path | None, ratch
     if new.exists():
         raise click.UsageError(f"--new must be a file that is not there yet, got {new}")
     stream, origin = stored_stream(state)
-    with open_stream(stream, state, secret=secret, witness=witness, ratchet=ratchet, origin=origin) as live:
+    with open_stream(stream, state, secret=secret, witness=witness, origin=origin) as live:
         live.rotate_secret(read_secret(new, beside=new, create=True))
         tick = live.tick_number + 1
     default = Place.of(state, witness=witness).secret

@@ -186,7 +186,6 @@ def plan(*, file: Path, as_json: bool) -> None:
 @click.option("--state", metavar="DIR", help="A folder or a postgresql:// URL: the stream can be killed and goes on.")
 @click.option("--secret", metavar="PATH|env:NAME|command:WORDS", help="With --state.  [default: DIR.secret]")
 @click.option("--witness", type=_PATH, help="With --state; best on another disk.  [default: DIR.witness]")
-@click.option("--ratchet", type=_PATH, help="With --state: the key of forward secrecy.  [default: DIR.ratchet]")
 @click.option("--take-over", is_flag=True, help="With --state: from a process that hangs.")
 @click.option("--ledger", metavar="PLACE", help="With --state: the data set's ledger.  [default: in DIR]")
 @click.option("--ledger-key", metavar="PATH", help="The file with that ledger's key, or the secret of its stream.")
@@ -209,7 +208,6 @@ def run(
     state: str | None,
     secret: str | None,
     witness: Path | None,
-    ratchet: Path | None,
     take_over: bool,
     ledger: str | None,
     ledger_key: str | None,
@@ -245,7 +243,6 @@ def run(
                     state,
                     secret=secret,
                     witness=witness,
-                    ratchet=ratchet,
                     out=out,
                     format=format,
                     take_over=take_over,

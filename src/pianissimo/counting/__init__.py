@@ -4,8 +4,6 @@ from pianissimo.counting.compare import Comparison, compare, comparison_table, m
 from pianissimo.counting.counter import Counter, CounterState, Summer, grid_steps
 from pianissimo.counting.histogram import KnownHistogram, KnownHistogramState, LabelCounts, Rest
 from pianissimo.counting.meta import MetaHistogram, MetaHistogramState, OneShot
-from pianissimo.counting.noisy_known import NoisyHistogram, NoisyTopList
-from pianissimo.counting.noisy_total import NoisyTotal
 from pianissimo.counting.top import MetaTopList, TopList
 from pianissimo.counting.unknown import Cut, UnknownHistogram, UnknownHistogramState
 
@@ -20,9 +18,6 @@ __all__ = [
     "MetaHistogram",
     "MetaHistogramState",
     "MetaTopList",
-    "NoisyHistogram",
-    "NoisyTopList",
-    "NoisyTotal",
     "OneShot",
     "Rest",
     "Summer",

@@ -32,7 +32,6 @@ from pianissimo.durable.failpoints import reach
 from pianissimo.durable.keys import KeyRing, Keys, ring_of
 from pianissimo.durable.ledger_head import keep_head
 from pianissimo.durable.place import Wiring
-from pianissimo.durable.ratchet import Ratchet, begin_chain
 from pianissimo.durable.records import Intention, StreamRecord, begin_closed
 from pianissimo.durable.soundness import is_begun, progress_mark
 from pianissimo.durable.store import StateStore
@@ -71,7 +70,7 @@ def create_stream(
 ) -> StreamRecord:
     """Begin a stream and tell its witness."""
     record = begin_stream(store, wiring, plan, config, cap)
-    tell_beginning(store, wiring, plan, record, ring_of(wiring.secret(create=False)), new_life=False)
+    tell_beginning(store, wiring, record, ring_of(wiring.secret(create=False)), new_life=False)
     return record
 
 
@@ -98,7 +97,7 @@ def begin_stream(
         return insert_charged_elsewhere(store, ring, life, wiring)
     with store.writing("create"):
         make_store(store)
-        record = insert_incarnation(store, ring, life, wiring, cap=cap or charge_of(plan))
+        record = insert_incarnation(store, ring, life, cap=cap or charge_of(plan))
         reach("create.commit")
     return record
 
@@ -115,21 +114,14 @@ def is_created(store: StateStore) -> bool:
     return store.is_made() and (bool(store.streams()) or store.intention(1) is None)
 
 
-def tell_beginning(
-    store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing, *, new_life: bool
-) -> None:
+def tell_beginning(store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, *, new_life: bool) -> None:
     """Tell the witness of an incarnation before anything of it is counted, then use its charge if that is elsewhere."""
     keep_head(store, wiring, record, ring)
     if wiring.witness is not None:
-        positions = record.begin(ring.keys[0], ratcheted=plan.forward_secrecy)
-        if plan.forward_secrecy:
-            ratchet = _ratchet_of(wiring, record, ring)
-            ratchet.positions = ratchet.opened_positions(record.last_tick, positions, first=True)
-            positions = ratchet.told_positions(record.last_tick)
         testimony = Testimony(
             incarnation=record.incarnation,
             tick=record.last_tick,
-            positions=positions,
+            positions=record.begin(ring.keys[0]),
             mac=record.mac,
             config_digest=record.config_digest,
             **seen_of_ledger(store, ring, record),
@@ -138,12 +130,7 @@ def tell_beginning(
     use_charge(record, wiring.ledger)
 
 
-def _ratchet_of(wiring: Wiring, record: StreamRecord, ring: KeyRing) -> Ratchet:
-    file = wiring.key_chain()
-    return Ratchet(file, file.links(), record.incarnation, lambda: ring)
-
-
-def finish_beginning(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing) -> None:
+def finish_beginning(store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing) -> None:
     """What was left undone where the beginning of an incarnation, new or after a recovery, was cut off."""
     if is_begun(store, record):
         return
@@ -153,26 +140,21 @@ def finish_beginning(store: StateStore, wiring: Wiring, plan: StreamPlan, record
         if any(is_begun(store, each) for each in earlier) or is_used(store, ring, record, wiring.ledger):
             use_charge(record, wiring.ledger)  # by itself, or refused
             return  # its witness is lost: `check_witness` refuses it
-        record = renew(store, wiring, plan, record, ring)
+        record = renew(store, record, ring)
     elif head is not None and head[0] == record.incarnation:
         use_charge(record, wiring.ledger)
         return
     elif head is not None and (head[1] > record.last_tick or all(each.incarnation != head[0] for each in earlier)):
         return  # rolled back: `check_witness` refuses it
-    tell_beginning(store, wiring, plan, record, ring, new_life=True)
+    tell_beginning(store, wiring, record, ring, new_life=True)
 
 
-def renew(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing) -> StreamRecord:
+def renew(store: StateStore, record: StreamRecord, ring: KeyRing) -> StreamRecord:
     """A fresh incarnation in the place of one that was never begun, for the same charge, which nobody uses."""
     if record.covered or is_begun(store, record):
         raise LeaseError("a life must have shown nothing for another to take its place, got one that was begun")
     incarnation, keys = secrets.token_bytes(16), ring.keys[0]
-    plain = record.begin(keys, ratcheted=plan.forward_secrecy)
-    if plan.forward_secrecy:
-        plain = _ratchet_of(wiring, record, ring).opened_positions(record.last_tick, plain, first=True)
-        positions = _chained(store, wiring, ring, incarnation, record.last_tick, plain)
-    else:
-        positions = begin_closed(keys, incarnation, plain)
+    positions = begin_closed(keys, incarnation, record.begin(keys))
     number, follows = record.number + 1, record.mac  # it has sealed nothing
     fresh = replace(record, incarnation=incarnation, number=number, positions=positions, follows=follows).signed(keys)
     with store.writing("create"):
@@ -212,7 +194,7 @@ class Life:
             config_digest=config_digest(self.plan, self.config),
             created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             last_tick=self.last_tick,
-            positions=self.positions if self.plan.forward_secrecy else begin_closed(keys, incarnation, self.positions),
+            positions=begin_closed(keys, incarnation, self.positions),
             charge=charge,
             receipt=receipt,
             base=self.base,
@@ -225,7 +207,6 @@ def insert_incarnation(
     store: StateStore,
     ring: KeyRing,
     life: Life,
-    wiring: Wiring,
     *,
     cap: Charge | None = None,
     ledger_key: Secret | None = None,
@@ -238,7 +219,6 @@ def insert_incarnation(
     `is_used` says whether an earlier life uses the charge that covers this one.
     """
     incarnation = secrets.token_bytes(16)
-    life = _with_chain(store, life, ring, wiring, incarnation)
     key = covered_by or f"stream {incarnation.hex()}"
     if not covered_by:
         ledger = open_ledger(store, ledger_key or ring.keys[0].ledger, cap=cap)
@@ -246,24 +226,6 @@ def insert_incarnation(
     record = life.record(ring.keys[0], incarnation, key, receipt, covered=bool(covered_by) and is_used)
     insert_record(store, ring, record)
     return record
-
-
-def _with_chain(store: StateStore, life: Life, ring: KeyRing, wiring: Wiring, incarnation: bytes) -> Life:
-    """Of a life with forward secrecy the key chain begins, on the disk before the stream is there."""
-    if not life.plan.forward_secrecy:
-        return life
-    return replace(life, positions=_chained(store, wiring, ring, incarnation, life.last_tick, life.positions))
-
-
-def _chained(
-    store: StateStore, wiring: Wiring, ring: KeyRing, incarnation: bytes, last_tick: int, positions: bytes
-) -> bytes:
-    lives = {record.incarnation for record in store.streams()}
-    # Where the store is gone, or older than it was, its witness knows a life that it does not.
-    head = None if wiring.witness is None else wiring.witness.head()
-    lives |= set() if head is None else {head[0]}
-    key = secrets.token_bytes(32)
-    return begin_chain(wiring.key_chain(), ring, incarnation, last_tick, positions, key, lives)
 
 
 def intend(store: StateStore, ring: KeyRing, life: Life) -> None:
@@ -297,7 +259,6 @@ def insert_charged_elsewhere(store: StateStore, ring: KeyRing, life: Life, wirin
         )
     receipt = charge_elsewhere(wiring.ledger, intention)
     incarnation = secrets.token_bytes(16)
-    life = _with_chain(store, life, ring, wiring, incarnation)
     record = life.record(ring.keys[0], incarnation, intended_key(intention), receipt.text)
     with store.writing("create"):
         insert_record(store, ring, record)

@@ -21,7 +21,6 @@ def open_stream(
     *,
     secret: Given = None,
     witness: Path | str | None = None,
-    ratchet: Path | str | None = None,
     cap: Budget | None = None,
     ledger: Path | str | None = None,
     ledger_key: Secret | Path | str | None = None,
@@ -35,7 +34,7 @@ def open_stream(
     return DurableStream(
         stream.plan(),
         config_of(stream, origin),
-        wire(state, secret=secret, witness=witness, ratchet=ratchet, ledger=elsewhere),
+        wire(state, secret=secret, witness=witness, ledger=elsewhere),
         cap=most if elsewhere is None else None,
         snapshot_every=SNAPSHOT_EVERY if snapshot_every is None else snapshot_every,
         **options,

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pianissimo.durable.chain_file import ChainFile
 from pianissimo.durable.charging import AnyLedgerElsewhere
 from pianissimo.durable.keys import Given, KeyRing, read_secret
 from pianissimo.durable.witness import Testimony, Witness
@@ -52,9 +51,6 @@ class Place:
     url: str | None
     secret: Path
     witness: Path | None
-    chain: Path
-    """Of streams with forward secrecy."""
-
     head: Path | None
     """Of the last head that was seen of the ledger in the store; a server's has none."""
 
@@ -71,8 +67,6 @@ class Place:
                 url=place,
                 secret=Path("pianissimo.secret"),
                 witness=Path(witness),
-                # A secret may serve many streams; a moving key is that of one.
-                chain=Path(f"pianissimo.{name_in(place, 'state', 'state')[1]}.ratchet"),
                 head=None,
             )
         if not isinstance(place, str | os.PathLike) or not str(place) or is_like_a_url(str(place)):
@@ -84,7 +78,6 @@ class Place:
             url=None,
             secret=beside.with_name(f"{beside.name}.secret"),
             witness=beside.with_name(f"{beside.name}.witness") if witness is None else Path(witness),
-            chain=beside.with_name(f"{beside.name}.ratchet"),
             head=beside.with_name(f"{beside.name}.head"),
         )
 
@@ -224,17 +217,8 @@ class Wiring:
     ledger: AnyLedgerElsewhere | None = None
     """Where the stream is charged, if not in its own store."""
 
-    chain: ChainFile | None = None
-    """Where the moving key is, of streams with forward secrecy."""
-
     head: Path | None = None
     """Where the last head is kept that was seen of the ledger in the store."""
-
-    def key_chain(self) -> ChainFile:
-        """The file of the moving key."""
-        if self.chain is None:
-            raise ParameterError("forward_secrecy must have a file for its key chain, got none")
-        return self.chain
 
     def opened(self, *, create: bool) -> Connection:
         """A connection."""
@@ -264,12 +248,11 @@ def wire(
     secret: Given = None,
     witness: str | Path | None = None,
     ledger: AnyLedgerElsewhere | None = None,
-    ratchet: str | Path | None = None,
     read_only: bool = False,
 ) -> Wiring:
     """The wiring of a folder or a URL."""
     found = Place.of(place, witness=witness)
-    for name, path in (("secret", secret), ("witness", witness), ("ratchet", ratchet)):
+    for name, path in (("secret", secret), ("witness", witness)):
         check_key_path(name, path)
     return Wiring(
         connect=lambda create: found.connect(create=create and not read_only, read_only=read_only),
@@ -277,7 +260,6 @@ def wire(
         witness=None if found.witness is None else Witness(found.witness),
         read_secret=lambda create: read_secret(secret, beside=found.secret, create=create),
         ledger=ledger,
-        chain=ChainFile(found.chain if ratchet is None else Path(ratchet)),
         head=found.head,
     )
 

@@ -70,11 +70,9 @@ class StreamRecord:
         if not hmac.compare_digest(self.mac, self._mac(keys)):
             raise damaged(f"the record of stream {self.name!r}")
 
-    def begin(self, keys: Keys, *, ratcheted: bool) -> bytes:
-        """Where the sources are read from; of a stream with forward secrecy as its key chain has closed it."""
-        if ratcheted or not self.positions:
-            return self.positions
-        return keys.opened(self.positions, "begin", self.incarnation)
+    def begin(self, keys: Keys) -> bytes:
+        """Where the sources are read from."""
+        return keys.opened(self.positions, "begin", self.incarnation) if self.positions else b""
 
     def _mac(self, keys: Keys) -> bytes:
         fields = (self.incarnation, self.number, self.name, self.config, self.config_digest, self.created)

@@ -45,7 +45,6 @@ from pianissimo.durable.failpoints import reach
 from pianissimo.durable.keys import KeyRing, ring_of
 from pianissimo.durable.ledger_head import account_for_head, is_head_lost, keep_head
 from pianissimo.durable.place import Wiring
-from pianissimo.durable.ratchet import Ratchet
 from pianissimo.durable.records import Seal, StreamRecord
 from pianissimo.durable.soundness import check_lives, is_begun, take_lease
 from pianissimo.durable.start import check_config, check_ledger, check_releases, check_seals, open_record
@@ -157,7 +156,7 @@ def accept_lost_witness(
             if any(is_begun(store, each) for each in store.streams()):
                 with store.writing("recover"):
                     _account(store, wiring, record, ring)
-            fresh, carried = renew(store, wiring, plan, record, ring), Carried.parse(record.base)
+            fresh, carried = renew(store, record, ring), Carried.parse(record.base)
             charged = all(each.charge != record.charge for each in store.streams()[:-2])
         else:
             known = _released(store, record)
@@ -167,12 +166,12 @@ def accept_lost_witness(
                 config,
                 number=record.number + 1,
                 last_tick=last_tick,
-                positions=_stored_positions(store, wiring, plan, record, ring),
+                positions=_stored_positions(store, record, ring),
                 base=carried.packed(),
                 follows=record.mac if last is None else last.mac,
             )
             fresh, charged = _charged_anew(store, wiring, record, ring, ring_of(ring.secrets[-1]), life), True
-        _finish(store, wiring, plan, fresh)
+        _finish(store, wiring, fresh)
         return _accepted(fresh, carried, lost=last_tick - sealed, charged=charged)
 
 
@@ -236,7 +235,7 @@ def _from_nothing(
     last_tick = max(testimony.tick, shown)
     # Which incarnation published them, and where it began, nobody knows any more; it began at tick 1 or later.
     carried = Carried.of(plan, last_tick, _newest(published, testimony.tick), first=0)
-    positions = heard_positions(wiring, plan, testimony, ring)
+    positions = testimony.positions
     if wiring.ledger is not None:
         charged, base = True, carried.packed()
         with _with_a_way_out():
@@ -256,9 +255,9 @@ def _from_nothing(
             ledger = open_ledger(store, ring.keys[0].ledger, cap=_cap_seen(testimony))
             key = _book_lost(ledger, testimony)
             account_for_head(ledger, wiring, Head.parse(testimony.ledger_head))
-            record = insert_incarnation(store, ring, life, wiring, covered_by="" if charged else key)
+            record = insert_incarnation(store, ring, life, covered_by="" if charged else key)
             reach("create.commit")
-    _finish(store, wiring, plan, record)
+    _finish(store, wiring, record)
     return _accepted(record, carried, lost=last_tick, charged=charged)
 
 
@@ -300,9 +299,9 @@ def _from_behind(
                 "witness has seen it; just start the stream"
             )
         if last is None and _follows(store, record, testimony):
-            return _finished(store, wiring, plan, record)
+            return _finished(store, wiring, record)
     last_tick = max(testimony.tick, sealed, shown)
-    positions, known = _last_positions(store, wiring, plan, record, ring, testimony)
+    positions, known = _last_positions(store, record, ring, testimony)
     carried = _carried(store, record, ring, plan, last_tick, published, known)
     life = Life(
         plan,
@@ -327,13 +326,12 @@ def _from_behind(
                 store,
                 newest,
                 life,
-                wiring,
                 covered_by=record.charge,
                 receipt=record.receipt,
                 is_used=was_begun,
             )
             reach("recover.commit")
-    _finish(store, wiring, plan, fresh)
+    _finish(store, wiring, fresh)
     return _accepted(fresh, carried, lost=last_tick - sealed, charged=charged)
 
 
@@ -378,12 +376,12 @@ def _follows(store: StateStore, record: StreamRecord, testimony: Testimony) -> b
     )
 
 
-def _finished(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord) -> Accepted:
+def _finished(store: StateStore, wiring: Wiring, record: StreamRecord) -> Accepted:
     """The end of a recovery that was cut off: it is charged already."""
     earlier = store.streams()[:-1]
     sealed = (store.last_sealed_tick(earlier[-1].incarnation) or earlier[-1].last_tick) if earlier else 0
     charged = all(each.charge != record.charge for each in earlier)
-    _finish(store, wiring, plan, record)
+    _finish(store, wiring, record)
     return _accepted(record, Carried.parse(record.base), lost=max(0, record.last_tick - sealed), charged=charged)
 
 
@@ -426,7 +424,7 @@ def _charged_anew(
         if testimony is not None:
             _book_again(store, wiring, record, ring, testimony)
         _account(store, wiring, record, ring, testimony)
-        fresh = insert_incarnation(store, newest, life, wiring, ledger_key=key)
+        fresh = insert_incarnation(store, newest, life, ledger_key=key)
         reach("recover.commit")
     return fresh
 
@@ -462,10 +460,10 @@ def _with_a_way_out() -> Iterator[None]:
         ) from None
 
 
-def _finish(store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord) -> None:
+def _finish(store: StateStore, wiring: Wiring, record: StreamRecord) -> None:
     """Tell the witness, use the charge, and take the lease: from now on the incarnation is begun."""
     _, ring = open_record(store, wiring)
-    tell_beginning(store, wiring, plan, record, ring, new_life=True)
+    tell_beginning(store, wiring, record, ring, new_life=True)
     with store.writing("lease"):
         use_within(store, ring, record)
         take_lease(store, ring.keys[0], record.incarnation, "recover")
@@ -602,23 +600,7 @@ def _accepted(record: StreamRecord, carried: Carried, *, lost: int, charged: boo
     )
 
 
-def heard_positions(wiring: Wiring, plan: StreamPlan, testimony: Testimony, ring: KeyRing) -> bytes:
-    """Where the source was read to, as the witness says; with forward secrecy, under the key chain of its life."""
-    if not plan.forward_secrecy:
-        return testimony.positions
-    file = wiring.key_chain()
-    ratchet = Ratchet(file, file.links(), testimony.incarnation, lambda: ring)
-    return ratchet.heard_positions(testimony.tick, testimony.positions)
-
-
-def _last_positions(
-    store: StateStore,
-    wiring: Wiring,
-    plan: StreamPlan,
-    record: StreamRecord,
-    ring: KeyRing,
-    testimony: Testimony,
-) -> tuple[bytes, int]:
+def _last_positions(store: StateStore, record: StreamRecord, ring: KeyRing, testimony: Testimony) -> tuple[bytes, int]:
     """Where the source was read to at the last tick that was shown, as the witness or the store knows it; which it is.
 
     Of a tick that is sealed and not released nothing was shown: its events are read again. Where both know a tick, and
@@ -626,32 +608,12 @@ def _last_positions(
     """
     released = _released(store, record)
     if testimony.tick > released:
-        try:
-            return heard_positions(wiring, plan, testimony, ring), testimony.tick
-        except (DamageError, SecretError):
-            if not plan.forward_secrecy:
-                raise
-    return _stored_positions(store, wiring, plan, record, ring), released
+        return testimony.positions, testimony.tick
+    return _stored_positions(store, record, ring), released
 
 
-def _stored_positions(
-    store: StateStore, wiring: Wiring, plan: StreamPlan, record: StreamRecord, ring: KeyRing
-) -> bytes:
+def _stored_positions(store: StateStore, record: StreamRecord, ring: KeyRing) -> bytes:
     """Where the source was read to at the last tick that this store has released."""
-    begin = record.begin(ring.keys[0], ratcheted=plan.forward_secrecy)
-    if not plan.forward_secrecy:
-        count, released = store.released_ticks(record.incarnation)
-        seal = store.seal(record.incarnation, released, ring) if count else None
-        return begin if seal is None else seal.positions
-    file = wiring.key_chain()
-    ratchet = Ratchet(file, file.links(), record.incarnation, lambda: ring)
-    snapshot = store.snapshot(record.incarnation)
-    if snapshot is None:
-        return ratchet.opened_positions(record.last_tick, begin, first=True)
-    tick, closed = snapshot
-    seal = store.seal(record.incarnation, tick, ring)
-    if seal is None:
-        raise DamageError("a stored state must belong to a sealed tick, got one that does not; restore a backup")
-    keys = ratchet.after_tick(tick)
-    ratchet.unpacked(keys.opened(closed, "snapshot", record.incarnation, tick, seal.mac))
-    return ratchet.positions
+    count, released = store.released_ticks(record.incarnation)
+    seal = store.seal(record.incarnation, released, ring) if count else None
+    return record.begin(ring.keys[0]) if seal is None else seal.positions

@@ -50,7 +50,7 @@ def check_start(
         check_config(record, plan, config)
         # What says whether a life was begun is believed only with its mark.
         check_lives(store, ring)
-        finish_beginning(store, wiring, plan, record, ring)
+        finish_beginning(store, wiring, record, ring)
     found = check_store(store, wiring)
     check_config(found.record, plan, config)
     if writable and wiring.witness is not None:

@@ -20,11 +20,10 @@ from pianissimo.durable.carried import Carried
 from pianissimo.durable.charging import use_within
 from pianissimo.durable.creation import check_creatable, create_stream, is_created
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.keys import KeyRing, Keys
+from pianissimo.durable.keys import KeyRing
 from pianissimo.durable.noise import SealedNoise
 from pianissimo.durable.place import OneCaller, Wiring
 from pianissimo.durable.publish import EarlierLife, Publisher, Sink
-from pianissimo.durable.ratchet import Ratchet, RatchetNoise, merged
 from pianissimo.durable.records import Seal, StoredRelease, StreamRecord
 from pianissimo.durable.soundness import take_lease
 from pianissimo.durable.start import Found, check_start
@@ -125,8 +124,7 @@ class DurableStream(Live):
             raise ParameterError(f"snapshot_every must be at least 1, got {snapshot_every}")
         self.plan = plan
         self._wiring = wiring
-        # Under forward secrecy what a tick added cannot be read any more once it is released.
-        self._snapshot_every = 1 if plan.forward_secrecy else snapshot_every
+        self._snapshot_every = snapshot_every
         self._publish_at_once = publish_at_once and not read_only
         self._read_only = read_only
         self._make_noise = make_noise
@@ -142,9 +140,6 @@ class DurableStream(Live):
         self._ring: KeyRing
         self._record: StreamRecord
         self._roots: dict[int, Noise] = {}
-        self._ratchet: Ratchet | None = None
-        # Read before the store, a chain is never ahead of it.
-        self._links = wiring.key_chain().links() if plan.forward_secrecy and read_only else None
         self._store = StateStore(wiring.opened(create=create))
         try:
             if read_only:
@@ -191,8 +186,7 @@ class DurableStream(Live):
     @property
     def position(self) -> Any:
         """What was given as `position` with the last sealed tick, or None."""
-        plain = self._positions if self._ratchet is None else self._ratchet.positions
-        return codec.unpack("positions", 1, plain) if plain else None
+        return codec.unpack("positions", 1, self._positions) if self._positions else None
 
     @property
     def pending(self) -> int | None:
@@ -248,9 +242,6 @@ class DurableStream(Live):
             if self._unsure is not None:
                 self._look_again()
             if self._open_tick is None:
-                if self._ratchet is not None:
-                    # A tick without a batch is stored as one without events is.
-                    self._gather(self._inputs(None, drop_bad_rows=False))
                 with self._guard:
                     self._seal_tick(position)
             self._absorbed = []
@@ -442,22 +433,16 @@ class DurableStream(Live):
         self._ledger_cap = found.ledger_cap
         self._carried = Carried.parse(found.record.base)
         self._mac = found.last.mac if found.last is not None else found.record.mac
-        begin = found.record.begin(found.ring.keys[0], ratcheted=self.plan.forward_secrecy)
+        begin = found.record.begin(found.ring.keys[0])
         self._positions = begin if found.last is None else found.last.positions
         self._tick = found.record.last_tick if found.last is None else found.last.tick
-        if self.plan.forward_secrecy:
-            self._ratchet = self._opened_ratchet(found)
         self._visible = self._store.visible(self._record.incarnation)
         if not self._read_only:
             self._take_lease()
         self._macs: dict[int, bytes] = {}
         self._parts = live_parts(
             self.plan,
-            lambda every: (
-                SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=every)
-                if self._ratchet is None
-                else RatchetNoise(self._root_of(self._record.last_tick), self._noise_of_now)
-            ),
+            lambda every: SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=every),
         )
         self._log_length = max(part.run.log_length * part.every for part in self._parts)
 
@@ -476,34 +461,6 @@ class DurableStream(Live):
             noise = self._make_noise(self._ring.epoch(number).noise)
             self._roots[number] = noise.at("pianissimo/noise/v1", self._record.incarnation, self._record.config_digest)
         return self._roots[number]
-
-    def _opened_ratchet(self, found: Found) -> Ratchet:
-        """The moving keys, at or before the period of the store."""
-        file, record, last = self._wiring.key_chain(), found.record, found.last
-        ratchet = Ratchet(file, self._links or file.links(), record.incarnation, lambda: self._ring)
-        released = last is None or self._store.has_release(record.incarnation, last.tick)
-        ratchet.check(self._tick, released=released)
-        if last is None:
-            ratchet.positions = ratchet.opened_positions(record.last_tick, record.positions, first=True)
-        elif not released:
-            ratchet.positions = ratchet.opened_positions(last.tick, last.positions, first=False)
-        return ratchet
-
-    def _noise_of_now(self) -> tuple[Noise, bytes]:
-        """Under forward secrecy: the noise of the tick that is sealed and not released yet, and its digest."""
-        if self._ratchet is None or self._open_tick is None:
-            raise StateError("noise must be drawn between the seal and the release of a tick, got another time")
-        seal = self._open_tick.seal
-        noise = self._make_noise(self._ratchet.of_tick(seal.tick).noise)
-        return noise.at("pianissimo/noise/v1", self._record.incarnation, self._record.config_digest), seal.mac
-
-    def _data_keys(self, seal: Seal) -> Keys:
-        """The keys of what a tick adds."""
-        return self._ring.epoch(seal.epoch) if self._ratchet is None else self._ratchet.of_tick(seal.tick)
-
-    def _state_keys(self, seal: Seal) -> Keys:
-        """The keys of the state after a tick."""
-        return self._ring.epoch(seal.epoch) if self._ratchet is None else self._ratchet.after_tick(seal.tick)
 
     def _mac_of(self, tick: int) -> bytes:
         """The digest of the seal of a tick; read from the store and checked again where it is not at hand."""
@@ -532,7 +489,7 @@ class DurableStream(Live):
         if snapshot is not None:
             start, content = self._opened_snapshot(*snapshot)
             self._load(content, start)
-        self._state_digest = self._digest(content, start)
+        self._state_digest = self._digest(content)
         if start > sealed:
             raise DamageError("a stored state must not be ahead of the seals, got one that is; restore a backup")
         finished = None
@@ -562,8 +519,6 @@ class DurableStream(Live):
         self._tick = sealed
         if found.last is not None and not self._read_only:
             self._testify(found.last)
-        if self._ratchet is not None and not self._read_only:
-            self._ratchet.advance(self._tick)
         if self._publish_at_once:
             self._publish()
         return Recovered(
@@ -586,28 +541,21 @@ class DurableStream(Live):
         """T1: the absorbed events and no others are the tick's, for ever."""
         tick, incarnation = self._tick + 1, self._record.incarnation
         gathered: Gathered = [[batch[place] for batch in self._absorbed] for place in range(len(self._parts))]
-        if self._ratchet is not None:
-            gathered = merged(gathered)
         positions = b"" if position is None else codec.pack("positions", 1, position)
         content = codec.pack("delta", 1, gathered)
         epoch = self._ring.number_at(tick)
-        keys = data_keys = self._ring.epoch(epoch)
-        positions = positions or self._positions
-        if self._ratchet is not None:
-            data_keys = self._ratchet.of_tick(tick)
-            plain = self._ratchet.positions if position is None else positions
-            positions = self._ratchet.sealed_positions(tick, plain)
+        keys = self._ring.epoch(epoch)
         seal = Seal(
             incarnation=incarnation,
             tick=tick,
             epoch=epoch,
             previous=self._mac,
-            positions=positions,
-            counts=data_keys.digest("delta", content),
+            positions=positions or self._positions,
+            counts=keys.digest("delta", content),
             state=self._state_digest,
             config_digest=self._record.config_digest,
         ).signed(keys)
-        closed = data_keys.closed(content, "delta", incarnation, tick, seal.mac)
+        closed = keys.closed(content, "delta", incarnation, tick, seal.mac)
         try:
             with self._store.writing("seal"):
                 reach("seal.begin")
@@ -634,8 +582,6 @@ class DurableStream(Live):
         self._mac, self._positions = seal.mac, seal.positions
         self._remember(seal)
         self._open_tick = _OpenTick(seal, gathered)
-        if self._ratchet is not None:
-            self._ratchet.positions = self._ratchet.opened_positions(seal.tick, seal.positions, first=False)
 
     def _check_turn(self, tick: int) -> None:
         """What must hold in the store for a tick to be sealed; in the transaction that seals it."""
@@ -694,8 +640,6 @@ class DurableStream(Live):
                 self._store.connection.check_still_there()  # else nobody finds what would be witnessed and shown
                 self._testify(opened.seal)
                 opened.is_witnessed = True
-            if self._ratchet is not None:
-                self._ratchet.advance(opened.seal.tick)
         except (SyncError, LeaseError):
             self._guard.close("a stream whose store failed must not go on in this process")
             raise
@@ -759,9 +703,8 @@ class DurableStream(Live):
             ]
             opened.history = codec.pack("history", 1, logs)
         if snapshot and tick % self._snapshot_every == 0:
-            content = codec.pack("stream state", 1, [part.dump() for part in self._parts])
-            opened.snapshot = content if self._ratchet is None else self._ratchet.packed(content)
-            self._state_digest = self._digest(opened.snapshot, tick)
+            opened.snapshot = codec.pack("stream state", 1, [part.dump() for part in self._parts])
+            self._state_digest = self._digest(opened.snapshot)
         opened.release = release
         reach("release.computed")
         opened.stored = stored
@@ -782,7 +725,6 @@ class DurableStream(Live):
                     keep = self._log_length + self._snapshot_every
                     self._store.insert_history(incarnation, tick, closed, keep=keep)
                 if opened.snapshot is not None:
-                    keys = self._state_keys(opened.seal)
                     closed = keys.closed(opened.snapshot, "snapshot", incarnation, tick, opened.seal.mac)
                     self._store.insert_snapshot(incarnation, tick, closed)
                 reach("release.commit")
@@ -801,7 +743,7 @@ class DurableStream(Live):
             testimony = Testimony(
                 incarnation=self._record.incarnation,
                 tick=seal.tick,
-                positions=seal.positions if self._ratchet is None else self._ratchet.told_positions(seal.tick),
+                positions=seal.positions,
                 mac=seal.mac,
                 ledger_head=self._ledger_head,
                 ledger_spent=self._ledger_spent,
@@ -815,18 +757,17 @@ class DurableStream(Live):
         if self._wiring.witness is not None:
             self._wiring.witness.check()
 
-    def _digest(self, content: bytes, tick: int) -> bytes:
-        keys = self._ring.epoch(0) if self._ratchet is None else self._ratchet.after_tick(tick)
-        return keys.digest("state", content)
+    def _digest(self, content: bytes) -> bytes:
+        return self._ring.epoch(0).digest("state", content)
 
     def _opened_snapshot(self, tick: int, closed: bytes) -> tuple[int, bytes]:
         seal = self._store.seal(self._record.incarnation, tick, self._ring)
         if seal is None:
             raise DamageError("a stored state must belong to a sealed tick, got one that does not; restore a backup")
-        return tick, self._state_keys(seal).opened(closed, "snapshot", self._record.incarnation, tick, seal.mac)
+        return tick, self._ring.epoch(seal.epoch).opened(closed, "snapshot", self._record.incarnation, tick, seal.mac)
 
     def _opened_delta(self, seal: Seal) -> Gathered:
-        keys = self._data_keys(seal)
+        keys = self._ring.epoch(seal.epoch)
         closed = self._store.delta(self._record.incarnation, seal.tick)
         content = keys.opened(closed, "delta", self._record.incarnation, seal.tick, seal.mac)
         if keys.digest("delta", content) != seal.counts:
@@ -837,11 +778,6 @@ class DurableStream(Live):
         return gathered
 
     def _load(self, content: bytes, tick: int) -> None:
-        # The positions that are in a ratcheted state are the last ones unless a later tick is sealed.
-        if self._ratchet is not None:
-            sealed = self._ratchet.positions
-            content = self._ratchet.unpacked(content)
-            self._ratchet.positions = sealed or self._ratchet.positions
         states = codec.unpack("stream state", 1, content)
         if len(states) != len(self._parts):
             raise StateError("a stored state must be of these queries, got others")

@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.durable.chain_file import ChainFile
 from pianissimo.durable.charging import Receipt
 from pianissimo.durable.keys import Given, KeyRing
 from pianissimo.durable.place import Place, wire
@@ -18,7 +17,7 @@ from pianissimo.durable.start import check_seals
 from pianissimo.durable.store import StateStore
 from pianissimo.durable.stream import DurableStream
 from pianissimo.durable.witness import Witness
-from pianissimo.errors import DamageError, InputError, SecretError, StoreError
+from pianissimo.errors import DamageError, InputError, StoreError
 from pianissimo.io.clock import WallClock
 from pianissimo.io.sinks.folder import read_plan, read_releases
 from pianissimo.ledger import STATE_FILE, key_file
@@ -73,9 +72,6 @@ class Status:
     key_id: str
     lease_epoch: int
     lease_owner: str
-    ratchet_tick: int | None
-    """Under forward secrecy the tick whose keys are the oldest that are left; None where the key chain is not found."""
-
     lag: int | None
     """How many ticks are over by the clock and not released; None where no clock cuts them."""
 
@@ -96,7 +92,7 @@ def is_state(place: Path | str) -> bool:
     return is_server(place) or Place.of(place, witness=_NO_WITNESS).exists()
 
 
-def read_status(place: Path | str, *, witness: Path | str | None = None, ratchet: Path | str | None = None) -> Status:
+def read_status(place: Path | str, *, witness: Path | str | None = None) -> Status:
     """Where the stream at a place stands."""
     found = Place.of(place, witness=witness if witness or not is_server(place) else _NO_WITNESS)
     store = _open(found)
@@ -134,7 +130,6 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, ratchet
         key_epoch=len(epochs) - 1,
         key_id=epochs[-1].key_id.hex(),
         lease_epoch=lease,
-        ratchet_tick=_oldest_key(ChainFile(found.chain if ratchet is None else Path(ratchet)), record.incarnation),
         lease_owner=owner,
         lag=_lag(config["clock"], shown, last_tick),
         sinks={name: {"undelivered": left, "last_tick": last} for name, left, last in sinks},
@@ -237,9 +232,6 @@ class Verdict:
     derived: int
     """How many of the last releases were made again from what is sealed, with the same result."""
 
-    past_deriving: int = 0
-    """How many releases nobody can make again: with forward secrecy their keys are destroyed."""
-
     def to_dict(self) -> dict[str, int]:
         """The same as plain data."""
         return asdict(self)
@@ -252,10 +244,9 @@ def verify(
     *,
     secret: Given = None,
     witness: Path | str | None = None,
-    ratchet: Path | str | None = None,
 ) -> Verdict:
     """Check every digest and order, the ledger and the witness, and derive the last releases again; or raise."""
-    wiring = wire(place, secret=secret, witness=witness, ratchet=ratchet, read_only=True)
+    wiring = wire(place, secret=secret, witness=witness, read_only=True)
     with DurableStream(plan, config, wiring, create=False, read_only=True) as live:
         with live._store.reading():
             lives, seals, releases = _verified_lives(live._store, live._ring)
@@ -264,7 +255,6 @@ def verify(
             seals=seals,
             releases=releases,
             derived=live.recovered.replayed - (live.recovered.finished is not None),
-            past_deriving=releases if plan.forward_secrecy else 0,
         )
 
 
@@ -303,13 +293,6 @@ def _verified_lives(store: StateStore, newest: KeyRing) -> tuple[int, int, int]:
                 stored.check(ring.epoch(seal.epoch), seal)
                 releases += 1
     return len(lives), seals, releases
-
-
-def _oldest_key(chain: ChainFile, incarnation: bytes) -> int | None:
-    try:
-        return chain.newest(chain.links(), incarnation).period
-    except (SecretError, DamageError, StoreError):
-        return None
 
 
 def _open(place: Place) -> StateStore:

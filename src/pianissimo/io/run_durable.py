@@ -60,7 +60,6 @@ def run_durably(
     *,
     secret: Given = None,
     witness: Path | str | None = None,
-    ratchet: Path | str | None = None,
     out: Path | None = None,
     format: FileFormat = "parquet",  # noqa: A002
     take_over: bool = False,
@@ -105,7 +104,6 @@ def run_durably(
         )
         options: dict[str, Any] = {
             "origin": spec.origin,
-            "ratchet": ratchet,
             "sinks": sinks,
             "take_over": take_over,
             "cap": cap or spec.ledger.cap,
@@ -193,7 +191,7 @@ def _live_ticks(
 
 def _own_files(place: Place, sinks: Iterable[Sink], plan: StreamPlan, health: Path | None) -> Iterator[Path]:
     """What the stream itself writes: none of it may be read as events."""
-    yield from (each for each in (place.secret, place.witness, place.chain, health) if each is not None)
+    yield from (each for each in (place.secret, place.witness, health) if each is not None)
     refused = _beside(place)
     yield from (refused, refused.with_name(f"{refused.name}.1"))
     if place.folder is not None:

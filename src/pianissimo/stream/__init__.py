@@ -2,7 +2,6 @@
 
 from pianissimo.stream.candidates import candidates
 from pianissimo.stream.expected import Candidate, ExpectedError, Share, predict_error
-from pianissimo.stream.forward_secrecy import check_forward_secrecy
 from pianissimo.stream.live import Live
 from pianissimo.stream.plan import QueryPlan, StreamPlan, make_plan
 from pianissimo.stream.plan_table import plan_tables, render_plan
@@ -19,7 +18,6 @@ __all__ = [
     "StreamPlan",
     "StreamRelease",
     "candidates",
-    "check_forward_secrecy",
     "make_plan",
     "plan_tables",
     "predict_error",

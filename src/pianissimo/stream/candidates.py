@@ -54,7 +54,6 @@ from pianissimo.queries import (
 )
 from pianissimo.selection import KnownGumb, SparseGumbel, UnkGumb
 from pianissimo.stream.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, predict_error
-from pianissimo.stream.forward_secrecy import affordable, noisy
 from pianissimo.stream.heavy_plans import SKETCH_MAKERS, exact_counts
 
 PlanMaker = Callable[..., NoisePlan]
@@ -85,9 +84,7 @@ OPEN_LAPLACE_PLANS: dict[str, PlanMaker] = {
 }
 
 
-def candidates(
-    query: Query, share: Share, horizon: int | None, coverage: float, *, forward_secrecy: bool = False
-) -> list[Candidate]:
+def candidates(query: Query, share: Share, horizon: int | None, coverage: float) -> list[Candidate]:
     """Every mechanism that answers `query` within `share`, best first: by the typical error over the ticks.
 
     >>> share = Share(rho=Fraction(1, 2))
@@ -102,8 +99,7 @@ def candidates(
     found, problems = [], []
     for make in _makers(query, share, open_horizon=horizon is None):
         try:
-            made = make(query, share, releases, coverage)
-            found.append(noisy(made) if forward_secrecy else made)
+            found.append(make(query, share, releases, coverage))
         except ParameterError as error:
             problems.append(str(error))
     if not any(candidate.selectable for candidate in found):
@@ -112,7 +108,6 @@ def candidates(
         problems = [each.excluded for each in sorted(kept_out, key=lambda each: each.memory or 0)] + problems
         reason = problems[0] if problems else "unknown labels need a delta, and any number of keys a known domain"
         raise ParameterError(f"query {query.name!r} must have a mechanism that fits its budget, got none: {reason}")
-    found = affordable(found) if forward_secrecy else found
     return sorted(found, key=lambda candidate: candidate.expected_error.typical)
 
 

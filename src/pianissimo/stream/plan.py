@@ -36,7 +36,6 @@ from pianissimo.queries import HeavyHitters, Histogram, MaxFrequency, Quantiles,
 from pianissimo.queries import Trending as WatchedKeys
 from pianissimo.stream.candidates import candidates
 from pianissimo.stream.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, sampled_profile
-from pianissimo.stream.forward_secrecy import check_forward_secrecy, kept_of
 from pianissimo.stream.heavy_plans import SketchMechanism, thresholds_of
 from pianissimo.stream.heavy_plans import reason as heavy_hitters_reason
 from pianissimo.stream.plan_table import render_plan
@@ -140,7 +139,6 @@ class QueryPlan:
             keys["range"], keys["grid"] = list(self.query.range), float(self.query.grid)
         if isinstance(self.query, Quantiles):
             keys["range"], keys["at"] = list(self.query.limits), list(self.query.at)
-        keys |= kept_of(self.chosen)
         thresholds = self.thresholds
         return {
             "name": self.query.name,
@@ -198,9 +196,6 @@ class StreamPlan:
     price: Price
     """The (epsilon, delta) that the mechanisms really cost: at most the budget."""
 
-    forward_secrecy: bool = False
-    """Whether whoever steals the state learns nothing more of the ticks before than the promise allows."""
-
     @property
     def protected(self) -> str:
         """Whose presence is hidden, in a word.
@@ -238,7 +233,6 @@ class StreamPlan:
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
             "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
             "digest": self.digest.hex(),
-            **({"forward_secrecy": True} if self.forward_secrecy else {}),
             "queries": [plan.to_dict() for plan in self.queries],
         }
 
@@ -259,7 +253,6 @@ def make_plan(
     coverage: float,
     queries: Sequence[Query],
     tick: timedelta | None = None,
-    forward_secrecy: bool = False,
 ) -> StreamPlan:
     """The best plan for these queries within the budget.
 
@@ -272,13 +265,11 @@ def make_plan(
     if horizon is not None:
         check_at_least(1, horizon=horizon)
     check_probability(coverage=coverage)
-    if forward_secrecy:
-        check_forward_secrecy(unit, queries)
     if isinstance(unit, User):
         weights = _relative_weights(queries)
         ways = user_ways(queries, weights, user=unit, budget=budget, horizon=horizon, tick=tick, coverage=coverage)
     else:
-        ways = _ways(queries, budget, horizon, coverage, forward_secrecy=forward_secrecy)
+        ways = _ways(queries, budget, horizon, coverage)
     best = min(ways, key=_score)
     plans = []
     for place, (query, share) in enumerate(zip(queries, _relative_weights(queries), strict=True)):
@@ -299,7 +290,6 @@ def make_plan(
         tick=tick,
         queries=tuple(plans),
         price=cost,
-        forward_secrecy=forward_secrecy,
     )
 
 
@@ -312,9 +302,7 @@ Way = list[list[Candidate]]
 """For each query its candidates, best first, under one split of the budget."""
 
 
-def _ways(
-    queries: Sequence[Query], budget: Budget, horizon: int | None, coverage: float, *, forward_secrecy: bool
-) -> list[Way]:
+def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverage: float) -> list[Way]:
     shares = [] if budget.pure else [_gaussian_shares(queries, budget, horizon)]
     if not any(_is_unknown(query) for query in queries):
         shares.append([Share(epsilon=Fraction(budget.epsilon) * weight) for weight in _relative_weights(queries)])
@@ -322,9 +310,7 @@ def _ways(
     for split in shares:
         try:
             pairs = zip(queries, split, strict=True)
-            ways.append(
-                [candidates(query, share, horizon, coverage, forward_secrecy=forward_secrecy) for query, share in pairs]
-            )
+            ways.append([candidates(query, share, horizon, coverage) for query, share in pairs])
         except ParameterError as error:
             problems.append(error)
     if not ways:

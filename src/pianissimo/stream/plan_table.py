@@ -55,8 +55,6 @@ def _promise(plan: dict[str, Any]) -> Text:
     rest = f"\nof a budget of {budgeted}; neighbors: {_neighbors(plan)} added or removed; {promise['method']}"
     if is_pure:
         rest += f", up to a delta of {delta} for the distance of drawn noise from its law"
-    if plan.get("forward_secrecy"):
-        rest += "; it covers a theft of the state too, for all ticks before"
     if plan["horizon"] >= _OPEN_HORIZON:
         rest += "; booked as 2^32 ticks"
     return head.append(rest, "not bold")
@@ -172,9 +170,6 @@ def _size(size: int) -> str:
 def _memory(query: dict[str, Any]) -> str:
     if query.get("memory") is None:
         return ""
-    if "open_nodes" in query:
-        nodes = f"{query['open_nodes']} open nodes for each of {query['series']:,} series"
-        return f"at most {_size(query['memory'])} of noisy sums, stored at every tick: {nodes}"
     return f"about {mebibytes(query['memory'])} of the {mebibytes(query['allowed_memory'])} allowed"
 
 

@@ -512,7 +512,6 @@ class _StreamTable(_Table):
     ]
     origin: Annotated[datetime | None, PlainValidator(_moment)] = None
     coverage: Annotated[float, _checked(lambda value: check_probability(coverage=value))] = 0.95
-    forward_secrecy: Annotated[bool, PlainValidator(_flag)] = False
 
 
 class _KafkaTable(_Table):
@@ -870,7 +869,6 @@ def _spec(tables: _File) -> StreamSpec:
             queries=queries,
             coverage=table.coverage,
             tick=table.tick,
-            forward_secrecy=table.forward_secrecy,
         )
     except ParameterError as refusal:
         raise _Faults(f"stream: {refusal}") from None

@@ -36,7 +36,6 @@ def stream_to_plain(stream: Stream) -> dict[str, Any]:
         "unit": _plain(stream.unit),
         "coverage": stream.coverage,
         "tick_seconds": None if tick is None else tick.total_seconds(),
-        **({"forward_secrecy": True} if stream.forward_secrecy else {}),
         "queries": [{"kind": type(query).__name__} | _fields(query) for query in stream.queries],
     }
 
@@ -53,7 +52,6 @@ def stream_from_plain(content: dict[str, Any]) -> Stream:
             coverage=content["coverage"],
             tick=None if seconds is None else timedelta(seconds=seconds),
             queries=[_query(each) for each in content["queries"]],
-            forward_secrecy=content.get("forward_secrecy", False),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         raise StateError(

@@ -13,7 +13,6 @@ from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
 from pianissimo.queries import Count, Histogram, MaxFrequency, Query, Sum, TopK
 from pianissimo.stream.batches import RESERVED_NAMES, needed_columns
-from pianissimo.stream.forward_secrecy import check_forward_secrecy
 from pianissimo.stream.live import Live
 from pianissimo.stream.plan import StreamPlan, make_plan
 from pianissimo.unit import User
@@ -60,9 +59,6 @@ class Stream:
     tick: timedelta | str | None = None
     """How long a tick is, such as "1m", so that windows can be asked for by their length."""
 
-    forward_secrecy: bool = False
-    """Whether whoever steals store, witness and keys learns nothing more of earlier ticks; see docs/operations.md."""
-
     def __post_init__(self) -> None:
         check_name(name=self.name)
         if not isinstance(self.budget, Budget):
@@ -85,10 +81,6 @@ class Stream:
             repeated = next(name for name in names if names.count(name) > 1)
             raise ParameterError(f"queries must have different names, got {repeated!r} twice")
         self._check_user()
-        if not isinstance(self.forward_secrecy, bool):
-            raise ParameterError(f"forward_secrecy must be True or False, got {type(self.forward_secrecy).__name__}")
-        if self.forward_secrecy:
-            check_forward_secrecy(self.unit, self.queries)
         for query in self.queries:
             if self.horizon is not None and not query.every <= self.horizon:
                 raise ParameterError(
@@ -142,7 +134,6 @@ class Stream:
             coverage=self.coverage,
             queries=self.queries,
             tick=cast(timedelta | None, self.tick),
-            forward_secrecy=self.forward_secrecy,
         )
 
     def open(
@@ -151,7 +142,6 @@ class Stream:
         *,
         secret: Secret | Path | str | None = None,
         witness: Path | str | None = None,
-        ratchet: Path | str | None = None,
         cap: Budget | None = None,
         ledger: Path | str | None = None,
         ledger_key: Secret | Path | str | None = None,
@@ -165,8 +155,7 @@ class Stream:
         file beside the folder too, tells a store that was rolled back: keep it on another disk if you can. A `cap` for
         the data set, where other streams or questions are to share the ledger, holds from the beginning. A further
         stream of the same data set names the `ledger` that it is charged to: a file, the folder or URL of the stream
-        that holds it, or a `postgresql://` URL, whose key, or the other stream's secret, is `ledger_key`. With
-        `forward_secrecy` the moving key is in the file `ratchet`, beside the folder unless said otherwise.
+        that holds it, or a `postgresql://` URL, whose key, or the other stream's secret, is `ledger_key`.
 
         >>> import tempfile
         >>> from pianissimo.queries import Count
@@ -185,7 +174,6 @@ class Stream:
             state,
             secret=secret,
             witness=witness,
-            ratchet=ratchet,
             cap=cap,
             ledger=ledger,
             ledger_key=ledger_key,

@@ -115,19 +115,6 @@ class DoublingPlan:
         height = level - node.bit_length() + 1
         return ((node + 1) << height) - 1
 
-    def last_use(self, level: int, node: int) -> int:
-        height = level - node.bit_length() + 1
-        if ((node + 1) << height) - 1 > self.horizon:
-            return 0
-        if node == _ROOT:
-            return self.horizon
-        # A right child is never used: when it is complete, so is its parent.
-        return 0 if node % 2 else min(self.horizon, (((node >> 1) + 1) << (height + 1)) - 2)
-
-    @property
-    def open_nodes(self) -> int:
-        return 2 * len(self.noises)
-
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
         variances = np.array([float(noise.variance) for noise in self.noises])

@@ -139,13 +139,6 @@ class HaarPlan:
         # Used from its first tick on, and drawn one tick earlier.
         return node << level
 
-    def last_use(self, level: int, node: int) -> int:
-        return min(self.horizon, ((node + 1) << level) - 1) if level else self.horizon
-
-    @property
-    def open_nodes(self) -> int:
-        return self.levels + 1
-
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         return haar_profile(as_ticks(ticks, self.horizon), self.noises)
 

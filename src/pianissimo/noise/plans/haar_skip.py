@@ -133,13 +133,6 @@ class HaarSkipPlan:
         # The last tick before the node's first position.
         return int(np.searchsorted(self.positions, self.tree.bound_tick(level, node), side="right"))
 
-    def last_use(self, level: int, node: int) -> int:
-        return int(np.searchsorted(self.positions, self.tree.last_use(level, node), side="right"))
-
-    @property
-    def open_nodes(self) -> int:
-        return self.tree.open_nodes
-
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         return haar_profile(self.positions[as_ticks(ticks, self.horizon) - 1], self.noises)
 

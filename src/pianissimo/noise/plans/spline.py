@@ -157,16 +157,6 @@ class SplinePlan:
         first_use = node if level == 0 else (node - 2) * 4**level + 1
         return max(0, int(first_use) - 2)
 
-    def last_use(self, level: int, node: int) -> int:
-        size = int(4**level)
-        first, last = (node, node) if level == 0 else ((node - 2) * size + 1, (node + 1) * size - 1)
-        return min(self.horizon, last) if first <= self.horizon else 0
-
-    @property
-    def open_nodes(self) -> int:
-        # An event moves nodes that begin up to a dozen cells after it.
-        return 16 * self.height - 8
-
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
         lattices = _lattices(self.height)

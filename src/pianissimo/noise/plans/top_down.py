@@ -149,13 +149,6 @@ class TopDownPlan:
         # A node has weight as soon as its parent does, and is drawn one tick earlier.
         return int(node // ARITY * ARITY**level) if level else 0
 
-    def last_use(self, level: int, node: int) -> int:
-        return min(self.horizon, int((node // ARITY + 1) * ARITY**level) - 1) if level else self.horizon
-
-    @property
-    def open_nodes(self) -> int:
-        return int(ARITY * self.height + 1)
-
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
         profile: NDArray[np.float64] = (numbers / ARITY**self.height) ** 2 * float(self.noises[0].variance)

@@ -169,17 +169,6 @@ class TreePlan:
         # A cell is first used when its last tick is released.
         return node * int(self.base**level)
 
-    def last_use(self, level: int, node: int) -> int:
-        # The last cell of a cell is never used: when it is complete, so is the cell around it.
-        size = int(self.base**level)
-        if node % self.base == 0 or node * size > self.horizon:
-            return 0
-        return min(self.horizon, (node // self.base + 1) * size * self.base - 1)
-
-    @property
-    def open_nodes(self) -> int:
-        return (self.base - 1) * self.levels
-
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
         sums = np.zeros(len(numbers))
