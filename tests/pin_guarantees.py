@@ -15,7 +15,7 @@ PINNED = Path(__file__).parent / "guarantees.json"
 def promise_of(mechanism: Mechanism[Any, Any, Any]) -> dict[str, object]:
     """What is pinned of a mechanism's promise."""
     guarantee = mechanism.guarantee
-    ledger = guarantee.loss.as_ledger()
+    ledger = guarantee.loss.as_booked()
     return {
         "rho": str(ledger.rho),
         "bad": str(ledger.bad),

@@ -98,7 +98,7 @@ def paper_rho(mechanism: TopMechanism) -> Fraction:
     >>> [round(float(paper_rho(curve.mechanism)), 3) for curve in curves()[:3]]
     [0.5, 0.5, 0.5]
     """
-    rho = mechanism.guarantee.loss.as_ledger().rho
+    rho = mechanism.guarantee.loss.as_booked().rho
     return rho * _PAPER_UNITS / _OUR_UNITS if isinstance(mechanism, SparseGumbel) else rho
 
 

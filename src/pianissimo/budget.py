@@ -6,7 +6,7 @@ from fractions import Fraction
 from pianissimo.checks import Real, check_positive, check_probability
 from pianissimo.identity import identified
 from pianissimo.loss.conversion import nothing_left, remaining_delta, rho_from_budget
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 
 
 @identified("budget")
@@ -54,7 +54,7 @@ class Budget:
         >>> round(float(Budget(1.0, 1e-6).rho(bad=Fraction(1, 2 * 10**6))), 6)
         0.022934
         """
-        Ledger(Fraction(0), bad, distance)  # refuses what cannot be a bad mass or a distance
+        Booked(Fraction(0), bad, distance)  # refuses what cannot be a bad mass or a distance
         delta = Fraction(self.delta)
         left = remaining_delta(delta, bad=bad, distance=distance, epsilon=self.epsilon)
         if left is None:

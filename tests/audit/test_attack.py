@@ -38,7 +38,7 @@ from pianissimo.counting import (
 )
 from pianissimo.errors import ParameterError, SpecError, StateError
 from pianissimo.labels import Domain
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 from pianissimo.noise import (
     DoublingPlan,
     HaarPlan,
@@ -254,8 +254,8 @@ class PlaceForgotten(KnownGumb):
     """One place of the race is not booked."""
 
     @property
-    def loss(self) -> Ledger:
-        return Ledger(rho=KnownGumb.loss.fget(self).rho - 1 / (8 * self.scale**2))  # type: ignore[attr-defined]
+    def loss(self) -> Booked:
+        return Booked(rho=KnownGumb.loss.fget(self).rho - 1 / (8 * self.scale**2))  # type: ignore[attr-defined]
 
 
 def known(plan: NoisePlan, keys: int = 1) -> KnownHistogram:

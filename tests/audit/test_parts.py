@@ -23,7 +23,7 @@ from pianissimo.counting import MetaHistogram, MetaHistogramState, MetaTopList
 from pianissimo.counting.histogram import Tally
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.labels import Domain
-from pianissimo.loss.losses import Guarantee, Ledger
+from pianissimo.loss.losses import Booked, Guarantee
 from pianissimo.noise import HaarPlan, Noise, TreePlan
 from pianissimo.noise.keyed import Keys, PathPart
 from pianissimo.selection import (
@@ -133,7 +133,7 @@ def test_the_parts_make_up_the_promise_exactly(mechanism: Any) -> None:
     attacks = attacks_on(mechanism)
     if isinstance(mechanism, MetaHistogram | MetaTopList | SparseGumbel) or hasattr(mechanism, "loss"):
         assert isinstance(attacks, Composition)
-        promised = mechanism.loss if hasattr(mechanism, "loss") else mechanism.guarantee.loss.as_ledger()
+        promised = mechanism.loss if hasattr(mechanism, "loss") else mechanism.guarantee.loss.as_booked()
         assert (attacks.composed.rho, attacks.composed.bad) == (promised.rho, promised.bad)
         assert {finding.verdict for finding in attacks.findings()} == {Verdict.SOUND}
     else:
@@ -145,7 +145,7 @@ def test_a_missing_part_is_visible() -> None:
     for place, part in enumerate(attacks.parts):
         fewer = replace(attacks, attacked=attacks.attacked[:place] + attacks.attacked[place + 1 :])
         assert [finding.verdict for finding in fewer.findings()] == [Verdict.BLIND], part.name
-        cheaper = replace(attacks, promised=Ledger(rho=attacks.promised.rho - part.rho / 10**30))
+        cheaper = replace(attacks, promised=Booked(rho=attacks.promised.rho - part.rho / 10**30))
         assert [finding.verdict for finding in cheaper.findings()] == [Verdict.VIOLATION]
 
 
@@ -226,7 +226,7 @@ class OneGapNotBooked(FixedThresholdGauss):
     """As if one label less were looked at."""
 
     @property
-    def loss(self) -> Ledger:
+    def loss(self) -> Booked:
         return FixedThresholdGauss(k=self.k - 1, variance=self.variance, delta=self.delta).loss
 
 
@@ -235,8 +235,8 @@ class ThresholdNotBooked(UnkGauss):
     """An event moves the threshold for nothing: one count less is booked."""
 
     @property
-    def loss(self) -> Ledger:
-        whole: Ledger = UnkGauss.loss.fget(self)  # type: ignore[attr-defined]
+    def loss(self) -> Booked:
+        whole: Booked = UnkGauss.loss.fget(self)  # type: ignore[attr-defined]
         return replace(whole, rho=whole.rho - 1 / (2 * self.variance))
 
 
@@ -245,8 +245,8 @@ class ThresholdsPlaceNotBooked(UnkGumb):
     """The place of the threshold in the race costs nothing."""
 
     @property
-    def loss(self) -> Ledger:
-        whole: Ledger = UnkGumb.loss.fget(self)  # type: ignore[attr-defined]
+    def loss(self) -> Booked:
+        whole: Booked = UnkGumb.loss.fget(self)  # type: ignore[attr-defined]
         return replace(whole, rho=whole.rho - 1 / (8 * self.scale**2))
 
 
@@ -255,8 +255,8 @@ class OwnLabelsNotBooked(UnkGumb):
     """The bad mass is that of one label, whatever an event holds."""
 
     @property
-    def loss(self) -> Ledger:
-        whole: Ledger = UnkGumb.loss.fget(self)  # type: ignore[attr-defined]
+    def loss(self) -> Booked:
+        whole: Booked = UnkGumb.loss.fget(self)  # type: ignore[attr-defined]
         return replace(whole, bad=self.delta)
 
 
@@ -326,7 +326,7 @@ class TestsExact(SparseGumbel):
 
 
 def cheaper(promise: Guarantee, rho: Fraction) -> Guarantee:
-    whole = promise.loss.as_ledger()
+    whole = promise.loss.as_booked()
     return replace(promise, loss=replace(whole, rho=whole.rho - rho))
 
 

@@ -17,7 +17,7 @@ from pianissimo.io import sketch_files as sketch_releases
 from pianissimo.io.sketch_files import MOST_RELEASES, cap_of, mark_path, read_sketch
 from pianissimo.ledger import Ledger, key_file
 from pianissimo.loss.composition import compose
-from pianissimo.loss.losses import Ledger as Loss
+from pianissimo.loss.losses import Booked
 from pianissimo.noise import Secret
 from pianissimo.sketches import MergedSketch, MisraGries, PrivacyAwareMisraGries, merge_in_order, threshold
 
@@ -344,7 +344,7 @@ def test_the_cap_of_a_ledger_is_the_budget() -> None:
     """All of it spent, in as many releases as it allows, prices within the (epsilon, delta) it was made for."""
     for budget in (Budget(1.0, 1e-6), Budget(3.0, 1e-9)):
         cap = cap_of(budget)
-        loss = Loss(rho=cap.rho, bad=cap.bad, distance=sketch_releases._DISTANCE)
+        loss = Booked(rho=cap.rho, bad=cap.bad, distance=sketch_releases._DISTANCE)
         assert compose([loss], delta=budget.delta).epsilon <= budget.epsilon
         assert cap.calls == MOST_RELEASES
 

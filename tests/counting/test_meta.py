@@ -17,7 +17,7 @@ from pianissimo.counting import KnownHistogram, MetaHistogram, OneShot
 from pianissimo.counting.meta import levels_of
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 from pianissimo.mechanism import Run
 from pianissimo.noise import Noise, TreePlan
 from pianissimo.noise.keyed import Keys, PathPart
@@ -62,7 +62,7 @@ def test_over_known_labels_it_is_the_histogram_over_a_tree(base: int, horizon: i
         as_labels([list(random.choice(list("abcx"), 3)) for _ in range(random.integers(0, 5))]) for _ in range(horizon)
     ]
     assert releases_of(Run(meta, SeededNoise(3)), stream) == releases_of(Run(plain, SeededNoise(3)), stream)
-    assert meta.guarantee.loss.as_ledger().rho == plain.guarantee.loss.as_ledger().rho
+    assert meta.guarantee.loss.as_booked().rho == plain.guarantee.loss.as_booked().rho
     assert [meta.error(tick, 0.9) for tick in range(1, horizon + 1)] == [
         plain.error(tick, 0.9) for tick in range(1, horizon + 1)
     ]
@@ -92,7 +92,7 @@ class Watched:
     max_keys_per_event: int | None = None
     variance: Fraction = Fraction(4)
     biased: bool = True
-    loss: Ledger = Ledger(rho=Fraction(1, 8), bad=Fraction(1, 100), distance=Fraction(1, 2**90))  # noqa: RUF009
+    loss: Booked = Booked(rho=Fraction(1, 8), bad=Fraction(1, 100), distance=Fraction(1, 2**90))  # noqa: RUF009
 
     def answer(
         self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
@@ -148,7 +148,7 @@ def test_unknown_labels_are_found_cell_by_cell() -> None:
 def test_the_ledger_is_that_of_an_answer_on_every_level(answer: OneShot, base: int, horizon: int, levels: int) -> None:
     """Lemma 2 over L answers: (L rho, 1 - (1 - bad)^L), and L by integer division also at powers of the base."""
     meta = MetaHistogram(base=base, horizon=horizon, answer=answer)
-    ledger = meta.guarantee.loss.as_ledger()
+    ledger = meta.guarantee.loss.as_booked()
     assert meta.levels == levels == levels_of(horizon, base)
     assert ledger.rho == levels * answer.loss.rho
     assert ledger.bad == 1 - (1 - answer.loss.bad) ** levels
@@ -159,7 +159,7 @@ def test_the_settings_cost_what_the_card_says() -> None:
     """tau'^2 = L tau^2, delta' = delta / L; D / (2 tau^2) or k / tau^2, and 0, D delta or kbar delta."""
     levels = 4
     tau2 = Fraction(9, levels)
-    ledgers = [MetaHistogram(base=2, horizon=8, answer=one).guarantee.loss.as_ledger() for one in ANSWERS]
+    ledgers = [MetaHistogram(base=2, horizon=8, answer=one).guarantee.loss.as_booked() for one in ANSWERS]
     assert [entry.rho for entry in ledgers] == [2 / (2 * tau2), 2 / tau2, 2 / (2 * tau2), 2 / tau2]
     for entry, labels in zip(ledgers, (0, 0, 2, 4), strict=True):
         assert entry.bad <= labels * levels * DELTA

@@ -51,7 +51,7 @@ def audited() -> tuple[Stream, StreamPlan]:
 def claim() -> float:
     """mu of one event over the whole run."""
     _, plan = audited()
-    rho = plan.queries[0].guarantee.loss.as_ledger().rho
+    rho = plan.queries[0].guarantee.loss.as_booked().rho
     return math.sqrt(2 * rho)
 
 

@@ -349,7 +349,7 @@ def test_a_stored_stream_explains_itself(name: str, tmp_path: Path) -> None:
 
 def test_one_mechanism_is_charged_once() -> None:
     plan = plans()["users"][1]
-    loss = plan.queries[0].guarantee.loss.as_ledger()
+    loss = plan.queries[0].guarantee.loss.as_booked()
     charge = charge_of(plan)
     assert charge == Charge.rounded_up(rho=loss.rho, bad=loss.bad + 2**10 * loss.distance)
 

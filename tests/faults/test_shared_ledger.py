@@ -43,7 +43,7 @@ from pianissimo.loss.composition import compose
 from pianissimo.loss.conversion import epsilon_from_rho
 from pianissimo.loss.gamma_pair import renyi
 from pianissimo.loss.losses import Mixed, Pure, Race
-from pianissimo.loss.race_clock import epsilon_of_races, race_in_ledger
+from pianissimo.loss.race_clock import booked_race, epsilon_of_races
 from pianissimo.noise import Secret
 from pianissimo.storage.sqlite import SqliteConnection
 
@@ -317,7 +317,7 @@ def test_the_command_line_runs_two_streams_on_one_cap(tmp_path: Path) -> None:
 def test_a_race_in_a_ledger_is_never_below_its_exact_price(charges: int, scale: int, replacement: bool) -> None:
     race = Race(charges, Fraction(scale), replacement=replacement)
     for delta in (Fraction(1, 10**6), Fraction(1, 10**12)):
-        entry = race_in_ledger(race, delta / 8)
+        entry = booked_race(race, delta / 8)
         booked = epsilon_from_rho(entry.rho, delta - entry.bad)
         assert booked >= epsilon_of_races([race], delta)
         # Nor much above it: half as much again at most.
@@ -390,7 +390,7 @@ def test_a_charge_that_is_rounded_down_is_below_what_is_lost(monkeypatch: pytest
         found = user_streams()[number].plan()
         lost = sum(
             (
-                each.as_ledger().rho
+                each.as_booked().rho
                 for each in {id(q.mechanism): q.guarantee.loss for q in found.queries}.values()
                 if not isinstance(each, Race)
             ),
@@ -424,7 +424,7 @@ def test_a_mechanism_that_answers_two_queries_is_charged_once() -> None:
     wanted = user_streams()[1].plan()
     (loss,) = {id(each.mechanism): each.guarantee.loss for each in wanted.queries}.values()
     assert len(wanted.queries) == 2
-    assert charge_of(wanted).rho - loss.as_ledger().rho < Fraction(1, 2**39)
+    assert charge_of(wanted).rho - loss.as_booked().rho < Fraction(1, 2**39)
 
 
 # R10: the race, on a ledger within a store whose stream seals meanwhile.

@@ -95,7 +95,7 @@ def test_the_table_of_bounds_for_a_hundred_steps() -> None:
     )  # (k - 2i) epsilon is a multiple of a fifth
     assert plain == 4.8
     assert epsilon_of_durfee_rogers(100, TENTH, 1e-6) == pytest.approx(3.128, abs=5e-4)
-    assert float(BoundedRange(100, TENTH).as_ledger().rho) == 0.125
+    assert float(BoundedRange(100, TENTH).as_booked().rho) == 0.125
     assert 0.125 + 2 * math.sqrt(0.125 * math.log(1e6)) == pytest.approx(2.753, abs=5e-4)
     assert epsilon_by_concentration([(100, TENTH)], 1e-6) == pytest.approx(2.753, abs=5e-4)
     assert epsilon_by_orders(100, TENTH, 1e-6) == pytest.approx(2.42, abs=5e-3)

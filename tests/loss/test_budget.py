@@ -11,7 +11,7 @@ from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError
 from pianissimo.loss.composition import price
 from pianissimo.loss.conversion import rho_from_budget
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 
 EPSILONS = st.floats(-3, 1.3).map(lambda power: float(10**power))
 DELTAS = st.floats(-15, -1).map(lambda power: float(10**power))
@@ -53,9 +53,9 @@ def test_what_it_allows_is_priced_within_it_and_hardly_below(
     distance = distance_share * (Fraction(delta) - bad) / (1 + Fraction(math.exp(epsilon))) / 2
     rho = Budget(epsilon, delta).rho(bad, distance)
     assert rho > 0
-    assert price([Ledger(rho, bad, distance)], delta).epsilon <= epsilon
+    assert price([Booked(rho, bad, distance)], delta).epsilon <= epsilon
     if distance == 0:
-        assert price([Ledger(rho * (1 + Fraction(1, 10**9)), bad)], delta).epsilon > epsilon
+        assert price([Booked(rho * (1 + Fraction(1, 10**9)), bad)], delta).epsilon > epsilon
 
 
 @given(EPSILONS, DELTAS, SHARES, SHARES)

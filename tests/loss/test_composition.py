@@ -13,14 +13,14 @@ from pianissimo.loss.bounded_range import epsilon_by_orders, epsilon_by_recursio
 from pianissimo.loss.composition import Price, compose, price
 from pianissimo.loss.conversion import epsilon_from_rho
 from pianissimo.loss.loss_distribution import epsilon_by_loss_distribution
-from pianissimo.loss.losses import BoundedRange, GaussianRelease, Ledger, Loss, Mixed, Pure, Zcdp
+from pianissimo.loss.losses import Booked, BoundedRange, GaussianRelease, Loss, Mixed, Pure
 from pianissimo.loss.pure_composition import optimal_epsilon
 
 SMALL = st.fractions(0, 3, max_denominator=1000)
 TINY = st.integers(0, 1000).map(lambda parts: Fraction(parts, 10**12))
 PURE = st.builds(Pure, SMALL)
-ZCDP = st.builds(Zcdp, SMALL)
-LEDGER = st.builds(Ledger, SMALL, bad=TINY, distance=TINY.map(lambda part: part / 10**12))
+ZCDP = st.builds(Booked, SMALL)
+LEDGER = st.builds(Booked, SMALL, bad=TINY, distance=TINY.map(lambda part: part / 10**12))
 WIDTHS = st.sampled_from([Fraction(0), Fraction(1, 10), Fraction(1, 3), Fraction(2)])
 RANGE = st.builds(BoundedRange, st.integers(0, 5), WIDTHS, bad=TINY, distance=TINY.map(lambda part: part / 10**12))
 LOSS: st.SearchStrategy[Loss] = st.one_of(PURE, ZCDP, LEDGER, RANGE)
@@ -57,7 +57,7 @@ def true_delta(first: Sequence[Law], second: Sequence[Law], epsilon: float) -> f
     return excess
 
 
-def is_solution(ledger: Ledger, delta: float, epsilon: float) -> bool:
+def is_solution(ledger: Booked, delta: float, epsilon: float) -> bool:
     """Whether the conversion, with what is left of delta at epsilon in 50 digits, is at most epsilon."""
     with mpmath.workdps(50):
         growth = Fraction(str(mpmath.exp(mpmath.mpf(epsilon))))
@@ -71,16 +71,16 @@ def test_pure_losses_add_up_to_a_pure_loss(losses: list[Pure]) -> None:
 
 
 @given(st.lists(ZCDP, min_size=1))
-def test_zcdp_losses_add_up_to_a_zcdp_loss(losses: list[Zcdp]) -> None:
-    assert compose(losses) == Zcdp(sum((loss.rho for loss in losses), Fraction(0)))
+def test_booked_losses_add_up(losses: list[Booked]) -> None:
+    assert compose(losses) == Booked(sum((loss.rho for loss in losses), Fraction(0)))
 
 
-def test_a_mixture_is_a_ledger_by_lemma_2() -> None:
+def test_a_mixture_is_booked_by_lemma_2() -> None:
     half, third = (
-        Ledger(Fraction(1), Fraction(1, 2), Fraction(1, 5)),
-        Ledger(Fraction(2), Fraction(1, 3), Fraction(1, 7)),
+        Booked(Fraction(1), Fraction(1, 2), Fraction(1, 5)),
+        Booked(Fraction(2), Fraction(1, 3), Fraction(1, 7)),
     )
-    assert compose([half, Pure(Fraction(2)), third, Zcdp(Fraction(4))]) == Ledger(
+    assert compose([half, Pure(Fraction(2)), third, Booked(Fraction(4))]) == Booked(
         rho=Fraction(9), bad=Fraction(2, 3), distance=Fraction(12, 35)
     )
 
@@ -110,8 +110,8 @@ def test_grouping_does_not_matter_without_pure_losses_or_among_them(losses: list
 @given(st.lists(LOSS, min_size=2, max_size=6), st.data())
 def test_grouping_before_a_mixture_is_never_cheaper(losses: list[Loss], data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, len(losses) - 1))
-    grouped = compose([compose(losses[:cut]), compose(losses[cut:])]).as_ledger()
-    flat = compose(losses).as_ledger()
+    grouped = compose([compose(losses[:cut]), compose(losses[cut:])]).as_booked()
+    flat = compose(losses).as_booked()
     assert grouped.rho >= flat.rho
     assert (grouped.bad, grouped.distance) == (flat.bad, flat.distance)
 
@@ -143,7 +143,7 @@ def test_steps_of_one_width_stay_steps_and_of_two_widths_become_a_ledger() -> No
     half = BoundedRange(3, Fraction(1, 2), bad=Fraction(1, 2), distance=Fraction(1, 5))
     more = BoundedRange(4, Fraction(1, 2), bad=Fraction(1, 3), distance=Fraction(1, 7))
     assert compose([half, more]) == BoundedRange(7, Fraction(1, 2), bad=Fraction(2, 3), distance=Fraction(12, 35))
-    assert compose([half, BoundedRange(1, Fraction(1))]) == Ledger(Fraction(7, 32), Fraction(1, 2), Fraction(1, 5))
+    assert compose([half, BoundedRange(1, Fraction(1))]) == Booked(Fraction(7, 32), Fraction(1, 2), Fraction(1, 5))
 
 
 def test_selection_steps_are_priced_by_the_recursion_or_at_integer_orders() -> None:
@@ -171,9 +171,9 @@ def test_steps_beside_a_pure_loss_are_priced_by_one_of_the_bounds_for_both() -> 
     best = price([Pure(Fraction(1)), BoundedRange(100, Fraction(1, 10))], 1e-6)
     assert best.method == "pure plus bounded range recursion"
     assert best.epsilon == pytest.approx(1 + epsilon_by_recursion(100, Fraction(1, 10), 1e-6), rel=1e-12)
-    beside = price([Zcdp(Fraction(1, 100)), BoundedRange(100, Fraction(1, 10))], 1e-6)
+    beside = price([Booked(Fraction(1, 100)), BoundedRange(100, Fraction(1, 10))], 1e-6)
     assert beside.method == "integer orders"
-    few = price([Zcdp(Fraction(1, 100)), BoundedRange(1, Fraction(1, 1000))], 1e-6)
+    few = price([Booked(Fraction(1, 100)), BoundedRange(1, Fraction(1, 1000))], 1e-6)
     assert few.epsilon <= 0.001 + epsilon_from_rho(Fraction(1, 100), 1e-6) + 1e-12
 
 
@@ -183,9 +183,9 @@ def test_single_gaussian_releases_are_priced_by_their_law_and_plans_never() -> N
     assert best.method == "loss distribution"
     assert best.epsilon == epsilon_by_loss_distribution([gaussian_release], 1e-6)
     # The same rho, booked by a plan.
-    assert compose([Zcdp(Fraction(1, 20))], delta=1e-6).method == "integer orders"
-    assert compose([gaussian_release, Zcdp(Fraction(1, 20))], delta=1e-6).method == "integer orders"
-    assert compose([gaussian_release]) == Ledger(Fraction(1, 20))
+    assert compose([Booked(Fraction(1, 20))], delta=1e-6).method == "integer orders"
+    assert compose([gaussian_release, Booked(Fraction(1, 20))], delta=1e-6).method == "integer orders"
+    assert compose([gaussian_release]) == Booked(Fraction(1, 20))
 
 
 def test_without_the_library_single_releases_are_priced_at_integer_orders(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,21 +210,21 @@ def test_the_price_of_peeling_beside_a_count_covers_its_exact_loss(delta: float)
 
 
 def test_one_large_pure_loss_is_added_plainly() -> None:
-    best = price([Pure(Fraction(3)), Zcdp(Fraction(1, 100))], 1e-6)
+    best = price([Pure(Fraction(3)), Booked(Fraction(1, 100))], 1e-6)
     assert best.method == "pure plus integer orders"
     assert best.epsilon == pytest.approx(3.6217, abs=1e-4)
     assert Fraction(best.epsilon) >= 3 + Fraction(epsilon_from_rho(Fraction(1, 100), 1e-6))
 
 
 def test_bad_mass_is_taken_from_delta_first() -> None:
-    loss = Ledger(Fraction(1, 2), bad=Fraction(1, 4))
+    loss = Booked(Fraction(1, 2), bad=Fraction(1, 4))
     assert price([loss], 0.75).epsilon == epsilon_from_rho(Fraction(1, 2), 0.5)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])
 def test_the_price_of_releases_of_each_kind_covers_their_exact_loss(delta: float) -> None:
     leak = delta / 4
-    losses: list[Loss] = [Pure(Fraction(1, 2)), Ledger(Fraction(1, 8), bad=Fraction(leak))]
+    losses: list[Loss] = [Pure(Fraction(1, 2)), Booked(Fraction(1, 8), bad=Fraction(leak))]
     best = price(losses, delta)
     zero, one = ([geometric(0.5, n), mostly(gaussian(4, n), leak, f"secret {n}")] for n in (0, 1))
     assert true_delta(zero, one, best.epsilon) <= best.delta
@@ -235,19 +235,19 @@ def test_the_price_of_releases_of_each_kind_covers_their_exact_loss(delta: float
 
 def test_the_price_covers_noise_at_a_distance_from_the_ideal() -> None:
     distance = 1e-6
-    best = price([Zcdp(Fraction(1, 2)), Ledger(Fraction(1, 8), distance=Fraction(distance))], 1e-3)
+    best = price([Booked(Fraction(1, 2)), Booked(Fraction(1, 8), distance=Fraction(distance))], 1e-3)
     zero, one = ([gaussian(1, n), mostly(gaussian(4, n), distance, f"secret {n}")] for n in (0, 1))
     assert true_delta(zero, one, best.epsilon) <= best.delta
 
 
 @given(st.lists(BY_ORDERS, min_size=1, max_size=5), st.floats(-7, -2).map(lambda power: float(10**power)))
 def test_the_price_solves_its_own_equation_and_little_less_does_not(losses: list[Loss], delta: float) -> None:
-    ledger = compose(losses).as_ledger()
+    ledger = compose(losses).as_booked()
     try:
         best = price(losses, delta)
     except ParameterError:
         # What is refused has no solution, give or take one percent of the distance.
-        more = Ledger(ledger.rho, ledger.bad, ledger.distance * Fraction(101, 100))
+        more = Booked(ledger.rho, ledger.bad, ledger.distance * Fraction(101, 100))
         assert not any(is_solution(more, delta, step / 4) for step in range(160))
         return
     assert best.delta == delta if ledger.rho else best.delta <= delta
@@ -257,8 +257,8 @@ def test_the_price_solves_its_own_equation_and_little_less_does_not(losses: list
 
 
 def test_a_distance_is_priced_soundly_up_to_the_edge_and_refused_beyond() -> None:
-    def at(distance: float) -> Ledger:
-        return Ledger(Fraction(1, 2), distance=Fraction(distance))
+    def at(distance: float) -> Booked:
+        return Booked(Fraction(1, 2), distance=Fraction(distance))
 
     def is_priced(distance: float) -> bool:
         try:
@@ -301,7 +301,7 @@ def test_more_delta_never_raises_the_price(losses: list[Loss], first: float, sec
 
 def test_bad_mass_that_eats_delta_is_refused_with_the_way_out() -> None:
     with pytest.raises(ParameterError) as refusal:
-        price([Ledger(Fraction(1), bad=Fraction(1, 10**6))] * 2, 1e-6)
+        price([Booked(Fraction(1), bad=Fraction(1, 10**6))] * 2, 1e-6)
     assert str(refusal.value) == (
         "delta must be above the bad mass 2e-06 of the losses, got 1e-06; "
         "allow a larger delta, or make the losses take less"
@@ -310,7 +310,7 @@ def test_bad_mass_that_eats_delta_is_refused_with_the_way_out() -> None:
 
 def test_a_distance_that_eats_delta_is_refused_with_the_way_out() -> None:
     with pytest.raises(ParameterError) as refusal:
-        price([Ledger(Fraction(1), distance=Fraction(1, 10**6))], 1e-6)
+        price([Booked(Fraction(1), distance=Fraction(1, 10**6))], 1e-6)
     assert str(refusal.value) == (
         "delta must be above the bad mass 0 of the losses plus (1 + e^epsilon) times their noise distance "
         "1e-06, got 1e-06; allow a larger delta, or make the losses take less"
@@ -329,13 +329,13 @@ def test_a_distance_that_eats_delta_is_refused_with_the_way_out() -> None:
 )
 def test_a_delta_that_cannot_be_is_refused(delta: float, message: str) -> None:
     with pytest.raises(ParameterError) as refusal:
-        price([Zcdp(Fraction(1))], delta)
+        price([Booked(Fraction(1))], delta)
     assert str(refusal.value) == message
 
 
 def test_a_mixed_loss_costs_what_its_two_parts_cost() -> None:
     mixed = Mixed(pure=Fraction(1, 2), rho=Fraction(1, 50), bad=Fraction(1, 10**8), distance=Fraction(1, 2**100))
-    apart: list[Loss] = [Pure(Fraction(1, 2)), Ledger(Fraction(1, 50), Fraction(1, 10**8), Fraction(1, 2**100))]
+    apart: list[Loss] = [Pure(Fraction(1, 2)), Booked(Fraction(1, 50), Fraction(1, 10**8), Fraction(1, 2**100))]
     assert compose([mixed], 1e-6) == compose(apart, 1e-6)
     assert compose([mixed]) == compose(apart)
 
@@ -343,4 +343,4 @@ def test_a_mixed_loss_costs_what_its_two_parts_cost() -> None:
 def test_a_large_pure_part_is_added_and_not_folded_into_rho() -> None:
     mixed = Mixed(pure=Fraction(1), rho=Fraction(1, 100))
     assert compose([mixed], 1e-9).method == "pure plus integer orders"
-    assert compose([mixed], 1e-9).epsilon < compose([mixed.as_ledger()], 1e-9).epsilon
+    assert compose([mixed], 1e-9).epsilon < compose([mixed.as_booked()], 1e-9).epsilon

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from pianissimo.errors import ParameterError
 from pianissimo.loss.conversion import epsilon_from_rho
 from pianissimo.loss.loss_distribution import epsilon_by_loss_distribution
-from pianissimo.loss.losses import GaussianRelease, Pure, Zcdp
+from pianissimo.loss.losses import Booked, GaussianRelease, Pure
 from pianissimo.loss.pure_composition import optimal_epsilon
 
 
@@ -77,8 +77,8 @@ def test_where_it_does_not_apply_it_does_not_answer(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_loss_of_a_plan_is_refused() -> None:
-    with pytest.raises(ParameterError, match="a loss distribution is known for single releases, got Zcdp"):
-        epsilon_by_loss_distribution([Zcdp(Fraction(1))], 1e-6)  # type: ignore[list-item]
+    with pytest.raises(ParameterError, match="a loss distribution is known for single releases, got Booked"):
+        epsilon_by_loss_distribution([Booked(Fraction(1))], 1e-6)  # type: ignore[list-item]
     with pytest.raises(ParameterError, match="variance must be positive, got 0"):
         GaussianRelease(Fraction(0))
 

@@ -12,7 +12,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.loss.composition import compose
 from pianissimo.loss.conversion import epsilon_from_curve, epsilon_from_rho
 from pianissimo.loss.gamma_pair import hockey_stick, least_scale
-from pianissimo.loss.losses import BoundedRange, Ledger, Loss, Mixed, Pure, Race, Zcdp
+from pianissimo.loss.losses import Booked, BoundedRange, Loss, Mixed, Pure, Race
 from pianissimo.loss.race_clock import epsilon_beside, epsilon_of_races
 
 B = Fraction(15)
@@ -72,14 +72,14 @@ def test_selection_steps_are_added_too() -> None:
 
 def test_beside_concentrated_losses_the_orders_add_up() -> None:
     rho = Fraction(1, 100)
-    both = compose([Race(4, B), Zcdp(rho)], 1e-6)
+    both = compose([Race(4, B), Booked(rho)], 1e-6)
     assert both.method == "integer orders"
-    apart = [compose([Race(4, B)], 1e-6).epsilon, compose([Zcdp(rho)], 1e-6).epsilon]
+    apart = [compose([Race(4, B)], 1e-6).epsilon, compose([Booked(rho)], 1e-6).epsilon]
     assert max(apart) < both.epsilon < sum(apart)
 
 
 def test_a_pure_part_beside_both_is_added_plainly_where_that_is_less() -> None:
-    both = compose([Race(4, B), Zcdp(Fraction(1, 100)), Mixed(pure=Fraction(3), rho=Fraction(1, 1000))], 1e-6)
+    both = compose([Race(4, B), Booked(Fraction(1, 100)), Mixed(pure=Fraction(3), rho=Fraction(1, 1000))], 1e-6)
     assert both.method == "pure plus integer orders"
 
 
@@ -94,24 +94,24 @@ def test_bad_mass_and_distance_are_taken_off_delta() -> None:
 
 def test_a_race_has_no_sum_with_other_kinds_unless_it_is_empty() -> None:
     with pytest.raises(ParameterError, match="give a delta"):
-        compose([Race(1, B), Zcdp(Fraction(1))])
+        compose([Race(1, B), Booked(Fraction(1))])
     with pytest.raises(ParameterError, match="give a delta"):
         compose([Race(1, B), Race(1, 2 * B)])
-    assert compose([Race(0, B, bad=Fraction(1, 10)), Zcdp(Fraction(1))]) == Ledger(Fraction(1), bad=Fraction(1, 10))
+    assert compose([Race(0, B, bad=Fraction(1, 10)), Booked(Fraction(1))]) == Booked(Fraction(1), bad=Fraction(1, 10))
 
 
 def test_a_race_needs_a_delta() -> None:
     with pytest.raises(ParameterError, match="delta must be above 0"):
         compose([Race(1, B)], 0)
     with pytest.raises(ParameterError, match="none at high orders"):
-        Race(1, B).as_ledger()
+        Race(1, B).as_booked()
     assert compose([Race(0, B)], 0).epsilon == 0
 
 
 def test_more_delta_costs_no_more_epsilon() -> None:
     sets: list[list[Loss]] = [
         [Race(4, B)],
-        [Race(4, B), Zcdp(Fraction(1, 50))],
+        [Race(4, B), Booked(Fraction(1, 50))],
         [Race(2, B), Pure(Fraction(1, 3))],
     ]
     for losses in sets:
@@ -141,7 +141,7 @@ def test_what_cannot_be_a_race_is_refused(fields: dict[str, object]) -> None:
 
 
 def test_a_race_beside_others_costs_at_most_the_sum_of_both() -> None:
-    race, rest = Race(4, Fraction(30)), Zcdp(Fraction(1, 1000))
+    race, rest = Race(4, Fraction(30)), Booked(Fraction(1, 1000))
     apart = compose([race], 5e-7).epsilon + compose([rest], 5e-7).epsilon
     assert compose([race, rest], 1e-6).epsilon <= apart
     assert compose([race, rest], 1e-6).epsilon >= max(compose([race], 1e-6).epsilon, compose([rest], 1e-6).epsilon)

@@ -65,7 +65,7 @@ def test_the_certified_cost_is_that_of_the_worst_column(horizon: int) -> None:
         plan = ToeplitzPlan.calibrated(horizon=horizon, rho=rho)
         assert plan.cost == max(worst_price(plan.noises, plan.influence(event)) for event in range(1, horizon + 1))
         assert 0.98 * 2 * Fraction(rho) < plan.cost <= 2 * Fraction(rho)
-        assert plan_loss(plan).as_ledger().rho == plan.cost / 2
+        assert plan_loss(plan).as_booked().rho == plan.cost / 2
 
 
 def test_the_lattice_column_is_rounded_to_the_nearest() -> None:

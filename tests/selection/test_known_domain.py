@@ -11,7 +11,7 @@ from tests.selection.label_noise import LabelNoise, keys_of
 from pianissimo.audit import RecordingNoise
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.selection import KnownGauss, KnownGumb, first_in_race, race_distance
 from pianissimo.testing import SeededNoise
@@ -62,9 +62,9 @@ def test_losses_are_those_of_the_card() -> None:
     """With tau: (D / (2 tau^2), 0), (k / tau^2, 0), and with a bound (k / 2 + min(k, D) / 2) / tau^2."""
     tau = Fraction(3)
     gauss = KnownGauss(domain=ABC, variance=tau**2, max_keys_per_event=2).loss
-    assert gauss == Ledger(rho=2 / (2 * tau**2), distance=3 * DRAW_DISTANCE)
+    assert gauss == Booked(rho=2 / (2 * tau**2), distance=3 * DRAW_DISTANCE)
     gumb = KnownGumb(domain=ABC, k=2, scale=tau / 2, variance=tau**2).loss
-    assert gumb == Ledger(rho=2 / tau**2, distance=race_distance(3, 2) + 2 * DRAW_DISTANCE)
+    assert gumb == Booked(rho=2 / tau**2, distance=race_distance(3, 2) + 2 * DRAW_DISTANCE)
     bounded = KnownGumb(domain=ABC, k=2, scale=tau / 2, variance=tau**2, max_keys_per_event=1).loss
     assert bounded.rho == Fraction(3, 2) / tau**2
 

@@ -18,7 +18,7 @@ import pianissimo.selection
 from pianissimo.audit import ideal_probability
 from pianissimo.audit.enumeration import race_law
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.loss.losses import BoundedRange, Ledger
+from pianissimo.loss.losses import Booked, BoundedRange
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
 from pianissimo.selection import (
@@ -174,7 +174,7 @@ def test_its_loss_is_that_of_the_card() -> None:
     assert (loss.width, loss.steps, loss.bad) == (Fraction(1, 2), 4, TENTH)
     assert loss.distance == race_distance(10, 4)
     assert loss.epsilon == 2
-    assert loss.as_ledger() == Ledger(rho=Fraction(4, 32), bad=TENTH, distance=race_distance(10, 4))
+    assert loss.as_booked() == Booked(rho=Fraction(4, 32), bad=TENTH, distance=race_distance(10, 4))
 
 
 def test_without_noise_it_is_the_true_top() -> None:
@@ -379,7 +379,7 @@ def test_a_running_question_is_settled_once() -> None:
 def test_an_allowance_books_its_bad_mass_exactly() -> None:
     loss = PayWhatYouGet(epsilon=Fraction(1, 2), delta=Fraction(1, 50), steps=3, calls=3).loss
     assert loss.bad == 1 - Fraction(49, 50) ** 3
-    assert (loss.steps, loss.epsilon, loss.as_ledger().rho) == (3, Fraction(3, 2), Fraction(3, 32))
+    assert (loss.steps, loss.epsilon, loss.as_booked().rho) == (3, Fraction(3, 2), Fraction(3, 32))
     assert loss.distance < Fraction(1, 2**90)
 
 
@@ -502,7 +502,7 @@ def test_a_strict_domain_of_lone_labels_passes_any_with_its_chance() -> None:
         ours = StrictDomain(k=1, k_bar=k_bar, epsilon=ONE, delta=Fraction(delta))
         law = race_law(counts, k=1, k_bar=k_bar, epsilon=ONE, offset=float(ours.offset), strict=True)
         assert delta * (1 - 1e-4) <= 1 - law[-1,] <= delta
-        assert (ours.loss.bad, ours.loss.as_ledger().rho) == (Fraction(delta), Fraction(1, 8))
+        assert (ours.loss.bad, ours.loss.as_booked().rho) == (Fraction(delta), Fraction(1, 8))
 
 
 # 3.5: fixed threshold
@@ -536,7 +536,7 @@ def test_fixed_thresholds_book_every_gap() -> None:
     assert laplace.loss.bad == 1 - Fraction(9, 10) ** 3
     assert (laplace.pure_epsilon, laplace.loss.rho) == (Fraction(3, 2), Fraction(3, 8))
     gauss = FixedThresholdGauss(k=3, variance=Fraction(4), delta=TENTH)
-    assert gauss.loss == Ledger(rho=Fraction(3, 8), bad=1 - Fraction(9, 10) ** 3, distance=3 * DRAW_DISTANCE)
+    assert gauss.loss == Booked(rho=Fraction(3, 8), bad=1 - Fraction(9, 10) ** 3, distance=3 * DRAW_DISTANCE)
     nothing = Answer((), met_threshold=True)
     assert laplace.cost(nothing) == gauss.cost(nothing) == 3
 

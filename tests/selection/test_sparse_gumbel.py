@@ -106,7 +106,7 @@ def test_without_switches_nothing_is_tested() -> None:
     for _ in range(8):
         run.release()
     assert {call.distribution for call in noise.calls} == {"bits", "gaussian"}
-    assert top.guarantee.loss.as_ledger().rho == Fraction(2, 8 * 4) + 2 * top.plan.cost / 2
+    assert top.guarantee.loss.as_booked().rho == Fraction(2, 8 * 4) + 2 * top.plan.cost / 2
 
 
 def test_the_threshold_has_one_noise_a_run_and_every_test_its_own() -> None:
@@ -158,7 +158,7 @@ def test_the_ledger_is_the_card_s() -> None:
             rho=rho,
             make_plan=lambda share: TreePlan.calibrated(horizon=100, rho=share),
         )
-        assert 0.998 * rho < top.guarantee.loss.as_ledger().rho <= rho
+        assert 0.998 * rho < top.guarantee.loss.as_booked().rho <= rho
         assert float(top.threshold_scale) == pytest.approx(2 * math.sqrt(switches * tau2), rel=1e-3)
         assert float(top.test_scale) == pytest.approx(4 * math.sqrt(switches * tau2), rel=1e-3)
         assert float(top.race_scale) == pytest.approx(math.sqrt((switches + 1) * tau2) / 2, rel=1e-3)
@@ -168,7 +168,7 @@ def test_series_cost_no_more_than_there_are_labels_to_move() -> None:
     def counts_rho(**change: Any) -> Fraction:
         top = small(switches=9, **change)
         others = Fraction(20, 8 * 4) + 9 * Fraction(1, 2) ** 2 / 8
-        return (top.guarantee.loss.as_ledger().rho - others) / (top.plan.cost / 2)
+        return (top.guarantee.loss.as_booked().rho - others) / (top.plan.cost / 2)
 
     assert counts_rho() == 4
     assert counts_rho(domain=Domain(map(str, range(99)))) == 20

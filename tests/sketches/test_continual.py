@@ -15,7 +15,7 @@ from tests.sketches.small_sketches import Naive, WrittenNoise
 
 from pianissimo.errors import InputError, MergeError, ParameterError
 from pianissimo.loss.conversion import rho_from_budget
-from pianissimo.loss.losses import Ledger, Mixed
+from pianissimo.loss.losses import Booked, Mixed
 from pianissimo.mechanism import Mechanism, Run
 from pianissimo.sketches import (
     GaussianMisraGries,
@@ -296,12 +296,12 @@ def test_the_list_of_rho(epsilon: float, delta: float, rho: float) -> None:
 
 def test_what_a_tree_costs() -> None:
     loss = SketchTree.calibrated(horizon=365, rho=0.016468, bad=5e-9, k=1024, max_keys_per_event=3).guarantee.loss
-    assert isinstance(loss, Ledger)
+    assert isinstance(loss, Booked)
     assert 0.99 * 0.016468 < loss.rho <= Fraction(0.016468)
     assert loss.bad == Fraction(5e-9)
     assert loss.distance < Fraction(1, 2**60)
     sets = SetTree.calibrated(horizon=365, rho=0.016468, bad=5e-9, k=1024)
-    assert sets.guarantee.loss.as_ledger().rho <= Fraction(0.016468)
+    assert sets.guarantee.loss.as_booked().rho <= Fraction(0.016468)
     assert sets.variance == math.ceil(1024 * 9 / (2 * Fraction(0.016468)))
     nodes = PublishedTree.calibrated(horizon=365, epsilon=1, delta=1e-8, k=1024).guarantee.loss
     assert isinstance(nodes, Mixed)

@@ -9,7 +9,7 @@ import pytest
 from tests.sketches.small_sketches import Naive, WrittenNoise
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.loss.losses import Ledger, Mixed
+from pianissimo.loss.losses import Booked, Mixed
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.sketches import (
     Contents,
@@ -128,7 +128,7 @@ def test_what_a_release_costs() -> None:
     assert Fraction(1, 10**9) < loss.bad <= Fraction(1, 10**8)
     assert 0 < loss.distance < Fraction(1, 2**95)
     gaussian = GaussianMisraGries.calibrated(k=1024, rho=0.1, bad=1e-8, releases=5).loss
-    assert isinstance(gaussian, Ledger)
+    assert isinstance(gaussian, Booked)
     assert gaussian.rho <= Fraction(0.1)
     assert gaussian.bad <= Fraction(1e-8)
 

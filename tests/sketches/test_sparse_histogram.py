@@ -266,7 +266,7 @@ def test_keys_of_count_zero_have_no_noise_and_never_show() -> None:
     assert SparseHistogram(moved=2, variance=4, tau=9).release(contents, noise, epsilon=1).to_dict() == {2: 35}
 
 
-def test_losses_add_up_as_ledgers() -> None:
+def test_losses_add_up_as_bookeds() -> None:
     sparse = SparseHistogram.calibrated(moved=100, epsilon=1, delta=1e-6)
     assert sparse.loss.rho == Fraction(100, 2 * 1785)
     assert sparse.loss.bad <= Fraction(1e-6)

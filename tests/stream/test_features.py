@@ -45,7 +45,7 @@ def test_a_sum_costs_by_its_largest_step() -> None:
     wide = stream(pp.Sum("s", value="price", range=(-500, 100))).plan().queries[0]
     narrow = stream(pp.Sum("s", value="price", range=(0, 1))).plan().queries[0]
     assert wide.expected_error.typical == pytest.approx(500 * narrow.expected_error.typical, rel=0.01)
-    assert wide.guarantee.loss.as_ledger().rho <= narrow.guarantee.loss.as_ledger().rho * Fraction(101, 100)
+    assert wide.guarantee.loss.as_booked().rho <= narrow.guarantee.loss.as_booked().rho * Fraction(101, 100)
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "2.5", True, [1]])
@@ -329,7 +329,7 @@ def test_exact_fractions_are_budgets_too() -> None:
 
 def test_many_keys_per_event_are_planned_quickly() -> None:
     plan = stream(pp.Histogram("h", key="drug", max_keys_per_event=10**6), budget=pp.Budget(5.0, 1e-6)).plan()
-    assert plan.queries[0].guarantee.loss.as_ledger().bad <= Fraction(1, 10**6)
+    assert plan.queries[0].guarantee.loss.as_booked().bad <= Fraction(1, 10**6)
 
 
 def test_long_horizons_are_planned_without_listing_their_ticks() -> None:

@@ -272,7 +272,7 @@ def test_a_total_of_sets_is_one_more_count() -> None:
     assert plain.variance == 10 * 4 / Fraction(2)
     assert told.variance == 11 * 4 / Fraction(2)
     assert told.total_variance == 49 * told.variance
-    assert told.guarantee.loss.as_ledger().rho == plain.guarantee.loss.as_ledger().rho == 1
+    assert told.guarantee.loss.as_booked().rho == plain.guarantee.loss.as_booked().rho == 1
     with pytest.raises(pp.ParameterError, match="max_keys_per_event must be given for a total"):
         SetTree.calibrated(horizon=8, rho=1.0, bad=1e-6, k=10, with_total=True)
 

@@ -105,10 +105,10 @@ def test_weights_shift_the_error() -> None:
 
 def test_no_delta_is_set_aside_without_unknown_labels() -> None:
     known = pharmacy(queries=[pp.Count("count")]).plan()
-    assert known.queries[0].guarantee.loss.as_ledger().bad == 0
+    assert known.queries[0].guarantee.loss.as_booked().bad == 0
     unknown = pharmacy().plan().queries[1]
     assert isinstance(unknown.mechanism, UnknownHistogram)
-    assert 0 < unknown.guarantee.loss.as_ledger().bad <= Fraction(BUDGET.delta) / 2
+    assert 0 < unknown.guarantee.loss.as_booked().bad <= Fraction(BUDGET.delta) / 2
 
 
 def test_the_best_candidate_comes_first() -> None:

@@ -30,7 +30,7 @@ from pianissimo.budget import Budget
 from pianissimo.errors import BudgetError, InputError, LedgerError, ParameterError
 from pianissimo.ledger import Ledger, key_file
 from pianissimo.loss.composition import compose
-from pianissimo.loss.losses import BoundedRange, Zcdp
+from pianissimo.loss.losses import Booked, BoundedRange
 from pianissimo.table import Allowance, Table
 from pianissimo.table.engines import DataDependentError, place_of
 from pianissimo.table.statements import Target, users_by_label
@@ -267,7 +267,7 @@ def test_the_allowance_fits_the_budget() -> None:
         bad, distance = calls * allowance.delta, Fraction(steps + calls, 2**90)
         selections = BoundedRange(steps, allowance.epsilon, bad=bad, distance=distance)
         assert compose([selections], delta=delta, recursion=False).epsilon <= epsilon
-        counts = Zcdp(steps / (2 * allowance.variance(1, 1)))
+        counts = Booked(steps / (2 * allowance.variance(1, 1)))
         assert compose([counts, BoundedRange(0, Fraction(0), bad, distance)], delta=delta).epsilon <= epsilon
         # Little is left over.
         assert allowance.price(steps, calls).epsilon > 0.999 * epsilon

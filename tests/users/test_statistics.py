@@ -15,7 +15,7 @@ from tests.users.replaying import raised_at
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
-from pianissimo.loss.losses import Ledger, Mixed, Pure, Unit
+from pianissimo.loss.losses import Booked, Mixed, Pure, Unit
 from pianissimo.mechanism import Run
 from pianissimo.noise import DoublingPlan, HaarPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.laws import LaplaceNode
@@ -354,7 +354,7 @@ def test_the_promise_is_that_of_tests_and_counters() -> None:
     assert isinstance(mixed, Mixed)
     assert (mixed.rho, mixed.pure <= 1) == (LOSS, True)
     fixed = UserStatistics(cap=FixedCap(units=5), plan=TreePlan, horizon=9, rho=LOSS).guarantee
-    assert isinstance(fixed.loss, Ledger)
+    assert isinstance(fixed.loss, Booked)
     assert (fixed.loss.rho, fixed.unit) == (LOSS, Unit.USER)
 
 

@@ -201,7 +201,7 @@ def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> A
         return Finding(
             pair=name,
             measure="delta",
-            claim=float(twin.guarantee.loss.as_ledger().bad),
+            claim=float(twin.guarantee.loss.as_booked().bad),
             lower_bound=lower_rate(count, runs, alpha),
             runs=runs,
             releases=len(ticks),

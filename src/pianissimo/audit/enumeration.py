@@ -411,7 +411,7 @@ def _sound_races() -> Iterator[Case]:
         law=lambda counts: peeled_law({item: float(count) for item, count in enumerate(counts)}, peeling.k, 1.0),
         claims={
             float(peeling.loss.epsilon): 0.0,
-            **_ledger_claim(peeling.loss.as_ledger().rho, Fraction(0)),
+            **_ledger_claim(peeling.loss.as_booked().rho, Fraction(0)),
         },
         labels=4,
         most=3,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pianissimo.audit.report import Attempt, Finding, Part
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,11 @@ class Composition:
 
     >>> from pianissimo.audit.report import Part
     >>> counts = AttackedPart(part=Part(name="counts", times=2, rho=Fraction(1, 8)), attempts=lambda factor: [])
-    >>> Composition(promised=Ledger(rho=Fraction(1, 4)), attacked=(counts,)).composed
-    Ledger(rho=Fraction(1, 4), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    >>> Composition(promised=Booked(rho=Fraction(1, 4)), attacked=(counts,)).composed
+    Booked(rho=Fraction(1, 4), bad=Fraction(0, 1), distance=Fraction(0, 1))
     """
 
-    promised: Ledger
+    promised: Booked
     attacked: tuple[AttackedPart, ...]
 
     @property
@@ -44,10 +44,10 @@ class Composition:
         return tuple(each.part for each in self.attacked)
 
     @property
-    def composed(self) -> Ledger:
+    def composed(self) -> Booked:
         """What the parts lose together: rho adds up, and all parts are good if each is, every time."""
         good = math.prod(((1 - part.bad) ** part.times for part in self.parts), start=Fraction(1))
-        return Ledger(rho=sum((part.times * part.rho for part in self.parts), start=Fraction(0)), bad=1 - good)
+        return Booked(rho=sum((part.times * part.rho for part in self.parts), start=Fraction(0)), bad=1 - good)
 
     def attempts(self) -> list[Attempt]:
         """The attacks on all parts that are used."""

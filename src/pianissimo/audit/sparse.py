@@ -62,7 +62,7 @@ def sparse_composition(mechanism: SparseGumbel) -> Composition:
     """
     switches = observed_switches(mechanism)
     return Composition(
-        promised=mechanism.guarantee.loss.as_ledger(),
+        promised=mechanism.guarantee.loss.as_booked(),
         attacked=(_order(mechanism, switches), _counts(mechanism, switches), _tests(mechanism, switches)),
     )
 
@@ -125,7 +125,7 @@ def _counts(mechanism: SparseGumbel, switches: int) -> AttackedPart:
         )
         return target.attempts()[:1]
 
-    rho = plan_loss(mechanism.plan, series=moved).as_ledger().rho
+    rho = plan_loss(mechanism.plan, series=moved).as_booked().rho
     return AttackedPart(part=Part(name="counts", times=1, rho=rho), attempts=attempts)
 
 

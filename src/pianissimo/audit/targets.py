@@ -47,7 +47,7 @@ class Target:
     @property
     def _own(self) -> float:
         # An epsilon that is booked as rho = epsilon^2 / 2 comes back by the same root as mu does.
-        return float(self.loss.epsilon) if isinstance(self.loss, Pure) else math.sqrt(2 * self.loss.as_ledger().rho)
+        return float(self.loss.epsilon) if isinstance(self.loss, Pure) else math.sqrt(2 * self.loss.as_booked().rho)
 
     def attempts(self, check: Callable[[Pair, Noise], None] | None = None) -> list[Attempt]:
         pairs = pairs_of(self.plan, claim=self._own, series=self.series, units=self.units, history=self.history)

@@ -20,7 +20,7 @@ from pianissimo.audit.thresholds import unk_gauss_parts, unk_gumb_parts
 from pianissimo.counting import MetaHistogram
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.labels import Domain
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 from pianissimo.noise import KeyedNoise, Noise, TreePlan, fresh_secret
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.laws import GaussianNode
@@ -55,7 +55,7 @@ def meta_composition(mechanism: MetaHistogram) -> Composition:
         replace(each, part=replace(each.part, times=times * each.part.times)) for each in _answer_parts(answer, keys)
     ]
     attacked = [_in_the_tree(mechanism, answer, keys, each) if each.part.name == "counts" else each for each in parts]
-    return Composition(promised=mechanism.guarantee.loss.as_ledger(), attacked=tuple(attacked))
+    return Composition(promised=mechanism.guarantee.loss.as_booked(), attacked=tuple(attacked))
 
 
 def observed_answers(mechanism: MetaHistogram) -> tuple[int, int | None]:
@@ -99,7 +99,7 @@ class _Asked:
     histograms: list[dict[str, int]] = field(default_factory=list)
     addresses: list[bytes] = field(default_factory=list)
     biased: bool = False
-    loss: Ledger = field(default_factory=lambda: Ledger(rho=Fraction(0)))
+    loss: Booked = field(default_factory=lambda: Booked(rho=Fraction(0)))
 
     def answer(
         self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
@@ -130,7 +130,7 @@ def _in_the_tree(mechanism: MetaHistogram, answer: Answer, keys: int | None, cou
         tree = Target(
             histogram_of=lambda labels: replace(mechanism, answer=enlarged(answer, labels)),
             plan=plan,
-            loss=Ledger(rho=counts.part.times * moved / (2 * answer.variance)),
+            loss=Booked(rho=counts.part.times * moved / (2 * answer.variance)),
             series=moved,
             history=history_of(plan) + (10**6 if is_unknown else 0),
             factor=factor,

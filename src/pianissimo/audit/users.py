@@ -23,7 +23,7 @@ from pianissimo.audit.report import Attempt, Finding
 from pianissimo.audit.targets import Target
 from pianissimo.counting import LabelCounts
 from pianissimo.labels import Domain
-from pianissimo.loss.losses import Ledger, Loss, Pure
+from pianissimo.loss.losses import Booked, Loss, Pure
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import is_pure
 from pianissimo.users import Counters, HistogramHead, UserDistinct, UserStatistics, UserSum
@@ -122,7 +122,7 @@ def _head_attempts(mechanism: UserStatistics, name: str, share: Fraction, counte
     if plan is None:
         return
     own = plain.weights[0] * plain.loss
-    loss: Loss = Pure(own) if is_pure(plan) else Ledger(rho=own)
+    loss: Loss = Pure(own) if is_pure(plan) else Booked(rho=own)
     target = Target(
         histogram_of=lambda labels: LonelyUsers.of(mechanism, share, labels),
         plan=plan,

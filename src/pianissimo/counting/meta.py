@@ -32,7 +32,7 @@ from pianissimo.counting.histogram import LabelCounts, Tally, in_order
 from pianissimo.errors import InputError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, count_labels, detached
-from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, sealed
@@ -61,7 +61,7 @@ class OneShot(Protocol):
         """Whether a label that has events can be missing from an answer."""
 
     @property
-    def loss(self) -> Ledger:
+    def loss(self) -> Booked:
         """What one answer loses on one event."""
 
     def answer(
@@ -147,7 +147,7 @@ class MetaHistogram:
         # Every tick has one answer; which of them differ is not known beforehand if events are chosen on the way.
         one, levels = self.answer.loss, self.levels
         return Guarantee(
-            loss=Ledger(rho=levels * one.rho, bad=1 - (1 - one.bad) ** levels, distance=self.horizon * one.distance),
+            loss=Booked(rho=levels * one.rho, bad=1 - (1 - one.bad) ** levels, distance=self.horizon * one.distance),
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.horizon,

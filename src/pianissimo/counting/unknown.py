@@ -33,7 +33,7 @@ from pianissimo.counting.histogram import LabelCounts, Rest, Tally, add_counts, 
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, LabelIndex, count_labels, detached
-from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.bars import half_width
@@ -201,13 +201,13 @@ class UnknownHistogram:
         # docs/privacy.md, 'Unknown labels': the comparison mechanism is the plan's noise on both streams, the labels of
         # the event suppressed before it; it describes us unless one of them is shown while only the event holds it.
         keys = self.max_keys_per_event
-        own = plan_loss(self.plan, series=keys, watched=MOST_LABELS).as_ledger()
+        own = plan_loss(self.plan, series=keys, watched=MOST_LABELS).as_booked()
         # The total behind the rest is one more series, which an event moves by at most Delta_0.
         rest = (
-            Ledger(rho=Fraction(0)) if self.rest_plan is None else plan_loss(self.rest_plan, magnitude=keys).as_ledger()
+            Booked(rho=Fraction(0)) if self.rest_plan is None else plan_loss(self.rest_plan, magnitude=keys).as_booked()
         )
         return Guarantee(
-            loss=Ledger(rho=own.rho + rest.rho, bad=bad_mass(self.delta, keys), distance=own.distance + rest.distance),
+            loss=Booked(rho=own.rho + rest.rho, bad=bad_mass(self.delta, keys), distance=own.distance + rest.distance),
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,

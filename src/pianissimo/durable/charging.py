@@ -38,9 +38,8 @@ from pianissimo.durable.records import Intention, StreamRecord
 from pianissimo.durable.store import StateStore
 from pianissimo.errors import ConfigError, DamageError, LedgerError, ParameterError, RollbackError
 from pianissimo.ledger import Charge, Head, Ledger, StoreWithin
-from pianissimo.loss.losses import Ledger as Booked
-from pianissimo.loss.losses import Race, Unit, float_up
-from pianissimo.loss.race_clock import race_in_ledger
+from pianissimo.loss.losses import Booked, Race, Unit, float_up
+from pianissimo.loss.race_clock import booked_race
 from pianissimo.noise import Secret
 from pianissimo.stream import StreamPlan
 
@@ -53,14 +52,14 @@ def charge_of(plan: StreamPlan) -> Charge:
     """What the whole horizon costs, rounded up, in the units of a ledger.
 
     Whatever the plan was priced by, this is an upper bound: pure losses count as epsilon^2 / 2, races as
-    `race_in_ledger` has them, and the distance of the noise as bad mass.
+    `booked_race` has them, and the distance of the noise as bad mass.
     """
     # By which the distance of drawn noise from the ideal one enters delta: 1 + e^epsilon.
     factor = max(_LEAST_FACTOR, math.ceil(1 + math.exp(min(float_up(Fraction(plan.budget.epsilon)), 700.0))))
     # A mechanism that answers several queries is run once.
     losses = list({id(query.mechanism): query.guarantee.loss for query in plan.queries}.values())
     races = [loss for loss in losses if isinstance(loss, Race) and loss.charges]
-    booked = [loss.as_ledger() for loss in losses if loss not in races]
+    booked = [loss.as_booked() for loss in losses if loss not in races]
     if races:
         booked.append(_booked_races(races, plan.budget))
     rho = sum((each.rho for each in booked), Fraction(0))
@@ -87,7 +86,7 @@ def _booked_races(races: list[Race], budget: Budget) -> Booked:
         sum((race.distance for race in races), Fraction(0)),
         replacement=any(race.replacement for race in races),
     )
-    return race_in_ledger(whole, Fraction(budget.delta) / _RACE_SHARE)
+    return booked_race(whole, Fraction(budget.delta) / _RACE_SHARE)
 
 
 def cap_of(budget: Budget) -> Charge:

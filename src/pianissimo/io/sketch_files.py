@@ -372,7 +372,7 @@ def release_file(
 
 def _charge(mechanism: SketchMechanism, epsilon: float, ledger: Ledger) -> Charge:
     """What a release costs, in the units of a ledger."""
-    loss = mechanism.loss.as_ledger()
+    loss = mechanism.loss.as_booked()
     if ledger.cap.calls:
         # The cap leaves room for the noise of all calls.
         return Charge.rounded_up(calls=1, rho=loss.rho, bad=loss.bad)

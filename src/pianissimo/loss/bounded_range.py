@@ -6,7 +6,7 @@ A step has range w if its log-likelihood ratio stays in an interval of length w.
   2019, Lemma 4.4;
 - Dong, Durfee and Rogers, "Optimal differential privacy composition for exponential mechanisms", ICML 2020, whose
   mean loss per step is kappa(w) = q - 1 - ln q with q = w / (1 - e^-w);
-- zCDP with rho = w^2 / 8 a step (`BoundedRange.as_ledger`), or kappa(w), converted at integer orders: the one to use
+- zCDP with rho = w^2 / 8 a step (`BoundedRange.as_booked`), or kappa(w), converted at integer orders: the one to use
   by default. The bound holds at all orders, so that whole ones are a choice of tightness only;
 - the recursion over the steps, which is attained by some adaptive mechanism. Dong, Durfee and Rogers also give an
   optimum for steps fixed beforehand. It is smaller and does *not* hold here: a peeling step depends on the labels

@@ -1,6 +1,6 @@
 """What several losses add up to, exactly, and the best (epsilon, delta) statement about them.
 
-The sums are those of the ledger (rho, bad) in docs/privacy.md, 'Composition and conversion'. zCDP composes by
+The sums are those of booked losses (rho, bad) in docs/privacy.md, 'Composition and conversion'. zCDP composes by
 Bun and Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC
 2016, Lemmas 1.7 and 2.3, whose proof goes order by order and so holds at the integer orders alone. The other bounds
 are those of `bounded_range`, `optimal`, `loss_distribution` and `race`, each where it applies.
@@ -19,7 +19,7 @@ from pianissimo.identity import identified
 from pianissimo.loss.bounded_range import epsilon_by_concentration, epsilon_by_recursion, kappa
 from pianissimo.loss.conversion import added_delta, epsilon_from_rho, nothing_left, remaining_delta
 from pianissimo.loss.loss_distribution import epsilon_by_loss_distribution
-from pianissimo.loss.losses import BoundedRange, GaussianRelease, Ledger, Loss, Mixed, Pure, Race, Zcdp, float_up
+from pianissimo.loss.losses import Booked, BoundedRange, GaussianRelease, Loss, Mixed, Pure, Race, float_up
 from pianissimo.loss.pure_composition import advanced_epsilon, optimal_epsilon
 from pianissimo.loss.race_clock import epsilon_beside, epsilon_of_races
 
@@ -72,7 +72,7 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
     """Say what losses cost together; all of it also holds when later choices depend on earlier releases.
 
     *Without delta:* their sum, in exact rationals. Losses of one kind keep their kind, selection steps if they are of
-    one width and races if they are of one scale; a mixture becomes a `Ledger`, but a race in it has none and is
+    one width and races if they are of one scale; a mixture becomes `Booked`, but a race in it cannot be and is
     refused. Pass all losses at once: pure losses that were summed before they meet another kind are booked as
     (epsilon_1 + epsilon_2)^2 / 2, which is sound and larger.
 
@@ -80,7 +80,7 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
     tried:
 
     - pure: the plain sum, if all are pure or selection steps;
-    - integer orders: everything in one ledger;
+    - integer orders: everything in one entry;
     - pure plus integer orders: the pure part added plainly to the converted rest;
     - bounded range recursion, bounded range concentration: selection steps, beside pure losses added plainly. Steps of
       unequal width count at the largest. `recursion=False` leaves it out where a fraction of a second matters;
@@ -94,10 +94,10 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
 
     >>> compose([Pure(Fraction(1, 2)), Pure(Fraction(1, 3))])
     Pure(epsilon=Fraction(5, 6), distance=Fraction(0, 1))
-    >>> compose([Zcdp(Fraction(1, 2)), Zcdp(Fraction(1, 3))])
-    Zcdp(rho=Fraction(5, 6))
-    >>> compose([Zcdp(Fraction(1, 2)), Pure(Fraction(1))])
-    Ledger(rho=Fraction(1, 1), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    >>> compose([Booked(Fraction(1, 2)), Booked(Fraction(1, 3))])
+    Booked(rho=Fraction(5, 6), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    >>> compose([Booked(Fraction(1, 2)), Pure(Fraction(1))])
+    Booked(rho=Fraction(1, 1), bad=Fraction(0, 1), distance=Fraction(0, 1))
     >>> top_ten = BoundedRange(steps=10, width=Fraction(1, 10))
     >>> compose([top_ten, top_ten]).steps
     20
@@ -107,15 +107,15 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
     Price(epsilon=2.42..., delta=1e-06, method='integer orders')
     >>> compose([Pure(Fraction(1, 2)), Pure(Fraction(1, 2))], delta=0)
     Price(epsilon=1.0, delta=0.0, method='pure')
-    >>> compose([Zcdp(Fraction(1, 2)), Ledger(Fraction(0), bad=Fraction(1, 10**7))], delta=1e-6)
+    >>> compose([Booked(Fraction(1, 2)), Booked(Fraction(0), bad=Fraction(1, 10**7))], delta=1e-6)
     Price(epsilon=5.24..., delta=1e-06, method='integer orders')
     >>> compose([Mixed(pure=Fraction(1), bad=Fraction(1, 10**7))], delta=1e-6)
     Price(epsilon=1.0, delta=1.00...e-07, method='pure')
     >>> compose([Race(charges=2, scale=Fraction(15)), Race(charges=2, scale=Fraction(15))], delta=1e-6)
     Price(epsilon=0.99..., delta=1e-06, method='race')
-    >>> compose([Race(charges=4, scale=Fraction(15)), Zcdp(Fraction(1, 100))], delta=1e-6)
+    >>> compose([Race(charges=4, scale=Fraction(15)), Booked(Fraction(1, 100))], delta=1e-6)
     Price(epsilon=1.3..., delta=1e-06, method='integer orders')
-    >>> compose([Ledger(Fraction(1), bad=Fraction(1, 1000))], delta=1e-6)
+    >>> compose([Booked(Fraction(1), bad=Fraction(1, 1000))], delta=1e-6)
     Traceback (most recent call last):
     pianissimo.errors.ParameterError: delta must be above the bad mass 0.001 of the losses, got 1e-06; ...
     """
@@ -124,11 +124,8 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
         return _price(losses, delta, recursion=recursion)
     if all(isinstance(loss, Pure) for loss in losses):
         return _pure_part(losses)
-    zcdp = [loss.rho for loss in losses if isinstance(loss, Zcdp)]
-    if len(zcdp) == len(losses):
-        return Zcdp(sum(zcdp, Fraction(0)))
     ranges = [loss for loss in losses if isinstance(loss, BoundedRange)]
-    whole = _as_one_ledger(losses)
+    whole = _as_one_entry(losses)
     races = [loss for loss in losses if isinstance(loss, Race)]
     if len(races) == len(losses) and len({(loss.scale, loss.replacement) for loss in races}) == 1:
         charges = sum(loss.charges for loss in races)
@@ -153,7 +150,7 @@ def _price(losses: Sequence[AnyLoss], delta: Real, *, recursion: bool) -> Price:
     if delta != 0 or isinstance(delta, bool):
         check_probability(delta=delta)
     allowed = Fraction(delta)
-    whole = _as_one_ledger(losses)
+    whole = _as_one_entry(losses)
     found = []
     pure = _pure_statement(losses, whole, allowed)
     if pure is not None:
@@ -172,7 +169,7 @@ def _price(losses: Sequence[AnyLoss], delta: Real, *, recursion: bool) -> Price:
     return best
 
 
-def _pure_statement(losses: Sequence[AnyLoss], whole: Ledger, allowed: Fraction) -> Price | None:
+def _pure_statement(losses: Sequence[AnyLoss], whole: Booked, allowed: Fraction) -> Price | None:
     if not all(isinstance(loss, Pure | BoundedRange) or _is_empty(loss) for loss in losses):
         return None
     epsilon = _plain_sum(losses)
@@ -296,7 +293,7 @@ def _optimal_ways(pure: Sequence[Pure], ranges: Sequence[BoundedRange]) -> list[
 
 
 def _least_rho(loss: AnyLoss) -> Fraction:
-    return loss.steps * kappa(loss.width) if isinstance(loss, BoundedRange) else loss.as_ledger().rho
+    return loss.steps * kappa(loss.width) if isinstance(loss, BoundedRange) else loss.as_booked().rho
 
 
 def _plain_sum(losses: Sequence[AnyLoss]) -> Fraction:
@@ -305,7 +302,7 @@ def _plain_sum(losses: Sequence[AnyLoss]) -> Fraction:
 
 def _is_empty(loss: AnyLoss) -> bool:
     """Whether nothing but bad mass and distance is lost."""
-    return loss.charges == 0 if isinstance(loss, Race) else loss.as_ledger().rho == 0
+    return loss.charges == 0 if isinstance(loss, Race) else loss.as_booked().rho == 0
 
 
 def _add_up(plain: float, converted: float) -> float:
@@ -320,26 +317,26 @@ def _pure_part(losses: Sequence[AnyLoss]) -> Pure:
     )
 
 
-def _as_one_ledger(losses: Sequence[AnyLoss]) -> Ledger:
+def _as_one_entry(losses: Sequence[AnyLoss]) -> Booked:
     """All in one entry; of races, which have no rho, the bad mass and the distance."""
     # docs/privacy.md, 'Composition and conversion': rho adds up, and all answers are good with probability at least
     # prod(1 - bad_i).
     # Total variation adds up when the drawn noises are replaced by the ideal ones, one loss at a time.
-    ledgers = [
-        Ledger(Fraction(0), loss.bad, loss.distance) if isinstance(loss, Race) else loss.as_ledger() for loss in losses
+    entries = [
+        Booked(Fraction(0), loss.bad, loss.distance) if isinstance(loss, Race) else loss.as_booked() for loss in losses
     ]
     good = Fraction(
-        math.prod(entry.bad.denominator - entry.bad.numerator for entry in ledgers),
-        math.prod(entry.bad.denominator for entry in ledgers),
+        math.prod(entry.bad.denominator - entry.bad.numerator for entry in entries),
+        math.prod(entry.bad.denominator for entry in entries),
     )
-    return Ledger(
-        rho=sum((entry.rho for entry in ledgers), Fraction(0)),
+    return Booked(
+        rho=sum((entry.rho for entry in entries), Fraction(0)),
         bad=1 - good,
-        distance=sum((entry.distance for entry in ledgers), Fraction(0)),
+        distance=sum((entry.distance for entry in entries), Fraction(0)),
     )
 
 
-def _least_epsilon(convert: Convert, whole: Ledger, allowed: Fraction) -> float | None:
+def _least_epsilon(convert: Convert, whole: Booked, allowed: Fraction) -> float | None:
     """Solve convert(what epsilon leaves of delta) <= epsilon; None without a solution."""
 
     def needed(epsilon: float) -> float | None:

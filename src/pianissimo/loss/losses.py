@@ -51,53 +51,34 @@ class Neighbors(Enum):
 class Pure:
     """Pure differential privacy: no output is more than e^epsilon times likelier on one neighbor than on the other.
 
-    >>> Pure(Fraction(1, 2)).as_ledger()
-    Ledger(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    >>> Pure(Fraction(1, 2)).as_booked()
+    Booked(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
     """
 
     epsilon: Fraction
     distance: Fraction = Fraction(0)
-    """Of the drawn noise from the ideal one, in total variation: see `Ledger`."""
+    """Of the drawn noise from the ideal one, in total variation: see `Booked`."""
 
     def __post_init__(self) -> None:
         _check_loss(epsilon=self.epsilon, distance=self.distance)
 
-    def as_ledger(self) -> "Ledger":
+    def as_booked(self) -> "Booked":
         """epsilon-DP is (epsilon^2 / 2)-zCDP: Bun and Steinke 2016, Proposition 1.4."""
-        return Ledger(rho=self.epsilon**2 / 2, distance=self.distance)
+        return Booked(rho=self.epsilon**2 / 2, distance=self.distance)
 
 
 @dataclass(frozen=True, slots=True)
-class Zcdp:
-    """Concentrated differential privacy at integer orders: the Renyi divergence of order a is at most a * rho.
-
-    Integer orders are what the plans of `counting` keep against inputs that adapt to the releases; see
-    docs/decisions/0003-integer-orders.md.
-
-    >>> Zcdp(Fraction(1, 2)).as_ledger()
-    Ledger(rho=Fraction(1, 2), bad=Fraction(0, 1), distance=Fraction(0, 1))
-    """
-
-    rho: Fraction
-
-    def __post_init__(self) -> None:
-        _check_loss(rho=self.rho)
-
-    def as_ledger(self) -> "Ledger":
-        """The same loss as a ledger entry without bad mass."""
-        return Ledger(rho=self.rho)
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Booked:
     """The entry (rho, bad) that every loss can be booked as, with the distance of the drawn noise from the ideal one.
 
-    `rho` is the zCDP of a comparison mechanism and `bad` the probability mass where it does not describe us:
+    `rho` is the zCDP of a comparison mechanism, at integer orders: the Renyi divergence of order a is at most a * rho.
+    Integer orders are what the plans of `noise` keep against inputs that adapt to the releases: see
+    docs/decisions/0003-integer-orders.md. `bad` is the probability mass where it does not describe us:
     docs/privacy.md, 'Composition and conversion', turns it into (epsilon, delta + bad). `distance` bounds the total
     variation between the noise that is drawn and the noise of the proof; whoever converts adds (1 + e^epsilon) *
     distance to delta.
 
-    >>> Ledger(rho=Fraction(1, 2), bad=Fraction(1, 10**9)).as_ledger().rho
+    >>> Booked(rho=Fraction(1, 2), bad=Fraction(1, 10**9)).as_booked().rho
     Fraction(1, 2)
     """
 
@@ -109,7 +90,7 @@ class Ledger:
         _check_loss(rho=self.rho, bad=self.bad, distance=self.distance)
         _check_bad(self.bad)
 
-    def as_ledger(self) -> "Ledger":
+    def as_booked(self) -> "Booked":
         """Itself."""
         return self
 
@@ -122,8 +103,8 @@ class BoundedRange:
     "Practical differentially private top-k selection with pay-what-you-get composition", NeurIPS 2019, section 4. The
     interval contains 0, so that the whole is (steps * width)-DP where nothing is bad.
 
-    >>> BoundedRange(steps=100, width=Fraction(1, 10)).as_ledger()
-    Ledger(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    >>> BoundedRange(steps=100, width=Fraction(1, 10)).as_booked()
+    Booked(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
     >>> BoundedRange(steps=100, width=Fraction(1, 10)).epsilon
     Fraction(10, 1)
     """
@@ -135,10 +116,10 @@ class BoundedRange:
     """Length of the interval at each step: the epsilon of a step."""
 
     bad: Fraction = Fraction(0)
-    """Of all steps together: see `Ledger`."""
+    """Of all steps together: see `Booked`."""
 
     distance: Fraction = Fraction(0)
-    """Of all steps together: see `Ledger`."""
+    """Of all steps together: see `Booked`."""
 
     def __post_init__(self) -> None:
         check_at_least(0, steps=self.steps)
@@ -150,14 +131,14 @@ class BoundedRange:
         """What the steps lose as pure differential privacy, apart from `bad` and `distance`."""
         return self.steps * self.width
 
-    def as_ledger(self) -> "Ledger":
+    def as_booked(self) -> "Booked":
         """A step is (width^2 / 8)-zCDP at every order.
 
         With K(s) = ln E_Q[(P/Q)^s], K(0) = K(1) = 0 and K'' is a variance on an interval, at most width^2 / 4; so K(s)
         is at most (width^2 / 8) s (s - 1) for s >= 1. Cesar and Rogers, "Bounding, concentrating, and truncating", ALT
         2021.
         """
-        return Ledger(rho=self.steps * self.width**2 / 8, bad=self.bad, distance=self.distance)
+        return Booked(rho=self.steps * self.width**2 / 8, bad=self.bad, distance=self.distance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +149,8 @@ class GaussianRelease:
     because inputs may adapt to it while it is in use. Whoever prices it may use the exact law of the noise, not only
     its zCDP.
 
-    >>> GaussianRelease(variance=Fraction(4)).as_ledger()
-    Ledger(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    >>> GaussianRelease(variance=Fraction(4)).as_booked()
+    Booked(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
     """
 
     variance: Fraction
@@ -179,7 +160,7 @@ class GaussianRelease:
     """How many of the counts one unit can move."""
 
     distance: Fraction = Fraction(0)
-    """Of the drawn noise from the ideal one, in total variation: see `Ledger`."""
+    """Of the drawn noise from the ideal one, in total variation: see `Booked`."""
 
     def __post_init__(self) -> None:
         check_at_least(0, counts=self.counts)
@@ -187,9 +168,9 @@ class GaussianRelease:
         if not self.variance > 0:
             raise ParameterError("variance must be positive, got 0")
 
-    def as_ledger(self) -> "Ledger":
+    def as_booked(self) -> "Booked":
         """Each count is 1 / (2 variance)-zCDP: Canonne, Kamath and Steinke 2020, Theorem 14."""
-        return Ledger(rho=self.counts / (2 * self.variance), distance=self.distance)
+        return Booked(rho=self.counts / (2 * self.variance), distance=self.distance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +179,8 @@ class Mixed:
 
     The comparison mechanism is the composition of both, in any order and also interleaved.
 
-    >>> Mixed(pure=Fraction(1, 2), rho=Fraction(1, 8)).as_ledger()
-    Ledger(rho=Fraction(1, 4), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    >>> Mixed(pure=Fraction(1, 2), rho=Fraction(1, 8)).as_booked()
+    Booked(rho=Fraction(1, 4), bad=Fraction(0, 1), distance=Fraction(0, 1))
     """
 
     pure: Fraction
@@ -209,23 +190,23 @@ class Mixed:
     """The zCDP of the other part."""
 
     bad: Fraction = Fraction(0)
-    """Of both parts together: see `Ledger`."""
+    """Of both parts together: see `Booked`."""
 
     distance: Fraction = Fraction(0)
-    """Of both parts together: see `Ledger`."""
+    """Of both parts together: see `Booked`."""
 
     def __post_init__(self) -> None:
         _check_loss(pure=self.pure, rho=self.rho, bad=self.bad, distance=self.distance)
         _check_bad(self.bad)
 
     @property
-    def parts(self) -> tuple[Pure, Ledger]:
+    def parts(self) -> tuple[Pure, Booked]:
         """The same as two losses."""
-        return Pure(self.pure), Ledger(rho=self.rho, bad=self.bad, distance=self.distance)
+        return Pure(self.pure), Booked(rho=self.rho, bad=self.bad, distance=self.distance)
 
-    def as_ledger(self) -> "Ledger":
+    def as_booked(self) -> "Booked":
         """The pure part is (pure^2 / 2)-zCDP: Bun and Steinke 2016, Proposition 1.4."""
-        return Ledger(rho=self.pure**2 / 2 + self.rho, bad=self.bad, distance=self.distance)
+        return Booked(rho=self.pure**2 / 2 + self.rho, bad=self.bad, distance=self.distance)
 
 
 _LEAST_RACE_SCALE = Fraction(1, 256)
@@ -241,9 +222,9 @@ class Race:
     The clocks run at rate one without the user and at rate e^(1 / scale) with her: `gamma_pair` has the pair and
     docs/monitors.md the theorem. Clocks of several monitors of one scale are clocks of one.
 
-    >>> Race(charges=4, scale=Fraction(15)).as_ledger()
+    >>> Race(charges=4, scale=Fraction(15)).as_booked()
     Traceback (most recent call last):
-    pianissimo.errors.ParameterError: a ledger needs a zCDP, and a race has none at high orders; ...
+    pianissimo.errors.ParameterError: a booked loss needs a zCDP, and a race has none at high orders; ...
     """
 
     charges: int
@@ -253,10 +234,10 @@ class Race:
     """Of the race's noise: b."""
 
     bad: Fraction = Fraction(0)
-    """Of all reports together: see `Ledger`."""
+    """Of all reports together: see `Booked`."""
 
     distance: Fraction = Fraction(0)
-    """Of all draws in which the user takes part together: see `Ledger`."""
+    """Of all draws in which the user takes part together: see `Booked`."""
 
     replacement: bool = False
     """Whether neighbors replace a user's data; there are then as many clocks again, that run the other way."""
@@ -270,21 +251,21 @@ class Race:
         if not self.charges <= MOST_RACE_CHARGES:
             raise ParameterError(f"charges must be at most {MOST_RACE_CHARGES}, got {self.charges}")
 
-    def as_ledger(self) -> "Ledger":
+    def as_booked(self) -> "Booked":
         """Refuse: the Renyi divergence is infinite from the order e^(1 / scale) / (e^(1 / scale) - 1) on."""
         if self.charges == 0:
-            return Ledger(rho=Fraction(0), bad=self.bad, distance=self.distance)
-        raise ParameterError("a ledger needs a zCDP, and a race has none at high orders; price it with compose")
+            return Booked(rho=Fraction(0), bad=self.bad, distance=self.distance)
+        raise ParameterError("a booked loss needs a zCDP, and a race has none at high orders; price it with compose")
 
 
-Loss = Pure | Zcdp | Ledger | BoundedRange | Mixed | Race
+Loss = Pure | Booked | BoundedRange | Mixed | Race
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
     """The promise of one whole run: what is lost, by whom, against which neighbors, over how many releases.
 
-    >>> promise = Guarantee(loss=Zcdp(Fraction(1, 2)), unit=Unit.EVENT, neighbors=Neighbors.ADD_OR_REMOVE,
+    >>> promise = Guarantee(loss=Booked(Fraction(1, 2)), unit=Unit.EVENT, neighbors=Neighbors.ADD_OR_REMOVE,
     ...                     horizon=1440, source="Canonne, Kamath and Steinke 2020, Theorem 14")
     >>> promise.horizon
     1440

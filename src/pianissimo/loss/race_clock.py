@@ -6,7 +6,7 @@ function of clocks of a smaller one, raced against clocks that nobody moves; so 
 smallest. Beside other losses the orders add up, as clocks drawn beforehand are releases like any others; but only the
 orders at which the divergence is finite, those below lam / (lam - 1), lam = e^(1 / scale).
 
-A race as an entry (rho, bad) of a ledger: its clocks, cut off where they almost never come.
+A race as booked, (rho, bad): its clocks, cut off where they almost never come.
 
 The sum of k clocks of rate one has an exponential tail, so that the divergence of the slow clocks from the fast ones is
 infinite at high orders, and a race has no zCDP. Up to a place T it has one. With A_b the law of the clocks on
@@ -33,7 +33,7 @@ import numpy as np
 from pianissimo.checks import check_probability
 from pianissimo.loss.conversion import epsilon_from_curve
 from pianissimo.loss.gamma_pair import hockey_stick, renyi
-from pianissimo.loss.losses import MOST_RACE_CHARGES, Ledger, Race, float_up
+from pianissimo.loss.losses import MOST_RACE_CHARGES, Booked, Race, float_up
 
 _MARGIN = 1e-9
 _LARGEST_EPSILON = 1e6
@@ -104,15 +104,15 @@ _MOST_ORDERS = 1 << 20
 _AT_ONCE = 1 << 12
 
 
-def race_in_ledger(race: Race, bad: Fraction) -> Ledger:
-    """An upper bound on the loss of a race, as a ledger books it, with a further bad mass of `bad`.
+def booked_race(race: Race, bad: Fraction) -> Booked:
+    """An upper bound on the loss of a race, as it is booked, with a further bad mass of `bad`.
 
-    >>> entry = race_in_ledger(Race(charges=4, scale=Fraction(15)), Fraction(1, 10**9))
+    >>> entry = booked_race(Race(charges=4, scale=Fraction(15)), Fraction(1, 10**9))
     >>> round(float(entry.rho), 3), entry.bad == Fraction(1, 10**9)
     (0.036, True)
     """
     if race.charges == 0:
-        return race.as_ledger()
+        return race.as_booked()
     check_probability(bad=bad)
     log_ratio = 1 / float(race.scale)
     end = _end(race.charges, float(bad) * (1 - _LEDGER_MARGIN))
@@ -120,7 +120,7 @@ def race_in_ledger(race: Race, bad: Fraction) -> Ledger:
     fast = _fast(race.charges, log_ratio)
     # Replaced data have as many clocks again that run the other way: whichever way it is told, both kinds are there.
     rho = slow + fast if race.replacement else max(slow, fast)
-    return Ledger(
+    return Booked(
         rho=Fraction(float_up(Fraction(rho * (1 + _LEDGER_MARGIN) + _LEDGER_MARGIN**2))),
         bad=race.bad + bad,
         distance=race.distance,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
-from pianissimo.loss.losses import Ledger, Loss, Pure
+from pianissimo.loss.losses import Booked, Loss, Pure
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.noise.laws import LaplaceNode, NodeNoise
 
@@ -137,13 +137,13 @@ def plan_loss(plan: NoisePlan, *, series: int = 1, magnitude: int = 1, watched: 
     their noises, so the distance from the ideal noise is that of all.
 
     >>> from pianissimo.noise import TreePlan
-    >>> plan_loss(TreePlan.calibrated(horizon=7, rho=0.5), series=2).as_ledger().rho
+    >>> plan_loss(TreePlan.calibrated(horizon=7, rho=0.5), series=2).as_booked().rho
     Fraction(1, 1)
     """
     distance = plan.node_count * max(series, watched) * DRAW_DISTANCE
     if is_pure(plan):
         return Pure(epsilon=plan.cost * series * magnitude, distance=distance)
-    return Ledger(rho=plan.cost / 2 * series * magnitude**2, distance=distance)
+    return Booked(rho=plan.cost / 2 * series * magnitude**2, distance=distance)
 
 
 def variance_at(plan: NoisePlan, tick: int) -> Fraction:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.noise.laws import LaplaceNode
@@ -79,8 +79,8 @@ class FixedThresholdLaplace:
         return self.k * self.epsilon
 
     @property
-    def loss(self) -> Ledger:
-        return Ledger(
+    def loss(self) -> Booked:
+        return Booked(
             rho=self.k * self.epsilon**2 / 2,
             bad=at_least_one_of(self.k, self.delta),
             distance=self.k * DRAW_DISTANCE,
@@ -136,9 +136,9 @@ class FixedThresholdGauss:
         return 1 + gaussian_offset(self.variance, self.delta)
 
     @property
-    def loss(self) -> Ledger:
+    def loss(self) -> Booked:
         bad = at_least_one_of(self.k, self.delta)
-        return Ledger(rho=self.k / (2 * self.variance), bad=bad, distance=self.k * DRAW_DISTANCE)
+        return Booked(rho=self.k / (2 * self.variance), bad=bad, distance=self.k * DRAW_DISTANCE)
 
     def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
         """The labels that pass and their noisy gaps. Two histograms never share a noise: descend to a path."""

@@ -20,7 +20,7 @@ from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
 from pianissimo.noise.laws import GaussianNode, gaussian_node
@@ -70,9 +70,9 @@ class KnownGauss:
         return cls(domain=domain, variance=variance, max_keys_per_event=max_keys_per_event)
 
     @property
-    def loss(self) -> Ledger:
+    def loss(self) -> Booked:
         moved = min(self.max_keys_per_event, len(self.domain))
-        return Ledger(rho=moved / (2 * self.variance), distance=len(self.domain) * DRAW_DISTANCE)
+        return Booked(rho=moved / (2 * self.variance), distance=len(self.domain) * DRAW_DISTANCE)
 
     @property
     def biased(self) -> bool:
@@ -148,9 +148,9 @@ class KnownGumb:
         return cls(domain=domain, k=k, scale=scale, variance=variance, max_keys_per_event=max_keys_per_event)
 
     @property
-    def loss(self) -> Ledger:
+    def loss(self) -> Booked:
         counts = moved_counts(self.k, self.max_keys_per_event)
-        return Ledger(
+        return Booked(
             rho=race_rho(self.k, self.scale) + counts / (2 * self.variance),
             distance=race_distance(len(self.domain), self.k) + self.k * DRAW_DISTANCE,
         )

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
 from pianissimo.noise.laws import LaplaceNode
@@ -94,9 +94,9 @@ class LimitedLaplace:
         return self.moved * self.epsilon
 
     @property
-    def loss(self) -> Ledger:
+    def loss(self) -> Booked:
         # Independent noise on each: every moved one is epsilon-DP, so epsilon^2 / 2 zCDP.
-        return Ledger(
+        return Booked(
             rho=self.moved * self.epsilon**2 / 2,
             bad=self.delta,
             distance=(self.k_bar + 1) * DRAW_DISTANCE,

@@ -46,7 +46,7 @@ from pianissimo.checks import check_at_least, check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, count_known
-from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.bars import half_width
@@ -158,7 +158,7 @@ class SparseGumbel:
         >>> from pianissimo.noise import TreePlan
         >>> top = SparseGumbel.calibrated(domain=Domain(map(str, range(99))), k=5, switches=2, eta=9, rho=0.5,
         ...                               make_plan=lambda rho: TreePlan.calibrated(horizon=100, rho=rho))
-        >>> Fraction(499, 1000) < top.guarantee.loss.as_ledger().rho <= Fraction(1, 2)
+        >>> Fraction(499, 1000) < top.guarantee.loss.as_booked().rho <= Fraction(1, 2)
         True
         """
         check_at_least(1, k=k)
@@ -187,11 +187,11 @@ class SparseGumbel:
         series = min(selections * self.k, len(self.domain))
         moved = series if self.max_keys_per_event is None else min(series, self.max_keys_per_event)
         length = 1 / self.threshold_scale + 2 / self.test_scale
-        counts = plan_loss(self.plan, series=moved).as_ledger()
+        counts = plan_loss(self.plan, series=moved).as_booked()
         # Which series are looked at depends on the outcomes, so all of them enter the distance; so do all tests.
         draws = series * self.plan.node_count + self.switches + self.plan.horizon * len(self.domain)
         return Guarantee(
-            loss=Ledger(
+            loss=Booked(
                 rho=race_rho(selections * self.k, self.race_scale) + counts.rho + self.switches * length**2 / 8,
                 distance=selections * race_distance(len(self.domain), self.k) + draws * DRAW_DISTANCE,
             ),

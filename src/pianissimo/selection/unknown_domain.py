@@ -40,7 +40,7 @@ from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import detached
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
 from pianissimo.noise.laws import gaussian_node
@@ -111,8 +111,8 @@ class UnkGauss:
         return 1 + math.ceil(spread * (1 + _ROUNDING_ERROR))
 
     @property
-    def loss(self) -> Ledger:
-        return Ledger(
+    def loss(self) -> Booked:
+        return Booked(
             rho=self.max_keys_per_event / (2 * self.variance),
             bad=min(self.kbar, self.max_keys_per_event) * self.delta,
             distance=(self.kbar + 1) * DRAW_DISTANCE,
@@ -214,9 +214,9 @@ class UnkGumb:
         return 1 + math.ceil(float(self.scale) * log_inverse(self.delta) * (1 + _ROUNDING_ERROR))
 
     @property
-    def loss(self) -> Ledger:
+    def loss(self) -> Booked:
         counts = moved_counts(self.k, self.max_keys_per_event)
-        return Ledger(
+        return Booked(
             rho=race_rho(self.k, self.scale) + counts / (2 * self.variance),
             bad=moved_counts(self.kbar, self.max_keys_per_event) * self.delta,
             distance=race_distance(self.kbar + 1, self.k) + self.k * DRAW_DISTANCE,

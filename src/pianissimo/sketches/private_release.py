@@ -22,7 +22,7 @@ import polars as pl
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Ledger, Loss, Mixed, float_down
+from pianissimo.loss.losses import Booked, Loss, Mixed, float_down
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
@@ -246,11 +246,11 @@ class GaussianMisraGries:
         return cls(k=k, variance=Fraction(variance), threshold=least)
 
     @property
-    def loss(self) -> Ledger:
+    def loss(self) -> Booked:
         bad = self.releases * gaussian_exposure(self.threshold, variance=self.variance, k=self.k)
         if not bad < 1:
             raise ParameterError("bad mass of all releases must be below 1, got more; raise the threshold")
-        return Ledger(
+        return Booked(
             rho=self.releases / (2 * self.variance),
             bad=bad,
             distance=self.releases * (self.k + 1) * DRAW_DISTANCE,

@@ -53,7 +53,7 @@ import polars as pl
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Ledger, Mixed, float_down
+from pianissimo.loss.losses import Booked, Mixed, float_down
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
@@ -154,8 +154,8 @@ class SparseHistogram:
         return short_bound(worst_delta(self.moved, self.variance, self.tau, float_down(Fraction(epsilon))))
 
     @property
-    def loss(self) -> Ledger:
-        return Ledger(
+    def loss(self) -> Booked:
+        return Booked(
             rho=Fraction(self.moved, 2 * self.variance),
             bad=short_bound(_shown_chance(self.moved, self.variance, self.tau)),
             distance=self.moved * DRAW_DISTANCE,
@@ -325,8 +325,8 @@ class CorrelatedHistogram:
         return threshold_delta(self.k, self.variance, self.shared_variance, self.threshold)
 
     @property
-    def loss(self) -> Ledger:
-        return Ledger(
+    def loss(self) -> Booked:
+        return Booked(
             rho=Fraction(1, 2 * self.shared_variance) + Fraction(self.k, 2 * self.variance),
             bad=short_bound(self._shown),
             distance=(self.k + 1) * DRAW_DISTANCE,

@@ -85,7 +85,7 @@ def published_tree(query: HeavyHitters, share: Share, releases: int, coverage: f
     mechanism = PublishedTree.gaussian(horizon=releases, rho=share.rho, bad=share.bad, k=query.k)
     nodes = _nodes(releases)
     # Each node's count is the difference of two draws.
-    deviation = math.sqrt(mechanism.levels / mechanism.guarantee.loss.as_ledger().rho)
+    deviation = math.sqrt(mechanism.levels / mechanism.guarantee.loss.as_booked().rho)
     hidden = (nodes - 1) * (mechanism.node.threshold - 1)
     return _candidate(
         query,

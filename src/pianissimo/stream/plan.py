@@ -149,7 +149,7 @@ class QueryPlan:
             "pure": self.chosen.pure,
             "guarantee": {
                 **_loss_dict(loss),
-                "bad": float_up(loss.bad if isinstance(loss, Race) else loss.as_ledger().bad),
+                "bad": float_up(loss.bad if isinstance(loss, Race) else loss.as_booked().bad),
                 "unit": self.guarantee.unit.value,
                 "neighbors": self.guarantee.neighbors.value,
                 "horizon": self.guarantee.horizon,
@@ -373,7 +373,7 @@ def _loss_dict(loss: Loss) -> dict[str, float]:
         return {"charges": loss.charges, "scale": float(loss.scale)}
     if isinstance(loss, Mixed):
         return {"pure": float_up(loss.pure), "rho": float_up(loss.rho)}
-    return {"rho": float_up(loss.as_ledger().rho)}
+    return {"rho": float_up(loss.as_booked().rho)}
 
 
 def _unit_dict(unit: Unit | User, tick: timedelta | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.loss.composition import Price, compose
-from pianissimo.loss.losses import Ledger
+from pianissimo.loss.losses import Booked
 from pianissimo.noise.laws import gaussian_node
 
 _GRID = 2**24
@@ -94,7 +94,7 @@ class Allowance:
         """What so many steps and calls cost together, at the budget's delta."""
         if steps == 0 and calls == 0:
             return Price(0.0, 0.0, "nothing was asked")
-        loss = Ledger(
+        loss = Booked(
             rho=steps * self.epsilon**2 / 8, bad=_bad(self.delta, calls), distance=(steps + calls) * _DISTANCE
         )
         return compose([loss], delta=Fraction(self.budget.delta))

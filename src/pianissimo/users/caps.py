@@ -19,7 +19,7 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Guarantee, Ledger, Loss, Mixed, Neighbors, Pure, Unit
+from pianissimo.loss.losses import Booked, Guarantee, Loss, Mixed, Neighbors, Pure, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import LaplaceNode, laplace_node
@@ -329,7 +329,7 @@ def user_guarantee(cap: Cap, horizon: int, *, rho: Fraction | None, epsilon: Fra
     elif pure:
         loss = Mixed(pure=pure, rho=rho or Fraction(0), distance=distance)
     else:
-        loss = Ledger(rho=rho or Fraction(0), distance=distance)
+        loss = Booked(rho=rho or Fraction(0), distance=distance)
     source = "Dong, Luo and Yi, Algorithms 4 and 5, corrected; docs/privacy.md, 'Users'"
     if isinstance(cap, PeriodCap):
         source = f"one user's events within one period of {cap.ticks} ticks; docs/privacy.md, 'Users'"

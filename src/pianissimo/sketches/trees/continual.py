@@ -32,7 +32,7 @@ import polars as pl
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import GaussianNode
@@ -195,7 +195,7 @@ class SketchTree:
         # At a tick at most L k candidates, each with a draw at at most L nodes, and the draws of the total.
         draws = self.horizon * self.levels * (self.levels * self.k + 1)
         return Guarantee(
-            loss=Ledger(rho=moved / (2 * self.variance), bad=self.bad, distance=draws * DRAW_DISTANCE),
+            loss=Booked(rho=moved / (2 * self.variance), bad=self.bad, distance=draws * DRAW_DISTANCE),
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.horizon,

@@ -20,7 +20,7 @@ import polars as pl
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Guarantee, Ledger, Mixed, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, Mixed, Neighbors, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
 from pianissimo.sketches.key_noise import own, without_distance
@@ -120,7 +120,7 @@ class PublishedTree:
     @property
     def guarantee(self) -> Guarantee:
         each = self.node.loss
-        loss: Mixed | Ledger = Ledger(
+        loss: Mixed | Booked = Booked(
             rho=self.levels * (Fraction(0) if isinstance(each, Mixed) else each.rho),
             bad=self.levels * each.bad,
             distance=self.levels * each.distance,

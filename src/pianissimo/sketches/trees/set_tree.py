@@ -26,7 +26,7 @@ from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Guarantee, Ledger, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import GaussianNode
@@ -189,7 +189,7 @@ class SetTree:
         draws = self.horizon * self.levels * (self.levels * self.k + self.with_total)
         moved = (self.k + self.with_total) * self.levels
         return Guarantee(
-            loss=Ledger(rho=moved / (2 * self.variance), bad=self.bad, distance=draws * DRAW_DISTANCE),
+            loss=Booked(rho=moved / (2 * self.variance), bad=self.bad, distance=draws * DRAW_DISTANCE),
             unit=Unit.EVENT,
             neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.horizon,
