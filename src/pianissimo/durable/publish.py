@@ -9,8 +9,9 @@ from pianissimo.durable.failpoints import reach
 from pianissimo.durable.keys import Keys
 from pianissimo.durable.records import StreamRecord
 from pianissimo.durable.soundness import progress_mark
-from pianissimo.durable.store import StateStore, fault_of
+from pianissimo.durable.store import StateStore
 from pianissimo.errors import LeaseError, PianissimoError, RefusalError, RollbackError, SyncError
+from pianissimo.storage.files import fault_of
 
 
 class Sink(Protocol):

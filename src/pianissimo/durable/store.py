@@ -12,8 +12,9 @@ from typing import Any
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.keys import Epoch, KeyRing, Keys, ring_among
 from pianissimo.durable.records import Intention, Seal, StoredRelease, StreamRecord, damaged
-from pianissimo.errors import DamageError, DiskFullError, LeaseError, StoreError
+from pianissimo.errors import DamageError, LeaseError, StoreError
 from pianissimo.storage.connection import Connection, Row
+from pianissimo.storage.files import fault_of
 
 SCHEMA = 2
 _TABLES = (
@@ -475,15 +476,6 @@ class StateStore:
 
     def _run(self, statement: str, values: Row = ()) -> list[Row]:
         return self.connection.execute(statement, values)
-
-
-def fault_of(error: OSError, place: str) -> StoreError:
-    """A fault of the operating system as one of the store."""
-    import errno
-
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(f"{place} must have room on its disk, got none; make room")
-    return StoreError(f"{place} must be a store that can be written, got {error.strerror}")
 
 
 def _values(record: object, columns: str) -> list[Any]:

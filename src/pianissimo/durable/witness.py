@@ -24,10 +24,9 @@ import msgpack
 
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.keys import KeyRing
-from pianissimo.durable.store import fault_of
 from pianissimo.errors import DamageError, RollbackError, SecretError, StoreError, SyncError
 from pianissimo.storage import files as file_lock
-from pianissimo.storage.files import wait_for_lock
+from pianissimo.storage.files import fault_of, wait_for_lock
 
 _MAGIC = "pianissimo-witness-1"
 _LONGEST = 1 << 20

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.ledger.chain import Head
-from pianissimo.ledger.keys import check_key_path, key_file, make_key
 from pianissimo.ledger.ledger import Ledger, check_place, is_there
 from pianissimo.ledger.store import AbsentError
 from pianissimo.ledger.units import Charge
 from pianissimo.ledger.witness import LocalWitness, head_beside
 from pianissimo.noise import Secret
+from pianissimo.storage.files import check_key_path, key_file, make_key
 from pianissimo.storage.postgres import is_server
 
 PATIENCE_SECONDS = 5.0

@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 from pianissimo.errors import LedgerError
 from pianissimo.ledger.chain import broken
-from pianissimo.ledger.keys import NO_FOLLOW, reason
 from pianissimo.ledger.store import AbsentError, Row, UnknownOutcomeError, tables
+from pianissimo.storage.files import NO_FOLLOW, reason
 
 try:
     import fcntl

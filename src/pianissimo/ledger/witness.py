@@ -12,21 +12,16 @@ lost: of the first nothing was ever charged.
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.ledger.chain import Head
-from pianissimo.ledger.keys import NO_FOLLOW, read_private, reason, write_once
-
-try:
-    import fcntl
-except ImportError:  # on Windows two processes may write in any order, and the witness be a little old
-    fcntl = None  # type: ignore[assignment]
+from pianissimo.storage.files import NO_FOLLOW, opened, read_private, reason, sync, wait_for_lock, write_once
 
 _LENGTH = 19 + 1 + 64 + 1
 _BEING_MADE = Head(0, bytes(32))
-_sync = getattr(os, "fdatasync", os.fsync)
 
 
 def head_beside(place: str | Path, key: Path | None) -> Path | None:
@@ -101,19 +96,14 @@ class LocalWitness:
         self._write(head, always=False)
 
     def _write(self, head: Head, *, always: bool) -> None:
-        with self._speaking():
-            file = os.open(self.path, os.O_RDWR | NO_FOLLOW | getattr(os, "O_CLOEXEC", 0))
-            try:
-                if fcntl is not None:
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                named = self._parsed(os.read(file, 2 * _LENGTH))
-                if always or named.count < head.count or named == _BEING_MADE:
-                    # One line of one length, so that a crash leaves the old one or the new one.
-                    os.lseek(file, 0, os.SEEK_SET)
-                    os.write(file, _line(head))
-                    _sync(file)
-            finally:
-                os.close(file)
+        with self._speaking(), opened(self.path, os.O_RDWR | NO_FOLLOW) as file:
+            wait_for_lock(file, self.path, time.monotonic() + 30.0)
+            named = self._parsed(os.read(file, 2 * _LENGTH))
+            if always or named.count < head.count or named == _BEING_MADE:
+                # One line of one length, so that a crash leaves the old one or the new one.
+                os.lseek(file, 0, os.SEEK_SET)
+                os.write(file, _line(head))
+                sync(file)
 
     def _read(self) -> Head | None:
         with self._speaking():

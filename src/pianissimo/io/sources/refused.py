@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pianissimo.durable.store import fault_of
+from pianissimo.storage.files import fault_of
 
 LONGEST = 64 * 2**20
 """Bytes after which the file is put aside under the ending `.1`, in the place of the one that was there."""
