@@ -12,7 +12,7 @@ from benchmarks.measure import Row
 from benchmarks.measure import best_seconds as best
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
-from pianissimo.monitors import Trending
+from pianissimo.monitors import TrendingMonitor
 from pianissimo.noise import KeyedNoise, fresh_secret
 
 USERS = 1_000_000
@@ -30,7 +30,7 @@ def users(kind: str) -> pl.Series:
 
 def seconds_a_tick(kind: str, domain: Domain | None) -> float:
     """Each user holds a key of her own: a million tests."""
-    trending = Trending.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=4, domain=domain)
+    trending = TrendingMonitor.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=4, domain=domain)
     run = Run(trending, KeyedNoise(fresh_secret()))
     batch = pl.DataFrame({"user": users(kind), "key": keys()})
 
@@ -70,7 +70,7 @@ def bytes_a_user() -> float:
 
 def measure_memory() -> None:
     """All users are charged, ten thousand at a tick; then the ticks are over and the charges remain."""
-    trending = Trending.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=4)
+    trending = TrendingMonitor.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=4)
     run = Run(trending, KeyedNoise(fresh_secret()))
     crowd = users("numbers")
     key = pl.Series(["hot"] * GROUP)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from pianissimo.mechanism import Run
-from pianissimo.monitors import Trending
+from pianissimo.monitors import TrendingMonitor
 from pianissimo.noise import KeyedNoise, Secret
 
 CHARGES, EACH, THRESHOLD = 2, 1000, 2500
@@ -38,8 +38,8 @@ _WIDTH, _HEIGHT = 0.9, 0.5
 
 def reports() -> list[dict[str, int]]:
     """What the monitor reports at each tick, where each name stands for a thousand users."""
-    monitor = Trending.calibrated(
-        horizon=TICKS, epsilon=1, delta=1e-6, alarms_per_user=CHARGES, keys_per_tick=1, threshold=THRESHOLD
+    monitor = TrendingMonitor.calibrated(
+        horizon=TICKS, epsilon=1, delta=1e-6, alarms_per_user=CHARGES, max_keys_per_user=1, threshold=THRESHOLD
     )
     run = Run(monitor, KeyedNoise(Secret(bytes(32))))
     found = []

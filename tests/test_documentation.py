@@ -30,9 +30,9 @@ CORE_USERS = {
     "noise/keyed.py",
     "noise/laws.py",
     "noise/running.py",
-    "sketches/keys.py",
-    "sketches/table.py",
-    "users/table.py",
+    "sketches/key_columns.py",
+    "sketches/contents.py",
+    "users/user_table.py",
 }
 SECONDS_FOR_AN_EXAMPLE = 120
 

@@ -15,10 +15,10 @@ from pianissimo import codec
 from pianissimo.counting import UnknownHistogram
 from pianissimo.errors import InputError
 from pianissimo.mechanism import Run
-from pianissimo.monitors import Alarms, FixedLength, Trending
+from pianissimo.monitors import Alarms, FixedLength, TrendingMonitor
 from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.sketches import MisraGries, PublishedTree, RunningSketch, SetTree, SketchTree
-from pianissimo.sketches.trees.nodes import OpenKeys, OpenSets, gather_keys, gather_sets
+from pianissimo.sketches.tree_nodes import OpenKeys, OpenSets, gather_keys, gather_sets
 from pianissimo.testing import SeededNoise, check_gathering, check_resuming, check_splitting
 from pianissimo.users import PeriodCap, UserStatistics, UserSum
 
@@ -47,8 +47,8 @@ def as_matches(events: list[list[str]]) -> pl.DataFrame:
     )
 
 
-def trending(**fields: Any) -> Trending:
-    return Trending(horizon=6, alarms_per_user=2, scale=SCALE, **fields)
+def trending(**fields: Any) -> TrendingMonitor:
+    return TrendingMonitor(horizon=6, alarms_per_user=2, scale=SCALE, **fields)
 
 
 MORE = {
@@ -63,10 +63,12 @@ MORE = {
         as_labels,
         always_shown=False,
     ),
-    "trends": Case(trending(threshold=3, keys_per_tick=2, delta_skip=Fraction(1, 2)), as_holdings, always_shown=False),
+    "trends": Case(
+        trending(threshold=3, max_keys_per_user=2, delta_skip=Fraction(1, 2)), as_holdings, always_shown=False
+    ),
     "trends of a domain": Case(trending(threshold=2, domain=DOMAIN), as_holdings, always_shown=False),
     "trends of a huge domain": Case(
-        trending(threshold=2, keys_per_tick=2, domain=FixedLength("abc", 1)), as_holdings, always_shown=False
+        trending(threshold=2, max_keys_per_user=2, domain=FixedLength("abc", 1)), as_holdings, always_shown=False
     ),
     "alarms": Case(
         Alarms(horizon=6, thresholds=(("a", 1), ("b", 2)), alarms_per_user=2, scale=SCALE),
@@ -136,7 +138,7 @@ def test_an_update_adds_what_is_gathered_and_what_is_gathered_knows_nothing_of_o
 
 def _keeps_labels_as_they_come(mechanism: Any) -> bool:
     """Whether an update numbers labels as they come, and `add` in their order; no release tells which."""
-    return isinstance(getattr(mechanism, "histogram", mechanism), UnknownHistogram | Trending)
+    return isinstance(getattr(mechanism, "histogram", mechanism), UnknownHistogram | TrendingMonitor)
 
 
 @pytest.mark.parametrize("case", (USER_CASES | MORE).values(), ids=(USER_CASES | MORE).keys())

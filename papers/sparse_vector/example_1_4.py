@@ -30,7 +30,7 @@ from papers.continual_histograms import drawing
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Pure
 from pianissimo.monitors import AboveThreshold, RaceMonitor, ThresholdMonitor
-from pianissimo.monitors.thresholds import quiet_threshold
+from pianissimo.monitors.race_monitor import quiet_threshold
 from pianissimo.noise import KeyedNoise, Noise
 
 EXPECTED = Path(__file__).parent / "expected"

@@ -14,7 +14,7 @@ import pytest
 from pianissimo.audit import Verdict, audit
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Race
-from pianissimo.monitors import Alarms, Trending
+from pianissimo.monitors import Alarms, TrendingMonitor
 from pianissimo.noise import HaarPlan, SplinePlan, TopDownPlan, TreePlan
 from pianissimo.testing import SeededNoise
 from pianissimo.users import (
@@ -69,7 +69,7 @@ def test_a_distinct_count_shows_no_more_than_its_claim(plan: Any) -> None:
 
 
 MONITORS = {
-    "trends": Trending.calibrated(horizon=10, epsilon=1, delta=1e-6, alarms_per_user=2),
+    "trends": TrendingMonitor.calibrated(horizon=10, epsilon=1, delta=1e-6, alarms_per_user=2),
     "alarms": Alarms.calibrated(horizon=10, epsilon=1, delta=1e-6, alarms_per_user=2, thresholds={"fever": 200}),
 }
 
@@ -100,7 +100,7 @@ def test_a_cap_that_lets_twice_as_much_through_is_caught() -> None:
 
 def test_a_monitor_that_books_more_noise_than_it_has_is_caught() -> None:
     honest = MONITORS["trends"]
-    assert isinstance(honest, Trending)
+    assert isinstance(honest, TrendingMonitor)
     (finding,) = audit(honest, runs=100_000, noise=SeededNoise(61)).findings
     # The same findings against the claim of a scale one tenth larger.
     loss = honest.guarantee.loss

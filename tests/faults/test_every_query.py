@@ -37,7 +37,7 @@ from pianissimo.stream import Live, Stream, StreamPlan
 from pianissimo.stream.live import live_parts
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
-from pianissimo.users.table import Users
+from pianissimo.users.user_table import Users
 
 TICKS = 6
 REGIONS = ["north", "south"]

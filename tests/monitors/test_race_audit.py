@@ -26,9 +26,9 @@ from pianissimo.labels import Domain
 from pianissimo.loss.gamma_pair import hockey_sticks
 from pianissimo.loss.losses import Race
 from pianissimo.mechanism import Run
-from pianissimo.monitors import FixedLength, Trending, UserCharges
+from pianissimo.monitors import FixedLength, TrendingMonitor, UserCharges
 from pianissimo.monitors.race_monitor import race_noise
-from pianissimo.monitors.trending import TrendingState
+from pianissimo.monitors.trending_monitor import TrendingState
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, PathPart
 from pianissimo.testing import NoNoise, SeededNoise
@@ -95,7 +95,7 @@ def cells(scale: Fraction) -> list[tuple[int, Fraction]]:
     ]
 
 
-def published(mechanism: Trending, ticks: Ticks, noise: Noise, *, restart: bool = False) -> tuple[Any, ...]:
+def published(mechanism: TrendingMonitor, ticks: Ticks, noise: Noise, *, restart: bool = False) -> tuple[Any, ...]:
     run = Run(mechanism, noise)
     seen = []
     for batch in ticks:
@@ -106,7 +106,9 @@ def published(mechanism: Trending, ticks: Ticks, noise: Noise, *, restart: bool 
     return tuple(seen)
 
 
-def exact_law(mechanism: Trending, ticks: Ticks, keys: int = 1, *, reuse: bool = False, restart: bool = False) -> Law:
+def exact_law(
+    mechanism: TrendingMonitor, ticks: Ticks, keys: int = 1, *, reuse: bool = False, restart: bool = False
+) -> Law:
     """The law of all that is published, with values, over all bits of all tests."""
     law: Law = defaultdict(Fraction)
     drawn = 1 if reuse else keys
@@ -127,7 +129,7 @@ def sticks(without: Law, with_her: Law, epsilon: float) -> tuple[float, float]:
     return float(slow), float(fast)
 
 
-def excess(mechanism: Trending, without: Law, with_her: Law) -> float:
+def excess(mechanism: TrendingMonitor, without: Law, with_her: Law) -> float:
     """By how much the best of some epsilons goes beyond the promise, in either direction."""
     loss = mechanism.guarantee.loss
     assert isinstance(loss, Race)
@@ -140,7 +142,7 @@ def excess(mechanism: Trending, without: Law, with_her: Law) -> float:
     return worst
 
 
-def monitor(kind: type[Trending] = Trending, **fields: Any) -> Trending:
+def monitor(kind: type[TrendingMonitor] = TrendingMonitor, **fields: Any) -> TrendingMonitor:
     ready: dict[str, Any] = {
         "horizon": 2,
         "alarms_per_user": 1,
@@ -160,7 +162,7 @@ def test_the_exact_law_of_the_code_keeps_the_promise_values_included() -> None:
 
 
 def test_the_exact_law_of_two_keys_in_one_tick_keeps_the_promise() -> None:
-    mechanism = monitor(horizon=1, keys_per_tick=2, domain=Domain(["x", "z"]))
+    mechanism = monitor(horizon=1, max_keys_per_user=2, domain=Domain(["x", "z"]))
     for hers in ([(USER, "x")], [(USER, "x"), (USER, "z")]):
         laws = exact_law(mechanism, [[]], 2), exact_law(mechanism, [hers], 2)
         assert excess(mechanism, *laws) <= NEGLIGIBLE
@@ -184,36 +186,36 @@ class Forgetful(UserCharges):
         return [tests, charged[:0], counts[:0], *rest]
 
 
-class OneMore(Trending):
+class OneMore(TrendingMonitor):
     """Mutant: a user is inactive one charge too late."""
 
     __slots__ = ()
 
     def start(self, noise: Noise) -> TrendingState:
         state = super().start(noise)
-        state.charges = UserCharges(noise, limit=self.alarms_per_user + 1, per_tick=self.keys_per_tick)
+        state.charges = UserCharges(noise, limit=self.alarms_per_user + 1, per_tick=self.max_keys_per_user)
         return state
 
 
-class OnBottom(Trending):
+class OnBottom(TrendingMonitor):
     """Mutant: see ChargedOnBottom."""
 
     __slots__ = ()
 
     def start(self, noise: Noise) -> TrendingState:
         state = super().start(noise)
-        state.charges = ChargedOnBottom(noise, limit=self.alarms_per_user, per_tick=self.keys_per_tick)
+        state.charges = ChargedOnBottom(noise, limit=self.alarms_per_user, per_tick=self.max_keys_per_user)
         return state
 
 
-class Forgets(Trending):
+class Forgets(TrendingMonitor):
     """Mutant: see Forgetful."""
 
     __slots__ = ()
 
     def start(self, noise: Noise) -> TrendingState:
         state = super().start(noise)
-        state.charges = Forgetful(noise, limit=self.alarms_per_user, per_tick=self.keys_per_tick)
+        state.charges = Forgetful(noise, limit=self.alarms_per_user, per_tick=self.max_keys_per_user)
         return state
 
 
@@ -222,7 +224,7 @@ WITH_HER: Ticks = [[(USER, "x")], [(USER, "x")]]
 
 
 @pytest.mark.parametrize("kind", [OneMore, OnBottom])
-def test_mutant_charges_are_caught(kind: type[Trending]) -> None:
+def test_mutant_charges_are_caught(kind: type[TrendingMonitor]) -> None:
     mutant = monitor(kind)
     assert excess(mutant, exact_law(mutant, WITHOUT), exact_law(mutant, WITH_HER)) > CAUGHT
 
@@ -241,7 +243,7 @@ def test_noise_reused_between_the_tests_of_a_tick_is_caught() -> None:
     assert excess(mechanism, *reused) > CAUGHT
 
 
-def unknown(threshold: int, skip: Fraction) -> Trending:
+def unknown(threshold: int, skip: Fraction) -> TrendingMonitor:
     return monitor(domain=None, threshold=threshold, delta_skip=skip)
 
 
@@ -250,13 +252,15 @@ def test_skipped_empty_keys_keep_the_promise_with_their_share_of_delta_alone(mon
     laws = exact_law(sound, WITHOUT), exact_law(sound, WITH_HER)
     assert excess(sound, *laws) <= NEGLIGIBLE
     # Without the share the same law is beyond the promise; and a threshold that the share does not pay for is too low.
-    monkeypatch.setattr(Trending, "_check_lone_keys", lambda _: None)
+    monkeypatch.setattr(TrendingMonitor, "_check_lone_keys", lambda _: None)
     assert excess(unknown(3, Fraction(1, 10**9)), *laws) > CAUGHT
     low = unknown(2, Fraction(1, 20))
     assert excess(low, exact_law(low, WITHOUT), exact_law(low, WITH_HER)) > CAUGHT
 
 
-def copies(mechanism: Trending, noise: Noise, names: Sequence[str], *, present: bool, ticks: int) -> NDArray[np.int64]:
+def copies(
+    mechanism: TrendingMonitor, noise: Noise, names: Sequence[str], *, present: bool, ticks: int
+) -> NDArray[np.int64]:
     """How often each of many keys is reported, each held by a user of its own or by nobody: independent copies."""
     run, counts = Run(mechanism, noise), dict.fromkeys(names, 0)
     users = pl.DataFrame({"user": range(len(names)), "key": names})
@@ -281,8 +285,8 @@ def shown_delta(counts: Iterable[NDArray[np.int64]]) -> float:
     return lower_rate(without, COPIES, alpha) - math.exp(EPSILON) * upper_rate(with_her, COPIES, alpha)
 
 
-@pytest.mark.parametrize(("kind", "sound"), [(Trending, True), (OneMore, False)])
-def test_samples_of_the_worst_pair_show_no_more_than_the_promise(kind: type[Trending], sound: bool) -> None:
+@pytest.mark.parametrize(("kind", "sound"), [(TrendingMonitor, True), (OneMore, False)])
+def test_samples_of_the_worst_pair_show_no_more_than_the_promise(kind: type[TrendingMonitor], sound: bool) -> None:
     mechanism = monitor(kind, horizon=TICKS, scale=Fraction(1), threshold=3, domain=Domain(NAMES))
     counts = [
         copies(mechanism, SeededNoise(seed), NAMES, present=present, ticks=TICKS)

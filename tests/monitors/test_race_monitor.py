@@ -18,8 +18,7 @@ from pianissimo.errors import InputError, ParameterError, StateError
 from pianissimo.loss.gamma_pair import hockey_stick
 from pianissimo.loss.losses import Race
 from pianissimo.monitors import RaceMonitor, UserCharges, clock_delta
-from pianissimo.monitors.race_monitor import race_noise
-from pianissimo.monitors.thresholds import lone_threshold, margin_of_detection, quiet_threshold
+from pianissimo.monitors.race_monitor import lone_threshold, margin_of_detection, quiet_threshold, race_noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.testing import NoNoise, SeededNoise
 

@@ -15,7 +15,7 @@ from pianissimo.labels import Domain
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Pure
 from pianissimo.mechanism import Run
-from pianissimo.monitors import AboveThreshold, Trending
+from pianissimo.monitors import AboveThreshold, TrendingMonitor
 from pianissimo.testing import NoNoise, SeededNoise
 
 SMALL = World(groups=10, keys=40)
@@ -60,7 +60,9 @@ def test_with_real_users_as_many_partitions_are_found_as_users_may_be_charged(k:
     generator = np.random.default_rng(2)
     partitions = [generator.permutation(users).reshape(groups, size) for _ in range(PARTITIONS)]
     keys = [f"{partition}-{group}" for partition in range(PARTITIONS) for group in range(groups)]
-    trending = Trending.calibrated(horizon=len(keys), epsilon=1, delta=1e-6, alarms_per_user=k, domain=Domain(keys))
+    trending = TrendingMonitor.calibrated(
+        horizon=len(keys), epsilon=1, delta=1e-6, alarms_per_user=k, domain=Domain(keys)
+    )
     run = Run(trending, SeededNoise(3))
     reported = []
     for partition in range(PARTITIONS):

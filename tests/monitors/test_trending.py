@@ -19,7 +19,7 @@ from pianissimo.labels import Domain
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Neighbors, Race, Unit
 from pianissimo.mechanism import Run
-from pianissimo.monitors import FixedLength, Trending
+from pianissimo.monitors import FixedLength, TrendingMonitor
 from pianissimo.monitors.huge_domain import binomial
 from pianissimo.monitors.race_monitor import race_noise
 from pianissimo.noise import Noise
@@ -40,7 +40,7 @@ def holders(users: range, key: str) -> list[tuple[int, str]]:
     return [(user, key) for user in users]
 
 
-def known(**fields: Any) -> Trending:
+def known(**fields: Any) -> TrendingMonitor:
     ready: dict[str, Any] = {
         "horizon": 6,
         "alarms_per_user": 1,
@@ -48,18 +48,20 @@ def known(**fields: Any) -> Trending:
         "threshold": 50,
         "domain": Domain(["x", "z"]),
     }
-    return Trending(**(ready | fields))
+    return TrendingMonitor(**(ready | fields))
 
 
 CASES = {
-    "known": known(alarms_per_user=2, keys_per_tick=2, threshold=5, scale=Fraction(1), domain=Domain(list("abcde"))),
-    "huge": known(threshold=30, scale=Fraction(1), domain=FixedLength("abcde", 1), keys_per_tick=2),
+    "known": known(
+        alarms_per_user=2, max_keys_per_user=2, threshold=5, scale=Fraction(1), domain=Domain(list("abcde"))
+    ),
+    "huge": known(threshold=30, scale=Fraction(1), domain=FixedLength("abcde", 1), max_keys_per_user=2),
     "unknown": known(
         scale=Fraction(1, 4),
         threshold=8,
         domain=None,
         delta_skip=Fraction(1, 10**6),
-        keys_per_tick=3,
+        max_keys_per_user=3,
         alarms_per_user=3,
     ),
     "rising": known(scale=Fraction(1, 4), threshold=None, domain=None, delta_skip=Fraction(1, 10**3)),
@@ -91,7 +93,7 @@ def test_lone_holders_are_reported_as_rarely_as_the_card_says(threshold: str) ->
 
 
 def test_rising_thresholds_keep_the_delta_for_ever() -> None:
-    trending = known(threshold=None, domain=None, delta_skip=Fraction(1, 10**4), horizon=10**6, keys_per_tick=3)
+    trending = known(threshold=None, domain=None, delta_skip=Fraction(1, 10**4), horizon=10**6, max_keys_per_user=3)
     noise = race_noise(TEN)
     spent = sum(3 * noise.chance(trending.threshold_at(tick) - 1) for tick in range(1, 2000))
     # What is left is 1 / 2000 of it.
@@ -126,13 +128,13 @@ def test_holders_of_what_is_not_reported_are_not_charged() -> None:
 
 def test_a_user_counts_with_her_first_keys_of_the_tick() -> None:
     rows = [(user, key) for user in range(70) for key in ("a", "a", "b", "c")]
-    run = Run(known(keys_per_tick=2, domain=Domain(list("abc"))), NoNoise())
+    run = Run(known(max_keys_per_user=2, domain=Domain(list("abc"))), NoNoise())
     run.update(frame(rows))
     assert run.release().value.to_dict() == {"a": 70, "b": 70}
 
 
 def test_a_user_is_charged_for_each_key_that_is_reported() -> None:
-    run = Run(known(keys_per_tick=2, alarms_per_user=2), NoNoise())
+    run = Run(known(max_keys_per_user=2, alarms_per_user=2), NoNoise())
     run.update(frame([*holders(range(70), "x"), *holders(range(70), "z")]))
     assert run.release().value.to_dict() == {"x": 70, "z": 70}
     run.update(frame(holders(range(70), "x")))
@@ -172,21 +174,21 @@ def test_numbers_and_texts_as_users_give_the_same_reports() -> None:
 @every_case
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_batches_split_anyhow_count_the_same(trending: Trending, data: st.DataObject) -> None:
+def test_batches_split_anyhow_count_the_same(trending: TrendingMonitor, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(st.integers(0, 12), st.sampled_from("abcdef")), max_size=60))
     check_splitting(trending, frame(rows), data.draw(st.lists(st.integers(0, 60), max_size=3)))  # type: ignore[arg-type]
 
 
 @every_case
 @pytest.mark.parametrize("stop", range(4))
-def test_saving_and_resuming_change_nothing(trending: Trending, stop: int) -> None:
+def test_saving_and_resuming_change_nothing(trending: TrendingMonitor, stop: int) -> None:
     generator = np.random.default_rng(5)
     ticks = [frame([(int(user), "abcde"[user % 5]) for user in generator.integers(0, 60, 150)]) for _ in range(4)]
     check_resuming(trending, ticks, stop)
 
 
 @every_case
-def test_a_run_saved_in_the_middle_of_a_tick_goes_on(trending: Trending) -> None:
+def test_a_run_saved_in_the_middle_of_a_tick_goes_on(trending: TrendingMonitor) -> None:
     first, second = frame(holders(range(60), "a")), frame([*holders(range(30, 90), "b"), *holders(range(9), "a")])
     straight, broken = Run(trending, SeededNoise(1)), Run(trending, SeededNoise(1))
     for run in (straight, broken):
@@ -198,7 +200,7 @@ def test_a_run_saved_in_the_middle_of_a_tick_goes_on(trending: Trending) -> None
 
 
 @every_case
-def test_the_life_cycle_is_that_of_every_mechanism(trending: Trending) -> None:
+def test_the_life_cycle_is_that_of_every_mechanism(trending: TrendingMonitor) -> None:
     check_life_cycle(trending, frame(holders(range(40), "a")))  # type: ignore[arg-type]
 
 
@@ -313,14 +315,19 @@ def test_empty_domains_and_certain_failure_have_no_successes() -> None:
 
 
 def test_the_guarantee_counts_overshoot_bad_mass_and_distance() -> None:
-    trending = known(domain=None, threshold=190, delta_skip=Fraction(1, 10**6), keys_per_tick=3, alarms_per_user=4)
+    trending = known(domain=None, threshold=190, delta_skip=Fraction(1, 10**6), max_keys_per_user=3, alarms_per_user=4)
     promise = trending.guarantee
     assert isinstance(promise.loss, Race)
     assert (promise.loss.charges, promise.loss.scale, promise.loss.bad) == (6, TEN, Fraction(1, 10**6))
     assert (promise.unit, promise.neighbors) == (Unit.USER, Neighbors.ADD_OR_REMOVE)
     assert promise.loss.distance == Fraction(6 * 3, 2**110)
     replaced = known(
-        domain=None, threshold=190, delta_skip=Fraction(1, 10**6), keys_per_tick=3, alarms_per_user=4, replacement=True
+        domain=None,
+        threshold=190,
+        delta_skip=Fraction(1, 10**6),
+        max_keys_per_user=3,
+        alarms_per_user=4,
+        replacement=True,
     ).guarantee
     assert isinstance(replaced.loss, Race)
     assert (replaced.loss.bad, replaced.neighbors) == (Fraction(2, 10**6), Neighbors.REPLACE)
@@ -330,12 +337,12 @@ def test_the_guarantee_counts_overshoot_bad_mass_and_distance() -> None:
 @pytest.mark.parametrize("replacement", [False, True])
 @pytest.mark.parametrize(("k", "s"), [(1, 1), (4, 3)])
 def test_a_calibrated_monitor_is_within_its_budget(domain: Any, replacement: bool, k: int, s: int) -> None:
-    trending = Trending.calibrated(
+    trending = TrendingMonitor.calibrated(
         horizon=1000,
         epsilon=1,
         delta=1e-6,
         alarms_per_user=k,
-        keys_per_tick=s,
+        max_keys_per_user=s,
         domain=domain,
         replacement=replacement,
     )
@@ -346,13 +353,13 @@ def test_a_calibrated_monitor_is_within_its_budget(domain: Any, replacement: boo
 
 def test_a_calibrated_monitor_of_an_unknown_domain_has_the_scale_of_the_table() -> None:
     for k, b in ((1, 11.56), (4, 15.71), (16, 24.20)):
-        trending = Trending.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=k)
+        trending = TrendingMonitor.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=k)
         assert float(trending.scale) == pytest.approx(b, rel=1e-3)
 
 
 def test_detectable_weights_are_those_of_the_table() -> None:
     domain = Domain([str(place) for place in range(1000)])
-    trending = Trending.calibrated(horizon=10**6, epsilon=1, delta=1e-6, alarms_per_user=1, domain=domain)
+    trending = TrendingMonitor.calibrated(horizon=10**6, epsilon=1, delta=1e-6, alarms_per_user=1, domain=domain)
     assert trending.threshold is not None
     assert abs(trending.threshold - 267) <= 1
     assert abs(trending.detectable() - 302) <= 2
@@ -366,7 +373,7 @@ def test_a_threshold_below_the_minimum_is_refused_and_the_minimum_is_named() -> 
         known(domain=None, threshold=173, delta_skip=Fraction(2, 10**7), horizon=6, scale=TEN)
     assert known(domain=None, threshold=174, delta_skip=Fraction(2, 10**7), horizon=6, scale=TEN).threshold == 174
     with pytest.raises(ParameterError, match="must be at least 249, got 100"):
-        Trending.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=1, threshold=100)
+        TrendingMonitor.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=1, threshold=100)
     with pytest.raises(ParameterError, match="at least about"):
         known(domain=FixedLength("ab", 40), threshold=50)
 
@@ -376,7 +383,7 @@ def test_a_threshold_below_the_minimum_is_refused_and_the_minimum_is_named() -> 
     [
         {"horizon": 0},
         {"alarms_per_user": 0},
-        {"keys_per_tick": 0},
+        {"max_keys_per_user": 0},
         {"scale": 10.0},
         {"scale": Fraction(0)},
         {"scale": Fraction(3000)},
@@ -415,11 +422,11 @@ def test_a_batch_that_cannot_be_counted_is_refused_and_nothing_of_it_counts(batc
 
 def test_rising_goes_with_an_unknown_domain_alone() -> None:
     parts: dict[str, Any] = {"horizon": 10, "epsilon": 1, "delta": 1e-6, "alarms_per_user": 1, "rising": True}
-    assert Trending.calibrated(**parts).threshold is None
+    assert TrendingMonitor.calibrated(**parts).threshold is None
     with pytest.raises(ParameterError, match="rising"):
-        Trending.calibrated(**parts, domain=Domain(["x"]))
+        TrendingMonitor.calibrated(**parts, domain=Domain(["x"]))
     with pytest.raises(ParameterError, match="rising"):
-        Trending.calibrated(**parts, threshold=10**6)
+        TrendingMonitor.calibrated(**parts, threshold=10**6)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from pianissimo.sketches import (
     threshold,
 )
 from pianissimo.sketches.key_noise import item_keys
-from pianissimo.sketches.trees.nodes import EndedNodes, NodeSketches, prefix_nodes
+from pianissimo.sketches.tree_nodes import EndedNodes, NodeSketches, prefix_nodes
 from pianissimo.testing import NoNoise, SeededNoise, check_life_cycle, check_resuming, check_splitting
 
 SMALL: dict[str, Mechanism[Any, Any, Any]] = {

@@ -13,12 +13,11 @@ from pianissimo.loss.losses import Booked, Mixed
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.sketches import (
     Contents,
-    Draws,
     GaussianMisraGries,
-    Law,
     MisraGries,
     PrivateMisraGries,
     SketchRelease,
+    SparseHistogram,
     group_budget,
     group_delta,
     group_threshold,
@@ -88,8 +87,15 @@ def test_keys_come_in_their_own_order_whatever_the_table_does() -> None:
         assert not all_alike()
 
 
-@pytest.mark.parametrize("law", list(Law))
-def test_error_bars_hold_for_all_keys_at_once(law: Law) -> None:
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        PrivateMisraGries.calibrated(k=50, epsilon=0.7, delta=1e-6),
+        GaussianMisraGries.for_one_release(k=50, epsilon=0.7, delta=1e-6),
+    ],
+    ids=["laplace", "gaussian"],
+)
+def test_error_bars_hold_for_all_keys_at_once(mechanism: PrivateMisraGries | GaussianMisraGries) -> None:
     """False alarms: bars of coverage 1 - 1e-10, a hundred releases."""
     stream = np.concatenate([np.repeat(np.arange(20), 300), np.arange(1000, 3000)])
     order = np.random.default_rng(5).permutation(len(stream))
@@ -98,9 +104,7 @@ def test_error_bars_hold_for_all_keys_at_once(law: Law) -> None:
     truth = dict(zip(*np.unique(stream, return_counts=True), strict=True))
     widths = []
     for seed in range(100):
-        shown = release_sketch(
-            sketch.contents(), k=50, epsilon=0.7, delta=1e-6, noise=SeededNoise(seed), law=law, coverage=1 - 1e-10
-        )
+        shown = mechanism.release(sketch.contents(), SeededNoise(seed), coverage=1 - 1e-10)
         assert len(shown.keys) == 20
         for key, _, _, lower, upper in shown.to_frame().iter_rows():
             assert lower <= truth[key] <= upper
@@ -151,7 +155,7 @@ def test_group_thresholds_of_the_card() -> None:
 
 
 def test_a_group_release_hides_its_elements_in_the_loss() -> None:
-    mechanism = PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8, elements_per_user=16)
+    mechanism = PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8, max_keys_per_user=16)
     assert (mechanism.threshold, mechanism.epsilon) == (389, Fraction(1, 16))
     assert mechanism.loss.pure == 1
     assert mechanism.loss.bad <= Fraction(1, 10**8)
@@ -171,17 +175,21 @@ def test_a_merged_sketch_is_not_released_as_one() -> None:
     merged = left.merge(right).contents()
     with pytest.raises(ParameterError, match="unmerged sketch"):
         release_sketch(merged, k=2, epsilon=1, delta=1e-6)
-    for draws in Draws:
-        shown = release_merged(merged, k=2, epsilon=1, delta=1e-6, noise=NoNoise(), draws=draws)
-        assert len(shown.keys) == 0
+    assert len(release_merged(merged, k=2, epsilon=1, delta=1e-6, noise=NoNoise()).keys) == 0
+    independent = SparseHistogram.calibrated(moved=2, epsilon=1, delta=1e-6)
+    assert len(independent.release(merged, NoNoise(), epsilon=1).keys) == 0
 
 
 def test_a_merged_release_without_noise_is_the_merged_counts() -> None:
     left, right = MisraGries(k=8), MisraGries(k=8)
     left.update(pl.Series(["a"] * 90 + ["b"] * 2))
     right.update(pl.Series(["a"] * 50 + ["c"] * 70))
-    for draws in Draws:
-        shown = release_merged(left.merge(right).contents(), k=8, epsilon=1, delta=1e-6, noise=NoNoise(), draws=draws)
+    merged = left.merge(right).contents()
+    independent = SparseHistogram.calibrated(moved=8, epsilon=1, delta=1e-6)
+    for shown in (
+        release_merged(merged, k=8, epsilon=1, delta=1e-6, noise=NoNoise()),
+        independent.release(merged, NoNoise(), epsilon=1),
+    ):
         assert shown.to_dict() == {"a": 140, "c": 70}
         assert shown.to_frame().columns == ["key", "estimate"]
         assert shown.loss.bad <= Fraction(1e-6)

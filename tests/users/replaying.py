@@ -22,7 +22,7 @@ from pianissimo.testing import NoNoise
 from pianissimo.users import Counters
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import RunningCounters
-from pianissimo.users.table import Users
+from pianissimo.users.user_table import Users
 
 Place = tuple[int, int, int]
 

@@ -25,7 +25,7 @@ from pianissimo.users import (
     UserSum,
 )
 from pianissimo.users.caps import discount_of, falling_weights, is_above
-from pianissimo.users.quantiles import cell_of_kth_largest
+from pianissimo.users.quantile_tree import cell_of_kth_largest
 
 LOSS = Fraction(2)
 TWO_LEVELS = AdaptiveCap(epsilon=Fraction(1), first=2, levels=2)

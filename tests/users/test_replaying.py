@@ -29,7 +29,7 @@ from pianissimo.users import (
     UserStatistics,
     UserSum,
 )
-from pianissimo.users.table import Rows, Users
+from pianissimo.users.user_table import Rows, Users
 
 TICKS = 6
 CAP = AdaptiveCap(epsilon=Fraction(1), first=2, levels=3)

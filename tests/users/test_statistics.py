@@ -24,7 +24,7 @@ from pianissimo.users import (
     AdaptiveCap,
     Counters,
     CountHead,
-    Cut,
+    CutOff,
     FixedCap,
     HistogramHead,
     Law,
@@ -37,8 +37,8 @@ from pianissimo.users import (
     UserSum,
     deviations_below,
 )
-from pianissimo.users.quantiles import sums_below
-from pianissimo.users.table import Users
+from pianissimo.users.quantile_tree import sums_below
+from pianissimo.users.user_table import Users
 
 TICKS = 5
 LOSS = Fraction(2)
@@ -315,7 +315,7 @@ def test_without_noise_extremes_and_quantiles_are_those_of_the_data() -> None:
     value = head.value(
         head.expand(np.bincount([2, 2, 3, 5, 9, 9, 13, 14], minlength=16)),
         Law(None, 0, None),
-        Cut(9, None),
+        CutOff(9, None),
         is_signed=False,
     )
     assert value.to_dict() == {
@@ -326,7 +326,7 @@ def test_without_noise_extremes_and_quantiles_are_those_of_the_data() -> None:
         "smallest 1": 3.0,
         "smallest 3": 4.0,
     }
-    empty = head.value(head.expand(np.zeros(16, dtype=np.int64)), Law(None, 0, None), Cut(9, None), is_signed=False)
+    empty = head.value(head.expand(np.zeros(16, dtype=np.int64)), Law(None, 0, None), CutOff(9, None), is_signed=False)
     assert empty.kth_largest(1) == 0.0
     assert empty.kth_smallest(1) == 16.0
     assert 0.0 <= empty.quantile(Fraction(1, 2)) <= 16.0
@@ -334,12 +334,12 @@ def test_without_noise_extremes_and_quantiles_are_those_of_the_data() -> None:
 
 def test_bars_reach_over_the_cut_only_if_somebody_says_how_far() -> None:
     law = Law(None, 0, LaplaceNode(Fraction(10)))
-    cut = Cut(cap=64, users_above=10, passed=((32, 5),))
+    cut = CutOff(cap=64, users_above=10, passed=((32, 5),))
     assert cut.most_missing(None) is None
     assert cut.most_missing(20) == 0
     assert cut.most_missing(40) == 5 * 8
     assert cut.most_missing(100) == 10 * 36 + 5 * 68
-    assert Cut(cap=64, users_above=None).most_missing(100) is None
+    assert CutOff(cap=64, users_above=None).most_missing(100) is None
     mechanism = UserStatistics(
         heads=(SumHead(name="x", low=-1, high=2),), cap=CAPS, plan=TreePlan, horizon=2, epsilon=LOSS
     )

@@ -23,7 +23,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
-from pianissimo.monitors import Alarms, Trending
+from pianissimo.monitors import Alarms, TrendingMonitor
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.selection import FixedThresholdGauss, KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
 from pianissimo.users import UserDistinct, UserStatistics, UserSum
@@ -231,7 +231,7 @@ audit_cases[FixedThresholdGauss] = fixed_threshold_composition
 audit_cases[UserStatistics] = statistics_attempts
 audit_cases[UserSum] = sum_attempts
 audit_cases[UserDistinct] = distinct_attempts
-audit_cases[Trending] = trending_attempts
+audit_cases[TrendingMonitor] = trending_attempts
 audit_cases[Alarms] = trending_attempts
 for _answer in (KnownGauss, KnownGumb, UnkGauss, UnkGumb):
     audit_cases[_answer] = answer_composition

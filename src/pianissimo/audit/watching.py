@@ -16,16 +16,16 @@ from pianissimo.audit.bounds import lower_rate, upper_rate
 from pianissimo.audit.many_runs import texts
 from pianissimo.audit.report import Attempt, Finding
 from pianissimo.labels import Domain
-from pianissimo.monitors import Alarms, Trending
+from pianissimo.monitors import Alarms, TrendingMonitor
 from pianissimo.noise import Noise
 
 _MOST_ROWS = 4_000_000
 
 
-def trending_attempts(mechanism: Trending | Alarms) -> list[Attempt]:
+def trending_attempts(mechanism: TrendingMonitor | Alarms) -> list[Attempt]:
     """How much likelier a group of users makes a report.
 
-    >>> trending = Trending.calibrated(horizon=10, epsilon=1, delta=1e-6, alarms_per_user=1)
+    >>> trending = TrendingMonitor.calibrated(horizon=10, epsilon=1, delta=1e-6, alarms_per_user=1)
     >>> [attempt.name for attempt in trending_attempts(trending)]
     ['rate of reports: 23 users']
     """
@@ -63,12 +63,14 @@ def trending_attempts(mechanism: Trending | Alarms) -> list[Attempt]:
     return [Attempt(name=f"rate of reports: {users} users", share=1.0, carry_out=carry_out)]
 
 
-def _watcher(mechanism: Trending | Alarms, labels: pl.Series, threshold: int) -> Trending:
+def _watcher(mechanism: TrendingMonitor | Alarms, labels: pl.Series, threshold: int) -> TrendingMonitor:
     """The same noise over many known keys, with a threshold about which they ring or do not."""
     if isinstance(mechanism, Alarms):
-        return Trending(horizon=1, alarms_per_user=1, scale=mechanism.scale, threshold=threshold, domain=Domain(labels))
+        return TrendingMonitor(
+            horizon=1, alarms_per_user=1, scale=mechanism.scale, threshold=threshold, domain=Domain(labels)
+        )
     return replace(
-        mechanism, horizon=1, threshold=threshold, domain=Domain(labels), delta_skip=Fraction(0), keys_per_tick=1
+        mechanism, horizon=1, threshold=threshold, domain=Domain(labels), delta_skip=Fraction(0), max_keys_per_user=1
     )
 
 

@@ -56,7 +56,7 @@ from pianissimo.sketches import (
     sketch_from_bytes,
     split_bad,
 )
-from pianissimo.sketches.table import MOST_COUNTERS
+from pianissimo.sketches.contents import MOST_COUNTERS
 from pianissimo.storage.postgres import is_server
 from pianissimo.stream.batches import fault_of
 

@@ -1,13 +1,12 @@
 """Monitors that stay on: they say when something is common, and charge only those whom they have exposed."""
 
 from pianissimo.monitors.above_threshold import AboveThreshold, ThresholdMonitor
-from pianissimo.monitors.alarm import Alarms, Found
+from pianissimo.monitors.alarms import Alarms, Found
 from pianissimo.monitors.charges import UserCharges
 from pianissimo.monitors.huge_domain import FixedLength, NumberedDomain
 from pianissimo.monitors.predicate import Predicate, check_row_by_row
-from pianissimo.monitors.race_monitor import RaceMonitor, Tops
-from pianissimo.monitors.thresholds import automatic_threshold, clock_delta
-from pianissimo.monitors.trending import Trending
+from pianissimo.monitors.race_monitor import RaceMonitor, Tops, automatic_threshold, clock_delta
+from pianissimo.monitors.trending_monitor import TrendingMonitor
 
 __all__ = [
     "AboveThreshold",
@@ -19,7 +18,7 @@ __all__ = [
     "RaceMonitor",
     "ThresholdMonitor",
     "Tops",
-    "Trending",
+    "TrendingMonitor",
     "UserCharges",
     "automatic_threshold",
     "check_row_by_row",

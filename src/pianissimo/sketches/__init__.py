@@ -1,21 +1,22 @@
 """The heavy keys of a stream in small memory: sketches that merge, and their private releases."""
 
 from pianissimo.sketches.contents import Contents, Lineage
-from pianissimo.sketches.keys import KeyKind, split_bad
+from pianissimo.sketches.key_columns import KeyKind, split_bad
 from pianissimo.sketches.merging import MergedSketch, merge_in_order, merge_in_pairs
 from pianissimo.sketches.misra_gries import AnySketch, MisraGries, PrivacyAwareMisraGries, sketch_from_bytes
 from pianissimo.sketches.private_release import (
     GaussianMisraGries,
-    Law,
     PrivateMisraGries,
     SketchRelease,
+    release_shards,
     release_sketch,
+    shard_of,
 )
+from pianissimo.sketches.published_tree import PublishedTree, RunningSketch
 from pianissimo.sketches.pure_release import IntegerRange, KnownLabels, PureHistogram
 from pianissimo.sketches.reduction import Reduced, ReducedMisraGries, ReducedRelease, add_reduced, reduce
-from pianissimo.sketches.sharding import Draws, release_merged, release_shards, shard_of
-from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram, SparseRelease
-from pianissimo.sketches.thresholds import (
+from pianissimo.sketches.set_tree import SetTree
+from pianissimo.sketches.sketch_thresholds import (
     exposure,
     gaussian_delta,
     gaussian_threshold,
@@ -24,21 +25,18 @@ from pianissimo.sketches.thresholds import (
     group_threshold,
     threshold,
 )
-from pianissimo.sketches.trees.continual import HeavyKeys, SketchTree
-from pianissimo.sketches.trees.published import PublishedTree, RunningSketch
-from pianissimo.sketches.trees.set_tree import SetTree
+from pianissimo.sketches.sketch_tree import HeavyKeys, SketchTree
+from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram, SparseRelease, release_merged
 
 __all__ = [
     "AnySketch",
     "Contents",
     "CorrelatedHistogram",
-    "Draws",
     "GaussianMisraGries",
     "HeavyKeys",
     "IntegerRange",
     "KeyKind",
     "KnownLabels",
-    "Law",
     "Lineage",
     "MergedSketch",
     "MisraGries",

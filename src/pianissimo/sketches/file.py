@@ -11,9 +11,8 @@ import numpy as np
 
 from pianissimo import codec
 from pianissimo.errors import StateError
-from pianissimo.sketches.contents import Lineage
-from pianissimo.sketches.keys import LONGEST_KEY, KeyKind
-from pianissimo.sketches.table import LARGEST_TOTAL, MOST_COUNTERS, KeyListing, empty_listing
+from pianissimo.sketches.contents import LARGEST_TOTAL, MOST_COUNTERS, KeyListing, Lineage, empty_listing
+from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind
 
 SketchKind = Literal["misra-gries", "privacy-aware", "merged"]
 """The kinds of sketches that are stored."""

@@ -15,15 +15,13 @@ from typing import Protocol, Self
 from pianissimo.checks import Real
 from pianissimo.errors import InputError, MergeError, StateError
 from pianissimo.noise import Noise
-from pianissimo.sketches.contents import Contents, Lineage, Source
+from pianissimo.sketches.contents import LARGEST_TOTAL, Contents, KeyListing, Lineage, Source, empty_listing, key_series
 from pianissimo.sketches.file import StoredSketch, decode_sketch, encode_sketch
-from pianissimo.sketches.keys import KeyKind
-from pianissimo.sketches.sharding import release_merged
-from pianissimo.sketches.sparse_histogram import SparseRelease
-from pianissimo.sketches.table import LARGEST_TOTAL, KeyListing, empty_listing, key_series
+from pianissimo.sketches.key_columns import KeyKind
+from pianissimo.sketches.sparse_histogram import SparseRelease, release_merged
 
 
-class Part(Protocol):
+class SketchPart(Protocol):
     """What can be merged."""
 
     @property
@@ -88,7 +86,7 @@ class MergedSketch:
         contents = self.contents()
         return dict(zip(contents.keys.to_list(), contents.over.tolist(), strict=True))
 
-    def merge(self, other: Part) -> "MergedSketch":
+    def merge(self, other: SketchPart) -> "MergedSketch":
         """The merge of this with another."""
         return merge_two(self, other)
 
@@ -136,7 +134,7 @@ class MergedSketch:
         return f"MergedSketch(k={self.k}, {unit}, {len(self.lineage.sources)} streams)"
 
 
-def merge_two(left: Part, right: Part) -> MergedSketch:
+def merge_two(left: SketchPart, right: SketchPart) -> MergedSketch:
     """Two sketches of different streams, as one."""
     if left.k != right.k:
         raise MergeError(f"sketches must have the same k, got {left.k} and {right.k}")
@@ -161,7 +159,7 @@ def merge_two(left: Part, right: Part) -> MergedSketch:
     )
 
 
-def merge_in_order(sketches: Sequence[Part]) -> MergedSketch:
+def merge_in_order(sketches: Sequence[SketchPart]) -> MergedSketch:
     """All sketches, one after the other, in the order given: it must not depend on data.
 
     >>> from pianissimo.sketches import MisraGries
@@ -175,7 +173,7 @@ def merge_in_order(sketches: Sequence[Part]) -> MergedSketch:
     return merged
 
 
-def merge_in_pairs(sketches: Sequence[Part]) -> MergedSketch:
+def merge_in_pairs(sketches: Sequence[SketchPart]) -> MergedSketch:
     """All sketches, neighbours first, then neighbours of the results: a tree of least depth in the order given.
 
     >>> from pianissimo.sketches import MisraGries
@@ -183,9 +181,9 @@ def merge_in_pairs(sketches: Sequence[Part]) -> MergedSketch:
     MergedSketch(k=8, keys, 5 streams)
     """
     _check_some(sketches)
-    level: Sequence[Part] = sketches
+    level: Sequence[SketchPart] = sketches
     while len(level) > 1:
-        pairs: list[Part] = [merge_two(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
+        pairs: list[SketchPart] = [merge_two(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
         level = [*pairs, *level[2 * len(pairs) :]]
     merged = level[0]
     if not isinstance(merged, MergedSketch):
@@ -193,6 +191,6 @@ def merge_in_pairs(sketches: Sequence[Part]) -> MergedSketch:
     return merged
 
 
-def _check_some(sketches: Sequence[Part]) -> None:
+def _check_some(sketches: Sequence[SketchPart]) -> None:
     if len(sketches) < 2:
         raise MergeError("a merge must be of at least two sketches; give an empty one for a shard without events")

@@ -21,14 +21,12 @@ from typing import ClassVar, Literal, Self
 from pianissimo.checks import Real, check_at_least, check_name
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.noise import Noise
-from pianissimo.sketches.contents import Contents, Lineage
+from pianissimo.sketches.contents import MOST_COUNTERS, Contents, CountTable, KeyListing, Lineage, listing_of
 from pianissimo.sketches.file import StoredSketch, decode_sketch, encode_sketch
-from pianissimo.sketches.keys import KeyKind, check_key_kind, key_column, sets_of
-from pianissimo.sketches.merging import MergedSketch, Part, merge_two
+from pianissimo.sketches.key_columns import KeyKind, check_key_kind, key_column, sets_of
+from pianissimo.sketches.merging import MergedSketch, SketchPart, merge_two
 from pianissimo.sketches.private_release import SketchRelease, release_sketch
-from pianissimo.sketches.sharding import release_merged
-from pianissimo.sketches.sparse_histogram import SparseRelease
-from pianissimo.sketches.table import MOST_COUNTERS, CountTable, KeyListing, listing_of
+from pianissimo.sketches.sparse_histogram import SparseRelease, release_merged
 
 
 class StreamSketch:
@@ -89,7 +87,7 @@ class StreamSketch:
         """The positive counts in the order of their keys: secret."""
         return self._table.counts()
 
-    def merge(self, other: Part) -> MergedSketch:
+    def merge(self, other: SketchPart) -> MergedSketch:
         """The merge of this sketch with that of another stream of the same kind; both stay as they are."""
         return merge_two(self, other)
 

@@ -5,25 +5,30 @@ one noise, and a reader has both `high`, an upper estimate with one noise, and `
 the estimate that the paper publishes: at the same loss. Keys below the threshold stay hidden (`thresholds`), and what
 is shown stands in the order of the keys: the order of a table tells about evicted ones.
 
+**Shards.** Streams cut by a hash of the key have a sketch and a release each, at the price of one: an element has one
+key, so it is in one shard, and the others are the same on both neighbors (parallel composition). The hash is public and
+fixed before the data. Cutting by the number of elements, or in turn, would let one element move all that come after it.
+
 **Composition.** An (epsilon, delta) pair of laws is what a coin of chance delta that tells all, and otherwise an
 epsilon-private answer, can be turned into, on both sides at once (Kairouz, Oh and Viswanath 2015). With "the coin told
 nothing" for the good outcomes this is the lemma of the bad mass, so the loss is booked as epsilon beside `bad` = delta.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from fractions import Fraction
 from typing import Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Booked, Loss, Mixed, float_down
-from pianissimo.noise import Noise
+from pianissimo.noise import KeyedNoise, Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.key_noise import (
@@ -38,8 +43,7 @@ from pianissimo.sketches.key_noise import (
     own,
     without_distance,
 )
-from pianissimo.sketches.tails import gaussian_law
-from pianissimo.sketches.thresholds import (
+from pianissimo.sketches.sketch_thresholds import (
     exposure,
     gaussian_calibration,
     gaussian_exposure,
@@ -48,20 +52,7 @@ from pianissimo.sketches.thresholds import (
     group_delta,
     threshold,
 )
-
-
-class Law(Enum):
-    """Which noise stands on the counts of a sketch.
-
-    >>> Law("laplace")
-    <Law.LAPLACE: 'laplace'>
-    """
-
-    LAPLACE = "laplace"
-    """Least noise for one release."""
-
-    GAUSSIAN = "gaussian"
-    """Less loss when many releases are added up."""
+from pianissimo.sketches.tails import gaussian_law
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,12 +114,12 @@ class SketchRelease:
 class PrivateMisraGries:
     """The heavy keys of a sketch, once, with discrete Laplace noise on each number.
 
-    Guarantee: (m epsilon, delta(threshold) (e^(m epsilon) - 1) / (e^epsilon - 1)) for m = elements_per_user elements.
+    Guarantee: (m epsilon, delta(threshold) (e^(m epsilon) - 1) / (e^epsilon - 1)) for m = max_keys_per_user elements.
     Error: f in [low - 2 r, high + r] for all shown keys at once, r = `reach`.
     Cost: one draw a stored key, and one.
 
     >>> PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8)
-    PrivateMisraGries(k=1024, epsilon=Fraction(1, 1), threshold=22, elements_per_user=1, standard=False)
+    PrivateMisraGries(k=1024, epsilon=Fraction(1, 1), threshold=22, max_keys_per_user=1, standard=False)
     """
 
     k: int
@@ -140,35 +131,35 @@ class PrivateMisraGries:
     threshold: int
     """The least low estimate that is shown."""
 
-    elements_per_user: int = 1
+    max_keys_per_user: int = 1
     """How many elements the promise hides together."""
 
     standard: bool = False
     """For sketches that forget keys of count zero or evict them in another order: these keys are left out here too."""
 
     def __post_init__(self) -> None:
-        check_at_least(1, k=self.k, threshold=self.threshold, elements_per_user=self.elements_per_user)
+        check_at_least(1, k=self.k, threshold=self.threshold, max_keys_per_user=self.max_keys_per_user)
         check_positive(epsilon=self.epsilon)
 
     @classmethod
     def calibrated(
-        cls, *, k: int, epsilon: Real, delta: Real, elements_per_user: int = 1, standard: bool = False
+        cls, *, k: int, epsilon: Real, delta: Real, max_keys_per_user: int = 1, standard: bool = False
     ) -> Self:
         """The one with the least noise and threshold within (epsilon, delta), the finite bits of the noise included."""
         check_positive(epsilon=epsilon)
         check_probability(delta=delta)
         check_at_least(1, k=k)
         left = without_distance(Fraction(delta), k + 1, Fraction(epsilon))
-        share, part = group_budget(epsilon=epsilon, delta=left, elements=elements_per_user)
+        share, part = group_budget(epsilon=epsilon, delta=left, elements=max_keys_per_user)
         least = threshold(epsilon=share, delta=part, k=k, standard=standard)
-        return cls(k=k, epsilon=share, threshold=least, elements_per_user=elements_per_user, standard=standard)
+        return cls(k=k, epsilon=share, threshold=least, max_keys_per_user=max_keys_per_user, standard=standard)
 
     @property
     def loss(self) -> Mixed:
         each = exposure(self.threshold, epsilon=self.epsilon, k=self.k, standard=self.standard)
         return Mixed(
-            pure=self.elements_per_user * self.epsilon,
-            bad=group_delta(each, epsilon=self.epsilon, elements=self.elements_per_user),
+            pure=self.max_keys_per_user * self.epsilon,
+            bad=group_delta(each, epsilon=self.epsilon, elements=self.max_keys_per_user),
             distance=(self.k + 1) * DRAW_DISTANCE,
         )
 
@@ -277,26 +268,63 @@ class GaussianMisraGries:
 
 
 def release_sketch(
-    contents: Contents,
+    contents: Contents, *, k: int, epsilon: Real, delta: Real, noise: Noise | None = None, coverage: float = 0.95
+) -> SketchRelease:
+    """Publish the heavy keys of one sketch that was never merged, once, at (epsilon, delta).
+
+    The noise is Laplace's, the least for one release. Without a noise it comes from a fresh secret.
+    """
+    mechanism = PrivateMisraGries.calibrated(k=k, epsilon=epsilon, delta=delta)
+    return mechanism.release(contents, given_or_fresh(noise), coverage=coverage)
+
+
+def shard_of(keys: pl.Series, shards: int, *, hash_seed: bytes = bytes(32)) -> NDArray[np.int64]:
+    """The shard of each key, a number from 0 on.
+
+    >>> shard_of(pl.Series(["a", "b", "a"]), 4)
+    array([1, 0, 1])
+    """
+    check_at_least(1, shards=shards)
+    hashing = KeyedNoise(hash_seed).at("shard")
+    words = hashing.bits(item_keys(keys, hashing))[:, 1]
+    return (words % np.uint64(shards)).astype(np.int64)
+
+
+def release_shards(
+    contents: Sequence[Contents],
     *,
     k: int,
     epsilon: Real,
     delta: Real,
     noise: Noise | None = None,
-    law: Law = Law.LAPLACE,
     coverage: float = 0.95,
 ) -> SketchRelease:
-    """Publish the heavy keys of one sketch that was never merged, once, at (epsilon, delta).
+    """Publish the heavy keys of all shards, each a sketch of k counters that was never merged, at (epsilon, delta).
 
-    Without a noise it comes from a fresh secret.
+    The error level is the largest of all shards'. Error bars hold for all keys of all shards at once.
     """
-    if law is Law.LAPLACE:
-        mechanism: PrivateMisraGries | GaussianMisraGries = PrivateMisraGries.calibrated(
-            k=k, epsilon=epsilon, delta=delta
-        )
-    else:
-        mechanism = GaussianMisraGries.for_one_release(k=k, epsilon=epsilon, delta=delta)
-    return mechanism.release(contents, given_or_fresh(noise), coverage=coverage)
+    if not contents:
+        raise ParameterError("at least one shard must be released, got none")
+    check_probability(coverage=coverage)
+    mechanism = PrivateMisraGries.calibrated(k=k, epsilon=epsilon, delta=delta)
+    source = given_or_fresh(noise)
+    share = 1 - (1 - coverage) / len(contents)
+    parts = [
+        mechanism.release(each, source.at("shard", number), coverage=share) for number, each in enumerate(contents)
+    ]
+    keys = pl.concat([part.keys for part in parts])
+    if keys.n_unique() != len(keys):
+        raise ParameterError("a key must be in one shard alone, got one in two; cut by a hash of the key")
+    order = in_key_order(keys)
+    return SketchRelease(
+        own(keys.gather(order)),
+        np.concatenate([part.low for part in parts])[order],
+        np.concatenate([part.high for part in parts])[order],
+        max(part.error_level for part in parts),
+        mechanism.threshold,
+        mechanism.reach(share),
+        mechanism.loss,
+    )
 
 
 def _stored(contents: Contents, *, drop_zeros: bool = False) -> tuple[pl.Series, Counts]:

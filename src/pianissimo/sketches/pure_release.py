@@ -172,7 +172,7 @@ def _distinct(limit: int, count: int, noise: Noise) -> list[int]:
 class PureHistogram:
     """Every key of a universe whose noisy value reaches a public threshold, the largest ones of them.
 
-    Guarantee: epsilon for `elements_per_user` elements, without a delta.
+    Guarantee: epsilon for `max_keys_per_user` elements, without a delta.
     Error: `reach` of the noise over the whole universe, beside that of the sketch.
     Cost: one draw a stored key, and three for each key that is shown by chance.
 
@@ -203,12 +203,12 @@ class PureHistogram:
     most: int | None = None
     """How many keys are shown at most, largest noisy values first, equal ones in the order of keys."""
 
-    elements_per_user: int = 1
+    max_keys_per_user: int = 1
     """How many elements the promise hides together."""
 
     def __post_init__(self) -> None:
         check_at_least(1, sensitivity=self.sensitivity, unit=self.unit, threshold=self.threshold, stored=self.stored)
-        check_at_least(1, elements_per_user=self.elements_per_user)
+        check_at_least(1, max_keys_per_user=self.max_keys_per_user)
         check_positive(epsilon=self.epsilon)
 
     @classmethod
@@ -221,14 +221,14 @@ class PureHistogram:
         spurious: Real = 1,
         streams: int = 1,
         with_total: bool = True,
-        elements_per_user: int = 1,
+        max_keys_per_user: int = 1,
     ) -> Self:
         """For the reduced counts of one sketch, or of several added up; about `spurious` keys are shown by chance."""
         check_at_least(1, k=k, streams=streams)
         moved = 2 * k if with_total else 2 * k - 1
         most = k if streams == 1 else None
         return cls._with_threshold(
-            moved, k + 1, epsilon, universe, spurious, k * streams, most, elements_per_user, with_total
+            moved, k + 1, epsilon, universe, spurious, k * streams, most, max_keys_per_user, with_total
         )
 
     @classmethod
@@ -255,7 +255,7 @@ class PureHistogram:
         with_total: bool,  # noqa: FBT001
     ) -> Self:
         check_positive(epsilon=epsilon, spurious=spurious)
-        check_at_least(1, elements_per_user=elements)
+        check_at_least(1, max_keys_per_user=elements)
         keys = as_universe(universe)
         rate = Fraction(epsilon) / (elements * sensitivity)
         return cls(
@@ -267,13 +267,13 @@ class PureHistogram:
             stored=stored,
             with_total=with_total,
             most=most,
-            elements_per_user=elements,
+            max_keys_per_user=elements,
         )
 
     @property
     def rate(self) -> Fraction:
         """The noise has the scale 1 / rate."""
-        return self.epsilon / (self.elements_per_user * self.sensitivity)
+        return self.epsilon / (self.max_keys_per_user * self.sensitivity)
 
     @property
     def loss(self) -> Pure:

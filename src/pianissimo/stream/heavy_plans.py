@@ -30,7 +30,7 @@ from pianissimo.counting import UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.queries import HeavyHitters
 from pianissimo.sketches import PublishedTree, RunningSketch, SetTree, SketchTree
-from pianissimo.sketches.table import MOST_COUNTERS
+from pianissimo.sketches.contents import MOST_COUNTERS
 from pianissimo.stream.expected import PREDICTED_TICKS, Candidate, ExpectedError, Share
 from pianissimo.stream.plan_table import mebibytes
 

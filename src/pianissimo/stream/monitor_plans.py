@@ -12,8 +12,7 @@ from fractions import Fraction
 from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
-from pianissimo.monitors import Alarms, RaceMonitor, automatic_threshold, clock_delta
-from pianissimo.monitors import Trending as TrendingMonitor
+from pianissimo.monitors import Alarms, RaceMonitor, TrendingMonitor, automatic_threshold, clock_delta
 from pianissimo.queries import Alarm, Query, Trending
 from pianissimo.stream.expected import Candidate, ExpectedError
 
@@ -98,13 +97,13 @@ def _trending(query: Trending, clocks: _Clocks, ticks: int) -> TrendingMonitor:
     domain = query.domain if isinstance(query.domain, Domain) else None
     keys = query.max_keys_per_user
     if domain is None:
-        least = automatic_threshold(clocks.scale, ticks, keys_per_tick=keys, delta_skip=clocks.delta_skip)
+        least = automatic_threshold(clocks.scale, ticks, max_keys_per_user=keys, delta_skip=clocks.delta_skip)
     else:
         least = automatic_threshold(clocks.scale, ticks * len(domain))
     return TrendingMonitor(
         horizon=ticks,
         alarms_per_user=query.alarms_per_user,
-        keys_per_tick=keys,
+        max_keys_per_user=keys,
         scale=clocks.scale,
         threshold=_threshold(query, least),
         domain=domain,

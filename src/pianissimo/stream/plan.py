@@ -30,7 +30,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.labels import MOST_LABELS, Domain
 from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
-from pianissimo.monitors import Alarms, Trending
+from pianissimo.monitors import Alarms, TrendingMonitor
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import HeavyHitters, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
 from pianissimo.queries import Trending as WatchedKeys
@@ -99,7 +99,7 @@ class QueryPlan:
             return threshold, threshold
         if isinstance(mechanism, SketchMechanism):
             return thresholds_of(mechanism)
-        if isinstance(mechanism, Trending):
+        if isinstance(mechanism, TrendingMonitor):
             return mechanism.threshold_at(1), mechanism.threshold_at(mechanism.horizon)
         if not isinstance(mechanism, UnknownHistogram):
             return None

@@ -26,8 +26,8 @@ def user_table(query: Query, release: Release[Any], coverage: float, most_events
     An alarm has a row if it rang, and none if it did not.
 
     >>> from pianissimo.queries import Count
-    >>> from pianissimo.users import Cut, Law, UserRelease, UserTotal
-    >>> visits = UserTotal(10, Law(None, 0, None), Cut(64, None))
+    >>> from pianissimo.users import CutOff, Law, UserRelease, UserTotal
+    >>> visits = UserTotal(10, Law(None, 0, None), CutOff(64, None))
     >>> value = UserRelease(tick=1, cap=64, since=0, values={"visits": visits})
     >>> user_table(Count("visits"), Release(tick=1, value=value, error=0), 0.95).to_dicts()
     [{'estimate': 10, 'low': 10, 'high': 10}]

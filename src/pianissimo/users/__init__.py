@@ -3,10 +3,10 @@
 from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, FixedCap, PeriodCap
 from pianissimo.users.counters import Counters, Law, PlanKind, Sensitivity
 from pianissimo.users.heads import CountHead, Head, HistogramHead, SumHead
-from pianissimo.users.quantiles import QuantilesHead, UserQuantiles, deviations_below
+from pianissimo.users.quantile_tree import QuantilesHead, UserQuantiles, deviations_below
 from pianissimo.users.statistics import UserRelease, UserStatistics
 from pianissimo.users.totals import UserDistinct, UserSum
-from pianissimo.users.value import Bars, Cut, UserCounts, UserLargest, UserTotal
+from pianissimo.users.value import Bars, CutOff, UserCounts, UserLargest, UserTotal
 
 __all__ = [
     "ESTIMATOR_SHARE",
@@ -15,7 +15,7 @@ __all__ = [
     "Cap",
     "CountHead",
     "Counters",
-    "Cut",
+    "CutOff",
     "FixedCap",
     "Head",
     "HistogramHead",

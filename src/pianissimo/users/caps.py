@@ -23,7 +23,7 @@ from pianissimo.loss.losses import Booked, Guarantee, Loss, Mixed, Neighbors, Pu
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import LaplaceNode, laplace_node
-from pianissimo.users.table import Users
+from pianissimo.users.user_table import Users
 
 ESTIMATOR_SHARE = Fraction(1, 5)
 """A good part of a pure epsilon for the cap's tests: the counters need the rest more."""

@@ -18,7 +18,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.users.counters import Law, Sensitivity
-from pianissimo.users.value import Cut, UserCounts, UserTotal
+from pianissimo.users.value import CutOff, UserCounts, UserTotal
 
 Codes = NDArray[np.int64]
 Signs = NDArray[np.int8]
@@ -63,7 +63,7 @@ class Head(Protocol):
     def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
         """The totals of all series."""
 
-    def value(self, estimates: NDArray[np.int64], law: Law, cut: Cut, *, is_signed: bool) -> Any:
+    def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> Any:
         """What is released."""
 
 
@@ -107,7 +107,7 @@ class CountHead:
     def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
         return totals
 
-    def value(self, estimates: NDArray[np.int64], law: Law, cut: Cut, *, is_signed: bool) -> UserTotal:
+    def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserTotal:
         return UserTotal(int(estimates[0]), law, cut, is_signed=is_signed)
 
 
@@ -173,7 +173,7 @@ class SumHead:
     def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
         return totals
 
-    def value(self, estimates: NDArray[np.int64], law: Law, cut: Cut, *, is_signed: bool) -> UserTotal:
+    def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserTotal:
         either = is_signed or self.low < 0
         return UserTotal(int(estimates[0]), law, cut, unit=self.magnitude, is_signed=either)
 
@@ -222,7 +222,7 @@ class HistogramHead:
     def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
         return totals
 
-    def value(self, estimates: NDArray[np.int64], law: Law, cut: Cut, *, is_signed: bool) -> UserCounts:
+    def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserCounts:
         return UserCounts(self.domain.labels.clone(), estimates, law, cut, is_signed=is_signed)
 
 

@@ -33,8 +33,8 @@ from pianissimo.users.caps import (
 )
 from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters
 from pianissimo.users.heads import CountHead, Head, Signs
-from pianissimo.users.table import Column, Rows, Users
-from pianissimo.users.value import Cut
+from pianissimo.users.user_table import Column, Rows, Users
+from pianissimo.users.value import CutOff
 
 _LARGEST_TOTAL = 2**61
 
@@ -294,10 +294,10 @@ class UserStatistics:
             state.closed += state.users.kept
             state.users.clear()
 
-    def _cut(self, state: UserStatisticsState) -> Cut:
+    def _cut(self, state: UserStatisticsState) -> CutOff:
         course = state.course
         above = self.cap.users_above(course.level, course.tests) if isinstance(self.cap, AdaptiveCap) else None
-        return Cut(course.cap, above, tuple((cap, users) for cap, users in state.passed))
+        return CutOff(course.cap, above, tuple((cap, users) for cap, users in state.passed))
 
     def _check_totals(self, state: UserStatisticsState, rows: int) -> None:
         waiting = len(state.pending) + len(state.left_out) + rows

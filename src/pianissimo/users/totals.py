@@ -44,8 +44,8 @@ from pianissimo.users.caps import (
 from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters, Sensitivity
 from pianissimo.users.heads import whole_steps
 from pianissimo.users.statistics import batch_column
-from pianissimo.users.table import Names, Rows, Users, by_user, first_of_each
-from pianissimo.users.value import Cut, UserTotal
+from pianissimo.users.user_table import Names, Rows, Users, by_user, first_of_each
+from pianissimo.users.value import CutOff, UserTotal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ class UserSum(CappedTotal):
             state.total = total
             state.users.clear()
         law = self.counters.law(*place, tick)
-        return UserTotal(int(estimates[0]), law, Cut(cap, above), is_signed=self.signed)
+        return UserTotal(int(estimates[0]), law, CutOff(cap, above), is_signed=self.signed)
 
     def _accept(self, state: UserSumState, old: int | None, cap: int) -> None:
         if old is not None and len(state.left_out):
@@ -325,7 +325,7 @@ class UserDistinct(CappedTotal):
             state.users.clear()
             state.pairs.clear()
         law = self.counters.law(*place, tick)
-        return UserTotal(int(estimates[0]), law, Cut(cap, above))
+        return UserTotal(int(estimates[0]), law, CutOff(cap, above))
 
 
 def _pairs(users: Keys, values: Keys) -> Keys:

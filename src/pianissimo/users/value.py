@@ -25,10 +25,10 @@ class Bars(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutOff:
     """What is public of the units that a cap leaves out.
 
-    >>> Cut(cap=64, users_above=10).most_missing(most_units=100)
+    >>> CutOff(cap=64, users_above=10).most_missing(most_units=100)
     360
     """
 
@@ -44,7 +44,7 @@ class Cut:
     def most_missing(self, most_units: int | None) -> int | None:
         """How many units are missing at most if no user has more than `most_units`; None if nothing is known.
 
-        >>> Cut(cap=64, users_above=None).most_missing(most_units=64)
+        >>> CutOff(cap=64, users_above=None).most_missing(most_units=64)
         0
         """
         if most_units is None:
@@ -64,7 +64,7 @@ class UserTotal:
     >>> from fractions import Fraction
     >>> from pianissimo.noise.laws import LaplaceNode
     >>> law = Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10)))
-    >>> total = UserTotal(estimate=1000, law=law, cut=Cut(cap=64, users_above=10))
+    >>> total = UserTotal(estimate=1000, law=law, cut=CutOff(cap=64, users_above=10))
     >>> total.bars(0.95)
     Bars(low=970.0, high=1030.0)
     >>> total.bars(0.95, most_units=100)
@@ -73,7 +73,7 @@ class UserTotal:
 
     estimate: int
     law: Law
-    cut: Cut
+    cut: CutOff
     unit: int = 1
     """How far one unit moves the estimate."""
 
@@ -95,14 +95,14 @@ class UserTotal:
 class UserCounts:
     """An estimate for each label of a domain, in the order of its bytes.
 
-    >>> UserCounts(pl.Series(["a", "b"]), np.array([3, -1]), Law(None, 0, None), Cut(64, None)).to_dict()
+    >>> UserCounts(pl.Series(["a", "b"]), np.array([3, -1]), Law(None, 0, None), CutOff(64, None)).to_dict()
     {'a': 3, 'b': -1}
     """
 
     labels: pl.Series
     estimates: NDArray[np.int64]
     law: Law
-    cut: Cut
+    cut: CutOff
     is_signed: bool = False
 
     def bars(self, coverage: float, *, most_units: int | None = None, together: bool = False) -> list[Bars]:
@@ -128,14 +128,14 @@ class UserCounts:
 class UserLargest:
     """The largest of several noisy counts; it leans upward where counts are close, and its bars know.
 
-    >>> UserLargest(7, 3, Law(None, 0, None), Cut(64, None)).to_dict()
+    >>> UserLargest(7, 3, Law(None, 0, None), CutOff(64, None)).to_dict()
     {'estimate': 7, 'cap': 64}
     """
 
     estimate: int
     counts: int
     law: Law
-    cut: Cut
+    cut: CutOff
     is_signed: bool = False
 
     def bars(self, coverage: float, *, most_units: int | None = None) -> Bars:

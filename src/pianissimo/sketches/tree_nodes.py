@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import InputError
 from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.keys import LONGEST_KEY, KeyKind, are_texts, key_column, sets_of
+from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind, are_texts, key_column, sets_of
 from pianissimo.sketches.misra_gries import MisraGries
 
 

@@ -29,8 +29,14 @@ from pianissimo.labels import Domain, LabelIndex
 from pianissimo.loss.losses import Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.monitors.charges import UserCharges, add_holdings, all_holdings
-from pianissimo.monitors.race_monitor import RaceMonitor, race_noise
-from pianissimo.monitors.thresholds import FALSE_ALARM_RATE, clock_delta, margin_of_detection, quiet_threshold
+from pianissimo.monitors.race_monitor import (
+    FALSE_ALARM_RATE,
+    RaceMonitor,
+    clock_delta,
+    margin_of_detection,
+    quiet_threshold,
+    race_noise,
+)
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
 

@@ -30,12 +30,12 @@ from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import GaussianNode
+from pianissimo.sketches.contents import KeyListing, key_series, listing_of
+from pianissimo.sketches.key_columns import KeyKind, check_key_kind
 from pianissimo.sketches.key_noise import checked_counts, gaussian_draws, item_keys, own
-from pianissimo.sketches.keys import KeyKind, check_key_kind
 from pianissimo.sketches.misra_gries import PrivacyAwareMisraGries
-from pianissimo.sketches.table import KeyListing, key_series, listing_of
-from pianissimo.sketches.trees.continual import HeavyKeys
-from pianissimo.sketches.trees.nodes import (
+from pianissimo.sketches.sketch_tree import HeavyKeys
+from pianissimo.sketches.tree_nodes import (
     EndedNodes,
     Node,
     OpenSets,

@@ -34,16 +34,17 @@ from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
 from pianissimo.loss.losses import Guarantee, Neighbors, Race, Unit
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.monitors.alarm import Found
+from pianissimo.monitors.alarms import Found
 from pianissimo.monitors.charges import UserCharges, add_holdings, first_holdings
 from pianissimo.monitors.huge_domain import LARGEST_DOMAIN, MOST_EMPTY, NumberedDomain, draw_empty
-from pianissimo.monitors.race_monitor import RaceMonitor, race_noise
-from pianissimo.monitors.thresholds import (
+from pianissimo.monitors.race_monitor import (
     FALSE_ALARM_RATE,
+    RaceMonitor,
     clock_delta,
     lone_threshold,
     margin_of_detection,
     quiet_threshold,
+    race_noise,
     rising_threshold,
 )
 from pianissimo.noise import Noise
@@ -67,20 +68,20 @@ class TrendingState:
 
 @identified("trending-monitor")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trending:
+class TrendingMonitor:
     """The keys that unusually many users hold in a tick, each with its noisy weight, released at every tick.
 
-    A batch is a frame with the columns `user` and `key`. A user counts for her first `keys_per_tick` distinct keys of a
-    tick, once each, in the order in which they come.
+    A batch is a frame with the columns `user` and `key`. A user counts for her first `max_keys_per_user` distinct keys
+    of a tick, once each, in the order in which they come.
 
-    Guarantee: the loss `Race(charges=alarms_per_user + keys_per_tick - 1, scale)` per user with all her events, over
-    the whole run, with `delta_skip` as bad mass in an unknown domain.
+    Guarantee: the loss `Race(charges=alarms_per_user + max_keys_per_user - 1, scale)` per user with all her events,
+    over the whole run, with `delta_skip` as bad mass in an unknown domain.
     Error: the quantile of the noise around its median, before the cut at the threshold.
     Cost: 24 to 30 bytes for each user that was ever charged; one block of bits a tested key and tick.
 
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
-    >>> trending = Trending.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=1)
+    >>> trending = TrendingMonitor.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=1)
     >>> trending.threshold, trending.detectable(candidates=10**4)
     (222, 256)
     >>> run = Run(trending, NoNoise())
@@ -99,7 +100,7 @@ class Trending:
     alarms_per_user: int
     """How many reports a user may be charged for in her life, before she counts no more: k."""
 
-    keys_per_tick: int = 1
+    max_keys_per_user: int = 1
     """How many keys of a user count at a tick: s."""
 
     scale: Fraction
@@ -150,7 +151,7 @@ class Trending:
         epsilon: Real,
         delta: Real,
         alarms_per_user: int,
-        keys_per_tick: int = 1,
+        max_keys_per_user: int = 1,
         domain: Domain | NumberedDomain | None = None,
         threshold: int | Literal["auto"] = "auto",
         rising: bool = False,
@@ -163,23 +164,23 @@ class Trending:
         below these minima is refused. With `rising`, in an unknown domain, the threshold of an early tick is lower and
         the horizon costs nothing.
 
-        >>> known = Domain(["flu", "measles"])
-        >>> Trending.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=2, domain=known, threshold=90)
+        >>> known = {"domain": Domain(["flu", "measles"]), "threshold": 90}
+        >>> TrendingMonitor.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=2, **known)
         Traceback (most recent call last):
         pianissimo.errors.ParameterError: threshold must be at least 114, got 90; ...
         """
         check_probability(delta=delta)
-        check_at_least(1, horizon=horizon, alarms_per_user=alarms_per_user, keys_per_tick=keys_per_tick)
+        check_at_least(1, horizon=horizon, alarms_per_user=alarms_per_user, max_keys_per_user=max_keys_per_user)
         whole = Fraction(delta)
         versions = 2 if replacement else 1
         skip = Fraction(0) if domain is not None else whole / (2 * versions)
-        draws = horizon * (keys_per_tick * versions + _EMPTY_DRAWS)
+        draws = horizon * (max_keys_per_user * versions + _EMPTY_DRAWS)
         clocks = clock_delta(epsilon, whole - skip * versions, draws)
         scale = RaceMonitor.calibrate(
-            epsilon=epsilon, delta=clocks, k=alarms_per_user, together=keys_per_tick, replacement=replacement
+            epsilon=epsilon, delta=clocks, k=alarms_per_user, together=max_keys_per_user, replacement=replacement
         )
         if domain is None:
-            least = None if rising else lone_threshold(scale, horizon, keys_per_tick, skip)
+            least = None if rising else lone_threshold(scale, horizon, max_keys_per_user, skip)
         else:
             least = quiet_threshold(scale, horizon * domain_size(domain), FALSE_ALARM_RATE)
         if rising and (domain is not None or threshold != "auto"):
@@ -191,7 +192,7 @@ class Trending:
         return cls(
             horizon=horizon,
             alarms_per_user=alarms_per_user,
-            keys_per_tick=keys_per_tick,
+            max_keys_per_user=max_keys_per_user,
             scale=scale,
             threshold=least if threshold == "auto" else threshold,
             domain=domain,
@@ -204,10 +205,10 @@ class Trending:
         versions = 2 if self.replacement else 1
         # Only draws in which the user takes part count: the others are the same on both neighbors, whatever their law.
         lots = _EMPTY_DRAWS if self.domain is not None and not isinstance(self.domain, Domain) else 0
-        draws = self.horizon * (self.keys_per_tick * versions + lots)
+        draws = self.horizon * (self.max_keys_per_user * versions + lots)
         return Guarantee(
             loss=Race(
-                charges=self.alarms_per_user + self.keys_per_tick - 1,
+                charges=self.alarms_per_user + self.max_keys_per_user - 1,
                 scale=self.scale,
                 bad=versions * self.delta_skip,
                 distance=draws * DRAW_DISTANCE,
@@ -223,7 +224,7 @@ class Trending:
         """The least noisy weight that is reported at `tick`."""
         if self.threshold is not None:
             return self.threshold
-        return rising_threshold(self.scale, tick, self.keys_per_tick, self.delta_skip)
+        return rising_threshold(self.scale, tick, self.max_keys_per_user, self.delta_skip)
 
     def detectable(self, *, ticks: int | None = None, candidates: int | None = None, coverage: float = 0.95) -> int:
         """The smallest weight that is found whenever it comes, with a chance of `coverage` over these ticks and keys.
@@ -274,10 +275,10 @@ class Trending:
         if state.known is not None:
             slots = state.known.slots(keys)
             listed = slots >= 0
-            return [None, first_holdings(names[listed], slots[listed], self.keys_per_tick)]
+            return [None, first_holdings(names[listed], slots[listed], self.max_keys_per_user)]
         labels = keys.unique().sort()
         places = keys.cast(pl.Enum(labels)).to_physical().cast(pl.Int64).to_numpy()
-        named, counts, held = first_holdings(names, places, self.keys_per_tick)
+        named, counts, held = first_holdings(names, places, self.max_keys_per_user)
         is_held = np.bincount(held, minlength=len(labels)) > 0
         held = (np.cumsum(is_held) - 1)[held]
         return [detached(labels.filter(pl.Series(is_held))), [named, counts, codec.narrow(held)]]
@@ -315,7 +316,7 @@ class Trending:
             k=self.alarms_per_user,
             b=self.scale,
             threshold=self.threshold_at(tick),
-            together=self.keys_per_tick,
+            together=self.max_keys_per_user,
             replacement=self.replacement,
         )
 
@@ -323,8 +324,8 @@ class Trending:
         if self.threshold is None:
             return  # rises so as to keep delta_skip
         chance = race_noise(self.scale).chance(self.threshold - 1) + Fraction(1, 2**128)
-        if not self.horizon * self.keys_per_tick * chance <= self.delta_skip:
-            least = lone_threshold(self.scale, self.horizon, self.keys_per_tick, self.delta_skip)
+        if not self.horizon * self.max_keys_per_user * chance <= self.delta_skip:
+            least = lone_threshold(self.scale, self.horizon, self.max_keys_per_user, self.delta_skip)
             raise ParameterError(
                 f"threshold must be at least {least} where the domain is unknown, got {self.threshold}: a lower one "
                 f"shows that a user is there by keys that she alone holds; give a domain, or allow a larger delta_skip"

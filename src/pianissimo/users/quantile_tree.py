@@ -37,7 +37,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.users.counters import Law, Sensitivity
 from pianissimo.users.heads import Codes, Signs, add_in_cells, check_head
-from pianissimo.users.value import Bars, Cut
+from pianissimo.users.value import Bars, CutOff
 
 DEEPEST = 16
 """A range has at most 2^16 cells."""
@@ -130,7 +130,7 @@ class QuantilesHead:
             bins.append(bins[-1].reshape(-1, 2).sum(axis=1))
         return np.concatenate(bins)
 
-    def value(self, estimates: NDArray[np.int64], law: Law, cut: Cut, *, is_signed: bool) -> "UserQuantiles":  # noqa: ARG002
+    def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> "UserQuantiles":  # noqa: ARG002
         return UserQuantiles(head=self, estimates=estimates, law=law, cut=cut)
 
     def edge(self, cell: int) -> float:
@@ -147,7 +147,7 @@ class UserQuantiles:
     """The noisy counts of all bins, the smallest first, and what follows from them.
 
     >>> head = QuantilesHead(name="seconds", low=0.0, high=4.0, depth=2)
-    >>> value = UserQuantiles(head, np.array([0, 4, 0, 1, 4, 1, 5]), Law(None, 0, None), Cut(64, None))
+    >>> value = UserQuantiles(head, np.array([0, 4, 0, 1, 4, 1, 5]), Law(None, 0, None), CutOff(64, None))
     >>> value.quantile(Fraction(1, 2)), value.bars(Fraction(1, 2), 0.95)
     (1.5, Bars(low=1.0, high=2.0))
     >>> value.kth_largest(1), value.kth_smallest(1)
@@ -157,14 +157,14 @@ class UserQuantiles:
     head: QuantilesHead
     estimates: NDArray[np.int64]
     law: Law
-    cut: Cut
+    cut: CutOff
 
     @property
     def total(self) -> float:
         """The estimate of the number of all accepted events.
 
         >>> head = QuantilesHead(name="seconds", low=0.0, high=2.0, depth=1)
-        >>> UserQuantiles(head, np.array([3, 2, 5]), Law(None, 0, None), Cut(64, None)).total
+        >>> UserQuantiles(head, np.array([3, 2, 5]), Law(None, 0, None), CutOff(64, None)).total
         5.0
         """
         return float(self.below[-1])
@@ -174,7 +174,7 @@ class UserQuantiles:
         """The estimated number of events in the first n cells, for n = 0, 1, .., all.
 
         >>> head = QuantilesHead(name="seconds", low=0.0, high=2.0, depth=1)
-        >>> UserQuantiles(head, np.array([3, 2, 5]), Law(None, 0, None), Cut(64, None)).below
+        >>> UserQuantiles(head, np.array([3, 2, 5]), Law(None, 0, None), CutOff(64, None)).below
         array([0., 3., 5.])
         """
         return sums_below(self.estimates, self.head.depth)

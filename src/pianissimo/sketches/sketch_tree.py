@@ -36,10 +36,10 @@ from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import GaussianNode
+from pianissimo.sketches.key_columns import KeyKind, check_key_kind
 from pianissimo.sketches.key_noise import Counts, checked_counts, gaussian_draws, item_keys, own
-from pianissimo.sketches.keys import KeyKind, check_key_kind
 from pianissimo.sketches.reduction import reduce
-from pianissimo.sketches.trees.nodes import (
+from pianissimo.sketches.tree_nodes import (
     EndedNodes,
     Node,
     NodeSketches,

@@ -1,1 +1,0 @@
-"""Sketches over time: trees of sketches that are released at every tick."""
