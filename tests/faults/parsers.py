@@ -25,7 +25,7 @@ from pianissimo.errors import PianissimoError
 from pianissimo.io import read_plan, read_releases, read_rows
 from pianissimo.io.clock import microseconds
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
-from pianissimo.io.sources.records import RecordReader
+from pianissimo.io.sources.source_records import RowJudge
 from pianissimo.ledger import Head
 from pianissimo.noise import Secret
 from pianissimo.queries import Query
@@ -73,7 +73,7 @@ def _followed(kind: TextFormat) -> Parser:
     def parse(content: bytes, folder: Path) -> Any:
         path = folder / f"growing.{kind}"
         path.write_bytes(content)
-        feed, reader = FolderFeed(path, format=kind), RecordReader(_queries(), time="time")
+        feed, reader = FolderFeed(path, format=kind), RowJudge(_queries(), time="time")
         feed.seek(None)
         try:
             return [reader.read(records) for records in feed.read(feed.end())]

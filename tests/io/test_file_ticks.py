@@ -11,9 +11,9 @@ import pytest
 
 from pianissimo.budget import Budget
 from pianissimo.errors import SourceError
-from pianissimo.io.sources import files, rows
-from pianissimo.io.sources import parquet as parquet_file
-from pianissimo.io.sources.files import FileTicks
+from pianissimo.io.sources import event_files
+from pianissimo.io.sources import parquet_files as parquet_file
+from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.queries import Histogram
 from pianissimo.stream import Stream
 from pianissimo.stream.spec import FileSource, StreamSpec
@@ -106,7 +106,7 @@ def test_a_parquet_file_that_is_replaced_in_the_midst_of_a_read_stops_the_stream
         write_parquet(path, [(10, "b"), (70, "b")])
         return whole(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files, "read_parquet_piece", slow)
+    monkeypatch.setattr(event_files, "read_parquet_piece", slow)
     with pytest.raises(SourceError, match="must stay as it is"):
         labels(ticks, 1)
 
@@ -116,13 +116,13 @@ def test_a_file_that_is_replaced_between_its_digest_and_its_rows_stops_the_strea
 ) -> None:
     path = tmp_path / "e.jsonl"
     write_jsonl(path, [(10, "a")])
-    whole = rows.read_pieces
+    whole = event_files.read_pieces
 
     def late(*given: object) -> object:
         write_jsonl(path, [(10, "a"), (11, "a")])
         return whole(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files, "read_pieces", late)
+    monkeypatch.setattr(event_files, "read_pieces", late)
     with pytest.raises(SourceError, match="must stay as it is"):
         ticks_of(path)
 

@@ -1,6 +1,7 @@
-"""However alike records are written, what becomes of one depends on it alone and is what the parser makes of it."""
+"""What becomes of a JSON record depends on it alone, and on the columns that are read of it."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pianissimo.io.sources import json_texts
-from pianissimo.io.sources.json_texts import JsonReader
-from pianissimo.io.sources.piece import Piece, Wanted
+from pianissimo.io.sources.text_rows import JsonReader, Piece, Wanted
 
 WANTED = Wanted(labels={"drug": False, "tags": True}, values=["price"], time="time")
 SIMPLE = Wanted(labels={"drug": False}, values=["price"])
@@ -70,17 +69,34 @@ def numbered(records: Sequence[str | None]) -> tuple[pl.Series, pl.Series]:
     return pl.int_range(1, len(records) + 1, eager=True), pl.Series(records, dtype=pl.String)
 
 
-@pytest.mark.parametrize("wanted", [WANTED, SIMPLE, Wanted(labels={})])
-@given(records=texts, again=texts)
-def test_records_are_read_as_the_parser_alone_reads_them(
-    wanted: Wanted, records: list[str | None], again: list[str | None]
-) -> None:
-    reader, parser = JsonReader(wanted), JsonReader(wanted)
-    for batch in (records, again, records):
-        frame = pl.DataFrame(
-            dict(zip(("line", "text"), numbered(batch), strict=True)), schema_overrides={"line": pl.Int64}
-        )
-        assert shown(reader.read(*numbered(batch))) == shown(parser._parsed(frame))
+def is_label(value: object) -> bool:
+    return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
+
+
+def is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+@given(st.lists(written | by_hand, max_size=30))
+def test_rows_are_those_that_the_standard_library_reads(records: list[str]) -> None:
+    expected = []
+    for number, text in enumerate(records, 1):
+        try:
+            row = json.loads(text, parse_constant=int, object_pairs_hook=lambda pairs: pairs)
+        except ValueError:
+            continue
+        if not (isinstance(row, list) and all(isinstance(pair, tuple) for pair in row)) or text.strip() == "[]":
+            continue
+        drugs = [value for key, value in row if key == "drug"]
+        prices = [value for key, value in row if key == "price"]
+        is_finite = all(price is None or math.isfinite(price) for price in prices if is_number(price))
+        if drugs and prices and all(map(is_label, drugs)) and all(map(is_number, prices)) and is_finite:
+            drug, price = drugs[-1], prices[-1]
+            expected.append((number, None if drug is None else str(drug), None if price is None else float(price)))
+    piece = JsonReader(SIMPLE).read(*numbered(records))
+    assert [(line, *row) for line, row in zip(piece.lines, piece.columns.rows(), strict=True)] == expected
+    blank = [number for number, text in enumerate(records, 1) if not text.strip()]
+    assert sorted([*piece.lines, *piece.refused["line"], *blank]) == list(range(1, len(records) + 1))
 
 
 @given(texts)
@@ -149,42 +165,64 @@ def test_no_length_or_depth_lets_neighbours_decide_about_a_record(
     record = put(PLAIN | changed, gap)
     if twice:
         record = f'{record[:-1]},"drug":"b"}}'
-    # Those before and after teach the forms that the record may fit.
     others = [put(PLAIN, gap), put(PLAIN | {"other": '"s"', "note": "3", "price": "2"}, gap), put(PLAIN, gap)]
-    records = [*others * 4, record, *others * 4]
-    frame = pl.DataFrame({"line": [13], "text": [record]}, schema_overrides={"line": pl.Int64})
-    alone, reader = shown(JsonReader(wanted)._parsed(frame)), JsonReader(wanted)
-    for _ in range(2):
-        piece = reader.read(*numbered(records))
-        own = piece.lines == 13
-        assert reader._forms
-        assert alone == shown(
-            Piece(
-                lines=piece.lines.filter(own),
-                columns=piece.columns.filter(own) if piece.columns.width else piece.columns,
-                times=piece.times.filter(own),
-                refused=piece.refused.filter(pl.col("line") == 13),
-            )
+    alone = shown(JsonReader(wanted).read(pl.Series([13]), pl.Series([record])))
+    piece = JsonReader(wanted).read(*numbered([*others * 4, record, *others * 4]))
+    own = piece.lines == 13
+    assert alone == shown(
+        Piece(
+            lines=piece.lines.filter(own),
+            columns=piece.columns.filter(own) if piece.columns.width else piece.columns,
+            times=piece.times.filter(own),
+            refused=piece.refused.filter(pl.col("line") == 13),
         )
+    )
 
 
-def test_a_number_that_the_parser_refuses_for_its_length_is_refused_beside_records_that_taught_its_form() -> None:
-    long = put(PLAIN | {"other": digits(4301)})
-    assert JsonReader(SIMPLE).read(*numbered([long])).refused["line"].to_list() == [1]
-    assert JsonReader(SIMPLE).read(*numbered([put(PLAIN)] * 8 + [long])).refused["line"].to_list() == [9]
+@pytest.mark.parametrize("value", ["1e999", digits(6000), "[" * 100 + "]" * 100, '{"drug": 1.5}', "null", '"\\u0000"'])
+def test_what_no_query_reads_decides_nothing_if_it_is_json(value: str) -> None:
+    piece = JsonReader(SIMPLE).read(*numbered([put(PLAIN | {"other": value})]))
+    assert piece.columns.rows() == [("a", 1.5)]
 
 
-def test_alike_records_are_cut_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = JsonReader(SIMPLE)
-    monkeypatch.setattr(JsonReader, "_parsed", None)
-    records = [json.dumps({"drug": f"d{number}", "price": number / 4, "extra": None}) for number in range(1000)]
-    piece = reader.read(*numbered(records))
-    assert piece.columns.rows() == [(f"d{number}", number / 4) for number in range(1000)]
+@pytest.mark.parametrize(
+    "value", ["NaN", "01", "1.", "-", '"\\q"', '"\\ud800"', '"\x01"', "[1,]", "tru", "[" * 100_000]
+)
+def test_what_is_no_json_is_refused_wherever_it_stands(value: str) -> None:
+    piece = JsonReader(SIMPLE).read(*numbered([put(PLAIN | {"other": value})]))
+    assert piece.refused.rows() == [(1, "a line must be a JSON object in UTF-8")]
 
 
-def test_some_forms_are_known_at_once_and_junk_takes_no_place() -> None:
-    reader = JsonReader(SIMPLE)
-    records = [json.dumps({f"f{number % 3}": 1, "drug": "a", "price": number}) for number in range(99)]
-    reader.read(*numbered(["junk", *records]))
-    assert 1 <= len(reader._forms) <= json_texts.MOST_FORMS
-    assert reader.read(*numbered(records)).columns.height == 99
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"drug": "1.0"}, "column 'drug' must be a text or a whole number"),
+        ({"drug": "true"}, "column 'drug' must be a text or a whole number"),
+        ({"drug": '["a"]'}, "column 'drug' must be a text or a whole number"),
+        ({"price": '"1"'}, "column 'price' must be a number"),
+        ({"price": "1e999"}, "column 'price' must be a number"),
+    ],
+)
+def test_a_column_that_does_not_fit_is_told(record: dict[str, str], reason: str) -> None:
+    assert JsonReader(SIMPLE).read(*numbered([put(PLAIN | record)])).refused["reason"].to_list() == [reason]
+
+
+def test_a_column_that_is_given_twice_counts_as_it_was_given_last_if_both_fit() -> None:
+    texts = ['{"drug": "a", "drug": "b", "price": 1}', '{"drug": 1.5, "drug": "b", "price": 1}']
+    piece = JsonReader(SIMPLE).read(*numbered(texts))
+    assert piece.columns.rows() == [("b", 1.0)]
+    assert piece.refused.rows() == [(2, "a column that is given twice must be fit to be read both times")]
+
+
+def test_a_whole_number_of_any_length_is_the_label_that_it_is_written_as() -> None:
+    piece = JsonReader(SIMPLE).read(*numbered([put(PLAIN | {"drug": digits(30)})]))
+    assert piece.columns["drug"].to_list() == [digits(30)]
+
+
+def test_columns_may_have_any_name() -> None:
+    names = ['a "quote"', "back\\slash", "line\nbreak", "", "class", "__init__"]
+    wanted = Wanted(labels=dict.fromkeys(names, False))
+    piece = JsonReader(wanted).read(*numbered([json.dumps(dict.fromkeys(names, "x"))]))
+    assert piece.columns.rows() == [("x",) * len(names)]
+    plain = Wanted(labels=dict.fromkeys(names[3:], False))
+    assert JsonReader(plain).read(*numbered([json.dumps(dict.fromkeys(names, "x"))])).columns.height == 1

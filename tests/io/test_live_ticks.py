@@ -18,9 +18,7 @@ from pianissimo.io.clock import WallClock
 from pianissimo.io.loop import Cut, Engine
 from pianissimo.io.sources import live_ticks
 from pianissimo.io.sources.live_ticks import LiveTicks
-from pianissimo.io.sources.piece import Records
-from pianissimo.io.sources.records import RecordReader
-from pianissimo.io.sources.refused import RefusedFile
+from pianissimo.io.sources.source_records import Records, RefusedFile, RowJudge
 from pianissimo.queries import Query
 from pianissimo.testing import NoNoise
 
@@ -104,7 +102,7 @@ def ticks_of(hands: Hands, shelf: Any, tmp_path: Path, **options: Any) -> LiveTi
     leap = {"longest_leap": options.pop("longest_leap")} if "longest_leap" in options else {}
     ticks = LiveTicks(
         shelf,
-        RecordReader(QUERIES, time=time),
+        RowJudge(QUERIES, time=time),
         hands.clock(**leap),
         refused=RefusedFile(tmp_path / "refused.jsonl"),
         **options,
@@ -286,9 +284,9 @@ def test_bad_records_go_to_the_side_file_before_the_tick_is_over(tmp_path: Path)
 def test_the_side_file_is_put_aside_before_it_grows_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pianissimo.io.sources import refused as module
+    from pianissimo.io.sources import source_records as module
 
-    monkeypatch.setattr(module, "LONGEST", 2000)
+    monkeypatch.setattr(module, "LONGEST_REFUSED", 2000)
     file = RefusedFile(tmp_path / "refused.jsonl")
     for number in range(200):
         file.add("shelf", pl.DataFrame({"line": [number], "reason": ["because"]}))

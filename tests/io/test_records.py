@@ -3,8 +3,7 @@
 import polars as pl
 import pytest
 
-from pianissimo.io.sources.piece import Records
-from pianissimo.io.sources.records import RecordReader
+from pianissimo.io.sources.source_records import Records, RowJudge
 from pianissimo.queries import Count, Histogram, Query, Sum
 from pianissimo.unit import User
 
@@ -20,32 +19,37 @@ def records(*texts: str | None, header: str | None = None) -> Records:
     return Records(place="x", rank=(), numbers=numbers, texts=pl.Series(texts, dtype=pl.String), header=header)
 
 
+def judged(reader: RowJudge, given: Records) -> tuple[pl.DataFrame, pl.DataFrame]:
+    rows = reader.read(given)
+    return rows.table, rows.refused
+
+
 def test_lines_of_csv_are_read_by_the_header_of_their_file() -> None:
-    reader = RecordReader(QUERIES)
-    rows, refused = reader.read(records("a;b,1.5", "", ",2", "c,x", "d", None, header="basket,price"))
+    reader = RowJudge(QUERIES)
+    rows, refused = judged(reader, records("a;b,1.5", "", ",2", "c,x", "d", None, header="basket,price"))
     assert rows.rows() == [(["a", "b"], 1.5), ([], 2.0)]
     assert refused["line"].to_list() == [5, 6, 7]
-    rows, refused = reader.read(records("3,e", header="price,basket"))
+    rows, refused = judged(reader, records("3,e", header="price,basket"))
     assert rows.rows() == [(["e"], 3.0)]
 
 
 @pytest.mark.parametrize("header", ["", "basket", "price,basket,price", 'basket,"price'])
 def test_a_header_that_does_not_fit_refuses_the_lines_of_its_file_alone(header: str) -> None:
-    reader = RecordReader(QUERIES)
-    rows, refused = reader.read(records("a,1", "", "b,2", header=header))
+    reader = RowJudge(QUERIES)
+    rows, refused = judged(reader, records("a,1", "", "b,2", header=header))
     assert (rows.height, refused["line"].to_list()) == (0, [2, 4])
-    rows, _ = reader.read(records('{"basket": ["a", 7], "price": 1}'))
+    rows, _ = judged(reader, records('{"basket": ["a", 7], "price": 1}'))
     assert rows.rows() == [(["a", "7"], 1.0)]
 
 
 def test_without_columns_only_the_number_of_rows_counts() -> None:
-    rows, refused = RecordReader([Count("n")]).read(records("{}", '{"a": 1}', "[]", None))
+    rows, refused = judged(RowJudge([Count("n")]), records("{}", '{"a": 1}', "[]", None))
     assert (rows.height, refused["line"].to_list()) == (2, [4, 5])
 
 
 def test_every_record_must_name_its_user_where_users_are_hidden() -> None:
-    reader = RecordReader([Histogram("drugs", key="drug")], User("who"))
-    rows, refused = reader.read(records('{"drug": "a", "who": 7}', '{"drug": "a"}', '{"drug": "a", "who": null}'))
+    reader = RowJudge([Histogram("drugs", key="drug")], User("who"))
+    rows, refused = judged(reader, records('{"drug": "a", "who": 7}', '{"drug": "a"}', '{"drug": "a", "who": null}'))
     assert (rows.height, refused["line"].to_list()) == (1, [3, 4])
 
 

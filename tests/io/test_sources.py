@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from pianissimo.budget import Budget
 from pianissimo.errors import InputError, SpecError
 from pianissimo.io import CheckedRows, read_rows
-from pianissimo.io.sources import piece as lines
-from pianissimo.io.sources.csv import csv_piece
-from pianissimo.io.sources.piece import Wanted
+from pianissimo.io.sources import text_rows as lines
+from pianissimo.io.sources.text_rows import Wanted, csv_piece
 from pianissimo.queries import Count, Histogram, Query, Sum, TopK
 from pianissimo.stream import Stream
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
@@ -132,7 +131,7 @@ BAD_JSONL_LINES = {
     '{"time": "2026-01-05T00:10:00Z"}': "column 'drug' must be given",
     '{"drug": "aspirin"}': "column 'time' must be given",
     '{"time": "2026-01-05T00:10:00Z", "drug": 1.5}': "column 'drug' must be a text or a whole number",
-    '{"time": "2026-01-05T00:10:00Z", "drug": NaN}': "column 'drug' must be a text or a whole number",
+    '{"time": "2026-01-05T00:10:00Z", "drug": NaN}': "a line must be a JSON object in UTF-8",
     '{"time": "2026-01-05T00:10:00Z", "drug": true}': "column 'drug' must be a text or a whole number",
     '{"time": "2026-01-05T00:10:00Z", "drug": ["a"]}': "column 'drug' must be a text or a whole number",
     '{"time": "2026-01-05T00:10:00Z", "drug": {"a": 1}}': "column 'drug' must be a text or a whole number",
@@ -290,7 +289,9 @@ def test_a_row_of_csv_without_a_finite_number_is_refused_alone(tmp_path: Path, t
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        *((text, VALUE_REASON) for text in ("null", "NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400)),
+        ("null", VALUE_REASON),
+        *((text, "a line must be a JSON object in UTF-8") for text in ("NaN", "Infinity", "-Infinity")),
+        *((text, "column 'price' must be a number") for text in ("1e999", "1" + "0" * 400)),
         *((text, "column 'price' must be a number") for text in ("true", '"1.5"', "[1]", "{}", '""')),
     ],
 )

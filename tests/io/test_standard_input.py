@@ -16,9 +16,7 @@ from pianissimo.io.clock import WallClock
 from pianissimo.io.loop import Cut
 from pianissimo.io.sources import stdin as standard_input
 from pianissimo.io.sources.live_ticks import LiveTicks
-from pianissimo.io.sources.piece import OnceFeed
-from pianissimo.io.sources.records import RecordReader
-from pianissimo.io.sources.refused import RefusedFile
+from pianissimo.io.sources.source_records import OnceFeed, RefusedFile, RowJudge
 from pianissimo.io.sources.stdin import StandardInput
 
 
@@ -183,7 +181,7 @@ def test_the_last_lines_are_given_again_after_the_side_file_had_no_room(
         feed.wait_until_ended()
         ticks = LiveTicks(
             feed,
-            RecordReader([Histogram("drugs", key="drug")]),
+            RowJudge([Histogram("drugs", key="drug")]),
             WallClock(origin=datetime.now(UTC), tick=timedelta(hours=1)),
             refused=RefusedFile(tmp_path / "refused.jsonl"),
             until_end=True,

@@ -16,10 +16,10 @@ from tests.faults.report import record, size
 from tests.kafka.broker import Broker
 
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SourceError
-from pianissimo.io.sources import kafka as kafka_code
-from pianissimo.io.sources import kafka as messages_code
-from pianissimo.io.sources.kafka import KafkaFeed
-from pianissimo.io.sources.piece import Records
+from pianissimo.io.sources import kafka_topics as kafka_code
+from pianissimo.io.sources import kafka_topics as messages_code
+from pianissimo.io.sources.kafka_topics import KafkaFeed
+from pianissimo.io.sources.source_records import Records
 
 Found = list[tuple[str, int, str | None]]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pianissimo.errors import SourceAwayError, SourceError
-from pianissimo.io.sources.kafka import MessageBuffer, Reached
+from pianissimo.io.sources.kafka_topics import MessageBuffer, Reached
 
 
 @dataclass

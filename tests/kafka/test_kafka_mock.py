@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from pianissimo.errors import SourceAwayError
-from pianissimo.io.sources import kafka as messages_code
-from pianissimo.io.sources.kafka import KafkaFeed
+from pianissimo.io.sources import kafka_topics as messages_code
+from pianissimo.io.sources.kafka_topics import KafkaFeed
 
 PARTITIONS = 4  # what the mock gives a topic
 

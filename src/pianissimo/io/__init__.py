@@ -2,7 +2,7 @@
 
 from pianissimo.io.run import RunSummary, run_file
 from pianissimo.io.sinks.folder import ReleaseFolder, last_tick, read_plan, read_releases
-from pianissimo.io.sources.rows import CheckedRows, read_rows
+from pianissimo.io.sources.event_files import CheckedRows, read_rows
 
 __all__ = [
     "CheckedRows",

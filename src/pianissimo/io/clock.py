@@ -1,11 +1,9 @@
-"""From the time of an event to its tick: integers only, by the event's own time and the public clock.
+"""From a time to its tick: by the events' own times, in integers, or by the wall clock, which may jump.
 
-Ticks cut by the wall clock, which may jump.
-
-The tick is a function of the clock and of what is stored, never of the data. Where the clock goes back, nothing is
-closed until it has caught up. Where it leaps ahead, by more ticks than allowed, the stream stops: to go on would
-release, and burn, all the ticks in between for a clock that is likely wrong. How many are allowed is a share of all
-that the stream has, or a minute's ticks where those are more.
+Where the wall clock cuts ticks, the tick is a function of the clock and of what is stored, never of the data. Where the
+clock goes back, nothing is closed until it has caught up. Where it leaps ahead, by more ticks than allowed, the stream
+stops: to go on would release, and burn, all the ticks in between for a clock that is likely wrong. How many are allowed
+is a share of all that the stream has, or a minute's ticks where those are more.
 """
 
 import time
@@ -48,22 +46,37 @@ class Clock:
 
     def ticks(self, times: pl.Series) -> pl.Series:
         """The tick of each time between the origin and the end."""
-        return (times - _since_epoch(self.origin)) // (self.tick // _MICROSECOND) + 1
+        return (times - microseconds_of(self.origin)) // (self.tick // _MICROSECOND) + 1
 
     def faults(self, name: str, times: pl.Series) -> pl.Series:
         """For each time in the column `name` why it belongs to no tick, or null where it does."""
-        origin = _since_epoch(self.origin)
+        origin = microseconds_of(self.origin)
         end = min(origin + self.last_tick * (self.tick // _MICROSECOND), _LARGEST)
         time = pl.col("time")
         fault = (
             pl.when(time.is_null())
-            .then(pl.lit(f"column {name!r} must be a date-time such as 2026-01-31T12:00:00Z"))
+            .then(pl.lit(_no_time(name)))
             .when(time < origin)
             .then(pl.lit(f"column {name!r} must not be before the origin {self.origin.isoformat()}"))
             .when(time >= end)
             .then(pl.lit(f"column {name!r} must be before the end of tick {self.last_tick}, the last one"))
         )
         return pl.DataFrame({"time": times}).select(fault.alias("fault")).to_series()
+
+
+def no_times(name: str, times: pl.Series) -> pl.Series:
+    """Why each time in the column `name` is none, or null where it is one.
+
+    >>> no_times("at", pl.Series([5], dtype=pl.Int64)).to_list()
+    [None]
+    """
+    return (
+        pl.DataFrame({"time": times}).select(pl.when(pl.col("time").is_null()).then(pl.lit(_no_time(name)))).to_series()
+    )
+
+
+def _no_time(name: str) -> str:
+    return f"column {name!r} must be a date-time such as 2026-01-31T12:00:00Z"
 
 
 def microseconds(times: pl.Series) -> pl.Series:
@@ -102,7 +115,12 @@ def _parsed(texts: pl.Series) -> pl.Series:
     return parts.select((whole + fraction - east * 60_000_000).alias("time")).to_series()
 
 
-def _since_epoch(moment: datetime) -> int:
+def microseconds_of(moment: datetime) -> int:
+    """The same of one date-time.
+
+    >>> microseconds_of(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    1000000
+    """
     return (moment - _EPOCH) // _MICROSECOND
 
 
@@ -113,8 +131,7 @@ SHARE_AHEAD = 8
 SLOW_START = timedelta(minutes=1)
 """Ticks of so much time may be due in any case: a machine that is slow to start is no clock that is wrong."""
 
-_ONE_MICROSECOND = timedelta(microseconds=1)
-_LONGEST_LEFT = timedelta(days=1) // _ONE_MICROSECOND
+_LONGEST_LEFT = timedelta(days=1) // _MICROSECOND
 
 
 def utc_now() -> datetime:
@@ -154,7 +171,7 @@ class WallClock:
 
     def ended(self, moment: datetime) -> int:
         """How many ticks are over at a moment; integers only."""
-        return max(0, (moment - self.origin) // _ONE_MICROSECOND // (self.tick // _ONE_MICROSECOND))
+        return max(0, (moment - self.origin) // _MICROSECOND // (self.tick // _MICROSECOND))
 
     def is_over(self, tick: int) -> bool:
         """Whether a tick may be sealed; `RefusalError` where the clock has leapt too far ahead of it."""
@@ -183,7 +200,7 @@ class WallClock:
     def left(self, tick: int) -> float:
         """Seconds until a tick is over; of many no more than a day's."""
         # Integers: the end may lie beyond all dates.
-        over = tick * (self.tick // _ONE_MICROSECOND) - (self.now() - self.origin) // _ONE_MICROSECOND
+        over = tick * (self.tick // _MICROSECOND) - (self.now() - self.origin) // _MICROSECOND
         return min(over, _LONGEST_LEFT) / 1e6
 
     def wait_for(self, tick: int, *, stopped: Callable[[], bool] = lambda: False) -> bool:

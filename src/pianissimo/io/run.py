@@ -9,7 +9,7 @@ import polars as pl
 
 from pianissimo.errors import InputError
 from pianissimo.io.sinks.folder import ReleaseFolder, check_free, write_whole
-from pianissimo.io.sources.rows import read_rows
+from pianissimo.io.sources.event_files import read_rows
 from pianissimo.queries import Alarm, Trending
 from pianissimo.stream.spec import FileFormat, StreamSpec
 

@@ -27,12 +27,10 @@ from pianissimo.io.metrics import Metrics, listening_place
 from pianissimo.io.run import REFUSED_FILE
 from pianissimo.io.sinks.folder import FolderSink
 from pianissimo.io.sinks.webhook import WebhookSink
-from pianissimo.io.sources.files import FileTicks
+from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
 from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks
-from pianissimo.io.sources.piece import Feed
-from pianissimo.io.sources.records import RecordReader
-from pianissimo.io.sources.refused import RefusedFile
+from pianissimo.io.sources.source_records import Feed, RefusedFile, RowJudge
 from pianissimo.io.sources.stdin import StandardInput
 from pianissimo.ledger import STATE_FILE
 from pianissimo.stream import StreamPlan
@@ -179,7 +177,7 @@ def _live_ticks(
         _check_followed(feed, own)
     return LiveTicks(
         feed,
-        RecordReader(spec.stream.queries, spec.stream.user, time=source.time if source.late == "drop" else None),
+        RowJudge(spec.stream.queries, spec.stream.user, time=source.time if source.late == "drop" else None),
         wall,
         refused=refused,
         stop=stop,
@@ -228,7 +226,7 @@ def make_feed(source: LiveSource) -> Feed:
         form: TextFormat | None = "csv" if source.format == "csv" else "jsonl" if source.format else None
         return FolderFeed(source.follow, format=form)
     if source.kafka is not None:
-        from pianissimo.io.sources.kafka import KafkaFeed
+        from pianissimo.io.sources.kafka_topics import KafkaFeed
 
         topic = source.kafka
         return KafkaFeed(topic=topic.topic, brokers=topic.brokers, settings=_settings(topic), wait=_BROKERS_PATIENCE)
@@ -242,7 +240,7 @@ def make_sink(spec: SinkSpec, plan: StreamPlan) -> Sink:
             assert spec.path is not None  # noqa: S101
             return FolderSink(spec.path, plan=plan.to_dict(), format=spec.format)
         if spec.kind == "kafka":
-            from pianissimo.io.sinks.kafka import KafkaSink
+            from pianissimo.io.sinks.kafka_sink import KafkaSink
 
             assert spec.kafka is not None  # noqa: S101
             topic = spec.kafka

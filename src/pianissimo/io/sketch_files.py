@@ -40,8 +40,8 @@ from pianissimo.checks import check_positive, check_probability
 from pianissimo.durable.shared_ledger import open_shared
 from pianissimo.errors import BudgetError, InputError, MergeError, StateError
 from pianissimo.io.sinks.folder import write_whole
-from pianissimo.io.sources.piece import REFUSED, Wanted
-from pianissimo.io.sources.rows import form_of, read_pieces
+from pianissimo.io.sources.event_files import form_of, read_pieces
+from pianissimo.io.sources.text_rows import REFUSED, Wanted
 from pianissimo.ledger import Charge, Ledger, is_state, open_guarded
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE

@@ -1,6 +1,4 @@
-"""Asks a source where it ends at the instant at which a tick is over, whatever else is being done then.
-
-A feed cut into ticks by the public clock.
+"""A feed cut into ticks by the public clock.
 
 A tick's events are all records that are in the source when the tick is over. While it lasts, what has come already is
 read ahead; once the clock says that it is over, the source is asked where it ends, and is read to there. No number of
@@ -26,11 +24,9 @@ from typing import Any, Literal, NamedTuple, Self
 import polars as pl
 
 from pianissimo.errors import DiskFullError, ParameterError, PianissimoError
-from pianissimo.io.clock import WallClock
+from pianissimo.io.clock import WallClock, microseconds_of
 from pianissimo.io.loop import Cut
-from pianissimo.io.sources.piece import Feed, OnceFeed
-from pianissimo.io.sources.records import RecordReader
-from pianissimo.io.sources.refused import RefusedFile
+from pianissimo.io.sources.source_records import Feed, OnceFeed, RefusedFile, RowJudge
 
 _LONGEST_WAIT = 0.5
 _SHORTEST_WAIT = 0.001
@@ -112,7 +108,7 @@ class LiveTicks:
     def __init__(
         self,
         feed: Feed,
-        reader: RecordReader,
+        judge: RowJudge,
         clock: WallClock,
         *,
         refused: RefusedFile,
@@ -125,7 +121,7 @@ class LiveTicks:
             raise ParameterError(f"late must be 'count' or 'drop', got {late!r}")
         self._feed = feed
         self._once = feed if isinstance(feed, OnceFeed) else None
-        self._reader = reader
+        self._judge = judge
         self._clock = clock
         self._late = late
         self._until_end = until_end
@@ -244,13 +240,15 @@ class LiveTicks:
         return self._ends[0]
 
     def _read(self, end: Any, tick: int) -> Iterator[pl.DataFrame]:
-        earliest = self._clock.begin(tick) if self._late == "drop" else None
+        begin = microseconds_of(self._clock.begin(tick)) if self._late == "drop" else None
         for records in self._feed.read(end):
-            rows, refused = self._reader.read(records, earliest)
+            judged = self._judge.read(records)
+            # What is late is neither counted nor refused.
+            rows = judged.table if begin is None else judged.table.filter(judged.times >= begin)
             self._frames.append((records.rank, rows))
             self._rows += rows.height
             with self._room():
-                self.refused.add(records.place, refused)
+                self.refused.add(records.place, judged.refused)
             if self._rows >= MOST_ROWS and not self._ordered:
                 yield from self._handed_over()
             # Also in the midst of much: the tick ends when it is over, not when all of this is read.

@@ -29,7 +29,7 @@ from pianissimo.io.kafka_client import (
     kafka_library,
     make_client,
 )
-from pianissimo.io.sources.piece import Records
+from pianissimo.io.sources.source_records import Records
 
 LARGEST_PIECE = 65_536
 """Records that are handed over at once, at most."""

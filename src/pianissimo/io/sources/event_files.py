@@ -1,0 +1,297 @@
+"""Complete files of events: read into the rows that can be counted, with their ticks, and those that are refused.
+
+Whether a row is refused, and which tick it belongs to, depends on that row and the public clock only.
+
+As a source of ticks the same files give the same ticks, however often they are read. The position is the list of the
+files with their sizes and digests. A start compares: other files could hold events that were counted before, or lack
+some that were not. An event whose time is changed would count once more in a later tick, so that the digest is of all
+bytes, not of those where files differ as a rule. Of a Parquet file the times are read first, and its rows, a piece at a
+time, when the first tick comes that has any of them: memory holds the pieces that the tick at hand shares with later
+ones. Other files are read whole at the start. Around every read it is checked that a file is the one whose digest was
+taken.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.errors import InputError, SourceError, SpecError
+from pianissimo.io.clock import Clock, microseconds
+from pianissimo.io.sources.parquet_files import PIECE, read_parquet_file, read_parquet_piece, read_parquet_times
+from pianissimo.io.sources.source_records import RowJudge
+from pianissimo.io.sources.text_rows import Piece, Wanted, read_csv_file, read_jsonl_file
+from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
+
+_READERS: dict[FileFormat, Callable[[Path, Wanted], Iterator[Piece]]] = {
+    "csv": read_csv_file,
+    "jsonl": read_jsonl_file,
+    "parquet": read_parquet_file,
+}
+_ENDINGS: dict[str, FileFormat] = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class CheckedRows:
+    """Rows of files that can be counted, by tick: secret. And the lines that cannot.
+
+    `read_rows` makes one. Its `repr` shows no data.
+    """
+
+    table: pl.DataFrame
+    """The columns of labels and of values, sorted by tick; without any, a column of the ticks."""
+
+    ticks: NDArray[np.int64]
+    """The tick of each row, in order."""
+
+    refused: pl.DataFrame
+    """The columns file, line (of a Parquet file: row) and reason. Nothing of what a line holds."""
+
+    def batches(self, last_tick: int) -> Iterator[pl.DataFrame]:
+        """The rows of tick 1, of tick 2, and so on; ticks without rows too."""
+        start = 0
+        for tick in range(1, last_tick + 1):
+            end = int(np.searchsorted(self.ticks, tick, side="right"))
+            yield self.table[start:end]
+            start = end
+
+    def __repr__(self) -> str:
+        return f"CheckedRows(columns={self.table.columns})"
+
+
+def read_rows(spec: StreamSpec) -> CheckedRows:
+    r"""Read the files of a spec's source.
+
+    A missing file, an empty one, and one without the columns that are needed or with columns of a wrong
+    type is an `InputError`, before anything is counted. A row that cannot be read is put into `refused`.
+
+    >>> import tempfile
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from pianissimo.budget import Budget
+    >>> from pianissimo.queries import Histogram
+    >>> from pianissimo.stream import Stream
+    >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=24, queries=[Histogram("drugs", key="drug")])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "purchases.csv")
+    ...     _ = file.write_text("time,drug\n2026-01-01T01:30:00Z,aspirin\nyesterday,aspirin\n")
+    ...     rows = read_rows(StreamSpec(
+    ...         stream=stream,
+    ...         tick=timedelta(hours=1),
+    ...         origin=datetime(2026, 1, 1, tzinfo=UTC),
+    ...         source=FileSource(path=file, time="time"),
+    ...     ))
+    >>> rows.ticks
+    array([2])
+    >>> rows.refused["line"].to_list()
+    [3]
+    """
+    checker = RowChecker(spec)
+    return checker.sorted(
+        piece for path, form in find_files(checker.source) for piece in checker.read_whole(path, form)
+    )
+
+
+class RowChecker:
+    """Gives each row of a spec's files its tick, or refuses it."""
+
+    def __init__(self, spec: StreamSpec) -> None:
+        source = spec.source
+        if source is None or spec.origin is None:
+            raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
+        if not isinstance(source, FileSource):
+            raise SpecError("a source that goes on must be run with --state, got a run without; or give source.path")
+        self.source = source
+        self.clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
+        self._judge = RowJudge(spec.stream.queries, spec.stream.user, time=source.time, clock=self.clock)
+        self.wanted = self._judge.wanted
+
+    def sorted(self, pieces: Iterable[tuple[Path, Piece]]) -> CheckedRows:
+        """The rows of some pieces of files, by tick."""
+        judged = [(path, self._judge.judged(piece)) for path, piece in pieces]
+        table = pl.concat([rows.table for _, rows in judged])
+        ticks = self.clock.ticks(pl.concat([rows.times for _, rows in judged])).to_numpy().astype(np.int64, copy=False)
+        if not (ticks[1:] >= ticks[:-1]).all():
+            order = np.argsort(ticks, kind="stable")
+            ticks, table = ticks[order], table[order]
+        named = [rows.refused.select(pl.lit(path.name).alias("file"), "line", "reason") for path, rows in judged]
+        return CheckedRows(table=table, ticks=ticks, refused=pl.concat(named))
+
+    def read_whole(self, path: Path, form: FileFormat) -> Iterator[tuple[Path, Piece]]:
+        """The pieces of a file."""
+        return ((path, piece) for piece in read_pieces(path, form, self.wanted))
+
+
+def read_pieces(path: Path, form: FileFormat, wanted: Wanted) -> Iterator[Piece]:
+    """The rows of one file, piece by piece."""
+    return _READERS[form](path, wanted)
+
+
+def form_of(path: Path) -> FileFormat:
+    """How the rows of a file are stored, by the ending of its name.
+
+    >>> form_of(Path("visits.ndjson"))
+    'jsonl'
+    """
+    form = _ENDINGS.get(path.suffix.lower())
+    if form is None:
+        raise InputError(f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}")
+    return form
+
+
+def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
+    """The files of a source with their formats, a folder's in the order of their names."""
+    path = source.path
+    if path.is_dir():
+        files = [
+            (each, _ENDINGS[each.suffix.lower()])
+            for each in sorted(path.iterdir())
+            if each.suffix.lower() in _ENDINGS and not each.name.startswith((".", "_")) and each.is_file()
+        ]
+        files = [(each, form) for each, form in files if source.format in (None, form)]
+        if not files:
+            endings = [ending for ending, form in _ENDINGS.items() if source.format in (None, form)]
+            raise InputError(f"{path} must hold files that end in {', '.join(endings)}, got none")
+        return files
+    if not path.is_file():
+        raise InputError(f"{path} must be a file or a folder, got none; source.path is found from the stream file")
+    form = source.format or _ENDINGS.get(path.suffix.lower())
+    if form is None:
+        raise InputError(
+            f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}; or give source.format"
+        )
+    return [(path, form)]
+
+
+Refused = Callable[[str, pl.DataFrame], None]
+"""Takes lines of a file that were refused: its name, and the columns line and reason."""
+
+
+@dataclass(slots=True, repr=False)
+class _Share:
+    """Some rows, of the ticks from `first` to `last`; read when they are needed, and forgotten afterwards."""
+
+    first: int
+    last: int
+    read: Callable[[], CheckedRows]
+    rows: CheckedRows | None = None
+
+    def of_tick(self, tick: int) -> pl.DataFrame:
+        if self.rows is None:
+            self.rows = self.read()
+        start, end = np.searchsorted(self.rows.ticks, [tick, tick + 1])
+        found = self.rows.table[int(start) : int(end)]
+        if tick >= self.last:
+            self.rows = None
+        return found
+
+
+class FileTicks:
+    """The rows of a spec's files, by tick."""
+
+    def __init__(self, spec: StreamSpec, refused: Refused = lambda *_: None) -> None:
+        self._checker = RowChecker(spec)
+        self._refused = refused
+        self._unreadable: dict[str, pl.DataFrame] = {}
+        files = find_files(self._checker.source)
+        # Before the digests: whatever changes after this moment is seen.
+        self._stamps = {path: _stamp(path) for path, _ in files}
+        self._identity = [_identity(path) for path, _ in files]
+        self._shares: list[_Share] = []
+        for path, form in files:
+            self._shares += self._shares_of_parquet(path) if form == "parquet" else self._shares_of_text(path, form)
+            self._check_unchanged(path)
+
+    def seek(self, position: Any, tick: int) -> None:
+        """Check that the files are those that were read before."""
+        if position is None:
+            for name, lines in self._unreadable.items():
+                self._refused(name, lines)
+            for share in self._shares:
+                if share.last == 0:
+                    share.of_tick(0)
+            return
+        if not isinstance(position, dict) or "files" not in position:
+            raise SourceError("the source must be the one that was read before, got complete files; mend [source]")
+        before = {name: (size, digest) for name, size, digest in position["files"]}
+        now = {name: (size, digest) for name, size, digest in self._identity}
+        if before != now:
+            changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+            raise SourceError(
+                f"the files must be those that were read before, got others: {', '.join(changed[:5])}; bring them "
+                "back, or begin a new stream"
+            )
+        self._shares = [share for share in self._shares if share.last > tick]
+
+    def batches(self, tick: int) -> Iterator[pl.DataFrame]:
+        """The rows of a tick, if it has any."""
+        for share in self._shares:
+            if share.first <= tick <= share.last:
+                yield share.of_tick(tick)
+
+    @property
+    def position(self) -> Any:
+        """The files as they are."""
+        return {"files": self._identity}
+
+    def _shares_of_text(self, path: Path, form: Any) -> Iterator[_Share]:
+        rows = self._checker.sorted(self._checker.read_whole(path, form))
+        self._unreadable[path.name] = rows.refused
+        yield _Share(1, self._checker.clock.last_tick, lambda: rows, rows)
+
+    def _shares_of_parquet(self, path: Path) -> Iterator[_Share]:
+        clock, wanted = self._checker.clock, self._checker.wanted
+        times = microseconds(read_parquet_times(path, wanted))
+        for start in range(0, max(len(times), 1), PIECE):
+            own = times.slice(start, PIECE)
+            ticks = clock.ticks(own.filter(clock.faults(self._checker.source.time, own).is_null()))
+            first, last = ticks.min(), ticks.max()
+            # Rows without any sound time belong to no tick; `seek` reads them, to have them refused.
+            yield _Share(
+                first if isinstance(first, int) else 0,
+                last if isinstance(last, int) else 0,
+                lambda start=start: self._piece(path, start),  # type: ignore[misc]
+            )
+
+    def _piece(self, path: Path, start: int) -> CheckedRows:
+        # On both sides: what lies at a place in one file belongs to other ticks in another.
+        self._check_unchanged(path)
+        piece = read_parquet_piece(path, self._checker.wanted, start)
+        self._check_unchanged(path)
+        rows = self._checker.sorted([(path, piece)])
+        self._refused(path.name, rows.refused)
+        return rows
+
+    def _check_unchanged(self, path: Path) -> None:
+        if _stamp(path) != self._stamps[path]:
+            raise SourceError(
+                f"{path} must stay as it is while it is read, got another file there; bring the first one back and "
+                "start again, or begin a new stream"
+            )
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes where a file is written to or another comes to its place; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _identity(path: Path) -> list[Any]:
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            return [path.name, file.tell(), digest]
+    except OSError as fault:
+        raise InputError(f"{path} must be a file that can be read, got: {fault.strerror}") from None

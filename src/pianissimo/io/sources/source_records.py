@@ -1,0 +1,213 @@
+"""From records as they came to rows that can be counted, each judged alone, and the rest to the side file.
+
+A *feed* is a source that grows while it is read: it tells where it ends now, and what lies between two of its places.
+The place that a tick ends at is asked for as soon as the tick is over by the public clock, and sealed with the tick. No
+number of events ends a tick.
+
+The side file says of the records that could not be counted where each stood and why, and nothing of what it held. It is
+appended to before the tick is sealed: a tick that is read again after a crash leaves its lines twice.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import polars as pl
+
+from pianissimo.errors import InputError
+from pianissimo.io.clock import Clock, microseconds, no_times
+from pianissimo.io.sources.text_rows import REFUSED, JsonReader, Piece, Wanted, csv_piece, header_of, no_rows
+from pianissimo.queries import Query, Role
+from pianissimo.storage.files import append, fault_of
+from pianissimo.stream.batches import columns_read, row_faults
+from pianissimo.unit import User
+
+LONGEST_REFUSED = 64 * 2**20
+"""Bytes after which the side file is put aside under the ending `.1`, in the place of the one that was there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Records:
+    """Some records as they came: secret."""
+
+    place: str
+    """Which file or partition they are of: public."""
+
+    rank: tuple[int, ...]
+    """Which place comes first where the order of a user's events matters: a function of the place, and not of its name,
+    which may change while a tick lasts."""
+
+    numbers: pl.Series
+    """Their line numbers or offsets there, as whole numbers."""
+
+    texts: pl.Series
+    """One record each: the text of a line or of a message's value; null where it is no UTF-8 or is missing."""
+
+    header: str | None = None
+    """The first line of a CSV file, which names the fields of all others; None where records are JSON objects."""
+
+
+class Feed(Protocol):
+    """Where live records come from."""
+
+    def seek(self, position: Any) -> None:
+        """Go to a sealed place, or, with None, to the beginning; `SourceError` if it is not what was read before."""
+
+    def end(self) -> Any:
+        """Where the source ends now, as plain data; at or after every place that was told before.
+
+        It may be asked for by another thread while records are read.
+        """
+
+    def read(self, end: Any) -> Iterator[Records]:
+        """The records from where the feed stands up to a place that `end` gave, in pieces of bounded size."""
+
+    @property
+    def position(self) -> Any:
+        """Where the feed stands: half-open, an entry a file or partition, with what tells that it is the same."""
+
+    def close(self) -> None:
+        """Let go of the source."""
+
+
+@runtime_checkable
+class OnceFeed(Protocol):
+    """A feed whose records are gone once they were read: nothing brings them back after a restart."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will come any more, and `end` has told of all that came."""
+
+
+def wanted_columns(queries: Sequence[Query], user: User | None, time: str | None) -> Wanted:
+    """The columns that are read for the queries of a stream.
+
+    >>> from pianissimo.queries import Histogram
+    >>> wanted_columns([Histogram("drugs", key="drug")], None, "time").names
+    ['drug', 'time']
+    """
+    columns = columns_read(queries, user).values()
+    return Wanted(
+        labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
+        values=[column.name for column in columns if column.role is Role.NUMBERS],
+        time=time,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class JudgedRows:
+    """The rows that can be counted, and those that cannot: secret."""
+
+    table: pl.DataFrame
+    """The columns of labels and of values; without any, one of nulls: only the number of rows counts."""
+
+    times: pl.Series
+    """In microseconds since 1970; nulls where no time is wanted."""
+
+    refused: pl.DataFrame
+    """The lines that are refused, and why."""
+
+
+class RowJudge:
+    """Judges each row for the queries of a stream by itself; with `time`, that of each is read and must be one.
+
+    With a clock it must also lie within that clock's ticks.
+
+    >>> from pianissimo.queries import Histogram
+    >>> judge = RowJudge([Histogram("drugs", key="drug")])
+    >>> texts = pl.Series(['{"drug": "aspirin"}', '{"drug": null}'])
+    >>> rows = judge.read(Records(place="events", rank=(), numbers=pl.Series([1, 2]), texts=texts))
+    >>> rows.table.height, rows.refused["line"].to_list()
+    (1, [2])
+    """
+
+    def __init__(
+        self,
+        queries: Sequence[Query],
+        user: User | None = None,
+        *,
+        time: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._queries = queries
+        self._user = user
+        self._clock = clock
+        self.wanted = wanted_columns(queries, user, time)
+        self._json = JsonReader(self.wanted)
+
+    def read(self, records: Records) -> JudgedRows:
+        """The rows of records."""
+        return self.judged(self._piece(records))
+
+    def judged(self, piece: Piece) -> JudgedRows:
+        """The rows of a piece, in their order."""
+        none = pl.repeat(None, len(piece.lines), eager=True, dtype=pl.Int64)
+        times = none if self.wanted.time is None else microseconds(piece.times)
+        faults = self._faults(piece, times)
+        good = faults.is_null()
+        table = piece.columns
+        if not table.width:
+            table = pl.DataFrame({"": pl.repeat(None, len(piece.lines), eager=True)})
+        if good.all():
+            return JudgedRows(table=table, times=times, refused=piece.refused)
+        bad = pl.DataFrame({"line": piece.lines, "reason": faults}).filter(~good)
+        refused = pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line")  # type: ignore[arg-type]
+        return JudgedRows(table=table.filter(good), times=times.filter(good), refused=refused)
+
+    def _faults(self, piece: Piece, times: pl.Series) -> pl.Series:
+        """Why rows cannot be counted, null where they can."""
+        faults = [pl.repeat(None, len(times), eager=True, dtype=pl.String)]
+        if self.wanted.time is not None:
+            name = self.wanted.time
+            faults.append(no_times(name, times) if self._clock is None else self._clock.faults(name, times))
+        if piece.columns.width:
+            faults.append(row_faults(self._queries, piece.columns, self._user))
+        return pl.select(pl.coalesce(*faults)).to_series()
+
+    def _piece(self, records: Records) -> Piece:
+        if records.header is None:
+            return self._json.read(records.numbers, records.texts)
+        lines = pl.DataFrame({"line": records.numbers.cast(pl.Int64), "text": records.texts})
+        lines = lines.filter(pl.col("text").is_null() | (pl.col("text") != ""))
+        try:
+            return csv_piece(lines, header_of(records.place, records.header, self.wanted), self.wanted)
+        except InputError:
+            # The file's lines cannot be read. They are not those of the other files.
+            reason = "the file must begin with a header that names every column that is read, once"
+            return no_rows(self.wanted, lines.select("line", reason=pl.lit(reason)))
+
+
+class RefusedFile:
+    """Lines of JSON with the fields file, line and reason, for the owner's eyes only.
+
+    How many records were refused is a fact about the data, which is why nobody else may read it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.used = False
+        """Whether anything was refused since the start."""
+
+        self._left = b""
+
+    def add(self, place: str, refused: pl.DataFrame) -> None:
+        """Write down some lines and reasons. What there is no room for is kept, and written by the next call."""
+        if refused.height:
+            self.used = True
+            lines = refused.select(pl.lit(place).alias("file"), "line", "reason")
+            self._left += lines.write_ndjson().encode()
+        self.sync()
+
+    def sync(self) -> None:
+        """All that was added is on the disk."""
+        if not self._left:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            size = append(self.path, self._left)
+            self._left = b""
+            if size > LONGEST_REFUSED:
+                self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+        except OSError as error:
+            raise fault_of(error, str(self.path)) from None

@@ -1,0 +1,355 @@
+"""Rows of text: what every reader is asked for and hands back, and the readers of lines of CSV and of JSON.
+
+A row is a line, whatever it holds: no row can reach into the next, and what becomes of a line depends on that line
+only. Files are read some megabytes at a time. Blank lines are passed over.
+
+**CSV.** A header, then one row a line, fields cut by commas, everything text. A field that holds a comma or a quote
+stands in quotes, quotes in it doubled (RFC 4180). A line break in a field is not read: a forgotten quote would
+otherwise swallow the rows of other people. Where an event may hold several labels, they are joined by `;` in one field,
+and an empty field is an event without labels; elsewhere an empty field is a null and `""` an empty label. Values are
+decimal numbers with a point, such as `-12.50` or `1e3`, without spaces; any other text is no value. Polars reads the
+fields, but only of lines whose form was checked: by itself it fills up lines that are too short, and what it makes of
+one line can depend on another.
+
+**JSON.** One object a line. Labels are texts or whole numbers, or lists of these; values are numbers; times are texts.
+Each record is parsed alone, by msgspec, into the columns that are wanted; of the others it is checked that they are
+JSON, and nothing else. A column that is given twice counts as it was given last, if all that was given fits.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import Any, TypedDict
+
+import msgspec
+import polars as pl
+
+from pianissimo.errors import InputError
+
+REFUSED = {"line": pl.Int64, "reason": pl.String}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The columns that are read: those of labels, and whether each holds lists; those of numbers; the one of times.
+
+    A column holds lists where a query lets an event hold more than one label.
+
+    >>> Wanted(labels={"drug": False}, values=["price"], time="time").names
+    ['drug', 'price', 'time']
+    """
+
+    labels: Mapping[str, bool]
+    values: Sequence[str] = ()
+    time: str | None = None
+    """None where nothing depends on when an event happened."""
+
+    @property
+    def names(self) -> list[str]:
+        """All columns, each once."""
+        times = [] if self.time is None else [self.time]
+        return list(dict.fromkeys([*self.labels, *self.values, *times]))
+
+    def times(self, table: pl.DataFrame) -> pl.Series:
+        """The column of times; nulls where none is wanted."""
+        if self.time is None:
+            return pl.repeat(None, table.height, eager=True, dtype=pl.String)
+        return table[self.time]
+
+    def check_present(self, place: str, columns: Sequence[str], *, certain: bool = False) -> None:
+        """Refuse a file that lacks a column.
+
+        What was found is shown only where it is certain to be names: the first line of a file without a header is an
+        event.
+        """
+        missing = [name for name in self.names if name not in columns]
+        if missing:
+            if certain:
+                came = ", ".join(map(repr, columns)) or "no column"
+            else:
+                came = f"a header that lacks them (columns: {len(columns)})"
+            raise InputError(f"{place}: columns {', '.join(map(repr, missing))} must be in the file, got {came}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Piece:
+    """Some rows of a file: secret.
+
+    Labels are texts, or lists of texts where lists are wanted; values are floating-point numbers, null where a row
+    holds none.
+    """
+
+    lines: pl.Series
+    columns: pl.DataFrame
+    """The columns of labels and of values."""
+
+    times: pl.Series
+    refused: pl.DataFrame
+    """The lines that are no rows, and why."""
+
+
+def no_rows(wanted: Wanted, refused: pl.DataFrame) -> Piece:
+    """A piece in which every line is refused."""
+    labels = {name: pl.List(pl.String) if lists else pl.String() for name, lists in wanted.labels.items()}
+    return Piece(
+        lines=pl.Series(dtype=pl.Int64),
+        columns=pl.DataFrame(schema={**labels, **dict.fromkeys(wanted.values, pl.Float64())}),
+        times=pl.Series(dtype=pl.String),
+        refused=refused.cast(REFUSED),  # type: ignore[arg-type]
+    )
+
+
+BLOCK_BYTES = 32 * 2**20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    r"""Blocks of whole lines without the last line's end, each with the number of its first line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "lines.txt")
+    ...     _ = file.write_bytes(b"one\ntwo\n")
+    ...     list(read_blocks(file))
+    [(1, b'one\ntwo')]
+    """
+    number, rest = 1, b""
+    try:
+        with path.open("rb") as file:
+            while block := file.read(BLOCK_BYTES):
+                if number == 1 and not rest:
+                    block = block.removeprefix(BYTE_ORDER_MARK)
+                whole, end, rest = (rest + block).rpartition(b"\n")
+                if end:
+                    yield number, whole
+                    number += whole.count(b"\n") + 1
+    except OSError as fault:
+        raise InputError(f"{path} must be a file that can be read, got: {fault.strerror}") from None
+    if rest:
+        yield number, rest
+    elif number == 1:
+        raise InputError(f"{path} must hold rows, got an empty file; leave it out if there were no events")
+
+
+def split_lines(block: bytes) -> pl.Series:
+    r"""The lines of a block as texts, null where a line is not UTF-8.
+
+    >>> split_lines(b"a\r\n\xff\nb").to_list()
+    ['a', None, 'b']
+    """
+    try:
+        lines = pl.Series([block.decode()]).str.split("\n").explode()
+    except UnicodeDecodeError:
+        lines = pl.Series([_decoded(line) for line in block.split(b"\n")], dtype=pl.String)
+    return lines.str.strip_suffix("\r")
+
+
+def _decoded(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+LABEL_SEPARATOR = ";"
+_FIELD = r'(?:"(?:[^"]|"")*"|[^",]*)'
+_DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+
+
+MOST_COLUMNS = 4096
+"""In the header of a CSV file."""
+
+
+def read_csv_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
+    """The rows of a CSV file, block by block."""
+    header: list[str] | None = None
+    for first, block in read_blocks(path):
+        lines = pl.DataFrame({"text": split_lines(block)}).with_row_index("line", first)
+        lines = lines.filter(pl.col("text").is_null() | (pl.col("text") != ""))
+        if header is None and lines.height:
+            header = header_of(str(path), lines["text"][0], wanted)
+            lines = lines[1:]
+        if header is not None:
+            yield csv_piece(lines, header, wanted)
+    if header is None:
+        raise InputError(f"{path} must begin with a header of column names, got blank lines only")
+
+
+def header_of(place: str, text: str | None, wanted: Wanted) -> list[str]:
+    """The names in a header, or an `InputError` if it lacks what is wanted.
+
+    >>> header_of("visits.csv", "time,drug", Wanted(labels={"drug": False}))
+    ['time', 'drug']
+    """
+    if text is None:
+        raise InputError(f"{place} must be UTF-8 text, got other bytes in its header")
+    try:
+        names = next(csv.reader([text], strict=True))
+    except csv.Error:
+        raise InputError(f"{place} must begin with a header of column names, got quotes that do not match") from None
+    if len(names) > MOST_COLUMNS:
+        raise InputError(f"{place} must have at most {MOST_COLUMNS} columns, got more")
+    wanted.check_present(place, names)
+    for name in wanted.names:
+        if names.count(name) > 1:
+            raise InputError(f"{place}: column {name!r} must be in the header once, got it {names.count(name)} times")
+    return names
+
+
+def csv_piece(lines: pl.DataFrame, header: list[str], wanted: Wanted) -> Piece:
+    """The rows of lines after the header, in columns line and text, none of them blank."""
+    form = rf"^(?:{_FIELD},){{{len(header) - 1}}}{_FIELD}$"
+    well_formed = pl.col("text").str.contains(form).fill_null(value=False)
+    good, bad = lines.filter(well_formed), lines.filter(~well_formed)
+    fields = _fields(good["text"], header, wanted.names)
+    reason = f"a line must be UTF-8 text of {len(header)} fields, in quotes where they hold a comma or a quote"
+    return Piece(
+        lines=good["line"].cast(pl.Int64),
+        columns=fields.select(
+            *(_split(pl.col(name)) if lists else pl.col(name) for name, lists in wanted.labels.items()),
+            *(_number(pl.col(name)) for name in wanted.values),
+        ),
+        times=wanted.times(fields),
+        refused=bad.select("line", reason=pl.lit(reason)).cast(REFUSED),  # type: ignore[arg-type]
+    )
+
+
+def _fields(texts: pl.Series, header: list[str], names: list[str]) -> pl.DataFrame:
+    """The named fields of well-formed lines."""
+    places = sorted((header.index(name), name) for name in names)
+    if not len(texts):
+        return pl.DataFrame(schema={name: pl.String for _, name in places})
+    # Polars takes a byte order mark from the first line: that one is ours, so that no label depends on its place.
+    guard = "," * (len(header) - 1) if len(header) > 1 else "guard"
+    fields = pl.read_csv(
+        f"{guard}\n{texts.str.join(chr(10)).item()}".encode(),
+        has_header=False,
+        schema={str(place): pl.String for place in range(len(header))},
+        columns=[place for place, _ in places],
+    )[1:]
+    if fields.height != len(texts):
+        raise InputError("lines of a CSV file must be read one by one, got another number of rows; please report this")
+    return fields.rename({str(place): name for place, name in places})
+
+
+def _number(field: pl.Expr) -> pl.Expr:
+    # The form is checked first: polars' cast also takes "nan" and "inf".
+    return pl.when(field.str.contains(_DECIMAL)).then(field).cast(pl.Float64, strict=False)
+
+
+def _split(field: pl.Expr) -> pl.Expr:
+    text = field.fill_null("")
+    none = pl.lit([], dtype=pl.List(pl.String))
+    return pl.when(text == "").then(none).otherwise(text.str.split(LABEL_SEPARATOR)).alias(field.meta.output_name())
+
+
+_Label = str | int | None
+_NO_OBJECT = "a line must be a JSON object in UTF-8"
+_UNREADABLE = (msgspec.MsgspecError, RecursionError)
+
+
+def read_jsonl_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
+    """The rows of a JSONL file, block by block."""
+    reader = JsonReader(wanted)
+    for first, block in read_blocks(path):
+        texts = split_lines(block)
+        yield reader.read(pl.int_range(first, first + len(texts), dtype=pl.Int64, eager=True), texts)
+
+
+class JsonReader:
+    """Reads JSON texts into the columns that are wanted.
+
+    >>> reader = JsonReader(Wanted(labels={"drug": False}))
+    >>> piece = reader.read(pl.Series([1, 2, 3]), pl.Series(['{"drug": "aspirin"}', "{", '{"drug": 7}']))
+    >>> piece.columns["drug"].to_list(), piece.refused["line"].to_list()
+    (['aspirin', '7'], [2])
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        kinds: dict[str, Any] = {
+            name: list[_Label] | str | int | None if lists else _Label for name, lists in wanted.labels.items()
+        }
+        kinds |= dict.fromkeys(wanted.values, float | None)
+        if wanted.time is not None:
+            kinds[wanted.time] = str | None
+        kind, self._field = _record_of(kinds)
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+        self._decode_field = {name: msgspec.json.Decoder(each).decode for name, each in kinds.items()}
+
+    def read(self, numbers: pl.Series, texts: pl.Series) -> Piece:
+        """The rows of texts, in their order, and what is refused of them."""
+        lines, rows, refused = [], [], []
+        decode = self._decode
+        for number, text in zip(numbers.to_list(), texts.to_list(), strict=True):
+            try:
+                rows.append(decode(text or ""))
+                lines.append(number)
+            except _UNREADABLE:
+                if text is None or text.strip():
+                    refused.append((number, self._reason(text)))
+        columns = {name: list(map(self._field(name), rows)) for name in self._wanted.names}
+        times = None if self._wanted.time is None else columns[self._wanted.time]
+        return Piece(
+            lines=pl.Series(lines, dtype=pl.Int64),
+            columns=pl.DataFrame(
+                [
+                    *(_labels(name, columns[name], lists=lists) for name, lists in self._wanted.labels.items()),
+                    *(pl.Series(name, columns[name], dtype=pl.Float64) for name in self._wanted.values),
+                ]
+            ),
+            times=pl.repeat(None, len(rows), eager=True, dtype=pl.String)
+            if times is None
+            else pl.Series(times, dtype=pl.String),
+            refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
+        )
+
+    def _reason(self, text: str | None) -> str:
+        """What must hold. The library's own message would show what came."""
+        try:
+            fields = self._decode_fields(text or "")
+        except _UNREADABLE:
+            return _NO_OBJECT
+        for name, decode in self._decode_field.items():
+            if name not in fields:
+                return f"column {name!r} must be given"
+            try:
+                decode(fields[name])
+            except _UNREADABLE:
+                return f"column {name!r} must be {self._asked(name)}"
+        return "a column that is given twice must be fit to be read both times"
+
+    def _asked(self, name: str) -> str:
+        if name == self._wanted.time:
+            return "a date-time as an ISO 8601 text"
+        if name in self._wanted.values:
+            return "a number"
+        return f"a text or a whole number{' or a list of these' if self._wanted.labels[name] else ''}"
+
+
+def _record_of(kinds: Mapping[str, Any]) -> tuple[Any, Callable[[str], Callable[[Any], Any]]]:
+    """What a record is decoded to, and what gives the value of a column."""
+    if any(sign in name for name in kinds for sign in '"\\') or not "".join(kinds).isprintable():
+        # A struct takes no such name. This is half as fast.
+        return TypedDict("Record", kinds), itemgetter  # type: ignore[operator]
+    places = {name: f"column_{place}" for place, name in enumerate(kinds)}
+    fields = [(places[name], kind) for name, kind in kinds.items()]
+    names = {place: name for name, place in places.items()}
+    return msgspec.defstruct("Record", fields, rename=names, gc=False), lambda name: attrgetter(places[name])
+
+
+def _labels(name: str, values: list[Any], *, lists: bool) -> pl.Series:
+    if not lists:
+        return pl.Series(name, [_text(value) for value in values], dtype=pl.String)
+    events = [
+        [_text(each) for each in value] if isinstance(value, list) else None if value is None else [_text(value)]
+        for value in values
+    ]
+    return pl.Series(name, events, dtype=pl.List(pl.String))
+
+
+def _text(value: str | int | None) -> str | None:
+    return str(value) if isinstance(value, int) else value
