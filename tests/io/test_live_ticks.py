@@ -117,7 +117,7 @@ def labels(ticks: LiveTicks, tick: int) -> list[str]:
 
 def full_for(times: int, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None] = lambda: None) -> None:
     """The disk of the side file has no room so many times, and each time something happens."""
-    left, real = [times], RefusedFile._write
+    left, real = [times], RefusedFile.sync
 
     def write(self: RefusedFile) -> None:
         if self._left and left[0]:
@@ -126,7 +126,7 @@ def full_for(times: int, monkeypatch: pytest.MonkeyPatch, then: Callable[[], Non
             raise DiskFullError("refused.jsonl must have room on its disk, got none")
         real(self)
 
-    monkeypatch.setattr(RefusedFile, "_write", write)
+    monkeypatch.setattr(RefusedFile, "sync", write)
 
 
 def test_what_came_when_the_tick_is_over_is_in_it(tmp_path: Path) -> None:

@@ -135,7 +135,6 @@ BAD_JSONL_LINES = {
     '{"time": "2026-01-05T00:10:00Z", "drug": true}': "column 'drug' must be a text or a whole number",
     '{"time": "2026-01-05T00:10:00Z", "drug": ["a"]}': "column 'drug' must be a text or a whole number",
     '{"time": "2026-01-05T00:10:00Z", "drug": {"a": 1}}': "column 'drug' must be a text or a whole number",
-    '{"time": "2026-01-05T00:10:00Z", "drug": 1' + "0" * 30 + "}": "column 'drug' must be a text or a whole number",
     '{"time": 1767571200, "drug": "a"}': "column 'time' must be a date-time as an ISO 8601 text",
     '{"time": "2026-01-05T00:10:00Z", "drug": null}': LABEL_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": "' + "x" * 257 + '"}': LABEL_REASON,

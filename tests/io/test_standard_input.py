@@ -166,7 +166,7 @@ def test_whoever_writes_too_fast_has_to_wait(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_last_lines_are_given_again_after_the_side_file_had_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, failures = RefusedFile._write, [1]
+    write, failures = RefusedFile.sync, [1]
 
     def full(self: RefusedFile) -> None:
         if self._left and failures:
@@ -174,7 +174,7 @@ def test_the_last_lines_are_given_again_after_the_side_file_had_no_room(
             raise DiskFullError("refused.jsonl must have room on its disk, got none")
         write(self)
 
-    monkeypatch.setattr(RefusedFile, "_write", full)
+    monkeypatch.setattr(RefusedFile, "sync", full)
     with piped() as (feed, writing):
         os.write(writing, b'{"drug": "a"}\n' * 500 + b"rubbish\n")
         os.close(writing)
