@@ -79,7 +79,7 @@ def measured(way: Way, sketch: MisraGries, truth: NDArray[np.int64], noise: Nois
     estimates = np.zeros(KEYS, dtype=np.int64)
     if way.shared:
         released = PrivateMisraGries(k=way.k, epsilon=1 / way.scale, threshold=way.threshold).release(contents, noise)
-        estimates[released.keys.to_numpy()] = released.low
+        estimates[released.keys.to_numpy()] = released.under
     else:
         counts = contents.over - contents.decrements
         noisy = counts + laplace_draws(noise, way.scale, item_keys(contents.keys, noise))

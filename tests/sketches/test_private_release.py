@@ -42,7 +42,7 @@ def test_the_vector_of_the_card() -> None:
     mechanism = PrivateMisraGries(k=2, epsilon=Fraction(1), threshold=4)
     shown = mechanism.release(contents, noise)
     assert shown.error_level == 2
-    assert (shown.keys.to_list(), shown.low.tolist(), shown.high.tolist()) == ([1], [10], [12])
+    assert (shown.keys.to_list(), shown.under.tolist(), shown.over.tolist()) == ([1], [10], [12])
     assert GaussianMisraGries(k=2, variance=Fraction(1), threshold=4).release(contents, noise).to_dict() == {1: 10}
 
 
@@ -52,14 +52,14 @@ def test_without_noise_it_is_the_sketch_from_the_threshold_on() -> None:
     shown = release_sketch(sketch.contents(), k=64, epsilon=1, delta=1e-8, noise=NoNoise())
     assert shown.threshold == 22
     assert shown.to_dict() == {"a": 50, "b": 30}
-    assert shown.to_frame().columns == ["key", "low", "high", "lower", "upper"]
+    assert shown.to_frame().columns == ["key", "estimate", "low", "high"]
 
 
 def test_without_a_noise_every_release_has_its_own() -> None:
     sketch = MisraGries(k=64)
     sketch.update(np.repeat(np.arange(40), 200))
     first, second = (release_sketch(sketch.contents(), k=64, epsilon=0.5, delta=1e-6) for _ in range(2))
-    assert first.high.tolist() != second.high.tolist()
+    assert first.over.tolist() != second.over.tolist()
 
 
 def test_keys_come_in_their_own_order_whatever_the_table_does() -> None:
@@ -106,8 +106,9 @@ def test_error_bars_hold_for_all_keys_at_once(mechanism: PrivateMisraGries | Gau
     for seed in range(100):
         shown = mechanism.release(sketch.contents(), SeededNoise(seed), coverage=1 - 1e-10)
         assert len(shown.keys) == 20
-        for key, _, _, lower, upper in shown.to_frame().iter_rows():
-            assert lower <= truth[key] <= upper
+        for key, estimate, low, high in shown.to_frame().iter_rows():
+            assert low <= truth[key] <= high
+            assert estimate == (low + high) / 2
         widths.append(shown.reach)
     assert len(set(widths)) == 1
 
@@ -119,7 +120,7 @@ def test_error_bars_are_not_wider_than_needed() -> None:
     exceeded = 0
     for seed in range(200):
         shown = mechanism.release(contents, SeededNoise(seed), coverage=0.5)
-        noises = [*(shown.high - contents.over).tolist(), shown.error_level - contents.decrements]
+        noises = [*(shown.over - contents.over).tolist(), shown.error_level - contents.decrements]
         exceeded += max(map(abs, noises)) > shown.reach
     assert 20 < exceeded < 180
 
@@ -191,7 +192,9 @@ def test_a_merged_release_without_noise_is_the_merged_counts() -> None:
         independent.release(merged, NoNoise(), epsilon=1),
     ):
         assert shown.to_dict() == {"a": 140, "c": 70}
-        assert shown.to_frame().columns == ["key", "estimate"]
+        assert shown.to_frame().columns == ["key", "estimate", "low", "high"]
+        assert shown.to_frame()["high"].null_count() == 2
+        assert all(low <= shown.to_dict()[key] for key, _, low, _ in shown.to_frame().iter_rows())
         assert shown.loss.bad <= Fraction(1e-6)
 
 
@@ -207,7 +210,7 @@ def test_shards_are_released_together_at_the_price_of_one() -> None:
     assert shown.keys.to_list() == sorted(shown.keys.to_list())
     assert len(shown.keys) == 97
     assert shown.loss == PrivateMisraGries.calibrated(k=64, epsilon=1, delta=1e-6).loss
-    assert all(low <= 60 <= high for low, high in shown.to_frame().select("lower", "upper").iter_rows())
+    assert all(low <= 60 <= high for low, high in shown.to_frame().select("low", "high").iter_rows())
     with pytest.raises(ParameterError, match="in one shard alone"):
         release_shards([sketches[0], sketches[0]], k=64, epsilon=1, delta=1e-6, noise=NoNoise())
     with pytest.raises(ParameterError, match="at least one shard"):

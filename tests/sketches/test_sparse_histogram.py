@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 import polars as pl
@@ -23,10 +24,8 @@ from pianissimo.sketches.tails import (
     exchange_exponent,
     gaussian_law,
     least_sigma,
-    least_tau,
     log_shift_divergence,
     log_tail,
-    log_worst_delta,
     shift_divergence,
     shift_divergences,
 )
@@ -51,6 +50,27 @@ LEMMA_24 = {
     1000: [(343.3, 2246.8), (416.1, 3131.6), (171.7, 1123.4), (208.0, 1565.8), (85.8, 561.7), (104.0, 782.9)],
 }
 CELLS = [(moved, place) for moved in (1, 10, 100, 1000) for place in range(6)]
+
+
+def least_tau(sigma: float, delta: float, coordinates: int) -> float:
+    """The least tau that lets one of so many noises reach it with a chance of at most delta."""
+    share = -math.expm1(math.log1p(-delta) / coordinates)
+    return -sigma * NormalDist().inv_cdf(share)
+
+
+def log_worst_delta(sigma: float, tau: float, epsilon: float, coordinates: int) -> float:
+    """ln of the delta of the sparse histogram: the largest over how many of the differing keys are shared."""
+    log_hidden = math.log1p(-math.exp(log_tail(tau / sigma)))
+    worst = -math.inf
+    for shared in range(coordinates + 1):
+        log_a = (coordinates - shared) * log_hidden
+        if shared == 0:
+            # No shared key moves: all is in the chance that a key of one side shows.
+            worst = max(worst, math.log(-math.expm1(log_a)))
+            continue
+        moved = math.exp(log_a + log_shift_divergence(sigma, shared, epsilon - log_a))
+        worst = max(worst, math.log(moved - math.expm1(log_a)), log_shift_divergence(sigma, shared, epsilon + log_a))
+    return worst
 
 
 @pytest.mark.parametrize(("moved", "place"), CELLS)

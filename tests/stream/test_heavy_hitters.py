@@ -1,5 +1,6 @@
 """Heavy hitters in whole streams: what the planner takes and why, error bars that hold the truth, files, bad input."""
 
+import math
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -42,8 +43,10 @@ def rows(pages: list[Any]) -> list[dict[str, Any]]:
     return [{"page": page} for page in pages]
 
 
-def estimates(table: pl.DataFrame) -> dict[str, float]:
-    return dict(zip(table["key"].to_list(), table["estimate"].to_list(), strict=True))
+def counted(table: pl.DataFrame, reach: float) -> dict[str, float]:
+    """What was counted, from the lower ends of bars that reach so far below it."""
+    assert table["estimate"].to_list() == ((table["low"] + table["high"]) / 2).to_list()
+    return dict(zip(table["key"].to_list(), (table["low"] + reach).to_list(), strict=True))
 
 
 def test_a_sketch_is_taken_where_nobody_said_how_many_keys_there_are() -> None:
@@ -231,7 +234,7 @@ def test_bars_of_published_nodes_allow_for_nodes_that_hide_the_key() -> None:
     run.release()
     run.update(pl.Series(["a"] * (mechanism.node.threshold - 1)))
     release = run.release()
-    assert estimates(heavy_table(mechanism, release, 0.95)) == {"a": 500.0, "b": 500.0}
+    assert counted(heavy_table(mechanism, release, 0.95), mechanism.reach(3, 0.95)) == {"a": 500.0, "b": 500.0}
     assert isinstance(release.value, HeavyKeys)
     assert release.value.slack is not None
     # No decrements; the second node hides up to one below its threshold.
@@ -242,15 +245,19 @@ def test_bars_of_published_nodes_allow_for_nodes_that_hide_the_key() -> None:
 
 def test_without_noise_a_wide_sketch_counts_exactly() -> None:
     live = quiet(k=1000, memory=1000 * COUNTER_BYTES)
-    assert isinstance(live.plan.queries[0].mechanism, RunningSketch)
+    mechanism = live.plan.queries[0].mechanism
+    assert isinstance(mechanism, RunningSketch)
     live.tick(rows(["a"] * 700 + ["b"] * 500))
-    assert estimates(live.tick(rows(["a"] * 10))["pages"]) == {"a": 710, "b": 500}
+    table = live.tick(rows(["a"] * 10))["pages"]
+    assert counted(table, 2 * mechanism.reach(2, 0.95)) == {"a": 710, "b": 500}
 
 
 def test_a_reduced_sketch_is_below_the_truth_by_the_labels_over_all_counters() -> None:
     live = quiet(k=9)
+    mechanism = live.plan.queries[0].mechanism
+    assert isinstance(mechanism, SketchTree)
     table = live.tick(rows(["a"] * 700 + ["b"] * 300))["pages"]
-    assert estimates(table) == {"a": 700 - 100, "b": 300 - 100}
+    assert counted(table, math.ceil(mechanism.reach(1, 0.95) / 10)) == {"a": 700 - 100, "b": 300 - 100}
 
 
 def test_labels_of_an_event_are_cut_first_come_first_kept() -> None:
@@ -262,8 +269,10 @@ def test_labels_of_an_event_are_cut_first_come_first_kept() -> None:
 
 def test_a_set_counts_once_whatever_it_repeats() -> None:
     live = quiet(k=100, max_keys_per_event=30)
-    assert isinstance(live.plan.queries[0].mechanism, SetTree)
-    assert estimates(live.tick(rows([["a", "a", "b"]] * 3000))["pages"]) == {"a": 3000.0, "b": 3000.0}
+    mechanism = live.plan.queries[0].mechanism
+    assert isinstance(mechanism, SetTree)
+    table = live.tick(rows([["a", "a", "b"]] * 3000))["pages"]
+    assert counted(table, mechanism.reach(1, 0.95)) == {"a": 3000.0, "b": 3000.0}
 
 
 def test_a_total_of_sets_is_one_more_count() -> None:

@@ -52,6 +52,8 @@ from pianissimo.sketches import (
     MisraGries,
     PrivacyAwareMisraGries,
     PrivateMisraGries,
+    SketchRelease,
+    SparseRelease,
     merge_in_order,
     sketch_from_bytes,
     split_bad,
@@ -253,7 +255,7 @@ class FileRelease:
     """The chance that all true counts are within low .. high."""
 
     shown_from: float
-    """Every estimate is at least this."""
+    """Keys are shown from this noisy count on."""
 
     k: int
     streams: int
@@ -395,17 +397,13 @@ def _mechanism(sketch: AnySketch, epsilon: float, delta: float, *, charged: bool
 def _released(
     mechanism: SketchMechanism, sketch: AnySketch, noise: KeyedNoise, epsilon: float, coverage: float
 ) -> tuple[pl.DataFrame, float]:
+    contents = sketch.contents()
+    shown: SketchRelease | SparseRelease
     if isinstance(mechanism, CorrelatedHistogram):
-        shown = mechanism.release(sketch.contents(), noise, epsilon=epsilon)
-        # A sum of two draws is sub-Gaussian with the sum of their variances; all stored keys at once, in half counts.
-        variance = mechanism.variance + mechanism.shared_variance
-        odds = math.log(2 * mechanism.k) - math.log1p(-coverage)
-        reach = math.sqrt(2 * variance * odds) * (1 + 1e-9) / 2
-        low = (pl.col("estimate") - reach).floor().clip(lower_bound=0)
-        return shown.to_frame().with_columns(low=low, high=pl.lit(None, dtype=pl.Float64)), shown.threshold
-    released = mechanism.release(sketch.contents(), noise, coverage=coverage)
-    table = released.to_frame()
-    return table.select("key", estimate="low", low="lower", high="upper"), float(released.threshold)
+        shown = mechanism.release(contents, noise, epsilon=epsilon, coverage=coverage)
+    else:
+        shown = mechanism.release(contents, noise, coverage=coverage)
+    return shown.to_frame(), float(shown.threshold)
 
 
 def _words(mechanism: SketchMechanism) -> str:

@@ -1,10 +1,9 @@
-"""What a release needs of a sketch, and the noise that belongs to its keys.
+"""What every release of a sketch needs: keys in their order, the noise that belongs to them, and the table that leaves.
 
-Exact draws whose law is known only as an interval: uniform bits are drawn until the answer is certain.
-
-A uniform number is known by its first bits, and a chance by an interval that holds it, from decimals of so many digits
-widened by their roundings. While both leave the answer open, more bits are drawn and twice the digits are worked out.
-What comes out has the ideal law, apart from nothing: the bits themselves are taken for uniform.
+At the end are exact draws whose law is known only as an interval, for universes that cannot be gone through. A uniform
+number is known by its first bits, and a chance by an interval that holds it, from decimals of so many digits widened by
+their roundings. While both leave the answer open, more bits are drawn and twice the digits are worked out. What comes
+out has the ideal law, apart from nothing: the bits themselves are taken for uniform.
 """
 
 import decimal
@@ -25,6 +24,7 @@ from pianissimo.sketches.contents import Contents, Source
 from pianissimo.sketches.tails import CONTEXT, to_decimal
 
 Counts = NDArray[np.int64]
+Numbers = NDArray[np.int64] | NDArray[np.float64]
 
 LARGEST_COUNT = 2**62
 """Noise is added to counts below this, so that nothing overflows."""
@@ -65,6 +65,45 @@ def own(keys: pl.Series) -> pl.Series:
     ['shown']
     """
     return pl.Series("key", keys.to_list(), dtype=keys.dtype)
+
+
+def estimate_table(
+    keys: pl.Series, noisy: Numbers, low: Numbers | None = None, high: Numbers | None = None
+) -> pl.DataFrame:
+    """The table of every release of a sketch: `key`, `estimate`, `low`, `high`.
+
+    The true counts of all keys at once are within low .. high, drawn out to whole numbers; null where nothing that is
+    released bounds them. The estimate is the middle of both, a whole or a half number, or the noisy count where an end
+    is not known.
+
+    >>> estimate_table(pl.Series(["a"]), np.array([9.5]), np.array([8.7]), np.array([17.4])).row(0)
+    ('a', 13.0, 8.0, 18.0)
+    >>> estimate_table(pl.Series(["a"]), np.array([9.5]), np.array([8.7])).row(0)
+    ('a', 9.5, 8.0, None)
+    """
+    columns = {
+        name: pl.lit(None, pl.Float64) if ends is None else pl.Series(ends, dtype=pl.Float64)
+        for name, ends in (("noisy", noisy), ("low", low), ("high", high))
+    }
+    whole = (pl.col("low").floor().clip(lower_bound=0), pl.col("high").ceil().clip(lower_bound=0))
+    middle = pl.coalesce((pl.col("low") + pl.col("high")) / 2, "noisy")
+    frame = keys.alias("key").to_frame().with_columns(**columns).with_columns(whole)
+    return frame.select("key", middle.alias("estimate"), "low", "high")
+
+
+def unit_table(
+    keys: pl.Series, values: Counts, unit: int, slack: Counts | int | None, reach: int | None
+) -> pl.DataFrame:
+    """The same of values in units of 1 / `unit` that are too low by at most `slack`, with noises of at most `reach`.
+
+    The true value of a key is in [value, value + slack]; the value has one noise, and the sum has two.
+
+    >>> unit_table(pl.Series(["a"]), np.array([30]), 3, 18, 3).row(0)
+    ('a', 13.5, 9.0, 18.0)
+    """
+    low = None if reach is None else (values - reach) / unit
+    high = None if reach is None or slack is None else (values + slack + 2 * reach) / unit
+    return estimate_table(keys, values / unit, low, high)
 
 
 def check_typed(contents: Contents) -> None:
@@ -126,11 +165,7 @@ def gaussian_draws(noise: Noise, variance: Fraction, keys: Keys) -> Counts:
 
 
 def given_or_fresh(noise: Noise | None) -> Noise:
-    """The noise, or one from a secret that nobody will know again.
-
-    >>> given_or_fresh(None)
-    KeyedNoise(hidden)
-    """
+    """The noise, or one from a secret that nobody will know again."""
     return KeyedNoise(fresh_secret()) if noise is None else noise
 
 

@@ -1,9 +1,9 @@
 """One release of one Misra-Gries sketch: PMG and PMG-U.
 
 Lebeda and Tetek, Algorithm 2. One element moves one of the stored numbers u(x) = c(x) + D, or D, by one. So each gets
-one noise, and a reader has both `high`, an upper estimate with one noise, and `low` = `high` less the noisy D, which is
-the estimate that the paper publishes: at the same loss. Keys below the threshold stay hidden (`thresholds`), and what
-is shown stands in the order of the keys: the order of a table tells about evicted ones.
+one noise, and a reader has both `over`, an upper estimate with one noise, and `under` = `over` less the noisy D, which
+is the estimate that the paper publishes: at the same loss. Keys below the threshold stay hidden (`sketch_thresholds`),
+and what is shown stands in the order of the keys: the order of a table tells about evicted ones.
 
 **Shards.** Streams cut by a hash of the key have a sketch and a release each, at the price of one: an element has one
 key, so it is in one shard, and the others are the same on both neighbors (parallel composition). The hash is public and
@@ -35,6 +35,7 @@ from pianissimo.sketches.key_noise import (
     Counts,
     check_unmerged,
     checked_counts,
+    estimate_table,
     gaussian_draws,
     given_or_fresh,
     in_key_order,
@@ -52,30 +53,25 @@ from pianissimo.sketches.sketch_thresholds import (
     group_delta,
     threshold,
 )
-from pianissimo.sketches.tails import gaussian_law
+from pianissimo.sketches.tails import gaussian_reach, laplace_reach
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SketchRelease:
-    """Keys in their own order, two estimates for each, and the noisy number of decrements: all may be published.
-
-    >>> shown = SketchRelease(pl.Series([7]), np.array([30]), np.array([34]), 4, 22, 2, Mixed(pure=Fraction(1)))
-    >>> shown.to_dict()
-    {7: 30}
-    """
+    """Keys in their own order, two estimates for each, and the noisy number of decrements: all may be published."""
 
     keys: pl.Series
-    low: Counts
+    under: Counts
     """The paper's estimate, at most the true count apart from the noise: two noises."""
 
-    high: Counts
+    over: Counts
     """At least the true count apart from the noise: one noise."""
 
     error_level: int
     """The noisy D: how far a sketch count is below the truth at most, apart from the noise."""
 
     threshold: int
-    """Every `low` is at least this."""
+    """Every count of `under` is at least this."""
 
     reach: int
     """All noises of the release are at most this in size, with the coverage that was asked for."""
@@ -83,30 +79,19 @@ class SketchRelease:
     loss: Loss
     """What the release costs."""
 
-    @property
-    def lower(self) -> Counts:
-        """True counts are at least these, all at once, with the coverage that was asked for."""
-        return np.maximum(self.low - 2 * self.reach, 0)
-
-    @property
-    def upper(self) -> Counts:
-        """True counts are at most these, all at once, with the coverage that was asked for."""
-        return np.maximum(self.high + self.reach, 0)
-
     def to_dict(self) -> dict[int | str | bytes, int]:
-        """The keys and their low estimates."""
-        return dict(zip(self.keys.to_list(), self.low.tolist(), strict=True))
+        """The keys and the paper's estimates, `under`."""
+        return dict(zip(self.keys.to_list(), self.under.tolist(), strict=True))
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a key: both estimates, and the error bars of its true count.
+    def to_frame(self, reach: int | None = None) -> pl.DataFrame:
+        """One row a key: `estimate_table`, at the coverage that was asked for or with another `reach`.
 
         >>> shown = SketchRelease(pl.Series([7]), np.array([30]), np.array([34]), 4, 22, 2, Mixed(pure=Fraction(1)))
         >>> shown.to_frame().row(0)
-        (7, 30, 34, 26, 36)
+        (7, 31.0, 26.0, 36.0)
         """
-        return pl.DataFrame(
-            {"key": self.keys, "low": self.low, "high": self.high, "lower": self.lower, "upper": self.upper}
-        )
+        size = self.reach if reach is None else reach
+        return estimate_table(self.keys, self.under, self.under - 2 * size, self.over + size)
 
 
 @identified("private-misra-gries")
@@ -115,7 +100,7 @@ class PrivateMisraGries:
     """The heavy keys of a sketch, once, with discrete Laplace noise on each number.
 
     Guarantee: (m epsilon, delta(threshold) (e^(m epsilon) - 1) / (e^epsilon - 1)) for m = max_keys_per_user elements.
-    Error: f in [low - 2 r, high + r] for all shown keys at once, r = `reach`.
+    Error: f in [under - 2 r, over + r] for all shown keys at once, r = `reach`.
     Cost: one draw a stored key, and one.
 
     >>> PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8)
@@ -129,7 +114,7 @@ class PrivateMisraGries:
     """For one element: the noise has the scale 1 / epsilon."""
 
     threshold: int
-    """The least low estimate that is shown."""
+    """The least count of `under` that is shown."""
 
     max_keys_per_user: int = 1
     """How many elements the promise hides together."""
@@ -169,19 +154,16 @@ class PrivateMisraGries:
         >>> PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8).reach(0.99)
         11
         """
-        check_probability(coverage=coverage)
-        rate = float(self.epsilon)
-        odds = math.log(2 * (self.k + 1)) - math.log1p(math.exp(-rate)) - math.log1p(-coverage)
-        return max(1, math.ceil(odds / rate)) - 1
+        return laplace_reach(self.epsilon, self.k + 1, coverage)
 
     def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:
         """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
         scale = 1 / self.epsilon
         check_unmerged(contents, self.k)
         keys, over = _stored(contents, drop_zeros=self.standard)
-        high = over + laplace_draws(noise.at("counts"), scale, item_keys(keys, noise))
+        over = over + laplace_draws(noise.at("counts"), scale, item_keys(keys, noise))
         level = contents.decrements + int(noise.at("error level").laplace(scale))
-        return _shown(keys, high, level, self.threshold, self.reach(coverage), self.loss)
+        return _shown(keys, over, level, self.threshold, self.reach(coverage), self.loss)
 
 
 @identified("gaussian-misra-gries")
@@ -190,7 +172,7 @@ class GaussianMisraGries:
     """The heavy keys of a sketch with discrete Gaussian noise on each number, for releases that add up.
 
     Guarantee: the ledger (releases / (2 variance), releases * xi), xi the chance that a key of one neighbor shows.
-    Error: f in [low - 2 r, high + r] for all shown keys at once, r = `reach`.
+    Error: f in [under - 2 r, over + r] for all shown keys at once, r = `reach`.
     Cost: one draw a stored key, and one, at each release.
 
     >>> GaussianMisraGries.calibrated(k=1024, rho=0.05, bad=1e-8, releases=5)
@@ -204,7 +186,7 @@ class GaussianMisraGries:
     """Of the noise on each number."""
 
     threshold: int
-    """The least low estimate that is shown."""
+    """The least count of `under` that is shown."""
 
     releases: int = 1
     """How many times the growing sketch is released, each under a path of its own."""
@@ -253,18 +235,15 @@ class GaussianMisraGries:
         >>> GaussianMisraGries(k=1024, variance=Fraction(28), threshold=45).reach(0.99)
         23
         """
-        check_probability(coverage=coverage)
-        law = gaussian_law(self.variance)
-        chances = 2 * (self.k + 1) * law.tail(np.arange(1, law.reach + 1))
-        return int(np.argmax(chances <= 1 - coverage))
+        return gaussian_reach(self.variance, self.k + 1, coverage)
 
     def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:
         """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
         check_unmerged(contents, self.k)
         keys, over = _stored(contents)
-        high = over + gaussian_draws(noise.at("counts"), self.variance, item_keys(keys, noise))
+        over = over + gaussian_draws(noise.at("counts"), self.variance, item_keys(keys, noise))
         level = contents.decrements + int(noise.at("error level").gaussian(variance=self.variance))
-        return _shown(keys, high, level, self.threshold, self.reach(coverage), self.loss)
+        return _shown(keys, over, level, self.threshold, self.reach(coverage), self.loss)
 
 
 def release_sketch(
@@ -318,8 +297,8 @@ def release_shards(
     order = in_key_order(keys)
     return SketchRelease(
         own(keys.gather(order)),
-        np.concatenate([part.low for part in parts])[order],
-        np.concatenate([part.high for part in parts])[order],
+        np.concatenate([part.under for part in parts])[order],
+        np.concatenate([part.over for part in parts])[order],
         max(part.error_level for part in parts),
         mechanism.threshold,
         mechanism.reach(share),
@@ -337,7 +316,7 @@ def _stored(contents: Contents, *, drop_zeros: bool = False) -> tuple[pl.Series,
     return keys, over
 
 
-def _shown(keys: pl.Series, high: Counts, level: int, least: int, reach: int, loss: Loss) -> SketchRelease:
-    low = high - level
-    passing = np.flatnonzero(low >= least)
-    return SketchRelease(own(keys.gather(passing)), low[passing], high[passing], level, least, reach, loss)
+def _shown(keys: pl.Series, over: Counts, level: int, least: int, reach: int, loss: Loss) -> SketchRelease:
+    under = over - level
+    passing = np.flatnonzero(under >= least)
+    return SketchRelease(own(keys.gather(passing)), under[passing], over[passing], level, least, reach, loss)

@@ -162,7 +162,7 @@ class PublishedTree:
         contents = state.sketches.close(tick).contents()
         level = ended_level(tick)
         shown = self.node.release(contents, sealed(noise, tick).at("node", level, tick >> level))
-        state.published.put(tick, Node(shown.keys, shown.low, shown.error_level))
+        state.published.put(tick, Node(shown.keys, shown.under, shown.error_level))
         keys = state.published.keys()
         sums = np.zeros(len(keys), dtype=np.int64)
         # A node's count is too low by at most its D, and where it hides the key by less than its threshold besides.
@@ -241,8 +241,12 @@ class RunningSketch:
             source="Lebeda and Tetek, Lemma 8; Canonne, Kamath and Steinke 2020, Theorem 14",
         )
 
-    def error(self, tick: int, coverage: float) -> float:  # noqa: ARG002
-        return float(self.release_of.threshold - 1 + 2 * self.release_of.reach(coverage))
+    def error(self, tick: int, coverage: float) -> float:
+        return float(self.release_of.threshold - 1 + 2 * self.reach(tick, coverage))
+
+    def reach(self, tick: int, coverage: float) -> int:  # noqa: ARG002
+        """What no noise of a release exceeds in size, with this chance."""
+        return self.release_of.reach(coverage)
 
     def start(self, noise: Noise) -> RunningSketchState:  # noqa: ARG002
         return RunningSketchState(OpenKeys(), RunningCounts(self.release_of.k, self.keys))

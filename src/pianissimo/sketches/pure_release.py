@@ -24,7 +24,7 @@ from typing import Protocol, Self
 import numpy as np
 import polars as pl
 
-from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.checks import Real, check_at_least, check_positive
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
@@ -44,7 +44,7 @@ from pianissimo.sketches.key_noise import (
 )
 from pianissimo.sketches.reduction import Reduced, ReducedRelease
 from pianissimo.sketches.sparse_histogram import positive_counts
-from pianissimo.sketches.tails import CONTEXT, decay, to_decimal
+from pianissimo.sketches.tails import CONTEXT, decay, laplace_reach, to_decimal
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
@@ -282,10 +282,7 @@ class PureHistogram:
 
     def reach(self, coverage: float) -> int:
         """What no noise exceeds in size over the whole universe, with this chance; in units."""
-        check_probability(coverage=coverage)
-        rate = float(self.rate)
-        odds = math.log(2 * (self.universe.size + 1)) - math.log1p(math.exp(-rate)) - math.log1p(-coverage)
-        return max(1, math.ceil(odds / rate)) - 1
+        return laplace_reach(self.rate, self.universe.size + 1, coverage)
 
     def release(self, values: Reduced | Contents, noise: Noise, *, coverage: float = 0.95) -> ReducedRelease:
         """Publish the reduced counts, or the plain ones of a merged sketch. Two states never share a noise."""
@@ -306,10 +303,7 @@ class PureHistogram:
             return values.keys, checked_counts(values.values), values.total
         if self.unit != 1 or self.with_total:
             raise ParameterError("this release must be of reduced counts, got a sketch; reduce it first")
-        keys, counts = positive_counts(values)
-        if len(keys) > self.stored:
-            raise ParameterError("a sketch must be of the k of the release, got a larger one")
-        return keys, counts, 0
+        return *positive_counts(values, self.stored), 0
 
     def _by_chance(self, taken: list[int], noise: Noise) -> tuple[pl.Series, Counts]:
         """The keys of value zero whose noise passes, and their noisy values."""
@@ -332,7 +326,7 @@ class PureHistogram:
             number,
             self.threshold,
             self.loss,
-            self.reach(coverage) if self.with_total else None,
+            self.reach(coverage),
         )
 
 

@@ -36,18 +36,15 @@ from pianissimo.sketches.key_noise import (
     item_keys,
     laplace_draws,
     own,
+    unit_table,
     without_distance,
 )
-from pianissimo.sketches.tails import Number, at_most, enlarged, least_integer, short_bound, tail
+from pianissimo.sketches.tails import Number, at_most, enlarged, laplace_reach, least_integer, short_bound, tail
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduced:
-    """The reduced counts of one sketch, or of several added up: secret.
-
-    >>> Reduced(pl.Series([1]), np.array([12]), total=18, k=2)
-    Reduced(secret)
-    """
+    """The reduced counts of one sketch, or of several added up: secret."""
 
     keys: pl.Series
     """In their own order."""
@@ -109,11 +106,7 @@ def add_reduced(parts: Sequence[Reduced]) -> Reduced:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducedRelease:
-    """Keys in their own order with noisy reduced counts, in units of 1 / `unit`: all may be published.
-
-    >>> ReducedRelease(pl.Series(["a"]), np.array([30]), 3, None, 20, Mixed(pure=Fraction(1))).to_dict()
-    {'a': 10.0}
-    """
+    """Keys in their own order with noisy reduced counts, in units of 1 / `unit`: all may be published."""
 
     keys: pl.Series
     values: Counts
@@ -129,28 +122,21 @@ class ReducedRelease:
     loss: Mixed | Pure
     """What the release costs."""
 
-    reach: int | None = None
+    reach: int
     """All noises are at most this in size, with the coverage that was asked for; in units."""
 
     def to_dict(self) -> dict[int | str | bytes, float]:
-        """The keys and their estimates, in counts."""
+        """The keys and their noisy values, in counts."""
         return dict(zip(self.keys.to_list(), (self.values / self.unit).tolist(), strict=True))
 
     def to_frame(self) -> pl.DataFrame:
-        """One row a key: its estimate and, where the number of elements was asked for, error bars of its true count.
+        """One row a key: `estimate_table`, with an upper end where the number of elements was asked for.
 
         >>> shown = ReducedRelease(pl.Series(["a"]), np.array([30]), 3, 18, 20, Mixed(pure=Fraction(1)), 3)
         >>> shown.to_frame().row(0)
-        ('a', 10.0, 9.0, 18.0)
+        ('a', 13.5, 9.0, 18.0)
         """
-        frame = pl.DataFrame({"key": self.keys, "estimate": self.values / self.unit})
-        if self.total is None or self.reach is None:
-            return frame
-        # True counts are in [C, C + n] / (k + 1); C has one noise, C + n has two.
-        return frame.with_columns(
-            lower=np.maximum(self.values - self.reach, 0) / self.unit,
-            upper=np.maximum(self.values + self.total + 2 * self.reach, 0) / self.unit,
-        )
+        return unit_table(self.keys, self.values, self.unit, self.total, self.reach)
 
 
 @identified("reduced-misra-gries")
@@ -213,7 +199,12 @@ class ReducedMisraGries:
         # A draw of noise and one of rounding for each of the keys.
         return Mixed(pure=self.epsilon, bad=bad, distance=2 * self.k * self.streams * DRAW_DISTANCE)
 
-    def release(self, reduced: Reduced, noise: Noise) -> ReducedRelease:
+    def reach(self, coverage: float) -> int:
+        """What noise and rounding move no value by, with this chance; in units."""
+        moved = laplace_reach(self.epsilon / (2 * self.k - 1), self.k * self.streams, coverage)
+        return moved + (2 * self.k - 2 if self.rounded else 0)
+
+    def release(self, reduced: Reduced, noise: Noise, *, coverage: float = 0.95) -> ReducedRelease:
         """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
         if reduced.k != self.k or reduced.streams > self.streams:
             raise ParameterError(f"a release of {self.streams} sketches of k = {self.k} must be of such, got others")
@@ -225,7 +216,8 @@ class ReducedMisraGries:
         scale = (2 * self.k - 1) / self.epsilon
         noisy = values + laplace_draws(noise.at("counts"), scale, item_keys(keys, noise))
         passing = np.flatnonzero(noisy >= self.threshold)
-        return ReducedRelease(own(keys.gather(passing)), noisy[passing], self.k + 1, None, self.threshold, self.loss)
+        shown = own(keys.gather(passing)), noisy[passing]
+        return ReducedRelease(*shown, self.k + 1, None, self.threshold, self.loss, self.reach(coverage))
 
     def _rounded(self, keys: pl.Series, values: Counts, noise: Noise) -> Counts:
         size = 2 * self.k - 1

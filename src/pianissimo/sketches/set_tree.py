@@ -2,8 +2,8 @@
 
 What is hidden is one whole set of keys, of any size. A leaf is a privacy-aware sketch of one tick, and a parent is the
 merge of its two children: the tree of merges is fixed by the clock alone. One set moves each node's counts by one in at
-most k keys, all in one direction, and is in at most L nodes: rho = k L / (2 variance). As in `continual` the threshold
-stands at the query: a key that is a candidate on one neighbor alone has a true sum of at most 1, so at tick t
+most k keys, all in one direction, and is in at most L nodes: rho = k L / (2 variance). As in `sketch_tree` the
+threshold stands at the query: a key that is a candidate on one neighbor alone has a true sum of at most 1, so at tick t
 
 ```text
 Theta_t = 1 + ceil(sqrt(2 p_t variance ln(T (T + L) k / bad)))
@@ -16,7 +16,6 @@ it by at most m, so with noise of m^2 times the variance it is one more count: k
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from statistics import NormalDist
 from typing import ClassVar, Self
 
 import numpy as np
@@ -26,15 +25,14 @@ from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
+from pianissimo.loss.losses import Guarantee
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.sketches.contents import KeyListing, key_series, listing_of
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind
-from pianissimo.sketches.key_noise import checked_counts, gaussian_draws, item_keys, own
+from pianissimo.sketches.key_noise import own
 from pianissimo.sketches.misra_gries import PrivacyAwareMisraGries
-from pianissimo.sketches.sketch_tree import HeavyKeys
+from pianissimo.sketches.sketch_tree import HeavyKeys, PrefixNoise
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
     Node,
@@ -42,8 +40,6 @@ from pianissimo.sketches.tree_nodes import (
     event_sets,
     gather_sets,
     level_count,
-    prefix_nodes,
-    rounded_up_root,
 )
 
 
@@ -180,38 +176,32 @@ class SetTree:
         return (self.max_keys_per_event or 1) ** 2 * self.variance
 
     @property
+    def noise(self) -> PrefixNoise:
+        """The noise of its sums."""
+        return PrefixNoise(self.horizon, self.k, self.variance)
+
+    @property
     def levels(self) -> int:
-        """L: in how many nodes a set is counted at most."""
+        """L: in how many nodes an event is counted at most."""
         return level_count(self.horizon)
 
     @property
     def guarantee(self) -> Guarantee:
-        draws = self.horizon * self.levels * (self.levels * self.k + self.with_total)
         moved = (self.k + self.with_total) * self.levels
-        return Guarantee(
-            loss=Booked(rho=moved / (2 * self.variance), bad=self.bad, distance=draws * DRAW_DISTANCE),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
-            horizon=self.horizon,
-            source="Lebeda and Tetek, Corollary 28; in a binary tree over time",
-        )
+        source = "Lebeda and Tetek, Corollary 28; in a binary tree over time"
+        return self.noise.guarantee(moved, self.bad, totals=int(self.with_total), source=source)
 
     def threshold(self, tick: int) -> int:
         """The least count that is shown at `tick`."""
-        odds = math.log(self.horizon) + math.log(self.horizon + self.levels) + math.log(self.k)
-        odds += math.log(self.bad.denominator) - math.log(self.bad.numerator)
-        return 1 + rounded_up_root(2 * tick.bit_count() * float(self.variance) * odds)
+        return 1 + self.noise.margin(tick, self.horizon + self.levels, self.bad)
 
     def error(self, tick: int, coverage: float) -> float:
-        check_probability(coverage=coverage)
-        return NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(tick.bit_count() * float(self.variance))
+        return self.noise.error(tick, coverage)
 
     def reach(self, tick: int, coverage: float) -> int:
         """What the noise of no key, at no tick, exceeds in size as seen from this one, that of the total included."""
-        check_probability(coverage=coverage)
-        odds = math.log(2 * (self.k * self.levels + 1) * self.horizon) - math.log1p(-coverage)
         variance = max(self.variance, self.total_variance / (self.k + 1) ** 2)
-        return rounded_up_root(2 * tick.bit_count() * float(variance) * odds)
+        return PrefixNoise(self.horizon, self.k, variance).reach(tick, coverage)
 
     def start(self, noise: Noise) -> SetTreeState:  # noqa: ARG002
         return SetTreeState(OpenSets(self.keys), MergingNodes(k=self.k, keys=self.keys))
@@ -228,16 +218,8 @@ class SetTree:
     def release(self, state: SetTreeState, tick: int, noise: Noise) -> HeavyKeys:
         state.nodes.close(tick, state.tick.take())
         nodes = state.nodes.covering()
-        keys = nodes.keys()
-        sums = np.zeros(len(keys), dtype=np.int64)
-        items = item_keys(keys, noise)
-        total = nodes.total
-        for level, number in prefix_nodes(tick):
-            here = sealed(noise, number << level).at("node", level, number)
-            sums += checked_counts(nodes.values(level, keys))
-            sums += gaussian_draws(here, self.variance, items)
-            if self.with_total:
-                total += int(here.at("total").gaussian(variance=self.total_variance))
+        variance = self.total_variance if self.with_total else None
+        keys, sums, total = self.noise.sums(nodes, tick, noise, (), variance)
         passing = np.flatnonzero(sums >= self.threshold(tick))
         shown = own(keys.gather(passing)), sums[passing], 1
         if not self.with_total:

@@ -37,7 +37,7 @@ from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind
-from pianissimo.sketches.key_noise import Counts, checked_counts, gaussian_draws, item_keys, own
+from pianissimo.sketches.key_noise import Counts, checked_counts, gaussian_draws, item_keys, own, unit_table
 from pianissimo.sketches.reduction import reduce
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
@@ -54,11 +54,7 @@ from pianissimo.sketches.tree_nodes import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeavyKeys:
-    """Keys in their own order with noisy values, in units of 1 / `unit` of a count: all may be published.
-
-    >>> HeavyKeys(pl.Series(["a"]), np.array([30]), 3, 18).to_dict()
-    {'a': 10.0}
-    """
+    """Keys in their own order with noisy values, in units of 1 / `unit` of a count: all may be published."""
 
     keys: pl.Series
     values: Counts
@@ -72,23 +68,78 @@ class HeavyKeys:
     """By how many units each true count may be above its value, noise apart, where that is not the total."""
 
     def to_dict(self) -> dict[int | str | bytes, float]:
-        """The keys and their estimates, in counts."""
+        """The keys and their noisy values, in counts."""
         return dict(zip(self.keys.to_list(), (self.values / self.unit).tolist(), strict=True))
 
     def to_frame(self, reach: int | None = None) -> pl.DataFrame:
-        """One row a key; with what the noise's size does not exceed, also error bars of its true count.
+        """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds.
 
         >>> HeavyKeys(pl.Series(["a"]), np.array([30]), 3, 18).to_frame(reach=3).row(0)
-        ('a', 10.0, 9.0, 18.0)
+        ('a', 13.5, 9.0, 18.0)
         """
-        frame = pl.DataFrame({"key": self.keys, "estimate": self.values / self.unit})
-        slack = self.total if self.slack is None else self.slack
-        if reach is None or slack is None:
-            return frame
-        return frame.with_columns(
-            lower=np.maximum(self.values - reach, 0) / self.unit,
-            upper=np.maximum(self.values + slack + 2 * reach, 0) / self.unit,
+        return unit_table(self.keys, self.values, self.unit, self.total if self.slack is None else self.slack, reach)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixNoise:
+    """The Gaussian noise of the sums that a tree of k counters a node releases at every tick up to a horizon."""
+
+    horizon: int
+    k: int
+    variance: Fraction
+    """On each value of a node."""
+
+    @property
+    def levels(self) -> int:
+        """L: in how many nodes an element is counted at most."""
+        return level_count(self.horizon)
+
+    def error(self, tick: int, coverage: float) -> float:
+        """What the noise of one sum does not exceed in size, with this chance."""
+        check_probability(coverage=coverage)
+        return NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(tick.bit_count() * float(self.variance))
+
+    def reach(self, tick: int, coverage: float) -> int:
+        """What the noise of no key, at no tick, exceeds in size as seen from this one."""
+        check_probability(coverage=coverage)
+        odds = math.log(2 * (self.k * self.levels + 1) * self.horizon) - math.log1p(-coverage)
+        return self._bound(tick, odds)
+
+    def margin(self, tick: int, watched: int, bad: Fraction) -> int:
+        """What the noise of none of `watched` times k keys reaches at any tick, but for `bad`, seen from this one."""
+        odds = math.log(self.horizon) + math.log(watched) + math.log(self.k)
+        return self._bound(tick, odds + (math.log(bad.denominator) - math.log(bad.numerator)))
+
+    def _bound(self, tick: int, odds: float) -> int:
+        return rounded_up_root(2 * tick.bit_count() * float(self.variance) * odds)
+
+    def guarantee(self, moved: int, bad: Fraction, *, totals: int, source: str) -> Guarantee:
+        """If one event moves all nodes together by `moved`, in squares, and each has so many totals beside its keys."""
+        # At a tick at most L k candidates, each with a draw at at most L nodes, and the draws of the total.
+        draws = self.horizon * self.levels * (self.levels * self.k + totals)
+        return Guarantee(
+            loss=Booked(rho=moved / (2 * self.variance), bad=bad, distance=draws * DRAW_DISTANCE),
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.horizon,
+            source=source,
         )
+
+    def sums(
+        self, nodes: EndedNodes, tick: int, noise: Noise, counts: tuple[str, ...], total_variance: Fraction | None
+    ) -> tuple[pl.Series, Counts, int]:
+        """All keys of the nodes of a prefix, their noisy sums, and the nodes' total, noisy if it has a variance."""
+        keys, total = nodes.keys(), nodes.total
+        found = np.zeros(len(keys), dtype=np.int64)
+        items = item_keys(keys, noise)
+        for level, number in prefix_nodes(tick):
+            # What a node counts is known at its last tick, when its noise is first drawn.
+            here = sealed(noise, number << level).at("node", level, number)
+            found += checked_counts(nodes.values(level, keys))
+            found += gaussian_draws(here.at(*counts), self.variance, items)
+            if total_variance is not None:
+                total += int(here.at("total").gaussian(variance=total_variance))
+        return keys, found, total
 
 
 @dataclass(slots=True, repr=False)
@@ -185,40 +236,33 @@ class SketchTree:
         )
 
     @property
+    def noise(self) -> PrefixNoise:
+        """The noise of its sums."""
+        return PrefixNoise(self.horizon, self.k, self.variance)
+
+    @property
     def levels(self) -> int:
-        """L: in how many nodes a key is counted at most."""
+        """L: in how many nodes an event is counted at most."""
         return level_count(self.horizon)
 
     @property
     def guarantee(self) -> Guarantee:
         moved = _moved(self.horizon, self.k, self.max_keys_per_event, with_total=self.with_total)
-        # At a tick at most L k candidates, each with a draw at at most L nodes, and the draws of the total.
-        draws = self.horizon * self.levels * (self.levels * self.k + 1)
-        return Guarantee(
-            loss=Booked(rho=moved / (2 * self.variance), bad=self.bad, distance=draws * DRAW_DISTANCE),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
-            horizon=self.horizon,
-            source="Lebeda and Tetek, Lemma 16, corrected; in a binary tree over time",
-        )
+        source = "Lebeda and Tetek, Lemma 16, corrected; in a binary tree over time"
+        return self.noise.guarantee(moved, self.bad, totals=1, source=source)
 
     def threshold(self, tick: int) -> int:
         """The least value that is shown at `tick`, in units of 1 / (k + 1)."""
-        watched = self.horizon + self.max_keys_per_event * self.levels if self.adaptive else self.max_keys_per_event
-        odds = math.log(self.horizon) + math.log(watched) + math.log(self.k) - _log(self.bad)
-        spread = rounded_up_root(2 * tick.bit_count() * float(self.variance) * odds)
-        return self.max_keys_per_event * self.k + spread
+        keys = self.max_keys_per_event
+        watched = self.horizon + keys * self.levels if self.adaptive else keys
+        return keys * self.k + self.noise.margin(tick, watched, self.bad)
 
     def error(self, tick: int, coverage: float) -> float:
-        check_probability(coverage=coverage)
-        deviation = math.sqrt(tick.bit_count() * float(self.variance))
-        return NormalDist().inv_cdf((1 + coverage) / 2) * deviation / (self.k + 1)
+        return self.noise.error(tick, coverage) / (self.k + 1)
 
     def reach(self, tick: int, coverage: float) -> int:
         """What the noise of no key, at no tick, exceeds in size as seen from this one; in units of 1 / (k + 1)."""
-        check_probability(coverage=coverage)
-        odds = math.log(2 * (self.k * self.levels + 1) * self.horizon) - math.log1p(-coverage)
-        return rounded_up_root(2 * tick.bit_count() * float(self.variance) * odds)
+        return self.noise.reach(tick, coverage)
 
     def start(self, noise: Noise) -> SketchTreeState:  # noqa: ARG002
         sketches = NodeSketches(k=self.k, keys=self.keys, horizon=self.horizon)
@@ -237,26 +281,13 @@ class SketchTree:
         state.sketches.feed(state.tick.take())
         reduced = reduce(state.sketches.close(tick).contents(), k=self.k)
         state.ended.put(tick, Node(reduced.keys, reduced.values, reduced.total))
-        keys = state.ended.keys()
-        sums = np.zeros(len(keys), dtype=np.int64)
-        total = state.ended.total
-        items = item_keys(keys, noise)
-        for level, number in prefix_nodes(tick):
-            # What a node counts is known at its last tick, when its noise is first drawn.
-            here = sealed(noise, number << level).at("node", level, number)
-            sums += checked_counts(state.ended.values(level, keys))
-            sums += gaussian_draws(here.at("counts"), self.variance, items)
-            if self.with_total:
-                total += int(here.at("total").gaussian(variance=self.variance))
+        total_variance = self.variance if self.with_total else None
+        keys, sums, total = self.noise.sums(state.ended, tick, noise, ("counts",), total_variance)
         passing = np.flatnonzero(sums >= self.threshold(tick))
         return HeavyKeys(own(keys.gather(passing)), sums[passing], self.k + 1, total if self.with_total else None)
 
 
-def _moved(horizon: int, k: int, elements: int, *, with_total: bool) -> Fraction:
+def _moved(horizon: int, k: int, elements: int, *, with_total: bool) -> int:
     """How far so many elements move all nodes together, in squares."""
     each = k * k + k if with_total else k * k + k - 1
-    return Fraction(elements**2 * level_count(horizon) * each)
-
-
-def _log(value: Fraction) -> float:
-    return math.log(value.numerator) - math.log(value.denominator)
+    return elements**2 * level_count(horizon) * each

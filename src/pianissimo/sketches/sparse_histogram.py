@@ -1,8 +1,11 @@
-"""The Gaussian sparse histogram: counts that one unit moves by one, all in one direction, in at most so many keys.
+"""The release of merged sketches and of sketches of sets: sparse histograms with Gaussian noise.
 
-Wilkins, Kifer, Zhang and Karrer 2023 give the exact condition for real noise; it holds for whole-number noise with the
-divergence of that noise. With A_j = (1 - P[Z >= tau])^(l - j), of l differing keys j shared ones, and HS_j the
-divergence of a shift by one in j coordinates, for every j from 0 to l:
+One unit moves counts by one, all in one direction, in at most l = k keys.
+
+**Independent draws.** Wilkins, Kifer, Zhang and Karrer, "Exact privacy analysis of the Gaussian sparse histogram
+mechanism", 2023, give the exact condition for real noise; it holds for whole-number noise with its own divergence. With
+A_j = (1 - P[Z >= tau])^(l - j), of l differing keys j shared ones, and HS_j the divergence of a shift by one in j
+coordinates, for every j from 0 to l:
 
 ```text
 delta >= 1 - A_j + A_j HS_j(epsilon - ln A_j)        and        delta >= HS_j(epsilon + ln A_j)
@@ -19,14 +22,11 @@ HS_j(epsilon + ln A_j) <= HS_i'(epsilon + ln A_i)
 
 and a range is halved until these are enough, or one j is left.
 
-This is the release of merged sketches and of sketches of sets, where neighbors differ in at most k keys (l = k).
-
-The sparse histogram with one shared draw beside the draws of the keys: about half the noise.
-
-Lebeda and Retschmeier, "The correlated Gaussian sparse histogram mechanism", 2024, for whole numbers. All counts that
-one unit moves move in one direction, so a draw that all keys share takes half of every move, and the draw of each key
-takes the other half, with either sign. In half counts: the shared draw H moves by one and each of k draws Z_x by one,
-whatever the pattern of the change. The divergence of that is
+**One shared draw** beside the draws of the keys: about half the noise. Lebeda and Retschmeier, "The correlated Gaussian
+sparse histogram mechanism", 2024, for whole numbers. All counts that one unit moves move in one direction, so a draw
+that all keys share takes half of every move, and the draw of each key takes the other half, with either sign. In half
+counts: the shared draw H moves by one and each of k draws Z_x by one, whatever the pattern of the change. The
+divergence of that is
 
 ```text
 dG = E[(1 - exp(epsilon - L))+]        L = (2 Y + k) / (2 V1) + (2 H + 1) / (2 V0)        Y the sum of k draws
@@ -61,6 +61,7 @@ from pianissimo.sketches.key_noise import (
     Counts,
     check_typed,
     checked_counts,
+    estimate_table,
     gaussian_draws,
     given_or_fresh,
     in_key_order,
@@ -72,6 +73,7 @@ from pianissimo.sketches.tails import (
     Floats,
     enlarge,
     gaussian_law,
+    gaussian_reach,
     least_integer,
     least_sigma,
     shift_divergence,
@@ -82,31 +84,30 @@ from pianissimo.sketches.tails import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseRelease:
-    """Keys in their own order and a noisy count for each: all may be published.
-
-    >>> SparseRelease(pl.Series(["a"]), np.array([40.5]), 38.0, Mixed(pure=Fraction(1))).to_dict()
-    {'a': 40.5}
-    """
+    """Keys in their own order and a noisy count for each: all may be published."""
 
     keys: pl.Series
-    estimates: Floats | Counts
+    counts: Floats | Counts
     threshold: float
-    """Every estimate is at least this."""
+    """Every count is at least this."""
+
+    reach: float
+    """All noises are at most this in size, with the coverage that was asked for."""
 
     loss: Mixed
     """What the release costs."""
 
     def to_dict(self) -> dict[int | str | bytes, float]:
-        """The keys and their estimates."""
-        return dict(zip(self.keys.to_list(), self.estimates.tolist(), strict=True))
+        """The keys and their noisy counts."""
+        return dict(zip(self.keys.to_list(), self.counts.tolist(), strict=True))
 
     def to_frame(self) -> pl.DataFrame:
-        """One row a key.
+        """One row a key: `estimate_table`, without an upper end, as how much a sketch left out is not released.
 
-        >>> SparseRelease(pl.Series(["a"]), np.array([40]), 38, Mixed(pure=Fraction(1))).to_frame().row(0)
-        ('a', 40)
+        >>> SparseRelease(pl.Series(["a"]), np.array([40.5]), 38, 9.2, Mixed(pure=Fraction(1))).to_frame().row(0)
+        ('a', 40.5, 31.0, None)
         """
-        return pl.DataFrame({"key": self.keys, "estimate": self.estimates})
+        return estimate_table(self.keys, self.counts, np.asarray(self.counts - self.reach, dtype=np.float64))
 
 
 @identified("sparse-histogram")
@@ -170,24 +171,23 @@ class SparseHistogram:
         """
         return Mixed(pure=Fraction(epsilon), bad=self.delta_at(epsilon), distance=self.moved * DRAW_DISTANCE)
 
-    def release(self, contents: Contents, noise: Noise, *, epsilon: Real) -> SparseRelease:
+    def release(self, contents: Contents, noise: Noise, *, epsilon: Real, coverage: float = 0.95) -> SparseRelease:
         """Publish, at the loss of this epsilon. Two states of a sketch never share a noise: descend to a path."""
-        keys, counts = positive_counts(contents)
-        if len(keys) > self.moved:
-            raise ParameterError(
-                f"a sketch must store at most the {self.moved} keys of its release, got one of larger k"
-            )
+        keys, counts = positive_counts(contents, self.moved)
+        reach = gaussian_reach(Fraction(self.variance), self.moved, coverage)
         noisy = counts + gaussian_draws(noise.at("counts"), Fraction(self.variance), item_keys(keys, noise))
         passing = np.flatnonzero(noisy >= 1 + self.tau)
-        return SparseRelease(own(keys.gather(passing)), noisy[passing], 1 + self.tau, self.loss_at(epsilon))
+        return SparseRelease(own(keys.gather(passing)), noisy[passing], 1 + self.tau, reach, self.loss_at(epsilon))
 
 
-def positive_counts(contents: Contents) -> tuple[pl.Series, Counts]:
-    """The keys of positive count c(x) = u(x) - D in their own order, and these counts."""
+def positive_counts(contents: Contents, most: int) -> tuple[pl.Series, Counts]:
+    """The keys of positive count c(x) = u(x) - D in their own order, at most so many, and these counts."""
     check_typed(contents)
     counts = contents.over - contents.decrements
     places = in_key_order(contents.keys)
     places = places[counts[places] > 0]
+    if len(places) > most:
+        raise ParameterError(f"a sketch must store at most the {most} keys of its release, got one of larger k")
     return contents.keys.gather(places), checked_counts(counts[places])
 
 
@@ -341,16 +341,24 @@ class CorrelatedHistogram:
         """
         return Mixed(pure=Fraction(epsilon), bad=self.delta_at(epsilon), distance=(self.k + 1) * DRAW_DISTANCE)
 
-    def release(self, contents: Contents, noise: Noise, *, epsilon: Real) -> SparseRelease:
+    def reach(self, coverage: float) -> float:
+        """What the noise of none of k keys exceeds in size, with this chance, in counts.
+
+        A sum of two draws is sub-Gaussian with the sum of their variances.
+        """
+        check_probability(coverage=coverage)
+        odds = math.log(2 * self.k) - math.log1p(-coverage)
+        return math.sqrt(2 * (self.variance + self.shared_variance) * odds) * (1 + 1e-9) / 2
+
+    def release(self, contents: Contents, noise: Noise, *, epsilon: Real, coverage: float = 0.95) -> SparseRelease:
         """Publish, at the loss of this epsilon. Two states of a sketch never share a noise: descend to a path."""
-        keys, counts = positive_counts(contents)
-        if len(keys) > self.k:
-            raise ParameterError(f"a sketch must store at most the {self.k} keys of its release, got one of larger k")
+        keys, counts = positive_counts(contents, self.k)
         draws = gaussian_draws(noise.at("counts"), Fraction(self.variance), item_keys(keys, noise))
         shared = int(noise.at("shared").gaussian(variance=Fraction(self.shared_variance)))
         noisy = 2 * counts + draws + shared
         passing = np.flatnonzero(noisy >= self.threshold)
-        return SparseRelease(own(keys.gather(passing)), noisy[passing] / 2, self.threshold / 2, self.loss_at(epsilon))
+        shown = own(keys.gather(passing)), noisy[passing] / 2
+        return SparseRelease(*shown, self.threshold / 2, self.reach(coverage), self.loss_at(epsilon))
 
 
 def release_merged(

@@ -1,18 +1,12 @@
-"""Chances of discrete Laplace noise, P(z) ~ a^|z| with a = e^-epsilon, worked out so that they are never too small.
+"""Chances of whole-number noise, worked out so that they are never too small.
 
-The formulas take `a` as a `Fraction` (then they are exact) or as a `Decimal` of 60 digits, for which `enlarged` adds
-more than all roundings together could have taken away.
+*Laplace*, P(z) ~ a^|z| with a = e^-epsilon. The formulas take `a` as a `Fraction` (then they are exact) or as a
+`Decimal` of 60 digits, for which `enlarged` adds more than all roundings together could have taken away.
 
-Chances of discrete Gaussian noise, P(z) ~ exp(-z^2 / (2 variance)), as floating-point sums that are never too small.
-
-Every sum has positive terms only and is enlarged by one part in a billion, a million times what its roundings can
-take away. The whole of the lattice is at least sqrt(2 pi variance) (Poisson summation), which stands below the
-fraction.
-
-The sparse histogram with real-valued Gaussian noise: its exact divergence and calibration, in logarithms.
-
-Nothing is released with it; it is what whole-number noise is compared with, and where the search for that begins.
-Wilkins, Kifer, Zhang and Karrer, "Exact privacy analysis of the Gaussian sparse histogram mechanism", 2023.
+*Gaussian*, P(z) ~ exp(-z^2 / (2 variance)), as floating-point sums. Every sum has positive terms only and is enlarged
+by one part in a billion, a million times what its roundings can take away. The whole of the lattice is at least
+sqrt(2 pi variance) (Poisson summation), which stands below the fraction. Searches begin at the sigma of real-valued
+noise, which nothing is released with.
 """
 
 import decimal
@@ -21,12 +15,12 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from statistics import NormalDist
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pianissimo.checks import check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import float_up
 
@@ -77,32 +71,20 @@ def enlarged(formula: Callable[[Decimal], Decimal], epsilon: Fraction) -> Decima
 
 
 def to_decimal(value: Fraction | float) -> Decimal:
-    """A rational to 60 digits.
-
-    >>> to_decimal(Fraction(1, 4))
-    Decimal('0.25')
-    """
+    """A rational to 60 digits."""
     exact = Fraction(value)
     with decimal.localcontext(CONTEXT):
         return Decimal(exact.numerator) / Decimal(exact.denominator)
 
 
 def at_most(chance: Decimal, delta: Fraction) -> bool:
-    """Whether a chance is at most delta, compared exactly.
-
-    >>> at_most(Decimal("0.25"), Fraction(1, 4))
-    True
-    """
+    """Whether a chance is at most delta, compared exactly."""
     # A Fraction of a Decimal has as many digits as its exponent; far below delta no comparison is needed.
     return chance.adjusted() < -(10**4) or Fraction(chance) <= delta
 
 
 def short_bound(chance: Decimal | float) -> Fraction:
-    """A short rational that is not below a chance, and at most 1.
-
-    >>> short_bound(Decimal("0.1")) >= Fraction(1, 10)
-    True
-    """
+    """A short rational that is not below a chance, and at most 1."""
     if isinstance(chance, Decimal) and chance.adjusted() < -300:
         return Fraction(1, 10**300)
     return min(Fraction(1), Fraction(float_up(Fraction(chance))))
@@ -124,6 +106,18 @@ def least_integer(start: int, holds: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
+
+
+def laplace_reach(rate: Fraction, draws: int, coverage: float) -> int:
+    """What none of so many draws of scale 1 / rate exceeds in size, with this chance.
+
+    >>> laplace_reach(Fraction(1), 1025, 0.99)
+    11
+    """
+    check_probability(coverage=coverage)
+    slope = float(rate)
+    odds = math.log(2 * draws) - math.log1p(math.exp(-slope)) - math.log1p(-coverage)
+    return max(1, math.ceil(odds / slope)) - 1
 
 
 Floats = NDArray[np.float64]
@@ -182,20 +176,23 @@ class GaussianLaw:
 
 @lru_cache(maxsize=16)
 def gaussian_law(variance: Fraction) -> GaussianLaw:
-    """The tables of a variance, kept for the next call.
-
-    >>> gaussian_law(Fraction(4)) is gaussian_law(Fraction(4))
-    True
-    """
+    """The tables of a variance, kept for the next call."""
     return GaussianLaw(variance)
 
 
-def enlarge(chance: float) -> float:
-    """A chance made larger than all roundings of its sum.
+def gaussian_reach(variance: Fraction, draws: int, coverage: float) -> int:
+    """What none of so many draws exceeds in size, with this chance.
 
-    >>> enlarge(0.5) > 0.5
-    True
+    >>> gaussian_reach(Fraction(28), 1025, 0.99)
+    23
     """
+    check_probability(coverage=coverage)
+    law = gaussian_law(variance)
+    return int(np.argmax(2 * draws * law.tail(np.arange(1, law.reach + 1)) <= 1 - coverage))
+
+
+def enlarge(chance: float) -> float:
+    """A chance made larger than all roundings of its sum."""
     return chance * (1 + ROUNDING_ERROR) + TINY
 
 
@@ -327,32 +324,3 @@ def least_sigma(epsilon: float, delta: float, coordinates: int = 1) -> float:
         low, high = (low, middle) if enough else (middle, high)
     # A shift by one in j coordinates is one of length sqrt(j).
     return math.exp(high) * math.sqrt(coordinates)
-
-
-def least_tau(sigma: float, delta: float, coordinates: int) -> float:
-    """The least tau that lets one of so many noises reach it with a chance of at most delta.
-
-    >>> round(least_tau(4.2247, 1e-6, 1), 2)
-    20.08
-    """
-    share = -math.expm1(math.log1p(-delta) / coordinates)
-    return -sigma * NormalDist().inv_cdf(share)
-
-
-def log_worst_delta(sigma: float, tau: float, epsilon: float, coordinates: int) -> float:
-    """ln of the delta of the sparse histogram: the largest over how many of the differing keys are shared.
-
-    >>> log_worst_delta(4.2248, 20.09, 1.0, 1) <= math.log(1e-6)
-    True
-    """
-    log_hidden = math.log1p(-math.exp(log_tail(tau / sigma)))
-    worst = -math.inf
-    for shared in range(coordinates + 1):
-        log_a = (coordinates - shared) * log_hidden
-        if shared == 0:
-            # No shared key moves: all is in the chance that a key of one side shows.
-            worst = max(worst, math.log(-math.expm1(log_a)))
-            continue
-        moved = math.exp(log_a + log_shift_divergence(sigma, shared, epsilon - log_a))
-        worst = max(worst, math.log(moved - math.expm1(log_a)), log_shift_divergence(sigma, shared, epsilon + log_a))
-    return worst
