@@ -87,7 +87,7 @@ def test_explain_asks_nothing(tmp_path: Path, ledger: Path, more: tuple[str, ...
     ("arguments", "message"),
     [
         ({"column": "nobody"}, "column must name a column of the table"),
-        ({"more": ["--where", "country = (SELECT 1)"]}, "where must be a predicate over one row"),
+        ({"more": ["--where", "country = (SELECT 1)"]}, "where must look at one row alone"),
         ({"more": ["-k", "20", "--k-bar", "10"]}, "k must be at most k_bar"),
         ({"url": "duckdb:///nowhere.duckdb"}, "must be there"),
     ],

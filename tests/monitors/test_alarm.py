@@ -11,7 +11,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Race
 from pianissimo.mechanism import Run
-from pianissimo.monitors import Alarms, check_row_by_row
+from pianissimo.monitors import Alarms
 from pianissimo.testing import NoNoise, check_life_cycle, check_resuming, check_splitting
 
 TWO = (("fever", 50), ("cough", 80))
@@ -128,62 +128,3 @@ def test_a_batch_that_cannot_be_counted_is_refused(batch: pl.DataFrame) -> None:
 def test_what_cannot_be_alarms_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ParameterError):
         alarms(**fields)
-
-
-T = pl.col("t")
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        T > 39,
-        (T > 1) & ~pl.col("s").is_null(),
-        T.is_between(1, 2) | pl.col("s").str.contains("x"),
-        pl.col("s").str.to_lowercase() == "x",
-        pl.col("s").is_in(["a", "b"]),
-        pl.when(T > 1).then(True).otherwise(False),
-        pl.col("at").dt.hour() < 6,
-    ],
-)
-def test_predicates_on_one_event_are_allowed(where: pl.Expr) -> None:
-    check_row_by_row(where)
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        T.mean() < T,
-        T.max().over("ward") < T,
-        T.shift(1) > 2,
-        T.rank() > 3,
-        T.cum_sum() > 3,
-        T.is_duplicated(),
-        T.is_first_distinct(),
-        pl.len() > 3,
-        T.sort() > 1,
-        pl.lit(pl.Series([1, 2])) < T,
-        T.map_batches(lambda column: column > column.mean()),
-        T.fill_null(strategy="forward") > 1,
-        T.first() == T,
-        pl.int_range(pl.len()) > 4,
-        "t > 39",
-    ],
-)
-def test_predicates_that_look_across_events_are_refused(where: pl.Expr) -> None:
-    with pytest.raises(ParameterError):
-        check_row_by_row(where)
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        pl.col("drug").is_in(pl.col("recalled")),
-        pl.lit(3).is_in(pl.col("y")),
-        pl.col("x").is_in(pl.col("y") + 0),
-        pl.col("x").str.contains(pl.col("pattern")),
-    ],
-)
-def test_a_look_up_in_other_rows_is_refused(where: pl.Expr) -> None:
-    """One row of hers once made the alarm ring for 300 others."""
-    with pytest.raises(ParameterError, match="must look at each event alone"):
-        check_row_by_row(where)

@@ -124,11 +124,11 @@ def test_a_threshold_below_the_least_is_refused_with_the_least(query: Any, messa
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("age > AVG(age)", "must look at each event alone"),
+        ("age > AVG(age)", "must look at one row alone"),
         ("symptom = 'fever' AND", "not SQL"),
-        ("ROW_NUMBER() OVER () > 3", "must look at each event alone"),
+        ("ROW_NUMBER() OVER () > 3", "must look at one row alone"),
         ("1 = 1", "must look at a column"),
-        (pl.col("age") > pl.col("age").shift(), "must look at each event alone"),
+        (pl.col("age") > pl.col("age").shift(), "must look at one row alone"),
     ],
 )
 def test_conditions_across_events_are_refused(where: Any, message: str) -> None:

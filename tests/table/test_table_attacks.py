@@ -23,8 +23,8 @@ from tests.table.clicks import BUDGET, without_noise
 from pianissimo.errors import BudgetError, InputError, LedgerError, ParameterError
 from pianissimo.ledger import guarded
 from pianissimo.table import Table
+from pianissimo.table.conditions import Kind
 from pianissimo.table.engines import DataDependentError, SqlEngine
-from pianissimo.table.where import Kind
 
 Execute = Callable[..., Any]
 
@@ -106,7 +106,7 @@ def test_blanks_of_char_are_no_part_of_a_label(server: str, execute: Execute, tm
     with on_server(server, "clicks", tmp_path) as table:
         assert table.top_k("country", 1).labels == ("DE",)
         assert table.histogram("country", domain=["DE"]).estimate == 3000
-        assert table.count(where="country = 'DE' AND LENGTH(country) = 2 AND member = 'm7'").estimate == 1
+        assert table.count(where="country = 'DE' AND country LIKE '__' AND member = 'm7'").estimate == 1
 
 
 @pytest.mark.parametrize("ann", [False, True])
@@ -114,13 +114,7 @@ def test_blanks_of_char_are_no_part_of_a_label(server: str, execute: Execute, tm
     "where",
     [
         "article LIKE 't%'",
-        "LOWER(article) LIKE 't%'",
-        "TRIM(article) LIKE 't%'",
-        "COALESCE(article, 'x') LIKE 't%'",
-        "UPPER(article) ILIKE 't%'",
-        "article ILIKE 'T%'",
         "article = posix OR article < posix",
-        "LOWER(article) = LOWER(posix)",
         "article BETWEEN 'a' AND 'z'",
         "article IN ('tea', 'rain')",
         "plain < posix",
@@ -134,20 +128,6 @@ def test_no_collation_fails_at_a_row(server: str, execute: Execute, tmp_path: Pa
         execute("INSERT INTO clicks VALUES ('ann', 'tea', 'tea', 'a')")
     with on_server(server, "clicks", tmp_path) as table:
         assert table.count(where=f"member = 'ann' AND ({where})").estimate == int(ann)
-
-
-def test_letters_beyond_ascii_have_upper_and_lower_case(tmp_path: Path) -> None:
-    with postgres_server() as url:
-        import psycopg
-
-        with psycopg.connect(url, autocommit=True) as database:
-            database.execute("CREATE DATABASE icu TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'und' LOCALE 'C'")
-        url = url.replace("/postgres?", "/icu?")
-        with psycopg.connect(url, autocommit=True) as database:
-            database.execute("CREATE TABLE clicks (member text, article text)")
-            database.execute("INSERT INTO clicks VALUES ('ann', 'ÉTÉ')")
-        with on_server(url, "clicks", tmp_path) as table:
-            assert table.count(where="LOWER(article) = 'été' AND article ILIKE 'ét_'").estimate == 1
 
 
 def test_a_backslash_ends_no_text_whatever_the_role_says(server: str, execute: Execute, tmp_path: Path) -> None:
@@ -199,13 +179,12 @@ def test_no_time_fails_at_a_row(unit: str, ann: bool) -> None:
     wheres = [
         "at < '9999-12-31'",
         "at < '2261-01-01'",
-        "at >= TIMESTAMP '2020-01-01 00:00:00'",
+        "at >= '2020-01-01 00:00:00'",
         "at < '2020-01-01 00:00:00.000001'",
         "at = other",
         "at = at",
         "zoned < '9999-12-31'",
-        "YEAR(at) = 2020",
-        "YEAR(day) = 2020 AND day < '9999-12-31'",
+        "day < '9999-12-31'",
         "at BETWEEN '1700-01-01' AND '2200-01-01'",
         "at IN ('1970-01-01')",
     ]
@@ -232,7 +211,7 @@ def test_nanoseconds_have_their_range(tmp_path: Path) -> None:
             with pytest.raises(ParameterError, match="where must"):
                 table.count(where=where)
         assert table.count(where="moment > '1677-09-22' AND moment < '2262-04-10' AND s <= '2026-03-31'").estimate == 1
-        assert table.count(where="YEAR(moment) = 2026 AND moment <= TIMESTAMP '2026-03-31 00:00:00'").estimate == 1
+        assert table.count(where="moment <= '2026-03-31 00:00:00'").estimate == 1
 
 
 # --- tables in memory -----------------------------------------------------------------------------------------------
@@ -250,7 +229,7 @@ def test_objects_are_texts_whatever_one_of_them_is(rest: object, odd: object) ->
     frame = pd.DataFrame({"member": members(2000), "x": values})
     with in_memory(frame) as table:
         assert table._engine.columns["x"].kind is Kind.TEXT
-        with pytest.raises(ParameterError, match="a text and a whole number"):
+        with pytest.raises(ParameterError, match="a text and a number"):
             table.plan.count(where="x = 1")
         assert table.top_k("x", 1).labels == (str(rest),)
         assert table.count(where=f"x = '{rest}'").estimate == 1999
@@ -353,7 +332,7 @@ def test_a_text_that_is_not_utf8_stops_no_question(tmp_path: Path, kind: str, an
         assert table.histogram("article", domain=["tea", "rain"]).table["estimate"].to_list() == [int(not ann), 2000]
         assert table.histogram("article", delta_items=1).labels == ("tea",)
         assert table.count(where="article <> 'x'").estimate >= 2000
-        assert table.count(where="LOWER(article) LIKE 't%'").estimate == 2000
+        assert table.count(where="article LIKE 't%'").estimate == 2000
         assert table.budget.spent.calls == 4
 
 
@@ -376,7 +355,7 @@ def test_folders_make_texts_whatever_they_are_called(tmp_path: Path, ann: bool) 
         (tmp_path / "clicks" / name).mkdir(parents=True)
         pl.DataFrame({"member": who}).write_parquet(tmp_path / "clicks" / name / "0.parquet")
     with without_noise(Table(tmp_path / "clicks", user="member", budget=BUDGET)) as table:
-        with pytest.raises(ParameterError, match="a text and a whole number"):
+        with pytest.raises(ParameterError, match="a text and a number"):
             table.plan.count(where="zip = 10115")
         assert table.count(where="zip = '10115'").estimate == 30
         assert table.count().estimate == 30 + ann
@@ -415,7 +394,7 @@ def test_a_timeout_is_paid_for(server: str, execute: Execute, tmp_path: Path) ->
     execute("INSERT INTO clicks VALUES ('ann', 'rain', repeat('a', 3000000))")
     execute("ALTER ROLE tester SET statement_timeout = 100")
     with on_server(server, "clicks", tmp_path) as table:
-        where = "member = 'ann' AND " + "LOWER(UPPER(" * 12 + "bio" + "))" * 12 + " = 'x'"
+        where = "member = 'ann' AND " + f"bio LIKE '%{'a' * 900}b%'"
         with pytest.raises(DataDependentError, match="the charge stands"):
             table.top_k("article", 2, where=where)
         assert (table.budget.spent.steps, table.budget.spent.calls) == (2, 1)

@@ -4,7 +4,6 @@ from pianissimo.monitors.above_threshold import AboveThreshold, ThresholdMonitor
 from pianissimo.monitors.alarms import Alarms, Found
 from pianissimo.monitors.charges import UserCharges
 from pianissimo.monitors.huge_domain import FixedLength, NumberedDomain
-from pianissimo.monitors.predicate import Predicate, check_row_by_row
 from pianissimo.monitors.race_monitor import RaceMonitor, Tops, automatic_threshold, clock_delta
 from pianissimo.monitors.trending_monitor import TrendingMonitor
 
@@ -14,13 +13,11 @@ __all__ = [
     "FixedLength",
     "Found",
     "NumberedDomain",
-    "Predicate",
     "RaceMonitor",
     "ThresholdMonitor",
     "Tops",
     "TrendingMonitor",
     "UserCharges",
     "automatic_threshold",
-    "check_row_by_row",
     "clock_delta",
 ]

@@ -1,16 +1,15 @@
 """Whether unusually many users match a condition right now."""
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import polars as pl
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.filters import Filter
 from pianissimo.identity import identified
-from pianissimo.monitors import Predicate
 from pianissimo.queries.common import Column, Role, Tidy, check_common
 
 
@@ -30,8 +29,8 @@ class Alarm:
 
     _: KW_ONLY
 
-    where: str | pl.Expr
-    """What an event must be like, looked at alone: SQL, or a polars expression."""
+    where: str | pl.Expr | Filter
+    """What an event must be like, looked at alone: SQL, or a polars expression. It is kept as SQL."""
 
     threshold: int | Literal["auto"] = "auto"
     """From how many users on, noise included; "auto" is the least at which it hardly ever rings for nobody."""
@@ -52,26 +51,18 @@ class Alarm:
 
     def __post_init__(self) -> None:
         check_common(self)
-        _ = self.predicate
+        object.__setattr__(self, "where", Filter.of(self.where).text)
         check_monitor(self)
 
-    def __repr__(self) -> str:
-        # All of the condition, and nothing of where it lies in memory: plans are told apart by it.
-        shown = {each.name: repr(getattr(self, each.name)) for each in fields(self)}
-        if isinstance(self.where, pl.Expr):
-            digest = hashlib.blake2b(self.where.meta.serialize(format="json").encode(), digest_size=16).hexdigest()
-            shown["where"] = f"<expression {digest}>"
-        return f"Alarm({', '.join(f'{name}={text}' for name, text in shown.items())})"
-
     @property
-    def predicate(self) -> Predicate:
+    def filter(self) -> Filter:
         """The condition, understood."""
-        return Predicate.of(self.where)
+        return Filter.of(self.where)
 
     @property
     def reads(self) -> tuple[Column, ...]:
         """The columns that it needs."""
-        columns = self.predicate.columns
+        columns = self.filter.columns
         return tuple(Column(name, Role.LABELS if is_text else Role.NUMBERS) for name, is_text in columns.items())
 
 

@@ -213,7 +213,7 @@ def _matches(query: Alarm, frame: pl.DataFrame) -> pl.Series:
         else _number_column(column.name, frame[column.name])
         for column in query.reads
     ]
-    return query.predicate.matches(pl.DataFrame(columns))
+    return query.filter.matches(pl.DataFrame(columns))
 
 
 def user_column(name: str, frame: pl.DataFrame) -> pl.Series:

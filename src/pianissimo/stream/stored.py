@@ -4,11 +4,9 @@ from dataclasses import fields
 from datetime import timedelta
 from enum import Enum
 from fractions import Fraction
-from io import StringIO
 from typing import Any, cast
 
 import numpy as np
-import polars as pl
 
 from pianissimo import queries as kinds
 from pianissimo.budget import Budget
@@ -53,7 +51,7 @@ def stream_from_plain(content: dict[str, Any]) -> Stream:
             tick=None if seconds is None else timedelta(seconds=seconds),
             queries=[_query(each) for each in content["queries"]],
         )
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise StateError(
             "a stored stream must be of this version, got another; use the version that wrote it"
         ) from None
@@ -81,8 +79,6 @@ def _plain(value: object) -> Any:
         return {"user": _fields(value)}
     if isinstance(value, timedelta):
         return {"seconds": value.total_seconds()}
-    if isinstance(value, pl.Expr):
-        return {"expression": value.meta.serialize(format="json")}
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, np.generic):
@@ -101,8 +97,6 @@ def _value(value: Any) -> Any:
         return User(**{name: _value(each) for name, each in value["user"].items()})
     if isinstance(value, dict) and "seconds" in value:
         return timedelta(seconds=value["seconds"])
-    if isinstance(value, dict) and "expression" in value:
-        return pl.Expr.deserialize(StringIO(value["expression"]), format="json")
     if isinstance(value, list):
         return tuple(_value(each) for each in value)
     return value

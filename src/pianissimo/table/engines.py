@@ -21,9 +21,9 @@ import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.storage.postgres import is_like_a_url
+from pianissimo.table.conditions import BYTE_ORDER, Kind, TableColumn
 from pianissimo.table.frames import ParquetFiles, arrow_table
-from pianissimo.table.statements import BYTE_ORDER, IS_TEXT
-from pianissimo.table.where import Column, Kind
+from pianissimo.table.statements import IS_TEXT
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,7 +59,7 @@ class Engine(Protocol):
         """The table's name as the engine has it, however it was spelled; without one for files and in memory."""
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, TableColumn]:
         """The table's columns."""
 
     def check(self, statement: str) -> None:
@@ -144,7 +144,7 @@ class DuckDbEngine:
             self._canonical = _duckdb_name(connection, name) if in_catalogue else ()
         self._types = {row[0]: row[1] for row in found}
         self._columns = {
-            name: Column(name, Kind.PRESENCE) if name in without_values else _column(name, kind)
+            name: TableColumn(name, Kind.PRESENCE) if name in without_values else _column(name, kind)
             for name, kind in self._types.items()
         }
 
@@ -188,7 +188,7 @@ class DuckDbEngine:
         return self._canonical
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, TableColumn]:
         return self._columns
 
     def check(self, statement: str) -> None:
@@ -277,7 +277,7 @@ class SqlEngine:
             self._engine.dispose()
             raise
 
-    def _reflected(self, alchemy: Any) -> dict[str, Column]:
+    def _reflected(self, alchemy: Any) -> dict[str, TableColumn]:
         schema = ".".join(self._name[:-1]) or None
         try:
             found = alchemy.inspect(self._engine).get_columns(self._name[-1], schema=schema)
@@ -287,7 +287,7 @@ class SqlEngine:
             raise InputError(f"the database must answer, got {type(error).__name__} when it was opened") from None
         if not found:
             raise InputError("a table must be in the database to be asked, got a name that is not there")
-        return {each["name"]: Column(each["name"], _alchemy_kind(alchemy, each["type"])) for each in found}
+        return {each["name"]: TableColumn(each["name"], _alchemy_kind(alchemy, each["type"])) for each in found}
 
     def _looked_up(self, connection: "sqlalchemy.Connection") -> tuple[str, ...]:
         """The table's name as the engine has it."""
@@ -315,7 +315,7 @@ class SqlEngine:
         return self._canonical
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, TableColumn]:
         return self._columns
 
     def check(self, statement: str) -> None:
@@ -538,17 +538,17 @@ _DUCKDB_KINDS = {
 }
 
 
-def _column(name: str, kind: str) -> Column:
+def _column(name: str, kind: str) -> TableColumn:
     """A column of DuckDB.
 
     >>> _column("country", "ENUM('DE', 'FR')")
-    Column(name='country', kind=<Kind.TEXT: 'text'>, is_enum=True)
+    TableColumn(name='country', kind=<Kind.TEXT: 'text'>, is_enum=True)
     """
     if kind.startswith("ENUM(") and kind.endswith(")"):  # and not a list of them
-        return Column(name, Kind.TEXT, is_enum=True)
+        return TableColumn(name, Kind.TEXT, is_enum=True)
     if kind.startswith("DECIMAL(") and kind.endswith(")"):
-        return Column(name, Kind.DECIMAL)
-    return Column(name, _DUCKDB_KINDS.get(kind, Kind.OTHER))
+        return TableColumn(name, Kind.DECIMAL)
+    return TableColumn(name, _DUCKDB_KINDS.get(kind, Kind.OTHER))
 
 
 def _alchemy_kind(alchemy: Any, kind: Any) -> Kind:

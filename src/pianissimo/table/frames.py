@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.table.where import is_utf8
+from pianissimo.filters import is_utf8
 
 if TYPE_CHECKING:
     import duckdb

@@ -16,26 +16,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from pianissimo.errors import ParameterError
-from pianissimo.table.where import ALIAS, Column, Kind, by_bytes
-
-BYTE_ORDER: dict[str, str | None] = {
-    "athena": None,
-    "bigquery": None,
-    "clickhouse": None,
-    "databricks": None,
-    "duckdb": "C",
-    "mysql": "utf8mb4_0900_bin",
-    "postgres": "C",
-    "presto": None,
-    "snowflake": None,
-    "spark": None,
-    "sqlite": "BINARY",
-    "trino": None,
-}
-"""The collation that compares bytes, by dialect; None where that is so without one.
-
-Others are not asked. SQL Server, for example, has no collation to which 'a' and 'a ' are different texts.
-"""
+from pianissimo.table.conditions import ALIAS, Kind, TableColumn, by_bytes
 
 IS_TEXT = "pianissimo_is_text"
 """The function that is added to SQLite: whether bytes are UTF-8."""
@@ -70,8 +51,8 @@ class Target:
 
 def users_by_label(
     target: Target,
-    key: Column,
-    user: Column,
+    key: TableColumn,
+    user: TableColumn,
     *,
     where: exp.Expression | None = None,
     labels: Sequence[str] | None = None,
@@ -83,8 +64,8 @@ def users_by_label(
     With `labels` only those count. With `keys_per_user` each user counts for that many labels, the first ones by bytes
     among the user's own: the cut looks at one user and at nobody else.
 
-    >>> target, text = Target(("clicks",), "duckdb"), Column("article", Kind.TEXT)
-    >>> print(users_by_label(target, text, Column("member", Kind.TEXT), limit=11))
+    >>> target, text = Target(("clicks",), "duckdb"), TableColumn("article", Kind.TEXT)
+    >>> print(users_by_label(target, text, TableColumn("member", Kind.TEXT), limit=11))
     SELECT "label", "users" FROM
     (SELECT "asked"."article" COLLATE "C" AS "label", COUNT(DISTINCT "asked"."member" COLLATE "C") AS "users"
      FROM "clicks" AS "asked" WHERE NOT "asked"."article" IS NULL AND NOT "asked"."member" IS NULL
@@ -122,10 +103,10 @@ def users_by_label(
     return target.text(found.order_by(*order).limit(limit))
 
 
-def users(target: Target, user: Column, *, where: exp.Expression | None = None) -> str:
+def users(target: Target, user: TableColumn, *, where: exp.Expression | None = None) -> str:
     """How many users have a row.
 
-    >>> print(users(Target(("clicks",), "duckdb"), Column("member", Kind.TEXT)))
+    >>> print(users(Target(("clicks",), "duckdb"), TableColumn("member", Kind.TEXT)))
     SELECT COUNT(DISTINCT "asked"."member" COLLATE "C") AS "users" FROM "clicks" AS "asked"
     WHERE NOT "asked"."member" IS NULL
     """
@@ -138,7 +119,7 @@ def users(target: Target, user: Column, *, where: exp.Expression | None = None) 
 
 
 def _cut(
-    target: Target, key: Column, user: Column, conditions: Sequence[exp.Expression], keys_per_user: int
+    target: Target, key: TableColumn, user: TableColumn, conditions: Sequence[exp.Expression], keys_per_user: int
 ) -> exp.Select:
     """Users by label, after each user was cut to some of the user's own labels."""
     person = _person(target, user)
@@ -165,7 +146,7 @@ def _cut(
     )
 
 
-def _conditions(key: Column | None, user: Column, where: exp.Expression | None) -> list[exp.Expression]:
+def _conditions(key: TableColumn | None, user: TableColumn, where: exp.Expression | None) -> list[exp.Expression]:
     present = [column for column in (key, user) if column is not None]
     conditions: list[exp.Expression] = [
         exp.Not(this=exp.Is(this=exp.column(column.name, table=ALIAS, quoted=True), expression=exp.Null()))
@@ -174,16 +155,16 @@ def _conditions(key: Column | None, user: Column, where: exp.Expression | None) 
     return conditions if where is None else [*conditions, where.copy()]
 
 
-def _person(target: Target, user: Column) -> exp.Expression:
+def _person(target: Target, user: TableColumn) -> exp.Expression:
     return _told_apart(target, user, exp.column(user.name, table=ALIAS, quoted=True))
 
 
-def _told_apart(target: Target, user: Column, value: exp.Expression) -> exp.Expression:
+def _told_apart(target: Target, user: TableColumn, value: exp.Expression) -> exp.Expression:
     """Users that are texts, by their bytes."""
     return _collated(target, value) if user.kind is Kind.TEXT and not user.is_enum else value
 
 
-def _grouped(target: Target, key: Column) -> exp.Expression:
+def _grouped(target: Target, key: TableColumn) -> exp.Expression:
     """The key as it is grouped by: a text by its bytes, anything else as it is."""
     column = exp.column(key.name, table=ALIAS, quoted=True)
     if key.is_enum:
@@ -194,7 +175,7 @@ def _grouped(target: Target, key: Column) -> exp.Expression:
     return _collated(target, column) if key.kind is Kind.TEXT else column
 
 
-def _as_text(target: Target, key: Column) -> exp.Expression:
+def _as_text(target: Target, key: TableColumn) -> exp.Expression:
     """The key as the text that a domain lists."""
     column = exp.column(key.name, table=ALIAS, quoted=True)
     if key.kind is Kind.TEXT and not key.is_enum and target.dialect != "sqlite":
@@ -202,7 +183,7 @@ def _as_text(target: Target, key: Column) -> exp.Expression:
     return _collated(target, exp.cast(column, "text"))
 
 
-def _in_bytes(target: Target, key: Column, label: exp.Expression) -> exp.Expression:
+def _in_bytes(target: Target, key: TableColumn, label: exp.Expression) -> exp.Expression:
     """What equal counts are ordered by."""
     if key.kind is Kind.TEXT and not key.is_enum:
         return _collated(target, label)
@@ -210,13 +191,7 @@ def _in_bytes(target: Target, key: Column, label: exp.Expression) -> exp.Express
 
 
 def _collated(target: Target, text: exp.Expression) -> exp.Expression:
-    collation = BYTE_ORDER.get(target.dialect)
-    if collation is None:
-        return text
-    if target.dialect == "postgres":
-        return by_bytes(text, target.dialect)
-    quoted = target.dialect == "duckdb"
-    return exp.Collate(this=text, expression=_identifier(collation) if quoted else exp.var(collation))
+    return by_bytes(text, target.dialect)
 
 
 def _identifier(name: str) -> exp.Identifier:

@@ -36,6 +36,7 @@ from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.codec import join_texts
 from pianissimo.errors import BudgetError, InputError, ParameterError
+from pianissimo.filters import Filter, is_utf8
 from pianissimo.labels import Domain
 from pianissimo.ledger import Charge, Head, Ledger, Reservation, open_guarded
 from pianissimo.noise import KeyedNoise, Noise, Secret, fresh_secret
@@ -48,8 +49,8 @@ from pianissimo.table.steps import LedgerInSteps, open_in_steps
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from pianissimo.table.conditions import TableColumn
     from pianissimo.table.engines import Engine
-    from pianissimo.table.where import Column
 
 STEPS, QUESTIONS = 200, 100
 """What a budget is cut into unless said otherwise."""
@@ -64,6 +65,7 @@ _LONGEST_QUESTION = 10_000
 _SUFFIX = ".budget.db"
 
 Labels = Domain | Iterable[str | int | date]
+Where = str | pl.Expr | Filter
 KBar = int | Literal["auto"]
 
 
@@ -164,7 +166,7 @@ class TablePlans:
         column: str,
         k: int,
         *,
-        where: str | None = None,
+        where: Where | None = None,
         k_bar: KBar = "auto",
         delta_items: int | None = None,
         counts: bool = False,
@@ -177,7 +179,7 @@ class TablePlans:
         column: str,
         *,
         domain: Labels | None = None,
-        where: str | None = None,
+        where: Where | None = None,
         k_bar: KBar = "auto",
         delta_items: int | None = None,
         steps: int | None = None,
@@ -185,7 +187,7 @@ class TablePlans:
         """The plan of `Table.histogram` with the same arguments."""
         return self._table._histogram(column, domain, where, k_bar, delta_items, steps).plan
 
-    def count(self, *, where: str | None = None, steps: int = 1) -> QuestionPlan:
+    def count(self, *, where: Where | None = None, steps: int = 1) -> QuestionPlan:
         """The plan of `Table.count` with the same arguments."""
         return self._table._count(where, steps).plan
 
@@ -284,7 +286,7 @@ class Table:
         column: str,
         k: int,
         *,
-        where: str | None = None,
+        where: Where | None = None,
         k_bar: KBar = "auto",
         delta_items: int | None = None,
         counts: bool = False,
@@ -305,7 +307,7 @@ class Table:
         column: str,
         *,
         domain: Labels | None = None,
-        where: str | None = None,
+        where: Where | None = None,
         k_bar: KBar = "auto",
         delta_items: int | None = None,
         steps: int | None = None,
@@ -318,7 +320,7 @@ class Table:
         """
         return self._ask(lambda: self._histogram(column, domain, where, k_bar, delta_items, steps))
 
-    def count(self, *, where: str | None = None, steps: int = 1) -> TableAnswer:
+    def count(self, *, where: Where | None = None, steps: int = 1) -> TableAnswer:
         """How many users there are, or how many have a row where the predicate holds, with an error bar."""
         return self._ask(lambda: self._count(where, steps))
 
@@ -372,7 +374,7 @@ class Table:
         self,
         column: str,
         k: int,
-        where: str | None,
+        where: Where | None,
         k_bar: KBar,
         delta_items: int | None,
         *,
@@ -430,7 +432,7 @@ class Table:
         self,
         column: str,
         domain: Labels | None,
-        where: str | None,
+        where: Where | None,
         k_bar: KBar,
         delta_items: int | None,
         steps: int | None,
@@ -450,7 +452,7 @@ class Table:
 
     def _known(
         self,
-        key: "Column",
+        key: "TableColumn",
         domain: Domain,
         predicate: "exp.Expression | None",
         delta_items: int | None,
@@ -482,7 +484,7 @@ class Table:
         return self._fixed_price(asked, "discrete Gaussian noise on each label", sql, mechanism.variance, paid, 0, run)
 
     def _unknown(
-        self, key: "Column", predicate: "exp.Expression | None", k_bar: KBar, delta_items: int, steps: int | None
+        self, key: "TableColumn", predicate: "exp.Expression | None", k_bar: KBar, delta_items: int, steps: int | None
     ) -> _Question:
         from pianissimo.table.statements import users_by_label
 
@@ -506,7 +508,7 @@ class Table:
         how = "discrete Gaussian noise on labels and threshold"
         return self._fixed_price(asked, how, sql, mechanism.variance, paid, 1, run, seen, float(mechanism.gap))
 
-    def _count(self, where: str | None, steps: int) -> _Question:
+    def _count(self, where: Where | None, steps: int) -> _Question:
         from pianissimo.table.statements import users
 
         check_at_least(1, steps=steps)
@@ -558,24 +560,24 @@ class Table:
             raise BudgetError("two steps must be left for a label with its count, got one")
         return min(k, steps)
 
-    def _column(self, name: str) -> "Column":
-        from pianissimo.table.where import find_column
+    def _column(self, name: str) -> "TableColumn":
+        from pianissimo.table.conditions import find_column
 
         if not isinstance(name, str):
             raise ParameterError(f"column must be the name of a column, got {type(name).__name__}")
         return find_column(self._engine.columns, name, what="column")
 
-    def _predicate(self, where: str | None) -> "exp.Expression | None":
-        from pianissimo.table.where import row_predicate
+    def _predicate(self, where: Where | None) -> "exp.Expression | None":
+        from pianissimo.table.conditions import written
 
-        return None if where is None else row_predicate(where, self._engine.columns, self._engine.dialect)
+        return None if where is None else written(Filter.of(where), self._engine.columns, self._engine.dialect)
 
     def _text(self, predicate: "exp.Expression | None") -> str | None:
         return None if predicate is None else self._target.text(predicate)
 
 
-def _user_column(engine: "Engine", name: str) -> "Column":
-    from pianissimo.table.where import Kind, find_column
+def _user_column(engine: "Engine", name: str) -> "TableColumn":
+    from pianissimo.table.conditions import Kind, find_column
 
     found = find_column(engine.columns, name, what="user")
     if found.kind is Kind.PRESENCE:
@@ -620,8 +622,6 @@ def _domain(domain: Labels, dialect: str) -> Domain:
 
 
 def _label(label: object) -> str:
-    from pianissimo.table.where import is_utf8
-
     if isinstance(label, bool | np.bool_):
         raise ParameterError("domain must list texts, whole numbers or days, got a boolean; write it as in the answers")
     if not isinstance(label, str | numbers.Integral | date) or isinstance(label, datetime):
@@ -634,13 +634,13 @@ def _label(label: object) -> str:
 
 
 def _check_plain(domain: Domain, dialect: str) -> None:
-    from pianissimo.table.where import is_plain
+    from pianissimo.table.conditions import is_plain
 
     if not all(is_plain(label, dialect) for label in domain.labels.to_list()):
         raise ParameterError("domain must have labels without NUL, and without backslashes for this engine")
 
 
-def _noted(question: str, delta_items: int | None, where: str | None) -> str:
+def _noted(question: str, delta_items: int | None, where: Where | None) -> str:
     """The question as the ledger notes it: printable, and not too long."""
     cut = "" if delta_items is None else f", delta_items={delta_items}"
     whole = f"{question}{cut}" + ("" if where is None else f" where {where}")

@@ -1,0 +1,250 @@
+"""Conditions as an engine reads them: written from the tree of a `Filter`, so that no text of the caller is sent.
+
+Which comparisons cannot fail depends on what the columns hold. Both sides are of one kind: where the kinds differ,
+engines cast rows, and a cast can fail. DuckDB stops at `country = 5` because of the first country that is not a number,
+and says which. Timestamps of another precision are of another kind: DuckDB casts the coarser side, a time beyond the
+year 2262 does not fit nanoseconds, and then it stops only if there is a row to look at. Times are written as texts,
+and worked out here.
+
+Texts are compared by their bytes. PostgreSQL stops at two columns of different collations, or at LIKE under some, only
+once a row is there; its cast to text also takes the blanks off `char(n)` and the case from `citext`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
+
+from sqlglot import exp
+
+from pianissimo.errors import ParameterError
+from pianissimo.filters import Atom, ColumnName, Condition, Filter, Junction, Value
+
+ALIAS = "asked"
+"""What the table is called inside a statement; columns are written with it."""
+
+BYTE_ORDER: dict[str, str | None] = {
+    "athena": None,
+    "bigquery": None,
+    "clickhouse": None,
+    "databricks": None,
+    "duckdb": "C",
+    "mysql": "utf8mb4_0900_bin",
+    "postgres": "C",
+    "presto": None,
+    "snowflake": None,
+    "spark": None,
+    "sqlite": "BINARY",
+    "trino": None,
+}
+"""The collation that compares bytes, by dialect; None where that is so without one.
+
+Others are not asked. SQL Server, for example, has no collation to which 'a' and 'a ' are different texts.
+"""
+
+
+class Kind(Enum):
+    """What a column holds, as far as it decides which comparisons cannot fail."""
+
+    TEXT = "text"
+    INTEGER = "whole number"
+    REAL = "floating-point number"
+    DECIMAL = "decimal number"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_S = "timestamp in seconds"
+    TIMESTAMP_MS = "timestamp in milliseconds"
+    TIMESTAMP_NS = "timestamp in nanoseconds"
+    TIMESTAMP_WITH_ZONE = "timestamp with time zone"
+    OTHER = "other"
+    PRESENCE = "value that is there or not"
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column of the table that is asked."""
+
+    name: str
+    kind: Kind
+    is_enum: bool = False
+    """Whether its texts are numbered inside the engine and must be cast before they are compared."""
+
+
+_NUMBERS = {Kind.INTEGER, Kind.REAL, Kind.DECIMAL}
+_OF_A_PRECISION = {Kind.TIMESTAMP_S: 1_000_000, Kind.TIMESTAMP_MS: 1_000, Kind.TIMESTAMP_NS: 1}
+"""The least step of a literal for them, in microseconds."""
+
+_NANOSECONDS = (datetime(1677, 9, 22), datetime(2262, 4, 11))
+"""What 64 bits of nanoseconds hold, to whole days."""
+
+_TIMESTAMPS = {Kind.TIMESTAMP, *_OF_A_PRECISION}
+_TIMES = {Kind.DATE, Kind.TIMESTAMP_WITH_ZONE, *_TIMESTAMPS}
+_COMPARED_WITH_EACH_OTHER = {Kind.TEXT, Kind.INTEGER, Kind.REAL, Kind.BOOLEAN, Kind.DATE, *_TIMESTAMPS}
+_WITHOUT_ESCAPES = {"duckdb", "postgres", "sqlite"}
+_SIGNS = {"=": exp.EQ, "<>": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
+
+
+def written(where: Filter, columns: Mapping[str, TableColumn], dialect: str) -> exp.Expression:
+    r"""The condition on the columns of a table, quoted and under `ALIAS`.
+
+    >>> columns = {"day": TableColumn("day", Kind.DATE), "n": TableColumn("n", Kind.INTEGER)}
+    >>> written(Filter.of("day > '2026-03-31' AND NOT n < 1.5"), columns, "duckdb").sql("duckdb")
+    '(("asked"."day" > CAST(\'2026-03-31\' AS DATE)) AND (NOT ("asked"."n" < CAST(1.5 AS DOUBLE))))'
+    """
+    return _Writer(columns, dialect).condition(where.condition)
+
+
+def is_plain(text: str, dialect: str) -> bool:
+    r"""Whether a text has nothing that the engine reads as something else inside quotes.
+
+    >>> is_plain("it's", "mysql"), is_plain("C:\\", "mysql")
+    (True, False)
+    """
+    return "\0" not in text and ("\\" not in text or dialect in _WITHOUT_ESCAPES)
+
+
+def by_bytes(text: exp.Expression, dialect: str) -> exp.Expression:
+    """A text of the table as it is compared by bytes, whatever collation or kind of text the column has.
+
+    >>> by_bytes(exp.column("country", quoted=True), "postgres").sql("postgres")
+    'CAST("country" AS TEXT) COLLATE "C"'
+    """
+    collation = BYTE_ORDER.get(dialect)
+    if collation is None:
+        return text
+    text = exp.cast(text, "text") if dialect == "postgres" else text
+    quoted = dialect in {"duckdb", "postgres"}
+    return exp.Collate(
+        this=text, expression=exp.to_identifier(collation, quoted=True) if quoted else exp.var(collation)
+    )
+
+
+def find_column(columns: Mapping[str, TableColumn], name: str, *, what: str = "where") -> TableColumn:
+    """The column of that name, or the only one that differs in upper and lower case alone.
+
+    >>> find_column({"Country": TableColumn("Country", Kind.TEXT)}, "country").name
+    'Country'
+    """
+    if name in columns:
+        return columns[name]
+    alike = [column for column in columns.values() if column.name.casefold() == name.casefold()]
+    if len(alike) == 1:
+        return alike[0]
+    names = ", ".join(map(repr, list(columns)[:20])) + (", ..." if len(columns) > 20 else "")
+    raise ParameterError(f"{what} must name a column of the table, one of {names}, got {name!r}")
+
+
+class _Writer:
+    """From the tree of a filter to that of a statement, for columns of these kinds."""
+
+    def __init__(self, columns: Mapping[str, TableColumn], dialect: str) -> None:
+        self._columns = columns
+        self._dialect = dialect
+
+    def condition(self, condition: Condition) -> exp.Expression:
+        match condition:
+            case Junction("NOT", (part,)):
+                return exp.Paren(this=exp.Not(this=self.condition(part)))
+            case Junction(word, parts):
+                join = exp.and_ if word == "AND" else exp.or_
+                return exp.Paren(this=join(*map(self.condition, parts), copy=False))
+            case Atom(ColumnName(name), sign, other):
+                return self._atom(find_column(self._columns, name), sign, other)
+
+    def _atom(
+        self, column: TableColumn, sign: str, other: Value | tuple[Value, ...] | ColumnName | None
+    ) -> exp.Expression:
+        value = self._column(column)
+        match other:
+            case None if sign == "IS NULL":
+                return exp.Is(this=value, expression=exp.Null())
+            case None if column.kind is Kind.BOOLEAN:
+                return value
+            case None:
+                raise ParameterError(f"where must be a condition, got a column that holds a {column.kind.value}")
+            case tuple():
+                return exp.In(this=value, expressions=[self._beside(column, each) for each in other])
+            case ColumnName(name):
+                second = find_column(self._columns, name)
+                if second.kind is not column.kind or column.kind not in _COMPARED_WITH_EACH_OTHER:
+                    raise _kinds_differ(column.kind.value, second.kind.value)
+                return exp.Paren(this=_SIGNS[sign](this=value, expression=self._column(second)))
+            case str() if sign == "LIKE":
+                return self._like(column, value, other)
+            case _:
+                literal = self._beside(column, other)
+                return exp.Paren(this=_SIGNS[sign](this=value, expression=literal))
+
+    def _column(self, column: TableColumn) -> exp.Expression:
+        value: exp.Expression = exp.column(column.name, table=ALIAS, quoted=True)
+        if column.kind is not Kind.TEXT:
+            return value
+        return exp.cast(value, "text") if column.is_enum else by_bytes(value, self._dialect)
+
+    def _like(self, column: TableColumn, value: exp.Expression, pattern: str) -> exp.Expression:
+        literal = self._beside(column, pattern)
+        if column.kind is not Kind.TEXT:
+            raise _kinds_differ(column.kind.value, "pattern")
+        if self._dialect == "sqlite":  # whose LIKE takes upper and lower case for the same
+            signs = {"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"}
+            literal = exp.Literal.string("".join(signs.get(each, each) for each in pattern))
+            return exp.Paren(this=exp.Glob(this=value, expression=literal))
+        return exp.Paren(this=exp.Like(this=value, expression=literal))
+
+    def _beside(self, column: TableColumn, literal: Value) -> exp.Expression:
+        """A literal that the column can be compared with, whatever its rows hold."""
+        if not isinstance(literal, str):
+            if column.kind not in _NUMBERS:
+                raise _kinds_differ(column.kind.value, "number")
+            return self._number(literal, column.kind)
+        if column.kind in _TIMES:
+            return self._time(literal, column.kind)
+        if column.kind is not Kind.TEXT:
+            raise _kinds_differ(column.kind.value, "text")
+        if not is_plain(literal, self._dialect):
+            raise ParameterError("where must have texts without backslashes for this engine")
+        return exp.Literal.string(literal)
+
+    def _number(self, number: int | float, kind: Kind) -> exp.Expression:
+        # sqlglot writes a literal as it is given, so that the sign is a node of its own.
+        digits = exp.Literal.number(repr(abs(number)))
+        signed = exp.Paren(this=exp.Neg(this=digits)) if number < 0 else digits
+        # As a decimal, DuckDB would cast whole-number columns to its scale, and a decimal column to that of a literal:
+        # both can overflow at some row. A double cannot.
+        is_double = isinstance(number, float) or kind is Kind.DECIMAL
+        return exp.cast(signed, "double") if is_double and self._dialect == "duckdb" else signed
+
+    def _time(self, text: str, kind: Kind) -> exp.Expression:
+        try:
+            if kind is Kind.DATE:
+                shown = date.fromisoformat(text).isoformat()
+            else:
+                moment = datetime.fromisoformat(text)
+                if kind is Kind.TIMESTAMP_WITH_ZONE:
+                    moment = moment.replace(tzinfo=moment.tzinfo or UTC)
+                elif moment.tzinfo is not None:
+                    return self._time("", kind)  # an engine would drop the zone, or apply it, by rules of its own
+                _check_fits(moment, kind)
+                shown = moment.isoformat(sep=" ")
+        except ParameterError:  # which is a ValueError
+            raise
+        except ValueError:
+            raise ParameterError(f"where must have a {kind.value} written like 2026-03-31, got another text") from None
+        literal = exp.Literal.string(shown)
+        if self._dialect == "sqlite":  # which keeps times as texts and would cast this one to a number
+            return literal
+        # The others are called as in DuckDB, which alone has them.
+        target = "timestamptz" if kind is Kind.TIMESTAMP_WITH_ZONE else kind.name.lower()
+        return exp.cast(literal, exp.DataType.build(target, dialect="duckdb"))
+
+
+def _check_fits(moment: datetime, kind: Kind) -> None:
+    if moment.microsecond % _OF_A_PRECISION.get(kind, 1):
+        raise ParameterError(f"where must have a literal no finer than its column, which is a {kind.value}")
+    if kind is Kind.TIMESTAMP_NS and not _NANOSECONDS[0] <= moment < _NANOSECONDS[1]:
+        raise ParameterError("where must have times from 1677-09-22 to 2262-04-10 for a timestamp in nanoseconds")
+
+
+def _kinds_differ(first: str, second: str) -> ParameterError:
+    return ParameterError(f"where must compare values of one kind, got a {first} and a {second}")
