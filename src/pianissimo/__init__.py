@@ -6,68 +6,146 @@
 >>> release = stream.start().tick([{"drug": "aspirin"}] * 500)
 >>> release["purchases"].columns
 ['estimate', 'low', 'high']
+
+All but the exceptions is imported when it is first used, so that `import pianissimo` and the program start quickly.
 """
 
-from importlib.metadata import version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from pianissimo.budget import Budget
 from pianissimo.errors import (
+    BudgetError,
+    ConfigError,
+    DamageError,
+    DiskFullError,
     HorizonError,
     InputError,
+    LeaseError,
+    LedgerError,
     MergeError,
     ParameterError,
+    PendingError,
     PianissimoError,
+    RefusalError,
+    RollbackError,
+    SecretError,
+    SourceAwayError,
+    SourceError,
     SpecError,
     StateError,
+    StoreError,
+    SyncError,
+    UnknownCommitError,
 )
-from pianissimo.labels import Domain
-from pianissimo.loss.losses import Unit
-from pianissimo.queries import (
-    Alarm,
-    Count,
-    Distinct,
-    HeavyHitters,
-    Histogram,
-    MaxFrequency,
-    Quantiles,
-    Sum,
-    Tidy,
-    TopK,
-    Trending,
-)
-from pianissimo.stream import Live, Stream, StreamRelease
-from pianissimo.table import Table
-from pianissimo.unit import User, user
+
+if TYPE_CHECKING:
+    from pianissimo.budget import Budget
+    from pianissimo.durable.stream import DurableStream
+    from pianissimo.labels import Domain
+    from pianissimo.ledger import Ledger
+    from pianissimo.loss.losses import Unit
+    from pianissimo.queries import (
+        Alarm,
+        Count,
+        Distinct,
+        HeavyHitters,
+        Histogram,
+        MaxFrequency,
+        Quantiles,
+        Sum,
+        Tidy,
+        TopK,
+        Trending,
+    )
+    from pianissimo.stream import Live, Stream, StreamPlan, StreamRelease
+    from pianissimo.table import Table
+    from pianissimo.unit import User, user
+
+_WHERE = {
+    "budget": ["Budget"],
+    "durable.stream": ["DurableStream"],
+    "labels": ["Domain"],
+    "ledger": ["Ledger"],
+    "loss.losses": ["Unit"],
+    "queries": [
+        "Alarm",
+        "Count",
+        "Distinct",
+        "HeavyHitters",
+        "Histogram",
+        "MaxFrequency",
+        "Quantiles",
+        "Sum",
+        "Tidy",
+        "TopK",
+        "Trending",
+    ],
+    "stream": ["Live", "Stream", "StreamPlan", "StreamRelease"],
+    "table": ["Table"],
+    "unit": ["User", "user"],
+}
+"""Which module holds the names that are imported when they are first used."""
 
 __all__ = [
     "Alarm",
     "Budget",
+    "BudgetError",
+    "ConfigError",
     "Count",
+    "DamageError",
+    "DiskFullError",
     "Distinct",
     "Domain",
+    "DurableStream",
     "HeavyHitters",
     "Histogram",
     "HorizonError",
     "InputError",
+    "LeaseError",
+    "Ledger",
+    "LedgerError",
     "Live",
     "MaxFrequency",
     "MergeError",
     "ParameterError",
+    "PendingError",
     "PianissimoError",
     "Quantiles",
+    "RefusalError",
+    "RollbackError",
+    "SecretError",
+    "SourceAwayError",
+    "SourceError",
     "SpecError",
     "StateError",
+    "StoreError",
     "Stream",
+    "StreamPlan",
     "StreamRelease",
     "Sum",
+    "SyncError",
     "Table",
     "Tidy",
     "TopK",
     "Trending",
     "Unit",
+    "UnknownCommitError",
     "User",
     "__version__",
     "user",
 ]
 
-__version__ = version("pianissimo")
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _WHERE.items():
+        if name in names:
+            value = getattr(import_module(f"pianissimo.{module}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'pianissimo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

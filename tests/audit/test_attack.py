@@ -22,7 +22,7 @@ from pianissimo.audit import AuditReport, Finding, Verdict, audit
 from pianissimo.audit.attack import Measure, Seen, attack
 from pianissimo.audit.many_runs import seen
 from pianissimo.audit.pairs import observed_ticks, pairs_of, reachable_mu
-from pianissimo.cli.audit import NAMED, audit_all, audit_tables, has_violation, mechanisms_of, to_plain
+from pianissimo.cli.audited import NAMED, audit_all, audit_tables, has_violation, mechanisms_of, to_plain
 from pianissimo.cli.main import cli
 from pianissimo.counting import (
     Counter,

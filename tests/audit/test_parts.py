@@ -18,7 +18,7 @@ from tests.mechanisms import CASES
 from pianissimo.audit import Verdict, audit
 from pianissimo.audit.cases import ALPHA, attacks_on
 from pianissimo.audit.parts import Composition
-from pianissimo.cli.audit import audit_tables
+from pianissimo.cli.audited import audit_tables
 from pianissimo.counting import MetaHistogram, MetaHistogramState, MetaTopList
 from pianissimo.counting.histogram import Tally
 from pianissimo.errors import ParameterError, StateError

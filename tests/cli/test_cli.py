@@ -114,7 +114,7 @@ def test_demo_prints_the_promise_before_the_first_tick_and_no_escape_codes(tmp_p
 
 
 def test_demo_goes_on_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "pianissimo.demo.plot", raising=False)
+    monkeypatch.delitem(sys.modules, "pianissimo.demo.picture", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = call("demo", "--ticks", 1, "--out", tmp_path)
     assert result.exit_code == 0
@@ -350,7 +350,7 @@ def test_other_errors_of_ours_are_code_1(shop: Path, monkeypatch: pytest.MonkeyP
     def fail(*_: object, **__: object) -> None:
         raise pianissimo.HorizonError("all 4 releases are made; start a new stream")
 
-    monkeypatch.setattr("pianissimo.cli.main.run_file", fail)
+    monkeypatch.setattr("pianissimo.io.run_file", fail)
     result = call("run", shop, "--out", shop.parent / "out")
     assert result.exit_code == 1
     assert result.stderr == "Error: all 4 releases are made; start a new stream\n"
@@ -384,7 +384,7 @@ def test_a_demo_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> None:
     state = shop.parent / "state"
-    first = call("run", shop, "--state", state, "--cap", "8", "1e-6", "--json")
+    first = call("run", shop, "--state", state, "--budget-epsilon", 8, "--budget-delta", "1e-6", "--json")
     assert first.exit_code == 0, first.output
     ticks = json.loads(first.stdout)["ticks"]
     again = call("run", shop, "--state", state)
@@ -507,7 +507,7 @@ def test_an_alarm_is_stored_before_it_is_told(clinic: Path, monkeypatch: pytest.
         told.append(tick)
         assert {"tick": tick} | row in read_releases(out)[query].to_dicts()
 
-    monkeypatch.setattr("pianissimo.cli.main._echo_ring", look)
+    monkeypatch.setattr("pianissimo.cli.render.echo_ring", look)
     assert call("run", clinic, "--out", out).exit_code == 0
     assert told == [2, 2]
 
@@ -569,7 +569,7 @@ def test_a_signal_before_the_stream_is_begun_ends_the_run_in_order(
         os.kill(os.getpid(), number)
         return load_spec(path)
 
-    monkeypatch.setattr("pianissimo.cli.main.load_spec", slow)
+    monkeypatch.setattr("pianissimo.stream.spec.load_spec", slow)
     before = signal.getsignal(number)
     result = call("run", shop, "--state", shop.parent / "state")
     assert result.exit_code == 0, result.output

@@ -9,18 +9,19 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from pianissimo.demo import (
+from pianissimo.demo import DemoFolder, Record, pharmacy_batches, pharmacy_stream, read_demo
+from pianissimo.demo.pharmacy import (
+    FLU_DRUG,
+    NEW_DRUG,
+    ORIGIN,
+    RARE_PREFIX,
+    SHOPS,
+    TICK,
+    USUAL_DRUGS,
     WINDOW_TICKS,
-    DemoFolder,
-    Record,
-    Screen,
-    pharmacy_batches,
-    pharmacy_stream,
-    read_demo,
-    summary,
+    is_rare,
 )
-from pianissimo.demo.pharmacy import FLU_DRUG, NEW_DRUG, ORIGIN, RARE_PREFIX, SHOPS, TICK, USUAL_DRUGS, is_rare
-from pianissimo.demo.show import tick_line
+from pianissimo.demo.screen import Screen, summary, tick_line
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.noise import Noise
 from pianissimo.queries import Count, Histogram, TopK
@@ -119,17 +120,17 @@ def test_ticks_and_seed_are_checked(ticks: int, seed: int) -> None:
 
 def test_without_noise_the_estimates_are_the_truth() -> None:
     record, live = play(NoNoise())
-    assert record.purchases["estimate"].equals(record.purchases["truth"], check_names=False)
-    assert record.drugs["estimate"].equals(record.drugs["truth"], check_names=False)
+    assert record.all("purchases")["estimate"].equals(record.all("purchases")["truth"], check_names=False)
+    assert record.all("drugs")["estimate"].equals(record.all("drugs")["truth"], check_names=False)
     assert record.intervals_that_held == record.intervals
     # A count, its window and five shops at every tick; each drug has a window too.
-    assert record.intervals == 7 * TICKS + 2 * record.drugs.height
-    assert record.last_top_shops["key"].to_list() == record.true_top_shops
+    assert record.intervals == 7 * TICKS + 2 * record.all("drugs").height
+    assert record.last("top_shops")["key"].to_list() == record.true_top_shops
     truth = pl.concat(list(pharmacy_batches(TICKS, seed=1)))
-    assert record.last_purchases["truth"].item() == truth.height
+    assert record.last("purchases")["truth"].item() == truth.height
     counts = dict(truth["drug"].value_counts().iter_rows())
-    assert {row["key"]: row["truth"] for row in record.last_drugs.iter_rows(named=True)}.items() <= counts.items()
-    assert record.hidden_labels == len(counts) - record.last_drugs.height
+    assert {row["key"]: row["truth"] for row in record.last("drugs").iter_rows(named=True)}.items() <= counts.items()
+    assert record.hidden_labels == len(counts) - record.last("drugs").height
     assert record.tick == live.tick_number == TICKS
 
 
@@ -138,18 +139,18 @@ def test_without_noise_the_window_is_what_the_last_hours_added() -> None:
     batches = list(pharmacy_batches(TICKS, seed=1))
     for tick in (1, 4, 6, 7, TICKS):
         counts = dict(pl.concat(batches[max(0, tick - WINDOW_TICKS) : tick])["drug"].value_counts().iter_rows())
-        table = record.window_drugs.filter(pl.col("tick") == tick)
+        table = record.all("window_drugs").filter(pl.col("tick") == tick)
         for row in table.iter_rows(named=True):
             assert row["estimate"] == row["truth"] == counts.get(row["key"], 0)
-    assert record.last_window_purchases["estimate"].item() == sum(batch.height for batch in batches[-WINDOW_TICKS:])
+    assert record.last("window_purchases")["estimate"].item() == sum(batch.height for batch in batches[-WINDOW_TICKS:])
     assert record.window_ticks == WINDOW_TICKS
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_rare_labels_are_never_shown_and_the_drugs_are(seed: int) -> None:
     record, _ = play(SeededNoise(seed))
-    assert not is_rare(record.drugs["key"]).any()
-    assert set(record.last_drugs["key"]) == {*USUAL_DRUGS, FLU_DRUG, NEW_DRUG}
+    assert not is_rare(record.all("drugs")["key"]).any()
+    assert set(record.last("drugs")["key"]) == {*USUAL_DRUGS, FLU_DRUG, NEW_DRUG}
     assert record.hidden_labels > 500
 
 
@@ -170,7 +171,7 @@ def test_a_terminal_shows_drugs_the_top_list_and_the_window_and_no_rare_label(wi
     assert "paracetamol" in text
     assert "last 6 hours" in text
     assert re.search(r"top 5 of 24", text, re.IGNORECASE)
-    assert all(shop in text for shop in record.last_top_shops["key"])
+    assert all(shop in text for shop in record.last("top_shops")["key"])
     assert "…" not in text
     assert RARE_PREFIX not in text
 
@@ -180,7 +181,7 @@ def test_the_drugs_of_a_screen_have_their_own_error_in_the_window() -> None:
     row = next(line for line in screen_of(record, width=80, height=24).splitlines() if line.startswith("paracetamol"))
     so_far, window = (
         table.filter(pl.col("key") == "paracetamol").row(0, named=True)
-        for table in (record.last_drugs, record.last_window_drugs)
+        for table in (record.last("drugs"), record.last("window_drugs"))
     )
     numbers = [int(number.replace(",", "")) for number in row.split()[1:7]]
     assert numbers == [
@@ -191,7 +192,7 @@ def test_the_drugs_of_a_screen_have_their_own_error_in_the_window() -> None:
 
 def test_a_low_terminal_shows_the_first_drugs_and_how_many_more() -> None:
     record, _ = play(SeededNoise(1), ticks=8)
-    assert f"and {record.last_drugs.height - 4} more" in screen_of(record, width=80, height=16)
+    assert f"and {record.last('drugs').height - 4} more" in screen_of(record, width=80, height=16)
 
 
 def test_without_a_terminal_each_tick_is_one_plain_line_and_the_last_screen_follows() -> None:
@@ -232,7 +233,7 @@ def test_the_picture_is_a_png_of_readable_size(tmp_path: Path, ticks: int) -> No
 def test_without_matplotlib_there_is_no_picture_and_the_rest_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "pianissimo.demo.plot", raising=False)
+    monkeypatch.delitem(sys.modules, "pianissimo.demo.picture", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     record, live = play(NoNoise(), ticks=1)
     (tmp_path / "releases.jsonl").touch()

@@ -270,7 +270,7 @@ def test_a_damaged_mark_stops_a_release_that_is_not_charged(tmp_path: Path, cont
     out = built(tmp_path, "a", PAGES)
     mark_path(out).write_text(content)
     assert "must tell what was released" in refused("release", out, *PRICE)
-    shown = release(out, *PRICE, "--ledger", tmp_path / "budget.db", "--budget", 3, 1e-5)
+    shown = release(out, *PRICE, "--ledger", tmp_path / "budget.db", "--budget-epsilon", 3, "--budget-delta", 1e-5)
     assert shown["earlier_release_elsewhere"]
 
 
@@ -295,7 +295,7 @@ def test_with_a_ledger_every_release_is_charged_until_nothing_is_left(tmp_path: 
     place = tmp_path / "budget.db"
     ledger = ("--ledger", place)
     assert "give --budget EPSILON DELTA to make one" in refused("release", out, *PRICE, *ledger)
-    first = release(out, *PRICE, *ledger, "--budget", 2, 1e-5)
+    first = release(out, *PRICE, *ledger, "--budget-epsilon", 2, "--budget-delta", 1e-5)
     second = release(out, *PRICE, *ledger)
     assert not second["earlier_release_elsewhere"]
     assert first["charged"]["rho"] > 0
@@ -320,14 +320,28 @@ def test_a_charge_stands_before_any_noise_is_drawn(tmp_path: Path, monkeypatch: 
 
     with monkeypatch.context() as patched:
         patched.setattr(sketch_releases, "fresh_secret", stop)
-        assert call("release", out, *PRICE, "--ledger", place, "--budget", 2, 1e-5).exit_code != 0
+        assert (
+            call("release", out, *PRICE, "--ledger", place, "--budget-epsilon", 2, "--budget-delta", 1e-5).exit_code
+            != 0
+        )
     with Ledger.open(place, key=key_file(f"{place}.key", create=False)) as opened:
         assert opened.spent.calls == 1
 
 
 def test_a_charge_that_does_not_fit_leaves_no_mark(tmp_path: Path) -> None:
     out = built(tmp_path, "a", PAGES)
-    refused("release", out, *PRICE, "--ledger", tmp_path / "budget.db", "--budget", 0.1, 1e-6, code=1)
+    refused(
+        "release",
+        out,
+        *PRICE,
+        "--ledger",
+        tmp_path / "budget.db",
+        "--budget-epsilon",
+        0.1,
+        "--budget-delta",
+        1e-6,
+        code=1,
+    )
     assert not mark_path(out).exists()
     done("release", out, *PRICE)
 
@@ -335,7 +349,9 @@ def test_a_charge_that_does_not_fit_leaves_no_mark(tmp_path: Path) -> None:
 def test_a_release_without_a_ledger_is_told_when_the_next_is_charged(tmp_path: Path) -> None:
     out = built(tmp_path, "a", PAGES)
     done("release", out, *PRICE)
-    text = done("release", out, *PRICE, "--ledger", tmp_path / "budget.db", "--budget", 2, 1e-5)
+    text = done(
+        "release", out, *PRICE, "--ledger", tmp_path / "budget.db", "--budget-epsilon", 2, "--budget-delta", 1e-5
+    )
     assert "An earlier release of these streams is not in this ledger: it comes on top." in text
     assert "It cost rho = " in text
 
@@ -353,7 +369,7 @@ def test_noise_is_fresh_each_time_and_bound_to_the_sketch(tmp_path: Path, monkey
     pages = [f"/{number}" for number in range(30) for _ in range(500)]
     a, b = built(tmp_path, "a", pages), built(tmp_path, "b", pages)
     ledger = (*PRICE, "--ledger", tmp_path / "budget.db")
-    first = release(a, *ledger, "--budget", 20, 1e-5)["keys"]
+    first = release(a, *ledger, "--budget-epsilon", 20, "--budget-delta", 1e-5)["keys"]
     assert release(a, *ledger)["keys"] != first
     monkeypatch.setattr(sketch_releases, "fresh_secret", lambda: Secret(bytes(32)))
     again = release(a, *ledger)["keys"]
@@ -385,7 +401,10 @@ def test_info_tells_parameters_and_lineage_and_no_data(tmp_path: Path) -> None:
         (("--epsilon", 0, "--delta", 1e-6), "epsilon must be finite and positive, got 0"),
         (("--epsilon", 1, "--delta", 0), "delta must be"),
         (("--epsilon", 1, "--delta", 1e-6, "--coverage", 1), "coverage must be"),
-        (("--epsilon", 1, "--delta", 1e-6, "--budget", 1, 1e-6), "--budget must be given together with --ledger"),
+        (
+            ("--epsilon", 1, "--delta", 1e-6, "--budget-epsilon", 1, "--budget-delta", 1e-6),
+            "--budget-epsilon must be given together with --ledger",
+        ),
         (("--epsilon", "nan", "--delta", 1e-6), "epsilon must be finite"),
     ],
     ids=str,

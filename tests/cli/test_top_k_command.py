@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def run(url: str, ledger: Path, *more: str, column: str = "article") -> Result:
-    budget = ["--ledger", str(ledger), "--epsilon", "2", "--delta", "1e-8"]
+    budget = ["--ledger", str(ledger), "--budget-epsilon", "2", "--budget-delta", "1e-8"]
     return CliRunner().invoke(cli, ["top-k", url, "clicks", column, "--user", "member", *budget, *more])
 
 
@@ -66,7 +66,7 @@ def test_a_key_and_a_witness_may_be_given(tmp_path: Path, ledger: Path) -> None:
 
 
 def test_a_ledger_on_a_server_needs_a_key(tmp_path: Path) -> None:
-    budget = ["--ledger", "postgresql://nowhere/db", "--epsilon", "2", "--delta", "1e-8"]
+    budget = ["--ledger", "postgresql://nowhere/db", "--budget-epsilon", "2", "--budget-delta", "1e-8"]
     url = write_duckdb(tmp_path / "clicks.duckdb")
     done = CliRunner().invoke(cli, ["top-k", url, "clicks", "article", "--user", "member", *budget])
     assert done.exit_code == 2
@@ -76,7 +76,7 @@ def test_a_ledger_on_a_server_needs_a_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_explain_asks_nothing(tmp_path: Path, ledger: Path, more: tuple[str, ...]) -> None:
     url = write_duckdb(tmp_path / "clicks.duckdb")
-    done = run(url, ledger, "--explain", "--k-bar", "50", *more)
+    done = run(url, ledger, "--explain", "--candidates", "50", *more)
     assert done.exit_code == 0
     assert "LIMIT 51" in done.stdout
     after = json.loads(run(url, ledger, "-k", "1", "--json").stdout)
@@ -88,7 +88,7 @@ def test_explain_asks_nothing(tmp_path: Path, ledger: Path, more: tuple[str, ...
     [
         ({"column": "nobody"}, "column must name a column of the table"),
         ({"more": ["--where", "country = (SELECT 1)"]}, "where must look at one row alone"),
-        ({"more": ["-k", "20", "--k-bar", "10"]}, "k must be at most k_bar"),
+        ({"more": ["-k", "20", "--candidates", "10"]}, "k must be at most k_bar"),
         ({"url": "duckdb:///nowhere.duckdb"}, "must be there"),
     ],
 )

@@ -297,7 +297,17 @@ def test_the_command_line_runs_two_streams_on_one_cap(tmp_path: Path) -> None:
             '[queries.n]\nkind = "count"\n'
         )
     run = CliRunner().invoke
-    command = ["run", str(tmp_path / "one.toml"), "--state", str(tmp_path / "one"), "--cap", "4", "1e-6", "--quiet"]
+    command = [
+        "run",
+        str(tmp_path / "one.toml"),
+        "--state",
+        str(tmp_path / "one"),
+        "--budget-epsilon",
+        "4",
+        "--budget-delta",
+        "1e-6",
+        "--quiet",
+    ]
     one = run(cli, command)
     assert one.exit_code == 0, one.output
     two = ["run", str(tmp_path / "two.toml"), "--state", str(tmp_path / "two"), "--ledger", str(tmp_path / "one")]
@@ -617,7 +627,7 @@ def test_a_ledger_of_sketches_keeps_its_head_too(tmp_path: Path) -> None:
     sketch = str(tmp_path / "a.pps")
     assert run(cli, ["sketch", "build", str(tmp_path / "rows.csv"), "--key", "item", "-o", sketch]).exit_code == 0
     command = ["sketch", "release", sketch, "--epsilon", "1", "--delta", "1e-7", "--ledger", str(place)]
-    first = run(cli, [*command, "--budget", "4", "1e-5"])
+    first = run(cli, [*command, "--budget-epsilon", "4", "--budget-delta", "1e-5"])
     assert first.exit_code == 0, first.output
     old = place.read_bytes()
     assert run(cli, command).exit_code == 0

@@ -1,1 +1,68 @@
-"""All that prints in a terminal."""
+"""All that prints in a terminal. This module has what the commands share.
+
+Nothing here, in `main` or in the modules of commands imports the library before a command runs: help must be quick.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+PATH = click.Path(path_type=Path)
+NUMBER = click.IntRange(min=1)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")
+state_argument = click.argument("state", metavar="DIR")
+secret_option = click.option(
+    "--secret",
+    metavar="PATH|env:NAME|command:WORDS",
+    help="Where the secret of a durable stream is: a file, an environment variable, or a program that prints it.  "
+    "[default: DIR.secret]",
+)
+witness_option = click.option(
+    "--witness",
+    type=PATH,
+    help="The file that remembers the last tick that was released. Keep it on another disk.  [default: DIR.witness]",
+)
+ledger_option = click.option(
+    "--ledger",
+    metavar="PLACE",
+    help="The ledger that is charged: a file, the folder of a durable stream, or a postgresql:// URL.",
+)
+ledger_key_option = click.option(
+    "--ledger-key", metavar="PATH", help="The file with the key of that ledger.  [default: beside the ledger]"
+)
+budget_epsilon_option = click.option(
+    "--budget-epsilon",
+    type=float,
+    help="The epsilon that everything charged to this ledger may cost together, for ever. Needed for a new ledger.",
+)
+budget_delta_option = click.option(
+    "--budget-delta", type=float, help="The delta that goes with --budget-epsilon. Both are given together."
+)
+
+
+class BadFileError(click.ClickException):
+    """A file or an argument that must be mended first."""
+
+    exit_code = 2
+
+
+def echo_json(content: Any, indent: int | None = None) -> None:
+    """Print plain data as JSON."""
+    # As bytes: JSON is UTF-8, whatever the terminal's encoding is.
+    click.echo(json.dumps(content, indent=indent, ensure_ascii=False).encode())
+
+
+def budget_given(epsilon: float | None, delta: float | None) -> tuple[float, float] | None:
+    """The budget that two flags give together, or None.
+
+    >>> budget_given(1.0, 1e-9)
+    (1.0, 1e-09)
+    """
+    if epsilon is not None and delta is not None:
+        return epsilon, delta
+    if epsilon is None and delta is None:
+        return None
+    raise click.UsageError("--budget-epsilon and --budget-delta must be given together, got one of them")

@@ -1,10 +1,12 @@
 """Generated pharmacies: usual drugs, a flu wave, a new drug, a thousand labels that are almost unique, busy shops.
 
-A seeded generator makes the events up, so their truth may be shown. The noise of the releases has no seed.
+A seeded generator makes the events up. The noise of the releases has no seed.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.queries import Count, Histogram, TopK
-from pianissimo.stream import Stream
+from pianissimo.stream import Stream, StreamRelease
 
 USUAL_DRUGS = (
     "paracetamol",
@@ -81,6 +83,9 @@ SHOPS = (
 TOP = 5
 """How many shops the top list has."""
 
+WINDOW_TICKS = 6
+"""How many ticks the window of the demo reaches back, once there are so many."""
+
 TICK = timedelta(hours=1)
 ORIGIN = datetime(2026, 1, 5)
 
@@ -88,6 +93,7 @@ _PROMISED_TICKS = 720  # a month of hours
 _PURCHASES_PER_TICK = 1200
 _RARE_SHARE = 0.06
 _PATIENTS_PER_MIXTURE = 1.5
+_TRUTH = {"key": pl.String, "truth": pl.Int64}
 
 
 def pharmacy_stream(ticks: int) -> Stream:
@@ -176,3 +182,124 @@ def _custom(tick: int) -> NDArray[np.float64]:
     rank = np.arange(1, len(SHOPS) + 1)
     weights = np.exp(0.5 * np.sin(2 * np.pi * tick / 24 + 1.7 * rank)) / (rank + 3)
     return np.asarray(weights / weights.sum())
+
+
+@dataclass(slots=True)
+class Tally:
+    """The true number of events, and of each label, of some ticks."""
+
+    count: int = 0
+    drugs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TRUTH))
+    shops: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TRUTH))
+
+    @classmethod
+    def of(cls, batch: pl.DataFrame) -> "Tally":
+        """That of a batch.
+
+        >>> Tally.of(pl.DataFrame({"drug": ["a", "a"], "shop": ["x", "y"]})).drugs.to_dicts()
+        [{'key': 'a', 'truth': 2}]
+        """
+        by_drug, by_shop = (
+            batch.group_by(pl.col(column).alias("key")).agg(pl.len().cast(pl.Int64).alias("truth"))
+            for column in ("drug", "shop")
+        )
+        return cls(batch.height, by_drug, by_shop)
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(self.count + other.count, _added(self.drugs, other.drugs), _added(self.shops, other.shops))
+
+
+def _added(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([left, right]).group_by("key").agg(pl.col("truth").sum())
+
+
+@dataclass(slots=True)
+class Record:
+    """What was released so far, each estimate with the truth it stands for. Only a demo may keep both.
+
+    Tables have the columns tick, key (where there are labels), estimate, low, high and truth. Their names are
+    purchases, drugs, top_shops, window_purchases and window_drugs.
+
+    >>> record = Record()
+    >>> one = pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})
+    >>> drugs, shops = (one.select(pl.lit(key).alias("key"), pl.all()) for key in ("a", "x"))
+    >>> release = StreamRelease(1, 0.95, {"purchases": one, "drugs": drugs, "top_shops": shops})
+    >>> record.observe(pl.DataFrame({"drug": ["a", "a", "b"], "shop": ["x"] * 3}), release, window=release)
+    >>> record.all("drugs").to_dicts()
+    [{'tick': 1, 'key': 'a', 'estimate': 3, 'low': 1, 'high': 5, 'truth': 2}]
+    >>> record.intervals_that_held, record.intervals, record.hidden_labels
+    (5, 5, 1)
+    """
+
+    tick: int = 0
+    """The last tick."""
+
+    _tables: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    _total: Tally = field(default_factory=Tally)
+    _recent: deque[Tally] = field(default_factory=lambda: deque(maxlen=WINDOW_TICKS))
+
+    def observe(self, batch: pl.DataFrame, release: StreamRelease, window: StreamRelease) -> None:
+        """Add one tick: its events, what was released for it, and for the last `window_ticks` together."""
+        tally = Tally.of(batch)
+        self._total += tally
+        self._recent.append(tally)
+        recent = sum(self._recent, start=Tally())
+        self.tick = release.tick
+        for name, table, truth in (
+            ("purchases", release["purchases"], self._total.count),
+            ("drugs", release["drugs"], self._total.drugs),
+            ("top_shops", release["top_shops"], self._total.shops),
+            ("window_purchases", window["purchases"], recent.count),
+            ("window_drugs", window["drugs"], recent.drugs),
+        ):
+            self._tables.setdefault(name, []).append(_beside(table, truth, release.tick))
+
+    @property
+    def window_ticks(self) -> int:
+        """How many ticks the window of the last tick holds."""
+        return len(self._recent)
+
+    def all(self, name: str) -> pl.DataFrame:
+        """One of the tables, of all ticks."""
+        return pl.concat(self._tables[name])
+
+    def last(self, name: str) -> pl.DataFrame:
+        """One of the tables, of the last tick; the most bought drugs come first."""
+        table = self._tables[name][-1]
+        return table.sort("estimate", descending=True, maintain_order=True) if name == "drugs" else table
+
+    @property
+    def true_top_shops(self) -> list[str]:
+        """As many shops as the top list has, by their true numbers of purchases."""
+        return self._total.shops.sort("truth", descending=True)["key"].head(self.last("top_shops").height).to_list()
+
+    @property
+    def hidden_labels(self) -> int:
+        """How many different drugs came and were never released."""
+        return self._total.drugs.join(self.all("drugs"), on="key", how="anti").height
+
+    @property
+    def intervals(self) -> int:
+        """How many intervals low .. high were released."""
+        return sum(table.height for tables in self._tables.values() for table in tables)
+
+    @property
+    def intervals_that_held(self) -> int:
+        """How many of them held the truth."""
+        return sum(held(table).height for tables in self._tables.values() for table in tables)
+
+
+def held(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows whose interval holds the truth."""
+    return table.filter(pl.col("truth").is_between(pl.col("low"), pl.col("high")))
+
+
+def _beside(table: pl.DataFrame, truth: int | pl.DataFrame, tick: int) -> pl.DataFrame:
+    # A label that is shown need not have come in the ticks of a window.
+    both = (
+        table.with_columns(truth=truth)
+        if isinstance(truth, int)
+        else table.join(truth, on="key", how="left", maintain_order="left")
+    )
+    number = pl.lit(tick, dtype=pl.Int64).alias("tick")
+    return both.select(number, pl.all().exclude("truth"), pl.col("truth").cast(pl.Int64).fill_null(0))

@@ -6,7 +6,7 @@ pay-what-you-get allows, and what was never settled stays charged for ever.
 
 from pianissimo.ledger.chain import Entry, Head
 from pianissimo.ledger.guarded import lost, open_guarded
-from pianissimo.ledger.history import history, history_tables
+from pianissimo.ledger.history import history
 from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified, check_place, is_state
 from pianissimo.ledger.store import AbsentError
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
@@ -31,7 +31,6 @@ __all__ = [
     "check_place",
     "head_beside",
     "history",
-    "history_tables",
     "is_state",
     "key_file",
     "lost",

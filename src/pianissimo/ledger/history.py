@@ -2,10 +2,6 @@
 
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
 from pianissimo.errors import LedgerError
 from pianissimo.ledger.chain import Head
 from pianissimo.ledger.ledger import Ledger
@@ -66,57 +62,5 @@ def history(ledger: Ledger, *witnesses: Head) -> dict[str, Any]:
     }
 
 
-def history_tables(content: dict[str, Any]) -> Group:
-    """`history` as tables for a terminal.
-
-    >>> nothing = Charge().to_dict()
-    >>> names = dict(dataset="clicks", place="budget.db", created="2026-01-01T00:00:00Z", head=None)
-    >>> told = dict(names, cap=nothing, spent=nothing, left=nothing, questions=[], problem=None, warnings=[])
-    >>> len(history_tables(told).renderables)
-    3
-    """
-    units = [name for name in ("steps", "calls", "rho", "bad") if content["cap"][name] or content["spent"][name]]
-    balance = _table("Budget")
-    for column in ("", *units):
-        balance.add_column(column, justify="right" if column else "left")
-    for line in ("cap", "spent", "left"):
-        balance.add_row(Text(line), *(_number(content[line][unit]) for unit in units))
-    asked = _table("Questions (UTC)")
-    for column in ("when", "who", "question", *units, ""):
-        asked.add_column(column, justify="right" if column in units else "left")
-    for each in content["questions"]:
-        texts = (_clean(each["time"])[:19].replace("T", " "), _clean(each["who"]), _clean(each["question"]))
-        state = "" if each["settled"] else "never settled: charged in full"
-        asked.add_row(*map(Text, texts), *(_number(each["cost"][unit]) for unit in units), Text(state, style="dim"))
-    notes = [f"{_clean(content['dataset']) or 'data set'}, in {content['place']}, since {_clean(content['created'])}"]
-    if content["problem"]:
-        notes.append(f"NOT VERIFIED: {content['problem']}")
-    elif content["head"]:
-        notes.append(f"verified; witness {content['head']}")
-    notes.extend(f"note: {warning}" for warning in content["warnings"])
-    return Group(balance, asked, Text("\n" + "\n".join(notes)))
-
-
 def _rounded_down(charge: Charge) -> dict[str, int | float]:
     return charge.to_dict() | {"rho": float_down(charge.rho), "bad": float_down(charge.bad)}
-
-
-def _table(title: str) -> Table:
-    return Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="dim",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-
-
-def _number(value: float) -> Text:
-    return Text(f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
-
-
-def _clean(text: str) -> str:
-    # A store that was written by others may hold what a terminal would obey.
-    return "".join(letter if letter.isprintable() else " " for letter in text)

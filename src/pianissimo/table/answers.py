@@ -10,8 +10,6 @@ Whatever is asked, in whichever order and in view of whichever answers, the loss
 zCDP, a bad mass of 1 - (1 - delta)^calls, and the distance of the noise; that is what is held against the budget.
 
 What comes back: before a question, its plan; after it, an answer with its cost.
-
-Answers for a terminal.
 """
 
 import json
@@ -22,9 +20,6 @@ from fractions import Fraction
 from typing import Any
 
 import polars as pl
-from rich.console import Group
-from rich.table import Table as Grid
-from rich.text import Text
 
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
@@ -264,33 +259,3 @@ class TableAnswer:
         end = {True: "; no further label stood out", False: "", None: ""}[self.met_threshold]
         paid = f"cost {self.cost.steps} steps, {self.cost.share:.2%} of the budget; {self.left.share:.2%} is left{end}"
         return f"{self.table}\n{paid}"
-
-
-def answer_table(title: str, answer: TableAnswer) -> Group:
-    """The answer with ranks, what it cost, and what is left."""
-    grid = Grid(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="dim",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    grid.add_column("rank", justify="right")
-    for column, kind in answer.table.schema.items():
-        grid.add_column(column, justify="right" if kind.is_numeric() else "left")
-    for rank, row in enumerate(answer.table.iter_rows(), 1):
-        # As texts, so that a label is never read as markup.
-        grid.add_row(str(rank), *(Text(f"{value:,}" if isinstance(value, int) else str(value)) for value in row))
-    lines = [
-        f"It cost {_steps(answer.cost.steps)}, {answer.cost.share:.2%} of the budget; "
-        f"{_steps(answer.left.steps)} and {answer.left.calls} questions are left, {answer.left.share:.2%}."
-    ]
-    if answer.met_threshold:
-        lines.append("No further label stood out from the noise.")
-    return Group(grid, Text("\n".join(["", *lines])))
-
-
-def _steps(steps: int) -> str:
-    return "1 step" if steps == 1 else f"{steps} steps"

@@ -11,8 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pianissimo.demo.pharmacy import SHOPS
-from pianissimo.demo.record import Record
+from pianissimo.demo.pharmacy import SHOPS, Record
 
 TRUTH_NOTE = "The data are generated, so their truth may be shown too; a real stream never shows it."
 
@@ -70,13 +69,13 @@ class Screen:
 
 def tick_line(record: Record, ticks: int) -> str:
     """The last tick in one line."""
-    first = record.last_drugs.head(2).iter_rows(named=True)
+    first = record.last("drugs").head(2).iter_rows(named=True)
     drugs = ", ".join(f"{row['key']} {row['estimate']:,}" for row in first) or "none yet"
     number = f"tick {record.tick:>{len(str(ticks))}} of {ticks}"
     return (
-        f"{number}: purchases {_with_error(record.last_purchases)}, {_window_name(record)} "
-        f"{_with_error(record.last_window_purchases)}; drugs shown {record.last_drugs.height}: {drugs}; "
-        f"top shop {record.last_top_shops['key'].item(0)}"
+        f"{number}: purchases {_with_error(record.last('purchases'))}, {_window_name(record)} "
+        f"{_with_error(record.last('window_purchases'))}; drugs shown {record.last('drugs').height}: {drugs}; "
+        f"top shop {record.last('top_shops')['key'].item(0)}"
     )
 
 
@@ -85,14 +84,14 @@ def tick_screen(record: Record, ticks: int, most_drugs: int, width: int) -> Rend
     number = f"Tick {record.tick} of {ticks}"
     head = Text(f"\n{number}", style="bold")
     for name, table in (
-        ("purchases so far", record.last_purchases),
-        (f"in the {_window_name(record)}", record.last_window_purchases),
+        ("purchases so far", record.last("purchases")),
+        (f"in the {_window_name(record)}", record.last("window_purchases")),
     ):
         head.append(f"   {name:19} {_with_error(table):>14}", style="not bold cyan")
         head.append(f"   truth {table['truth'].item():,}", style="not bold dim")
-        if table is record.last_purchases:
+        if table is record.last("purchases"):
             head.append("\n" + " " * len(number))
-    left = record.last_drugs.height - most_drugs
+    left = record.last("drugs").height - most_drugs
     foot = f"and {left} more; " if left > 0 else ""
     foot += f"* first shown within the last {_TICKS_NEW} ticks"
     end = (Text(), Text(foot, style="dim"))
@@ -114,9 +113,9 @@ def _drug_table(record: Record, most_drugs: int, width: int) -> Table:
         table.add_column("\ntruth", justify="right", min_width=6, style="dim")
     if bar in _BAR:
         table.add_column("")
-    seen_before = set(record.drugs.filter(pl.col("tick") <= record.tick - _TICKS_NEW)["key"])
-    in_window = {row["key"]: row for row in record.last_window_drugs.iter_rows(named=True)}
-    drugs = record.last_drugs
+    seen_before = set(record.all("drugs").filter(pl.col("tick") <= record.tick - _TICKS_NEW)["key"])
+    in_window = {row["key"]: row for row in record.last("window_drugs").iter_rows(named=True)}
+    drugs = record.last("drugs")
     largest = max([1, *drugs["estimate"].head(1)])
     for row in drugs.head(most_drugs).iter_rows(named=True):
         is_new = record.tick > _TICKS_NEW and row["key"] not in seen_before
@@ -133,17 +132,17 @@ def _drug_table(record: Record, most_drugs: int, width: int) -> Table:
 
 def _top_table(record: Record) -> Table:
     table = _plain_table()
-    table.add_column(f"top {record.last_top_shops.height} of {len(SHOPS)}\nshop")
+    table.add_column(f"top {record.last('top_shops').height} of {len(SHOPS)}\nshop")
     table.add_column("so far\nestimate", justify="right")
     table.add_column("\n±", justify="right")
     table.add_column("\ntruth", justify="right", style="dim")
-    for row in record.last_top_shops.iter_rows(named=True):
+    for row in record.last("top_shops").iter_rows(named=True):
         table.add_row(row["key"], *_numbers(row))
     return table
 
 
 def _top_line(record: Record) -> Text:
-    shops = record.last_top_shops
+    shops = record.last("top_shops")
     names = ", ".join(f"{row['key']} {row['estimate']:,}" for row in shops.iter_rows(named=True))
     return Text(f"Top {shops.height} of {len(SHOPS)} shops: {names}, each ± {_error(shops.row(0, named=True)):,}")
 
@@ -151,11 +150,11 @@ def _top_line(record: Record) -> Text:
 def summary(record: Record) -> str:
     """What the demo has shown, in words."""
     intervals, held = record.intervals, record.intervals_that_held
-    top = record.last_top_shops["key"]
+    top = record.last("top_shops")["key"]
     right = len(set(top) & set(record.true_top_shops))
     return (
         f"{held} of the {intervals} released intervals held the truth ({held / intervals:.0%}). "
-        f"Drugs shown: {record.last_drugs.height}; labels hidden: {record.hidden_labels:,}. "
+        f"Drugs shown: {record.last('drugs').height}; labels hidden: {record.hidden_labels:,}. "
         f"{right} of the {len(top)} shops listed are truly among the first {len(top)}."
     )
 

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pianissimo.counting import UnknownHistogram
-from pianissimo.demo.pharmacy import FLU_DRUG, NEW_DRUG, SHOPS
-from pianissimo.demo.record import WINDOW_TICKS, Record
+from pianissimo.demo.pharmacy import FLU_DRUG, NEW_DRUG, SHOPS, WINDOW_TICKS, Record, held
 from pianissimo.stream import StreamPlan
 
 # Okabe and Ito's colors, which color-blind people tell apart; violet replaces yellow, too light for lines.
@@ -48,7 +47,7 @@ def plot_record(record: Record, plan: StreamPlan, path: Path) -> None:
         grid = figure.add_gridspec(3, 2, height_ratios=(2, 1, 1.9), width_ratios=(1, 1.3), hspace=0.48, wspace=0.17)
         figure.subplots_adjust(left=0.065, right=0.885, top=0.855, bottom=0.065)
         running = figure.add_subplot(grid[0, 0])
-        colors = dict(zip(record.last_drugs["key"].head(len(_COLORS)), _COLORS, strict=False))
+        colors = dict(zip(record.last("drugs")["key"].head(len(_COLORS)), _COLORS, strict=False))
         _draw_running_count(running, record)
         _draw_count_errors(figure.add_subplot(grid[1, 0], sharex=running), record)
         _draw_top_shops(figure.add_subplot(grid[2, 0]), record)
@@ -66,7 +65,7 @@ def plot_record(record: Record, plan: StreamPlan, path: Path) -> None:
 
 
 def _draw_running_count(axes: Any, record: Record) -> None:
-    table = record.purchases
+    table = record.all("purchases")
     _draw_intervals(axes, table, table["estimate"])
     axes.plot(table["tick"], table["truth"], **_DASHES)
     axes.set_ylim(bottom=0)
@@ -75,11 +74,10 @@ def _draw_running_count(axes: Any, record: Record) -> None:
 
 
 def _draw_count_errors(axes: Any, record: Record) -> None:
-    table = record.purchases
+    table = record.all("purchases")
     _draw_intervals(axes, table, table["estimate"] - table["truth"])
     axes.axhline(0, **_DASHES)
-    held = table.filter(pl.col("truth").is_between(pl.col("low"), pl.col("high"))).height
-    _finish(axes, record, f"Its error: {held} of {table.height} intervals hold the truth")
+    _finish(axes, record, f"Its error: {held(table).height} of {table.height} intervals hold the truth")
     axes.set_ylabel("estimate - truth")
     axes.set_xlabel(_TICK_LABEL)
 
@@ -96,30 +94,33 @@ def _draw_intervals(axes: Any, table: pl.DataFrame, middle: pl.Series) -> None:
 
 def _draw_drugs(axes: Any, record: Record, plan: StreamPlan, colors: dict[str, str]) -> None:
     for name, color in colors.items():
-        table = record.drugs.filter(pl.col("key") == name)
+        table = record.all("drugs").filter(pl.col("key") == name)
         _draw_series(axes, table, color)
         first = table.row(0, named=True)
         axes.errorbar(first["tick"], first["estimate"], first["high"] - first["estimate"], fmt="o", color=color)
     axes.set_ylim(bottom=0)
     _draw_threshold(axes, record, plan)
-    shown = record.last_drugs.height
+    shown = record.last("drugs").height
     _finish(axes, record, f"Purchases of each drug so far: the first {len(colors)} of {shown} shown")
-    _name_series(axes, record.last_drugs.head(len(colors)), colors, gap=0.045)
+    _name_series(axes, record.last("drugs").head(len(colors)), colors, gap=0.045)
 
 
 def _draw_window(axes: Any, record: Record, colors: dict[str, str]) -> None:
     """What the last hours added, for the drugs with a story and the most bought ones."""
     names = [name for name in (FLU_DRUG, NEW_DRUG) if name in colors]
     names += [name for name in colors if name not in names][: _MOST_IN_WINDOW - len(names)]
-    tables = record.window_drugs.filter(pl.col("key").is_in(names))
+    tables = record.all("window_drugs").filter(pl.col("key").is_in(names))
     for name in names:
         _draw_series(axes, tables.filter(pl.col("key") == name), colors[name])
     axes.axhline(0, color=_FAINT, linewidth=0.8)
-    held = tables.filter(pl.col("truth").is_between(pl.col("low"), pl.col("high"))).height
     length = "hour" if record.tick == 1 else f"{min(WINDOW_TICKS, record.tick)} hours"
-    _finish(axes, record, f"Of these, in the last {length}: {held} of {tables.height} intervals hold the truth")
+    _finish(
+        axes,
+        record,
+        f"Of these, in the last {length}: {held(tables).height} of {tables.height} intervals hold the truth",
+    )
     axes.set_xlabel(_TICK_LABEL)
-    last = record.last_window_drugs.filter(pl.col("key").is_in(names)).sort("estimate", descending=True)
+    last = record.last("window_drugs").filter(pl.col("key").is_in(names)).sort("estimate", descending=True)
     _name_series(axes, last, colors, gap=0.095)
 
 
@@ -139,7 +140,7 @@ def _name_series(axes: Any, last: pl.DataFrame, colors: dict[str, str], gap: flo
 
 def _draw_top_shops(axes: Any, record: Record) -> None:
     """The top list of the last tick: estimates with their intervals, and the truth as a dash across."""
-    table = record.last_top_shops
+    table = record.last("top_shops")
     ranks = list(range(1, table.height + 1))
     width = table["high"] - table["estimate"]
     axes.errorbar(table["estimate"], ranks, xerr=width, fmt="o", elinewidth=1.2, color=_COLORS[0])

@@ -1,4 +1,4 @@
-"""What `pianissimo audit` does: find the mechanisms, attack each, confirm what fails, show it as a table."""
+"""What `pianissimo audit` attacks: mechanisms by name or those of a stream file; and its reports as tables."""
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -12,6 +12,7 @@ from rich.text import Text
 from pianissimo.audit import AuditReport, Finding, Verdict, audit
 from pianissimo.audit.cases import attacks_on
 from pianissimo.audit.report import Progress
+from pianissimo.cli.render import plain_table
 from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
@@ -144,10 +145,8 @@ def audit_tables(reports: Mapping[str, list[AuditReport]]) -> RenderableType:
 
 
 def _finding_table(findings: tuple[Finding, ...]) -> Table:
-    table = Table(header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("the streams differ by", min_width=24)
-    for column in ("measure", "claimed", "at least", "expected", "releases", "runs"):
-        table.add_column(column, justify="left" if column == "measure" else "right")
+    numbers = ["claimed", "at least", "expected", "releases", "runs"]
+    table = plain_table(left=["the streams differ by", "measure"], right=numbers)
     table.add_column("verdict")
     for finding in findings:
         table.add_row(
@@ -164,7 +163,7 @@ def _finding_table(findings: tuple[Finding, ...]) -> Table:
 
 
 def _parts_line(report: AuditReport) -> Text:
-    """Of what a mechanism is composed, and what that makes."""
+    """The parts that a mechanism is composed of."""
     parts = [
         f"{part.times} x {part.name} ({f'rho {float(part.rho):.3g}' if part.rho else f'delta {float(part.bad):.3g}'})"
         for part in report.parts

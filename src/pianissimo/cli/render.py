@@ -1,0 +1,173 @@
+"""What is printed: one place that makes tables, says how numbers and labels look, and draws a bar of progress."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import polars as pl
+from rich.console import Console, Group
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from pianissimo.cli import echo_json
+
+_WIDTH_WITHOUT_TERMINAL = 120
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console on a standard stream, wide enough where no terminal says how wide it is."""
+    made = Console(stderr=stderr)
+    if not made.is_terminal:
+        made.width = _WIDTH_WITHOUT_TERMINAL
+    return made
+
+
+def plain_table(title: str | None = None, *, left: Iterable[str] = (), right: Iterable[str] = ()) -> Table:
+    """A table without lines: columns of texts, then columns of numbers.
+
+    >>> [column.justify for column in plain_table(left=["key"], right=["estimate"]).columns]
+    ['left', 'right']
+    """
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    for column in left:
+        table.add_column(column)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table
+
+
+def facts(lines: Mapping[str, object]) -> Table:
+    """Names and values, a line each."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in lines.items():
+        table.add_row(name.replace("_", " "), Text("none" if value is None else str(value)))
+    return table
+
+
+def quoted(label: str) -> str:
+    """A label as JSON writes it: on one line, and without codes that a terminal would follow."""
+    return json.dumps(label, ensure_ascii=not label.isprintable())
+
+
+def cell(value: object) -> Text:
+    """A number or a label of a release, never read as markup.
+
+    >>> cell(1234567).plain, cell(0.123456789).plain, cell("a").plain
+    ('1,234,567', '0.123457', 'a')
+    """
+    if value is None:
+        return Text("all that are not shown", style="italic")
+    if isinstance(value, float):
+        return Text(f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}")
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return Text(text if text.isprintable() else quoted(text))
+
+
+def frame_table(title: str | None, rows: pl.DataFrame) -> Table:
+    """A table of a release as it is."""
+    table = plain_table(title)
+    for column, kind in rows.schema.items():
+        table.add_column(column, justify="right" if kind.is_numeric() else "left")
+    for row in rows.iter_rows():
+        table.add_row(*map(cell, row))
+    return table
+
+
+def release_table(title: str, rows: pl.DataFrame) -> Table:
+    """A table of a release, the largest estimates first."""
+    if "key" in rows.columns:
+        # The row without key, of all labels that are not shown, stays the last.
+        order = [pl.col("key").is_null(), -pl.col("estimate")]
+        rows = rows.sort([pl.col("tick"), *order] if "tick" in rows.columns else order, maintain_order=True)
+    return frame_table(title, rows)
+
+
+def rings_table(name: str, table: pl.DataFrame, ticks: range) -> Table | Text:
+    """When an alarm or a trend rang, most often never."""
+    rows = table.filter(pl.col("tick").is_between(ticks.start, ticks.stop - 1))
+    span = f"tick {ticks.start}" if len(ticks) == 1 else f"ticks {ticks.start} to {ticks.stop - 1}"
+    if not rows.height:
+        return Text(f"{name}, {span}: silent", style="bold")
+    return release_table(f"{name}, {span}", rows)
+
+
+def echo_ring(tick: int, query: str, row: Mapping[str, Any]) -> None:
+    """Say that an alarm or a trend rang."""
+    what = f"{query} {quoted(row['key'])}" if "key" in row else query
+    text = f"tick {tick}  {what}: about {row['estimate']} users ({row['low']} to {row['high']})"
+    # To sys.stdout as it is now: left to itself, click writes past the bar that may stand there.
+    click.echo(text, file=sys.stdout)
+
+
+def echo_ring_as_json(tick: int, query: str, row: Mapping[str, Any]) -> None:
+    """The same for a program."""
+    echo_json({"tick": tick, "query": query, **row})
+
+
+@contextmanager
+def progress_bar(unit: str = "ticks", *, hidden: bool = False) -> Iterator[Callable[..., None]]:
+    """A bar on standard error, if a person watches. What is printed meanwhile comes above it."""
+    terminal = console(stderr=True)
+    columns = (
+        TextColumn(unit),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[behind]}"),
+    )
+    # Redirected, standard output would reach the bar's console, and not the file or the program that it is for.
+    redirect = sys.stdout.isatty()
+    disable = hidden or not terminal.is_terminal
+    with Progress(*columns, console=terminal, disable=disable, redirect_stdout=redirect) as bar:
+        task = bar.add_task(unit, total=None, behind="")
+
+        def advance(done: int, total: int, lag: int = 0) -> None:
+            bar.update(task, completed=done, total=total, behind=f"{lag} behind" if lag else "")
+
+        yield advance
+
+
+def history_tables(content: Mapping[str, Any]) -> Group:
+    """The history of a ledger: the balance, the questions, and whether it is verified."""
+    units = [name for name in ("steps", "calls", "rho", "bad") if content["cap"][name] or content["spent"][name]]
+    balance = plain_table("Budget", left=[""], right=units)
+    for line, name in (("budget", "cap"), ("spent", "spent"), ("left", "left")):
+        balance.add_row(line, *(_amount(content[name][unit]) for unit in units))
+    asked = plain_table("Questions (UTC)", left=["when", "who", "question"], right=units)
+    asked.add_column()
+    for each in content["questions"]:
+        texts = (_clean(each["time"])[:19].replace("T", " "), _clean(each["who"]), _clean(each["question"]))
+        state = "" if each["settled"] else "never settled: charged in full"
+        asked.add_row(*map(Text, texts), *(_amount(each["cost"][unit]) for unit in units), Text(state, style="dim"))
+    notes = [f"{_clean(content['dataset']) or 'data set'}, in {content['place']}, since {_clean(content['created'])}"]
+    if content["problem"]:
+        notes.append(f"NOT VERIFIED: {content['problem']}")
+    elif content["head"]:
+        notes.append(f"verified; witness {content['head']}")
+    notes.extend(f"note: {warning}" for warning in content["warnings"])
+    return Group(balance, asked, Text("\n" + "\n".join(notes)))
+
+
+def _amount(value: float) -> Text:
+    return Text(f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
+
+
+def _clean(text: str) -> str:
+    # A store that was written by others may hold what a terminal would obey.
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,220 @@
+"""`pianissimo sketch`: build a sketch of a file, merge sketches, release one, and say what one is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from pianissimo.cli import (
+    NUMBER,
+    PATH,
+    budget_delta_option,
+    budget_epsilon_option,
+    budget_given,
+    echo_json,
+    json_option,
+    ledger_option,
+)
+from pianissimo.errors import InputError, ParameterError
+
+if TYPE_CHECKING:
+    from pianissimo.io.sketch_files import FileRelease
+    from pianissimo.sketches import AnySketch
+
+KEYS = ("text", "int64")
+_SHOWN_STREAMS = 20
+
+_out_option = click.option("-o", "--out", type=PATH, required=True, help="The sketch file that is made.")
+
+
+@click.group()
+def sketch() -> None:
+    """Find the heavy keys of files in small memory: build, merge, release.
+
+    A sketch file holds exact counts, so keep it as secret as the rows. What `release` prints may be published.
+    """
+
+
+@sketch.command()
+@click.argument("file", type=PATH)
+@click.option("--key", required=True, help="The column whose values are counted.")
+@click.option("-k", type=NUMBER, default=1024, show_default=True, help="How many counters the sketch has.")
+@click.option("--sets", is_flag=True, help="Each row holds a set of keys, and a release hides a whole row.")
+@click.option("--keys", type=click.Choice(KEYS), default="text", show_default=True, help="The type of the keys.")
+@click.option("--name", default="", help="A name for this stream, kept in the lineage of the sketch.")
+@_out_option
+@json_option
+def build(
+    *, file: Path, key: str, k: int, sets: bool, keys: Literal["text", "int64"], name: str, out: Path, as_json: bool
+) -> None:
+    """Count the keys of FILE, which is a CSV, JSONL or Parquet file.
+
+    Rows that cannot be counted are listed in a file beside the sketch, with their line and the reason, and with
+    nothing of what they hold.
+    """
+    from pianissimo.io.sketch_files import build_sketch, check_new, write_refused, write_sketch
+
+    check_new(out)
+    try:
+        built = build_sketch(file, key=key, k=k, sets=sets, keys=keys, name=name)
+    except ParameterError as error:
+        raise InputError(str(error)) from error
+    write_sketch(out, built.sketch)
+    refused = write_refused(out, built.refused)
+    if as_json:
+        echo_json({"sketch": str(out), "refused": None if refused is None else str(refused)}, indent=2)
+        return
+    click.echo(f"{out} holds the sketch; it is as secret as {file}")
+    if refused is not None:
+        click.echo(f"Rows were refused; see {refused}")
+
+
+@sketch.command()
+@click.argument("files", type=PATH, nargs=-1, required=True)
+@_out_option
+@json_option
+def merge(*, files: tuple[Path, ...], out: Path, as_json: bool) -> None:
+    """Merge the sketches in FILES, one after the other in the order given.
+
+    Choose the order before you see the data: never by the sizes of the files. Give an empty sketch for a stream
+    without rows.
+    """
+    from pianissimo.io.sketch_files import check_new, inherit_marks, merge_sketches, write_sketch
+
+    check_new(out)
+    if len(files) < 2:
+        raise click.UsageError("FILES must be at least two sketches, got one")
+    merged = merge_sketches(files)
+    inherit_marks(files, merged, out)
+    write_sketch(out, merged)
+    if as_json:
+        echo_json({"sketch": str(out), "streams": len(merged.lineage.sources)}, indent=2)
+    else:
+        click.echo(f"{out} holds the merge of {len(merged.lineage.sources)} streams")
+
+
+@sketch.command()
+@click.argument("file", type=PATH)
+@click.option("--epsilon", type=float, required=True, help="The epsilon that this release may cost.")
+@click.option("--delta", type=float, required=True, help="The delta that this release may cost.")
+@click.option(
+    "--coverage", type=float, default=0.95, show_default=True, help="The chance that all error bars hold together."
+)
+@ledger_option
+@budget_epsilon_option
+@budget_delta_option
+@json_option
+def release(
+    *,
+    file: Path,
+    epsilon: float,
+    delta: float,
+    coverage: float,
+    ledger: str | None,
+    budget_epsilon: float | None,
+    budget_delta: float | None,
+    as_json: bool,
+) -> None:
+    """Publish the heavy keys of the sketch in FILE.
+
+    The first release leaves a mark beside FILE. A second release, of this sketch or of one that shares a stream with
+    it, is refused unless it is charged to a ledger.
+    """
+    from pianissimo.io.sketch_files import release_file
+
+    budget = budget_given(budget_epsilon, budget_delta)
+    if budget is not None and ledger is None:
+        raise click.UsageError("--budget-epsilon must be given together with --ledger, got it alone")
+    try:
+        released = release_file(file, epsilon=epsilon, delta=delta, coverage=coverage, ledger=ledger, budget=budget)
+    except ParameterError as error:
+        raise InputError(str(error)) from error
+    if as_json:
+        echo_json(released.to_dict(), indent=2)
+    else:
+        _show_release(file, released)
+
+
+@sketch.command()
+@click.argument("file", type=PATH)
+@json_option
+def info(*, file: Path, as_json: bool) -> None:
+    """Show the parameters, the lineage and the releases of the sketch in FILE. No data are shown."""
+    from pianissimo.cli.render import console, facts
+    from pianissimo.io.sketch_files import marks_of, read_sketch
+
+    found, _ = read_sketch(file)
+    marks = [mark.to_dict() for mark in marks_of(file.resolve().parent, found)]
+    content = {
+        "kind": _kind(found),
+        "k": found.k,
+        "keys": found.key_kind,
+        "hides": "one set of keys" if found.sets else "one key",
+        "streams": [name or None for name in found.lineage.names],
+        "id": found.lineage.id,
+        "lineage": found.lineage.to_plain(),
+        "releases": marks,
+    }
+    if as_json:
+        echo_json(content, indent=2)
+        return
+    lines = {
+        "kind": content["kind"],
+        "counters": f"k = {found.k:,}",
+        "keys": found.key_kind or "none yet",
+        "hides": content["hides"],
+        "streams": _streams(found),
+        "id": found.lineage.id,
+        "released": "; ".join(_mark_words(mark) for mark in marks) or "never, as far as the marks in its folder tell",
+    }
+    console().print(facts(lines))
+
+
+def _kind(found: "AnySketch") -> str:
+    from pianissimo.sketches import MergedSketch, PrivacyAwareMisraGries
+
+    if isinstance(found, MergedSketch):
+        return "merged Misra-Gries sketches"
+    return "privacy-aware Misra-Gries" if isinstance(found, PrivacyAwareMisraGries) else "Misra-Gries"
+
+
+def _streams(found: "AnySketch") -> str:
+    names = [name or "(without a name)" for name in found.lineage.names]
+    shown = ", ".join(names[:_SHOWN_STREAMS])
+    more = f", and {len(names) - _SHOWN_STREAMS} more" if len(names) > _SHOWN_STREAMS else ""
+    return f"{len(names)}: {shown}{more}"
+
+
+def _mark_words(mark: dict[str, Any]) -> str:
+    where = "without a ledger" if mark["ledger"] is None else f"entry {mark['entry']} of {mark['ledger']}"
+    return f"{mark['time']} at ({mark['epsilon']:g}, {mark['delta']:g}), {where}"
+
+
+def _show_release(file: Path, released: "FileRelease") -> None:
+    from rich.text import Text
+
+    from pianissimo.cli.render import console, frame_table
+
+    rows = released.table
+    has_no_high = rows["high"].null_count() == rows.height
+    title = f"{file}: heavy keys at ({released.epsilon:g}, {released.delta:g})-differential privacy"
+    streams = "1 stream" if released.streams == 1 else f"{released.streams} streams"
+    notes = [
+        f"It hides {released.unit}; k = {released.k:,}, {streams}; {released.mechanism}.",
+        f"Keys are shown from {released.shown_from:,.6g} on; all bars hold together with a chance of "
+        f"{released.coverage:.4g}.",
+    ]
+    if has_no_high:
+        notes.append(
+            f"A true count may be above: by up to 1 / {released.k + 1:,} of all keys, whose number is not released."
+        )
+    if released.charge is not None and released.left is not None:
+        cost, left = released.charge.to_dict(), released.left.to_dict()
+        notes.append(
+            f"It cost rho = {cost['rho']:.4g} and bad mass {cost['bad']:.4g}; "
+            f"{left['rho']:.4g} and {left['bad']:.4g} are left."
+        )
+    if released.earlier:
+        notes.append("An earlier release of these streams is not in this ledger: it comes on top.")
+    console().print(Text(title, style="bold"), frame_table(None, rows.drop("high") if has_no_high else rows))
+    click.echo("\n" + "\n".join(notes))
