@@ -169,11 +169,11 @@ class FailingNoise(SeededNoise):
     __slots__ = ()
     left = -1
 
-    def _draw(self, name: str, parameter: Any, keys: Any, out: Any) -> Any:
+    def draw(self, law: str, parameter: Any, keys: Any, out: Any) -> None:
         FailingNoise.left -= 1
         if FailingNoise.left == 0:
             raise KeyboardInterrupt
-        return super()._draw(name, parameter, keys, out)
+        super().draw(law, parameter, keys, out)
 
 
 @every_mechanism
@@ -208,13 +208,13 @@ def test_a_run_has_one_caller_at_a_time(case: Case) -> None:
     class Meddling(SeededNoise):
         __slots__ = ()
 
-        def _draw(self, name: str, parameter: Any, keys: Any, out: Any) -> Any:
+        def draw(self, law: str, parameter: Any, keys: Any, out: Any) -> None:
             for attempt in (run.release, run.snapshot, lambda: run.update(batch)):
                 try:
                     attempt()
                 except StateError as error:
                     refusals.append(str(error))
-            return super()._draw(name, parameter, keys, out)
+            super().draw(law, parameter, keys, out)
 
     run = Run(case.mechanism, Meddling(1))
     run.update(batch)

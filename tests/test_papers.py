@@ -30,7 +30,7 @@ from scipy import stats
 
 from pianissimo.counting import KnownHistogram
 from pianissimo.mechanism import Run
-from pianissimo.noise import KeyedNoise, TreePlan
+from pianissimo.noise import KeyedNoise, Noise, TreePlan
 from pianissimo.noise.keyed import Integers, Keys, PathPart
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.selection import SparseGumbel
@@ -118,7 +118,7 @@ def test_figure_3_every_curve_costs_the_same(name: str) -> None:
 
 
 @dataclass
-class NoiseOfRun:
+class NoiseOfRun(Noise):
     """The noise that the real mechanism has in one run of a simulation: the run is a part of every item key."""
 
     noise: KeyedNoise
@@ -127,20 +127,8 @@ class NoiseOfRun:
     def at(self, *path: PathPart) -> Self:
         return replace(self, noise=self.noise.at(*path))
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        return self.noise.gaussian(sigma, self._of_run(keys), variance=variance, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        return self.noise.laplace(scale, self._of_run(keys), out=out)
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        self.noise.draw(law, parameter, self._of_run(keys), out)
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
         return self.noise.bits(self._of_run(keys))
@@ -150,8 +138,7 @@ class NoiseOfRun:
         labels = [int(text[end - length : end]) for end, length in zip(ends, lengths.tolist(), strict=True)]
         return simulation.item_keys(np.array(labels, dtype=np.int64), np.full(len(labels), self.run))
 
-    def _of_run(self, keys: Keys | None) -> Keys:
-        assert keys is not None
+    def _of_run(self, keys: Keys) -> Keys:
         if keys.ndim == 2:
             return keys
         return simulation.item_keys(keys.astype(np.int64), np.full(len(keys), self.run))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import HorizonError
 from pianissimo.mechanism import Mechanism, Run
-from pianissimo.noise.keyed import Integers, KeyedNoise, Keys, PathPart
+from pianissimo.noise.keyed import Integers, KeyedNoise, Keys, Noise, PathPart
 
 
-class NoNoise:
+class NoNoise(Noise):
     """Noise that is always zero: with it a mechanism equals the plain statistic.
 
     >>> NoNoise().at("node", 1).gaussian(5.0, np.arange(3, dtype=np.uint64))
@@ -31,22 +31,9 @@ class NoNoise:
         """Itself: zero is zero everywhere."""
         return self
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
         """Zeros."""
-        return _fill(0, keys, out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        """Zeros."""
-        return _fill(0, keys, out)
+        out[:] = 0
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
         """The same middle bits for every key: 2^127."""
@@ -85,25 +72,9 @@ class GivenNoise(NoNoise):
         """The draws further down the path."""
         return type(self)(self.draws, self.path + path)
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
         """The draw written down for this path."""
-        return _fill(self.draws.get(self.path, 0), keys, out)
-
-
-def _fill(value: int, keys: Keys | None, out: Integers | None) -> Integers | int:
-    if keys is None:
-        return value
-    if out is None:
-        return np.full(len(keys), value, dtype=np.int64)
-    out[:] = cast(np.int64, value)
-    return out
+        out[:] = self.draws.get(self.path, 0) if law == "gaussian" else 0
 
 
 def split_anyhow(batch: Sequence[Any], cuts: Sequence[int]) -> list[Sequence[Any]]:

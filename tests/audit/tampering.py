@@ -4,43 +4,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.noise.keyed import Integers, Keys, OuterNoise, PathPart
 from pianissimo.testing import NoNoise
 
 
 @dataclass(frozen=True)
-class Tampered:
+class Tampered(OuterNoise):
     """Noise that passes everything on; mutants change one thing."""
 
     inner: Noise
 
     def at(self, *path: PathPart) -> Any:
         return replace(self, inner=self.inner.at(*path))
-
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        return self.inner.gaussian(sigma, keys, variance=variance, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        return self.inner.laplace(scale, keys, out=out)
-
-    def bits(self, keys: Keys) -> NDArray[np.uint64]:
-        return self.inner.bits(keys)
-
-    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        return self.inner.label_keys(text, lengths)
 
 
 @dataclass(frozen=True)
@@ -49,21 +25,9 @@ class Scaled(Tampered):
 
     factor: Fraction = Fraction(1)
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        assert variance is not None
-        return self.inner.gaussian(sigma, keys, variance=variance * self.factor**2, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        return self.inner.laplace(Fraction(scale) * self.factor, keys, out=out)
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        factor = self.factor**2 if law == "gaussian" else self.factor
+        self.inner.draw(law, parameter * factor, keys, out)
 
 
 @dataclass(frozen=True)

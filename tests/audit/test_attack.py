@@ -167,22 +167,14 @@ class ItemForgotten(Tampered):
         self.known.append(keys[:, 0])
         return keys
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        assert keys is not None
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
         # Labels were named group by group; equal names come again when batches are counted.
         if len(self.known) != 1 or len(self.runs) == 0:
             self.known[:] = [np.concatenate(self.known)]
             self.runs[:] = np.unique(self.known[0], return_index=True)
         names, first = self.runs
         runs = first[np.searchsorted(names, keys[:, 0])].astype(np.uint64) // np.uint64(self.labels)
-        return self.inner.gaussian(sigma, runs, variance=variance, out=out)
+        self.inner.draw(law, parameter, runs, out)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from collections import Counter as Tally
 from fractions import Fraction
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -28,19 +27,8 @@ class NoiseByLabel(NoNoise):
     def __init__(self, draws: list[int]) -> None:
         self.draws = draws
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        values = np.array(self.draws, dtype=np.int64)
-        if out is None:
-            return values
-        out[:] = values
-        return out
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        out[:] = self.draws
 
 
 def test_it_gives_the_vector_of_the_card() -> None:

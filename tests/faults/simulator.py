@@ -77,22 +77,9 @@ class RecordingNoise(NoNoise):
     def at(self, *path: PathPart) -> Self:
         return type(self)(self.book, self.path + path)
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        self.book.add((self.path, "gaussian", variance, b"" if keys is None else np.ascontiguousarray(keys).tobytes()))
-        return super().gaussian(sigma, keys, variance=variance, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        self.book.add((self.path, "laplace", scale, b"" if keys is None else np.ascontiguousarray(keys).tobytes()))
-        return super().laplace(scale, keys, out=out)
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        self.book.add((self.path, law, parameter, np.ascontiguousarray(keys).tobytes()))
+        super().draw(law, parameter, keys, out)
 
 
 class SimulatedWitness:

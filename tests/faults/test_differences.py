@@ -76,29 +76,16 @@ class Recorder(NoNoise):
     def at(self, *path: PathPart) -> Self:
         return type(self)(self.book, self.path + path)
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        self._note("gaussian", variance if variance is not None else sigma, keys)
-        return super().gaussian(sigma, keys, variance=variance, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        self._note("laplace", scale, keys)
-        return super().laplace(scale, keys, out=out)
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        self._note(law, parameter, keys)
+        super().draw(law, parameter, keys, out)
 
     def bits(self, keys: Keys) -> Any:
         self._note("bits", 0, keys)
         return super().bits(keys)
 
-    def _note(self, law: str, scale: Any, keys: Keys | None) -> None:
-        each = [b""] if keys is None else [row.tobytes() for row in np.ascontiguousarray(keys)]
+    def _note(self, law: str, scale: Any, keys: Keys) -> None:
+        each = [row.tobytes() for row in np.ascontiguousarray(keys)]
         if len(set(each)) < len(each):
             self.book.clashes.append((self.path, "one key for two items"))
         for key in each:
@@ -342,8 +329,8 @@ def item_missing(patch: pytest.MonkeyPatch) -> None:
     """Whatever the keys of a draw are, the first one goes into the function for all of them."""
     sound = Recorder._note
 
-    def note(self: Recorder, law: str, scale: Any, keys: Keys | None) -> None:
-        sound(self, law, scale, None if keys is None else np.repeat(keys[:1], len(keys), axis=0))
+    def note(self: Recorder, law: str, scale: Any, keys: Keys) -> None:
+        sound(self, law, scale, np.repeat(keys[:1], len(keys), axis=0))
 
     patch.setattr(Recorder, "_note", note)
 
@@ -352,7 +339,7 @@ def node_missing(patch: pytest.MonkeyPatch) -> None:
     """The nodes of a plan, and the ticks they are bound to, share their noise."""
     sound = Recorder._note
 
-    def note(self: Recorder, law: str, scale: Any, keys: Keys | None) -> None:
+    def note(self: Recorder, law: str, scale: Any, keys: Keys) -> None:
         short = replace(self, path=tuple(part for part in self.path if not isinstance(part, int)))
         if "sealed" in short.path:
             place = short.path.index("sealed")

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,8 @@ LOW = 30_000
 class Downward(NoNoise):
     """Noise that hides everything."""
 
-    def gaussian(self, *_: Any, keys: Keys | None = None, out: Integers | None = None, **__: Any) -> Integers | int:
-        if out is not None:
-            out[:] = -LOW
-            return out
-        return -LOW if keys is None else np.full(len(keys), -LOW, dtype=np.int64)
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        out[:] = -LOW
 
 
 def check_what_is_shown() -> None:

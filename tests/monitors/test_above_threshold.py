@@ -28,10 +28,8 @@ class GivenLaplace(NoNoise):
     def at(self, *path: PathPart) -> Self:
         return type(self)(self.draws, self.path + path)
 
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        return self.draws.get(self.path, 0)
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        out[:] = self.draws.get(self.path, 0) if law == "laplace" else 0
 
 
 def test_vector_of_the_card_in_tenths() -> None:

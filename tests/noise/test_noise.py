@@ -178,5 +178,5 @@ def test_secrets_are_compared_by_value() -> None:
 
 
 def test_no_noise_is_zero_everywhere() -> None:
-    assert NoNoise().at("x").gaussian(5.0, KEYS).sum() == 0  # type: ignore[union-attr]
+    assert NoNoise().at("x").gaussian(5.0, KEYS).sum() == 0
     assert NoNoise().laplace(5.0) == 0

@@ -49,20 +49,8 @@ class LabelNoise(NoNoise):
     def at(self, *path: PathPart) -> Self:
         return type(self)(self.labels, self.gaussians, self.laplaces, self.gumbels, self.path + path)
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        return self._write(self.gaussians, keys, out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        return self._write(self.laplaces, keys, out)
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        out[:] = self._values(self.gaussians if law == "gaussian" else self.laplaces, keys)
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
         words = [gumbel_bits(value) for value in self._values(self.gumbels, keys)]
@@ -70,9 +58,3 @@ class LabelNoise(NoNoise):
 
     def _values(self, draws: Draws, keys: Keys) -> list[float]:
         return [draws.get((*self.path, self.names.get(key.tobytes(), THRESHOLD)), 0) for key in keys]
-
-    def _write(self, draws: Draws, keys: Keys | None, out: Integers | None) -> Integers:
-        assert keys is not None
-        assert out is not None
-        out[:] = self._values(draws, keys)
-        return out

@@ -89,7 +89,7 @@ def test_published_counts_carry_noise_of_their_own() -> None:
     noise = RecordingNoise(SeededNoise(1))
     one_shot = KnownGumb(domain=ABC, k=2, scale=Fraction(1), variance=Fraction(4))
     one_shot.answer(ABC.labels, keys_of("a", "b", "c"), np.array([2, 1, 0]), noise)
-    assert [(call.path, call.distribution, len(call.keys)) for call in noise.calls] == [
+    assert [(call.path, call.law, len(call.keys)) for call in noise.calls] == [
         (("race",), "bits", 3),
         ((), "gaussian", 2),
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.noise.keyed import ONE_KEY, Integers, Keys, PathPart
 from pianissimo.sketches import Contents
 from pianissimo.testing import NoNoise
 
@@ -168,25 +168,9 @@ class WrittenNoise(NoNoise):
     def at(self, *path: PathPart) -> Self:
         return type(self)(self.draws, self.path + path)
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        return self._written(keys, out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        return self._written(keys, out)
-
-    def _written(self, keys: Keys | None, out: Integers | None) -> Integers | int:
-        if keys is None:
-            return self.draws.get(self.path, 0)
-        assert out is not None
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        if keys is ONE_KEY:
+            out[:] = self.draws.get(self.path, 0)
+            return
         names = keys if keys.ndim == 1 else keys[:, 0]
         out[:] = [self.draws.get((*self.path, int(name)), 0) for name in names]
-        return out

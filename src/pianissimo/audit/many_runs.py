@@ -9,6 +9,7 @@ that it does not, whose releases must be of no help. Half of the groups get the 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ from pianissimo.errors import StateError
 from pianissimo.labels import LabelIndex
 from pianissimo.mechanism import Mechanism
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.noise.keyed import Integers, Keys, OuterNoise, PathPart
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.noise.running import OwnNoise
 
@@ -186,32 +187,24 @@ def check_against(
                     )
 
 
-@dataclass(frozen=True, slots=True)
-class _OneSeries:
+class _OneSeries(OuterNoise):
     """The noise of one label, whatever key is asked for."""
 
-    inner: Noise
-    key: Keys
+    def __init__(self, inner: Noise, key: Keys) -> None:
+        super().__init__(inner)
+        self._key = key
 
     def at(self, *path: PathPart) -> Self:
-        return type(self)(self.inner.at(*path), self.key)
+        return type(self)(self.inner.at(*path), self._key)
 
-    def gaussian(
-        self, sigma: float | None = None, keys: Keys | None = None, *, variance: Any = None, out: Integers | None = None
-    ) -> Integers | int:
-        return self.inner.gaussian(sigma, self.key if keys is None else self._same(keys), variance=variance, out=out)
-
-    def laplace(self, scale: Any, keys: Keys | None = None, *, out: Integers | None = None) -> Integers | int:
-        return self.inner.laplace(scale, self.key if keys is None else self._same(keys), out=out)
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        self.inner.draw(law, parameter, self._same(keys), out)
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
         return self.inner.bits(self._same(keys))
 
-    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        return self.inner.label_keys(text, lengths)
-
     def _same(self, keys: Keys) -> Keys:
-        return np.repeat(self.key, len(keys), axis=0)
+        return np.repeat(self._key, len(keys), axis=0)
 
 
 def _repeated(histogram: Any, state: Any, events: pl.Series, times: int) -> Any:

@@ -6,7 +6,7 @@ data other than by the series there are. What differs beyond that is a problem, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
@@ -16,21 +16,20 @@ from numpy.typing import NDArray
 from pianissimo.counting import LabelCounts
 from pianissimo.mechanism import Mechanism, Run
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Integers, Keys, PathPart, exact_scale
+from pianissimo.noise.keyed import Integers, Keys, OuterNoise, PathPart
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseCall:
-    """One call for noise: where, of which distribution and scale, for which keys."""
+    """One call for noise: where, of which law and scale, for which keys."""
 
     path: tuple[PathPart, ...]
-    distribution: str
+    law: str
     parameter: Fraction
     keys: frozenset[bytes]
 
 
-@dataclass
-class RecordingNoise:
+class RecordingNoise(OuterNoise):
     """Passes calls on and writes them down, so that two runs can be compared call by call.
 
     >>> from pianissimo.noise import KeyedNoise
@@ -40,46 +39,27 @@ class RecordingNoise:
     (('node',), Fraction(2, 1))
     """
 
-    inner: Noise
-    path: tuple[PathPart, ...] = ()
-    calls: list[NoiseCall] = field(default_factory=list)
+    def __init__(self, inner: Noise, path: tuple[PathPart, ...] = (), calls: list[NoiseCall] | None = None) -> None:
+        super().__init__(inner)
+        self.path = path
+        self.calls = [] if calls is None else calls
 
     def at(self, *path: PathPart) -> Self:
         """The recorded noise further down the path."""
         return type(self)(self.inner.at(*path), self.path + path, self.calls)
 
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
         """The inner noise's draws."""
-        exact = variance if variance is not None else exact_scale(sigma=sigma) ** 2
-        self._record("gaussian", exact, keys)
-        return self.inner.gaussian(sigma, keys, variance=variance, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        """The inner noise's draws."""
-        self._record("laplace", exact_scale(scale=scale), keys)
-        return self.inner.laplace(scale, keys, out=out)
+        self._record(law, parameter, keys)
+        self.inner.draw(law, parameter, keys, out)
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
         """The inner noise's bits."""
         self._record("bits", Fraction(0), keys)
         return self.inner.bits(keys)
 
-    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        """The inner noise's item keys."""
-        return self.inner.label_keys(text, lengths)
-
-    def _record(self, distribution: str, parameter: Fraction, keys: Keys | None) -> None:
-        rows = frozenset() if keys is None else frozenset(key.tobytes() for key in keys)
-        self.calls.append(NoiseCall(self.path, distribution, parameter, rows))
+    def _record(self, law: str, parameter: Fraction, keys: Keys) -> None:
+        self.calls.append(NoiseCall(self.path, law, parameter, frozenset(key.tobytes() for key in keys)))
 
 
 def replay(
@@ -142,7 +122,7 @@ def _own_keys(noise: RecordingNoise, labels: frozenset[str]) -> frozenset[bytes]
 def _by_place(noise: RecordingNoise, own_keys: frozenset[bytes]) -> dict[tuple[object, ...], set[bytes]]:
     places: dict[tuple[object, ...], set[bytes]] = {}
     for call in noise.calls:
-        keys = places.setdefault((call.path, call.distribution, call.parameter), set())
+        keys = places.setdefault((call.path, call.law, call.parameter), set())
         keys |= call.keys - own_keys
     return {place: keys for place, keys in places.items() if keys}
 

@@ -6,14 +6,10 @@ is the truth. What is drawn without `sealed` is bound to the incarnation and the
 """
 
 from collections.abc import Callable
-from fractions import Fraction
-from typing import NoReturn, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Self
 
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.noise.keyed import OuterNoise, PathPart
 
 Roots = Callable[[int], Noise]
 """The noise of the epoch that a tick of the stream belongs to, at the path of the incarnation."""
@@ -22,7 +18,7 @@ Macs = Callable[[int], bytes]
 """The keyed digest of the seal of a tick of the stream."""
 
 
-class SealedNoise:
+class SealedNoise(OuterNoise):
     """Noise whose draws can be bound to a seal.
 
     >>> from pianissimo.noise import KeyedNoise
@@ -35,15 +31,16 @@ class SealedNoise:
     4
     """
 
-    __slots__ = ("_first", "_macs", "_path", "_roots", "_stride", "_unbound")
+    __slots__ = ("_first", "_macs", "_path", "_roots", "_stride")
 
     def __init__(self, roots: Roots, macs: Macs, *, first: int = 0, stride: int = 1) -> None:
+        # What is drawn without a seal.
+        super().__init__(roots(first))
         self._roots = roots
         self._macs = macs
         # Tick k of a query that is published at every n-th tick ends with tick first + n k of the stream.
         self._first, self._stride = first, stride
         self._path: tuple[PathPart, ...] = ()
-        self._unbound = roots(first)
 
     def at(self, *path: PathPart) -> Self:
         """The noise further down the path."""
@@ -51,41 +48,10 @@ class SealedNoise:
         below._roots, below._macs = self._roots, self._macs
         below._first, below._stride = self._first, self._stride
         below._path = self._path + path
-        below._unbound = self._unbound.at(*path)
+        below.inner = self.inner.at(*path)
         return below
 
     def sealed(self, tick: int) -> Noise:
         """The noise here, bound to the seal of a tick of this query."""
         place = self._first + tick * self._stride
         return self._roots(place).at(*self._path, "sealed", self._macs(place))
-
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        """Unbound draws."""
-        return self._unbound.gaussian(sigma, keys, variance=variance, out=out)
-
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        """Unbound draws."""
-        return self._unbound.laplace(scale, keys, out=out)
-
-    def bits(self, keys: Keys) -> NDArray[np.uint64]:
-        """Unbound bits."""
-        return self._unbound.bits(keys)
-
-    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        """Item keys, the same in all epochs."""
-        return self._unbound.label_keys(text, lengths)
-
-    def __repr__(self) -> str:
-        return "SealedNoise(hidden)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("noise is not pickled: it carries the secret; make it anew from the secret where it is needed")

@@ -32,7 +32,10 @@ PathPart = str | int | bytes
 DRAW_DISTANCE = Fraction(1, 2**110)
 """The total variation between one draw and its ideal distribution is at most this; it is booked in delta."""
 
-_ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
+ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
+"""What a single draw is made for."""
+
+_NOT_PICKLED = "noise is not pickled: it carries the secret; make it anew from the secret where it is needed"
 
 
 class Secret:
@@ -80,11 +83,35 @@ def fresh_secret() -> Secret:
 
 
 class Noise(Protocol):
-    """Where draws come from. Paths descend; draws are vectors over item keys."""
+    """Where draws come from. Paths descend; draws are vectors over item keys.
+
+    Whoever implements it says where `at` leads and how one law is drawn; `gaussian` and `laplace` turn into `draw`.
+    """
+
+    __slots__ = ()
 
     def at(self, *path: PathPart) -> Self:
         """The noise further down: `at("a", 1)` is `at("a").at(1)`."""
 
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        """Fill `out` with a draw of a law for each key: `gaussian` of a variance, `laplace` of a scale."""
+
+    def bits(self, keys: Keys) -> NDArray[np.uint64]:
+        """128 uniform bits for each key, as rows of (low, high)."""
+
+    def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
+        """A keyed 128-bit item key for each label; `lengths` cut `text` into labels."""
+
+    @overload
+    def gaussian(self, sigma: float | None = None, keys: None = None, *, variance: Fraction | None = None) -> int: ...
+    @overload
+    def gaussian(
+        self, sigma: float | None = None, *, keys: Keys, variance: Fraction | None = None, out: None = None
+    ) -> NDArray[np.int64]: ...
+    @overload
+    def gaussian(
+        self, sigma: float | None, keys: Keys, *, variance: Fraction | None = None, out: Integers | None = None
+    ) -> Integers: ...
     def gaussian(
         self,
         sigma: float | None = None,
@@ -93,18 +120,71 @@ class Noise(Protocol):
         variance: Fraction | None = None,
         out: Integers | None = None,
     ) -> Integers | int:
-        """Discrete Gaussian draws, P(x) ~ exp(-x^2 / (2 variance)), one for each key."""
+        """Discrete Gaussian draws, P(x) ~ exp(-x^2 / (2 variance)), of `sigma` or of an exact `variance`.
 
+        One for each key, or a single one.
+
+        >>> KeyedNoise(bytes(32)).at("node").gaussian(variance=Fraction(459, 64), keys=np.zeros(2, np.uint64)).shape
+        (2,)
+        """
+        if (sigma is None) == (variance is None):
+            raise ParameterError("either sigma or variance must be given, got both or neither")
+        return self._filled("gaussian", exact_scale(sigma=sigma) ** 2 if variance is None else variance, keys, out)
+
+    @overload
+    def laplace(self, scale: float | Fraction, keys: None = None) -> int: ...
+    @overload
+    def laplace(self, scale: float | Fraction, keys: Keys, *, out: None = None) -> NDArray[np.int64]: ...
+    @overload
+    def laplace(self, scale: float | Fraction, keys: Keys, *, out: Integers) -> Integers: ...
     def laplace(
         self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
     ) -> Integers | int:
-        """Discrete Laplace draws, P(x) ~ exp(-|x| / scale), one for each key."""
+        """Discrete Laplace draws, P(x) ~ exp(-|x| / scale), one for each key, or a single one.
+
+        >>> KeyedNoise(bytes(32)).at("node").laplace(3.0, keys=np.zeros(2, np.uint64)).shape
+        (2,)
+        """
+        return self._filled("laplace", exact_scale(scale=scale), keys, out)
+
+    def _filled(self, law: str, parameter: Fraction, keys: Keys | None, out: Integers | None) -> Integers | int:
+        if keys is None:
+            single = np.empty(1, dtype=np.int64)
+            self.draw(law, parameter, ONE_KEY, single)
+            return int(single[0])
+        drawn = np.empty(len(keys), dtype=np.int64) if out is None else out
+        self.draw(law, parameter, keys, drawn)
+        return drawn
+
+
+class OuterNoise(Noise):
+    """Noise that passes every call on to another; whatever is made of it changes one thing.
+
+    A base class, so that each of the noises around a noise says only what it changes.
+    """
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Noise) -> None:
+        self.inner = inner
+
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        """The inner noise's draws."""
+        self.inner.draw(law, parameter, keys, out)
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
-        """128 uniform bits for each key, as rows of (low, high)."""
+        """The inner noise's bits."""
+        return self.inner.bits(keys)
 
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        """A keyed 128-bit item key for each label; `lengths` cut `text` into labels."""
+        """The inner noise's item keys."""
+        return self.inner.label_keys(text, lengths)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(_NOT_PICKLED)
 
 
 @runtime_checkable
@@ -138,27 +218,23 @@ def sealed_since(noise: Noise, tick: int) -> Noise:
     return _Since(noise, tick) if tick and isinstance(noise, Sealable) else noise
 
 
-class _Since:
+class _Since(OuterNoise):
     """Noise as it is, whose seals are counted from a later tick on."""
 
-    __slots__ = ("_noise", "_tick", "bits", "gaussian", "label_keys", "laplace")
+    __slots__ = ("_tick",)
 
-    def __init__(self, noise: Noise, tick: int) -> None:
-        self._noise, self._tick = noise, tick
-        self.gaussian, self.laplace = noise.gaussian, noise.laplace
-        self.bits, self.label_keys = noise.bits, noise.label_keys
+    def __init__(self, inner: Noise, tick: int) -> None:
+        super().__init__(inner)
+        self._tick = tick
 
     def at(self, *path: PathPart) -> Self:
-        return type(self)(self._noise.at(*path), self._tick)
+        return type(self)(self.inner.at(*path), self._tick)
 
     def sealed(self, tick: int) -> Noise:
-        return sealed(self._noise, self._tick + tick)
-
-    def __repr__(self) -> str:
-        return "Noise(hidden)"
+        return sealed(self.inner, self._tick + tick)
 
 
-class KeyedNoise:
+class KeyedNoise(Noise):
     """Noise from a secret.
 
     >>> noise = KeyedNoise(bytes(32)).at("pharmacy", 1)
@@ -189,60 +265,13 @@ class KeyedNoise:
         below._path = self._path + encode_path(*path)
         return below
 
-    @overload
-    def gaussian(self, sigma: float | None = None, keys: None = None, *, variance: Fraction | None = None) -> int: ...
-    @overload
-    def gaussian(
-        self, sigma: float | None = None, *, keys: Keys, variance: Fraction | None = None, out: None = None
-    ) -> NDArray[np.int64]: ...
-    @overload
-    def gaussian(
-        self, sigma: float | None, keys: Keys, *, variance: Fraction | None = None, out: None = None
-    ) -> NDArray[np.int64]: ...
-    @overload
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int: ...
-    def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
-        """Discrete Gaussian draws of parameter `sigma`, or of an exact `variance`; one for each key, or a single one.
-
-        >>> KeyedNoise(bytes(32)).at("node").gaussian(variance=Fraction(459, 64), keys=np.zeros(2, np.uint64)).shape
-        (2,)
-        """
-        if (sigma is None) == (variance is None):
-            raise ParameterError("either sigma or variance must be given, got both or neither")
-        exact = variance if variance is not None else exact_scale(sigma=sigma) ** 2
-        return self._draw("gaussian", exact, keys, out)
-
-    @overload
-    def laplace(self, scale: float | Fraction, keys: None = None) -> int: ...
-    @overload
-    def laplace(self, scale: float | Fraction, keys: Keys, *, out: None = None) -> NDArray[np.int64]: ...
-    @overload
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int: ...
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        """Discrete Laplace draws of parameter `scale`; one for each key, or a single one.
-
-        >>> KeyedNoise(bytes(32)).at("node").laplace(3.0, keys=np.zeros(2, np.uint64)).shape
-        (2,)
-        """
-        return self._draw("laplace", exact_scale(scale=scale), keys, out)
+    def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
+        """Fill `out` with a draw for each key."""
+        contiguous = np.ascontiguousarray(keys)
+        try:
+            self._root.draw(law, self._path, parameter.numerator, parameter.denominator, contiguous, out)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ParameterError(f"{error}, got {law} parameter {float(parameter):g}") from None
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
         """128 uniform bits for each key, as rows of (low, high).
@@ -263,24 +292,11 @@ class KeyedNoise:
         """
         return self._root.label_keys(self._path, text, lengths)
 
-    def _draw(self, name: str, parameter: Fraction, keys: Keys | None, out: Integers | None) -> Integers | int:
-        try:
-            if keys is None:
-                single = np.empty(1, dtype=np.int64)
-                self._root.draw(name, self._path, parameter.numerator, parameter.denominator, _ONE_KEY, single)
-                return int(single[0])
-            target = np.empty(len(keys), dtype=np.int64) if out is None else out
-            contiguous = np.ascontiguousarray(keys)
-            self._root.draw(name, self._path, parameter.numerator, parameter.denominator, contiguous, target)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise ParameterError(f"{error}, got {name} parameter {float(parameter):g}") from None
-        return target
-
     def __repr__(self) -> str:
         return "KeyedNoise(hidden)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("noise is not pickled: it carries the secret; make it anew from the secret where it is needed")
+        raise TypeError(_NOT_PICKLED)
 
 
 def encode_path(*path: PathPart) -> bytes:

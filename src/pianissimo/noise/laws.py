@@ -43,7 +43,7 @@ class GaussianNode:
 
     def draw(self, noise: Noise, keys: Keys, out: Integers) -> None:
         """One draw for each key."""
-        noise.gaussian(variance=self.variance, keys=keys, out=out)
+        noise.draw("gaussian", self.variance, keys, out)
 
     def log_moment(self, factor: float) -> float:
         """An upper bound on ln E exp(factor * Z): the discrete Gaussian is sub-Gaussian with its variance."""
@@ -80,7 +80,7 @@ class LaplaceNode:
 
     def draw(self, noise: Noise, keys: Keys, out: Integers) -> None:
         """One draw for each key."""
-        noise.laplace(self.scale, keys, out=out)
+        noise.draw("laplace", self.scale, keys, out)
 
     def log_moment(self, factor: float) -> float:
         """ln E exp(factor * Z) = ln((1 - q)^2 / ((1 - q e^factor)(1 - q e^-factor))), q = exp(-1 / scale)."""

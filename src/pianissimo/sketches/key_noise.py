@@ -153,14 +153,14 @@ def checked_counts(counts: Counts) -> Counts:
 def laplace_draws(noise: Noise, scale: Fraction, keys: Keys) -> Counts:
     """A discrete Laplace draw for each item key."""
     out = np.empty(len(keys), dtype=np.int64)
-    noise.laplace(scale, keys, out=out)
+    noise.draw("laplace", scale, keys, out)
     return out
 
 
 def gaussian_draws(noise: Noise, variance: Fraction, keys: Keys) -> Counts:
     """A discrete Gaussian draw for each item key."""
     out = np.empty(len(keys), dtype=np.int64)
-    noise.gaussian(variance=variance, keys=keys, out=out)
+    noise.draw("gaussian", variance, keys, out)
     return out
 
 
