@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tests.audit.tampering import Scaled, Tampered
 from tests.mechanisms import CASES, Case
 
-from pianissimo.audit import AuditReport, Finding, Verdict, audit
+from pianissimo.audit import AuditReport, AuditVerdict, Finding, audit
 from pianissimo.audit.attack import Measure, Seen, attack
 from pianissimo.audit.many_runs import seen
 from pianissimo.audit.pairs import observed_ticks, pairs_of, reachable_mu
@@ -79,7 +79,7 @@ def test_every_mechanism_keeps_its_promise_and_no_more(case: Case) -> None:
     is_slow = isinstance(case.mechanism, MetaHistogram | SparseGumbel)
     report = audit(case.mechanism, runs=RUNS // 5 if is_slow else RUNS, noise=SeededNoise(41))
     # At most the claim, but for the excess of whole-number noise, and at least the floor.
-    assert report.verdict is Verdict.SOUND
+    assert report.verdict is AuditVerdict.SOUND
     # Of a composition the first part; test_parts has the same mechanisms with noise that shows nearly all of each.
     assert share(report) >= 0.9
 
@@ -105,7 +105,7 @@ SHARP: list[tuple[NoisePlan, int]] = [
 @pytest.mark.parametrize(("plan", "runs"), SHARP, ids=[f"{plan.name} {plan.horizon}" for plan, _ in SHARP])
 def test_over_every_plan_nearly_the_whole_claim_is_shown(plan: NoisePlan, runs: int) -> None:
     report = audit(Counter(plan=plan), runs=runs, noise=SeededNoise(42))
-    assert report.verdict is Verdict.SOUND
+    assert report.verdict is AuditVerdict.SOUND
     assert 0.9 <= share(report) <= 1
 
 
@@ -114,7 +114,7 @@ def test_sums_and_top_lists_are_audited_too() -> None:
     assert 0.9 <= share(audit(summer, runs=RUNS, noise=SeededNoise(43))) <= 1
     unknown = UnknownHistogram(plan=TREE, delta=Fraction(1, 10**9), rest_plan=TREE)
     report = audit(TopList(histogram=unknown, k=2), runs=20_000, noise=SeededNoise(43))
-    assert report.verdict is Verdict.SOUND
+    assert report.verdict is AuditVerdict.SOUND
     assert {finding.measure for finding in report.findings} == {"mu", "delta"}
 
 
@@ -128,7 +128,7 @@ ONE_SHOTS = [
 @pytest.mark.parametrize("one_shot", ONE_SHOTS, ids=["counts", "two places", "one place"])
 def test_one_shot_answers_show_nearly_their_whole_claims(one_shot: Any) -> None:
     report = audit(one_shot, runs=RUNS, noise=SeededNoise(48))
-    assert report.verdict is Verdict.SOUND
+    assert report.verdict is AuditVerdict.SOUND
     assert all(0.94 * finding.claim <= finding.lower_bound <= finding.claim for finding in report.findings)
 
 
@@ -299,7 +299,7 @@ MUTANTS: list[tuple[str, Any, Callable[[Noise], Noise]]] = [
 )
 def test_broken_mechanisms_are_caught(mechanism: Any, tamper: Callable[[Noise], Noise]) -> None:
     report = audit(mechanism, runs=MUTANT_RUNS, noise=tamper(SeededNoise(44)))
-    assert report.verdict is Verdict.VIOLATION
+    assert report.verdict is AuditVerdict.VIOLATION
     assert report.lower_bound > report.claim
 
 
@@ -334,7 +334,7 @@ class RoundedTogether(KnownHistogram):
 @pytest.mark.parametrize("control", [Clamped, Coarse, RoundedTogether])
 def test_rounding_and_clamping_of_releases_are_not_flagged(control: type[KnownHistogram]) -> None:
     report = audit(control(plan=HAAR, domain=DOMAIN), runs=MUTANT_RUNS, noise=SeededNoise(45))
-    assert Verdict.VIOLATION not in {finding.verdict for finding in report.findings}
+    assert AuditVerdict.VIOLATION not in {finding.verdict for finding in report.findings}
 
 
 def test_clamping_where_it_bites_is_not_flagged() -> None:
@@ -348,7 +348,7 @@ def test_clamping_where_it_bites_is_not_flagged() -> None:
 
 def test_too_much_noise_is_told_from_too_little() -> None:
     report = audit(known(TREE), runs=MUTANT_RUNS, noise=scaled(1.2)(SeededNoise(47)))
-    assert report.verdict is Verdict.BLIND
+    assert report.verdict is AuditVerdict.BLIND
 
 
 def test_a_direction_without_variance_is_the_worst_leak() -> None:

@@ -5,20 +5,21 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
-from pianissimo.audit import enumerated_cases, worst_quotient
-from pianissimo.audit.enumeration import (
+from tests.audit.enumeration import (
     ROOM,
     THRESHOLD,
     Case,
     Lattice,
     Law,
+    enumerated_cases,
     hockey_stick,
     k_bar_law,
     noisy_threshold_law,
     race_law,
     repeated_law,
+    worst_quotient,
 )
+
 from pianissimo.selection import LimitedDomain, OptimalThreshold, PayWhatYouGet
 
 CASES = enumerated_cases()

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import mpmath
 import pytest
+from tests.audit.sampler_tables import drawn_probability, ideal_probability, largest_gap, total_variation
 
-from pianissimo.audit import drawn_probability, ideal_probability, largest_gap, total_variation
 from pianissimo.noise.keyed import DRAW_DISTANCE, sampler_tables
 
 ONE_TABLE = [

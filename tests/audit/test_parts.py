@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import tests.audit.fixed_threshold_attacks  # noqa: F401, the case of this mechanism
 from numpy.typing import NDArray
 from tests.audit.tampering import SilentAt, Tampered
 from tests.mechanisms import CASES
 
-from pianissimo.audit import Verdict, audit
+from pianissimo.audit import AuditVerdict, audit
 from pianissimo.audit.cases import ALPHA, attacks_on
-from pianissimo.audit.parts import Composition
+from pianissimo.audit.report import Composition
 from pianissimo.cli.audited import audit_tables
 from pianissimo.counting import MetaHistogram, MetaHistogramState, MetaTopList
 from pianissimo.counting.histogram import Tally
@@ -99,7 +100,7 @@ TREES: dict[str, tuple[Any, dict[str, int]]] = {
 def test_every_part_shows_nearly_its_whole_claim(mechanism: Any, runs: int, times: dict[str, int]) -> None:
     report = audit(mechanism, runs=runs, noise=SeededNoise(51))
     assert {part.name: part.times for part in report.parts} == times
-    assert report.verdict is Verdict.SOUND
+    assert report.verdict is AuditVerdict.SOUND
     # The bad mass is judged by its exact chance, which is below the claim.
     tight = [finding for finding in report.findings if finding.is_tight]
     assert {finding.pair.split(":")[0] for finding in tight} == times.keys() - {"own labels"}
@@ -119,7 +120,7 @@ def test_the_counts_of_a_tree_show_nearly_their_whole_claim(mechanism: Any, time
     assert {part.name: part.times for part in attacks.parts} == times
     counts = next(attempt for attempt in attacks.attempts() if attempt.name.startswith("counts:"))
     finding = counts.carry_out(40_000, ALPHA / 6, SeededNoise(51))
-    assert finding.verdict is Verdict.SOUND
+    assert finding.verdict is AuditVerdict.SOUND
     assert 0.9 * finding.claim <= finding.lower_bound <= finding.claim
 
 
@@ -135,7 +136,7 @@ def test_the_parts_make_up_the_promise_exactly(mechanism: Any) -> None:
         assert isinstance(attacks, Composition)
         promised = mechanism.loss if hasattr(mechanism, "loss") else mechanism.guarantee.loss.as_booked()
         assert (attacks.composed.rho, attacks.composed.bad) == (promised.rho, promised.bad)
-        assert {finding.verdict for finding in attacks.findings()} == {Verdict.SOUND}
+        assert {finding.verdict for finding in attacks.findings()} == {AuditVerdict.SOUND}
     else:
         assert attacks
 
@@ -144,9 +145,9 @@ def test_a_missing_part_is_visible() -> None:
     attacks = composition_of(SPARSE)
     for place, part in enumerate(attacks.parts):
         fewer = replace(attacks, attacked=attacks.attacked[:place] + attacks.attacked[place + 1 :])
-        assert [finding.verdict for finding in fewer.findings()] == [Verdict.BLIND], part.name
+        assert [finding.verdict for finding in fewer.findings()] == [AuditVerdict.BLIND], part.name
         cheaper = replace(attacks, promised=Booked(rho=attacks.promised.rho - part.rho / 10**30))
-        assert [finding.verdict for finding in cheaper.findings()] == [Verdict.VIOLATION]
+        assert [finding.verdict for finding in cheaper.findings()] == [AuditVerdict.VIOLATION]
 
 
 def test_many_labels_and_long_plans_are_no_matter() -> None:
@@ -156,7 +157,7 @@ def test_many_labels_and_long_plans_are_no_matter() -> None:
     unknown = UnkGumb.calibrated(k=50, kbar=1000, rho=0.05, delta=Fraction(1, 10**10))
     for mechanism in (top, MetaHistogram(base=12, horizon=1440, answer=unknown)):
         report = audit(mechanism, runs=1000, noise=SeededNoise(52))
-        assert report.verdict is Verdict.SOUND
+        assert report.verdict is AuditVerdict.SOUND
     assert audit_tables({"top": [report]}) is not None
 
 
@@ -468,7 +469,7 @@ def test_broken_parts_are_caught(name: str, mechanism: Any, tamper: Callable[[No
         for attempt in composition_of(mechanism).attempts()
         if attempt.name.startswith(f"{part}:")
     ]
-    assert Verdict.VIOLATION in {finding.verdict for finding in findings}
+    assert AuditVerdict.VIOLATION in {finding.verdict for finding in findings}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.audit.replay import replay
 from tests.mechanisms import CASES, DOMAIN, HAAR, REPLAYED, Case, as_events, as_labels
 
-from pianissimo.audit import replay
 from pianissimo.counting import (
     Counter,
     CounterState,

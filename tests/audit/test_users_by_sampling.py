@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pianissimo.audit import Verdict, audit
+from pianissimo.audit import AuditVerdict, audit
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Race
 from pianissimo.monitors import Alarms, TrendingMonitor
@@ -54,7 +54,7 @@ SOUND = {
 @pytest.mark.parametrize("mechanism", SOUND.values(), ids=SOUND.keys())
 def test_statistics_of_users_show_nearly_their_claim_and_no_more(mechanism: Any) -> None:
     report = audit(mechanism, runs=20_000, noise=SeededNoise(61))
-    assert report.verdict is Verdict.SOUND
+    assert report.verdict is AuditVerdict.SOUND
     for finding in report.findings:
         # The event that shows a pure promise of several levels is rare.
         assert 0.55 * finding.claim <= finding.lower_bound <= finding.claim * finding.excess
@@ -77,7 +77,7 @@ MONITORS = {
 @pytest.mark.parametrize("mechanism", MONITORS.values(), ids=MONITORS.keys())
 def test_monitors_show_nearly_their_rate_and_no_more(mechanism: Any) -> None:
     (finding,) = audit(mechanism, runs=100_000, noise=SeededNoise(61)).findings
-    assert finding.verdict is Verdict.SOUND
+    assert finding.verdict is AuditVerdict.SOUND
     assert 0.9 * finding.claim <= finding.lower_bound <= finding.claim
 
 
@@ -95,7 +95,7 @@ def without_cap(mechanism: UserStatistics) -> Any:
 
 def test_a_cap_that_lets_twice_as_much_through_is_caught() -> None:
     report = audit(without_cap(SOUND["a count over haar"]), runs=20_000, noise=SeededNoise(61))  # type: ignore[arg-type]
-    assert report.verdict is Verdict.VIOLATION
+    assert report.verdict is AuditVerdict.VIOLATION
 
 
 def test_a_monitor_that_books_more_noise_than_it_has_is_caught() -> None:

@@ -6,8 +6,8 @@ from statistics import NormalDist
 
 import polars as pl
 import pytest
+from tests.audit.sampler_tables import ideal_probability
 
-from pianissimo.audit import ideal_probability
 from pianissimo.counting import UnknownHistogram
 from pianissimo.counting.unknown import threshold_at
 from pianissimo.errors import InputError, ParameterError

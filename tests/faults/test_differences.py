@@ -158,7 +158,7 @@ class Bound:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._noise, name)
-        if name not in ("gaussian", "laplace", "bits"):
+        if name not in ("draw", "gaussian", "laplace", "bits"):
             return found
 
         def draw(*arguments: Any, **named: Any) -> Any:

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+from tests.audit.replay import RecordingNoise
 from tests.selection.label_noise import LabelNoise, keys_of
 
-from pianissimo.audit import RecordingNoise
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked

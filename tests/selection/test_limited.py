@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tests.audit.enumeration import race_law
+from tests.audit.sampler_tables import ideal_probability
 from tests.selection.label_noise import THRESHOLD, Draws, LabelNoise
 
 import pianissimo.selection
-from pianissimo.audit import ideal_probability
-from pianissimo.audit.enumeration import race_law
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import Booked, BoundedRange
 from pianissimo.noise import KeyedNoise, fresh_secret

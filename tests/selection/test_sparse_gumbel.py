@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
+from tests.audit.replay import RecordingNoise
+from tests.audit.sampler_tables import ideal_probability
 from tests.selection.label_noise import THRESHOLD, LabelNoise
 
-from pianissimo.audit import RecordingNoise, ideal_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain, LabelIndex, count_known, count_labels
 from pianissimo.mechanism import Run

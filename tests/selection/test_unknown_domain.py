@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+from tests.audit.sampler_tables import ideal_probability
 from tests.selection.label_noise import THRESHOLD, LabelNoise, keys_of
 
-from pianissimo.audit import ideal_probability
 from pianissimo.errors import ParameterError
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.selection import UnkGauss, UnkGumb, race_distance

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+from tests.audit.sampler_tables import ideal_probability
 
-from pianissimo.audit import ideal_probability
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.testing import SeededNoise
 

@@ -90,16 +90,6 @@ def range_bound(true_positives: int, false_positives: int, trials: int, alpha: f
     return math.log(likely / (1 - likely)) - math.log(unlikely / (1 - unlikely))
 
 
-def expected_range(length: float, trials: int, alpha: float) -> float:
-    """The bound that a choice between two is expected to show, with odds of e^(-length / 2) against e^(length / 2).
-
-    >>> round(expected_range(2.0, 100_000, alpha=1e-5), 2)
-    1.94
-    """
-    unlikely = round(trials / (1 + math.exp(length / 2)))
-    return range_bound(trials - unlikely, unlikely, trials, alpha)
-
-
 def expected_mu(mu: float, trials: int, alpha: float, *, weights: int = 0) -> float:
     """The bound that the best attack on normal noise is expected to show with so many runs of each stream.
 

@@ -41,7 +41,7 @@ _MOST_VALUES = 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class AuditBatch:
     """Releases of some runs: worlds (without, with the event), runs, labels (the bystander last), ticks."""
 
     values: NDArray[np.int64]
@@ -52,7 +52,7 @@ class Batch:
     """Of this batch."""
 
 
-def observe(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, noise: Noise) -> Iterator[Batch]:
+def observe(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, noise: Noise) -> Iterator[AuditBatch]:
     """So many runs of both streams of a pair, in batches that fit in memory.
 
     >>> from pianissimo.noise import TreePlan
@@ -75,7 +75,7 @@ def observe(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, n
         moved = np.arange(len(labels)).reshape(2, size, members)[1, :, :-1]
         values, shown = release_all(histogram_of(labels), pair, labels, moved, below)
         shape = (2, size, members, len(pair.ticks))
-        yield Batch(values.reshape(shape), shown.reshape(shape), below)
+        yield AuditBatch(values.reshape(shape), shown.reshape(shape), below)
 
 
 def release_all(
@@ -160,7 +160,7 @@ def reference(plan: NoisePlan, pair: Pair, runs: int) -> tuple[Seen, Seen]:
 
 
 def check_against(
-    mechanism: Mechanism[Any, Any, int], batch_of: Callable[[int], Any], pair: Pair, batch: Batch, runs: int = 8
+    mechanism: Mechanism[Any, Any, int], batch_of: Callable[[int], Any], pair: Pair, batch: AuditBatch, runs: int = 8
 ) -> None:
     """Refuse a batch if the mechanism itself, run by run with the same noise, does not release the same values.
 

@@ -7,23 +7,31 @@ below the expected bound as that is below what any number of runs could reach.
 
 A mechanism that is composed of others has a list of parts in its report, and a finding that they make up the promise
 exactly: a part that is used but not promised is a violation, one that is promised but not attacked makes it blind.
+
+Every part of a composition is attacked on a pair of streams that is tight for it, because no pair is tight for all
+parts at once: that one label passes another is a question where they are close, and what noise hides of a count is one
+where they are not. Two things keep this honest. How many times a part is used is observed, not taken from the
+guarantee. And the claim of a part is what the promise leaves for it when all others are paid: if the promise forgets a
+part, no part has what it needs.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import Any
 
+from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 
 _FLOOR = 0.9
 
 
-class Verdict(Enum):
+class AuditVerdict(Enum):
     """What a bound says about a claim.
 
-    >>> Verdict.SOUND.value
+    >>> AuditVerdict.SOUND.value
     'sound'
     """
 
@@ -37,7 +45,7 @@ class Finding:
     """What one attack has found.
 
     >>> Finding(pair="one event at tick 1", measure="mu", claim=1.0, lower_bound=1.2, runs=1000).verdict
-    <Verdict.VIOLATION: 'violation'>
+    <AuditVerdict.VIOLATION: 'violation'>
     """
 
     pair: str
@@ -88,11 +96,11 @@ class Finding:
         return min(floor, _FLOOR * self.claim) if self.is_tight else floor
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AuditVerdict:
         """Strict on both sides."""
         if self.lower_bound > self.claim * self.excess:
-            return Verdict.VIOLATION
-        return Verdict.SOUND if self.lower_bound >= self.floor else Verdict.BLIND
+            return AuditVerdict.VIOLATION
+        return AuditVerdict.SOUND if self.lower_bound >= self.floor else AuditVerdict.BLIND
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -110,10 +118,10 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class AuditPart:
     """One of the mechanisms that a mechanism is composed of.
 
-    >>> Part(name="order", times=3, rho=Fraction(1, 8)).to_dict()
+    >>> AuditPart(name="order", times=3, rho=Fraction(1, 8)).to_dict()
     {'name': 'order', 'times': 3, 'rho': 0.125, 'bad': 0.0}
     """
 
@@ -148,13 +156,13 @@ class AuditReport:
     findings: tuple[Finding, ...]
     """Of each attack, the tight pair's first; of a composition also the sums of its parts, last."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[AuditPart, ...] = ()
     """Of what the mechanism is composed, if its parts were attacked one by one."""
 
     @property
     def decisive(self) -> Finding:
         """The finding that the verdict rests on: a violation, else a blind attack, else the tight pair's."""
-        order = [Verdict.VIOLATION, Verdict.BLIND]
+        order = [AuditVerdict.VIOLATION, AuditVerdict.BLIND]
         found = [finding for verdict in order for finding in self.findings if finding.verdict is verdict]
         return found[0] if found else self.findings[0]
 
@@ -179,7 +187,7 @@ class AuditReport:
         return self.decisive.runs
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AuditVerdict:
         """The worst of the findings'."""
         return self.decisive.verdict
 
@@ -218,3 +226,79 @@ class Attempt:
 
     carry_out: Callable[[int, float, Noise], Finding]
     """With so many runs, this chance to be wrong, and this noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackedPart:
+    """A part and the attacks on it."""
+
+    part: AuditPart
+    attempts: Callable[[float], list[Attempt]]
+    """The attacks, if this factor of the part's own claim is left for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """The parts of a mechanism, and what is promised of all together.
+
+    >>> from pianissimo.audit.report import AuditPart
+    >>> counts = AttackedPart(part=AuditPart(name="counts", times=2, rho=Fraction(1, 8)), attempts=lambda factor: [])
+    >>> Composition(promised=Booked(rho=Fraction(1, 4)), attacked=(counts,)).composed
+    Booked(rho=Fraction(1, 4), bad=Fraction(0, 1), distance=Fraction(0, 1))
+    """
+
+    promised: Booked
+    attacked: tuple[AttackedPart, ...]
+
+    @property
+    def parts(self) -> tuple[AuditPart, ...]:
+        """Without their attacks."""
+        return tuple(each.part for each in self.attacked)
+
+    @property
+    def composed(self) -> Booked:
+        """What the parts lose together: rho adds up, and all parts are good if each is, every time."""
+        good = math.prod(((1 - part.bad) ** part.times for part in self.parts), start=Fraction(1))
+        return Booked(rho=sum((part.times * part.rho for part in self.parts), start=Fraction(0)), bad=1 - good)
+
+    def attempts(self) -> list[Attempt]:
+        """The attacks on all parts that are used."""
+        return [
+            attempt
+            for each in self.attacked
+            if each.part.times and (each.part.rho or each.part.bad)
+            for attempt in each.attempts(self._left_for(each.part))
+        ]
+
+    def findings(self) -> list[Finding]:
+        """That the parts make up the promise exactly, no more and no less."""
+        composed = self.composed
+        sums = [("rho", composed.rho, self.promised.rho), ("delta", composed.bad, self.promised.bad)]
+        return [
+            Finding(
+                pair="all parts together",
+                measure=measure,
+                claim=float(promised),
+                lower_bound=_as_float(found, promised),
+                runs=0,
+                is_exact=True,
+                statistic="sum of the parts",
+            )
+            for measure, found, promised in sums
+            if found or promised
+        ]
+
+    def _left_for(self, part: AuditPart) -> float:
+        composed = self.composed
+        if not part.rho:
+            return float(self.promised.bad / composed.bad)
+        own = part.times * part.rho
+        # Losses are squares of what the attacks measure.
+        return math.sqrt(max(Fraction(0), self.promised.rho - (composed.rho - own)) / own)
+
+
+def _as_float(found: Fraction, promised: Fraction) -> float:
+    """So that what differs as a fraction differs as a number too."""
+    if found == promised or float(found) != float(promised):
+        return float(found)
+    return math.nextafter(float(promised), math.inf if found > promised else -math.inf)

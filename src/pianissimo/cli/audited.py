@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pianissimo.audit import AuditReport, Finding, Verdict, audit
+from pianissimo.audit import AuditReport, AuditVerdict, Finding, audit
 from pianissimo.audit.cases import attacks_on
 from pianissimo.audit.report import Progress
 from pianissimo.cli.render import plain_table
@@ -96,7 +96,7 @@ def audit_all(
                 progress(number * total + done, len(mechanisms) * total)
 
         found = [audit(mechanism, runs=runs, progress=advance)]
-        if found[0].verdict is not Verdict.SOUND:
+        if found[0].verdict is not AuditVerdict.SOUND:
             found.append(audit(mechanism, runs=CONFIRMATION * runs, progress=advance))
         reports[name] = found
     return reports
@@ -108,7 +108,7 @@ def has_violation(reports: Mapping[str, list[AuditReport]]) -> bool:
     >>> has_violation({})
     False
     """
-    return any(report.verdict is Verdict.VIOLATION for found in reports.values() for report in found)
+    return any(report.verdict is AuditVerdict.VIOLATION for found in reports.values() for report in found)
 
 
 def to_plain(reports: Mapping[str, list[AuditReport]]) -> dict[str, Any]:
@@ -118,7 +118,9 @@ def to_plain(reports: Mapping[str, list[AuditReport]]) -> dict[str, Any]:
     {'verdict': 'sound', 'audits': []}
     """
     verdicts = [report.verdict for found in reports.values() for report in found]
-    worst = next((each for each in (Verdict.VIOLATION, Verdict.BLIND) if each in verdicts), Verdict.SOUND)
+    worst = next(
+        (each for each in (AuditVerdict.VIOLATION, AuditVerdict.BLIND) if each in verdicts), AuditVerdict.SOUND
+    )
     audits = [
         {"name": name, **found[0].to_dict(), "confirmation": found[1].to_dict() if found[1:] else None}
         for name, found in reports.items()
@@ -132,7 +134,7 @@ def audit_tables(reports: Mapping[str, list[AuditReport]]) -> RenderableType:
     for name, found in reports.items():
         for place, report in enumerate(found):
             head = Text(f"{name}: {report.mechanism}, ", style="bold")
-            head.append(report.verdict.value, style="green" if report.verdict is Verdict.SOUND else "red")
+            head.append(report.verdict.value, style="green" if report.verdict is AuditVerdict.SOUND else "red")
             if place:
                 head.append(f" (confirmation with {CONFIRMATION} times the runs)")
             parts += [head, _finding_table(report.findings)]

@@ -33,10 +33,9 @@ from numpy.typing import NDArray
 from pianissimo.audit.bounds import epsilon_bound
 from pianissimo.audit.many_runs import HistogramOf, texts
 from pianissimo.audit.pairs import group_size
-from pianissimo.audit.parts import AttackedPart, Composition
-from pianissimo.audit.report import Attempt, Finding, Part
-from pianissimo.audit.selections import MOST_MOVED, events_text, order_attempt, wins_of
-from pianissimo.audit.targets import Target, history_of
+from pianissimo.audit.plan_attacks import PlanAttack, history_of
+from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding
+from pianissimo.audit.selection_attacks import MOST_MOVED, events_text, order_attempt, wins_of
 from pianissimo.counting import LabelCounts
 from pianissimo.labels import Domain
 from pianissimo.noise import KeyedNoise, Noise, TreePlan, fresh_secret
@@ -102,7 +101,7 @@ def _order(mechanism: SparseGumbel, switches: int) -> AttackedPart:
 
     places = (switches + 1) * mechanism.k
     return AttackedPart(
-        part=Part(name="order", times=places, rho=1 / (8 * mechanism.race_scale**2)),
+        part=AuditPart(name="order", times=places, rho=1 / (8 * mechanism.race_scale**2)),
         attempts=lambda factor: [order_attempt(first_wins, scale=mechanism.race_scale, factor=factor)],
     )
 
@@ -114,7 +113,7 @@ def _counts(mechanism: SparseGumbel, switches: int) -> AttackedPart:
     seen = min(moved, MOST_MOVED)
 
     def attempts(factor: float) -> list[Attempt]:
-        target = Target(
+        target = PlanAttack(
             histogram_of=_histogram_of(mechanism),
             plan=mechanism.plan,
             loss=plan_loss(mechanism.plan, series=seen),
@@ -126,17 +125,17 @@ def _counts(mechanism: SparseGumbel, switches: int) -> AttackedPart:
         return target.attempts()[:1]
 
     rho = plan_loss(mechanism.plan, series=moved).as_booked().rho
-    return AttackedPart(part=Part(name="counts", times=1, rho=rho), attempts=attempts)
+    return AttackedPart(part=AuditPart(name="counts", times=1, rho=rho), attempts=attempts)
 
 
 def _tests(mechanism: SparseGumbel, switches: int) -> AttackedPart:
     threshold, test = 1 / mechanism.threshold_scale, 1 / mechanism.test_scale
     held = min(mechanism.max_keys_per_event or _MOST_LABELS, _MOST_LABELS)
     ticks = _LEAST_TICKS if held > 1 else 2 * _LEAST_TICKS
-    lower = _Question(labels=held, ticks=ticks, is_held_up_by_event=True, claim=float(threshold + test))
-    upper = _Question(labels=_TESTS, ticks=1, is_held_up_by_event=False, claim=float(test))
+    lower = _TestQuestion(labels=held, ticks=ticks, is_held_up_by_event=True, claim=float(threshold + test))
+    upper = _TestQuestion(labels=_TESTS, ticks=1, is_held_up_by_event=False, claim=float(test))
     return AttackedPart(
-        part=Part(name="tests", times=switches, rho=(threshold + 2 * test) ** 2 / 8),
+        part=AuditPart(name="tests", times=switches, rho=(threshold + 2 * test) ** 2 / 8),
         attempts=lambda factor: [
             _tests_attempt(mechanism, lower, factor, share=1.0),
             _tests_attempt(mechanism, upper, factor, share=_SIDE_SHARE),
@@ -145,7 +144,7 @@ def _tests(mechanism: SparseGumbel, switches: int) -> AttackedPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
+class _TestQuestion:
     """Labels that stay below the threshold at all ticks but the last; then another one that is above."""
 
     labels: int
@@ -180,7 +179,7 @@ class _Question:
         return (self.below + more, self.above) if self.is_held_up_by_event else (self.below, self.above + more)
 
 
-def _tests_attempt(mechanism: SparseGumbel, question: _Question, factor: float, *, share: float) -> Attempt:
+def _tests_attempt(mechanism: SparseGumbel, question: _TestQuestion, factor: float, *, share: float) -> Attempt:
     def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
         scales = float(mechanism.threshold_scale), float(mechanism.test_scale)
         best = _placed(question, scales, runs)
@@ -205,7 +204,7 @@ def _tests_attempt(mechanism: SparseGumbel, question: _Question, factor: float, 
     return Attempt(name=question.name, share=share, carry_out=carry_out)
 
 
-def _count(mechanism: SparseGumbel, question: _Question, runs: int, noise: Noise, *, with_events: bool) -> int:
+def _count(mechanism: SparseGumbel, question: _TestQuestion, runs: int, noise: Noise, *, with_events: bool) -> int:
     """In how many runs of tests, made one by one, the outcome is the question's."""
     labels = question.labels + 2
     twin = replace(
@@ -250,10 +249,10 @@ def _state(mechanism: SparseGumbel, counts: NDArray[np.int64], noise: Noise) -> 
     return state
 
 
-def _placed(question: _Question, scales: tuple[float, float], runs: int) -> _Question:
+def _placed(question: _TestQuestion, scales: tuple[float, float], runs: int) -> _TestQuestion:
     """The question with labels where so many runs are expected to show most."""
 
-    def expected(each: _Question) -> float:
+    def expected(each: _TestQuestion) -> float:
         chances = [_chance(each, scales, with_events=with_events) for with_events in (False, True)]
         likely, unlikely = (round(runs * chance) for chance in sorted(chances, reverse=True))
         # Clopper and Pearson's bounds, roughly: only to compare places.
@@ -273,7 +272,7 @@ def _placed(question: _Question, scales: tuple[float, float], runs: int) -> _Que
     return best
 
 
-def _chance(question: _Question, scales: tuple[float, float], *, with_events: bool) -> float:
+def _chance(question: _TestQuestion, scales: tuple[float, float], *, with_events: bool) -> float:
     """Of the question's outcome, exactly."""
     below, above = question.leads(with_events=with_events)
     reach = math.ceil(40 * scales[0]) + 2

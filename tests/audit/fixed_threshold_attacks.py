@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.audit.bounds import lower_rate
+from pianissimo.audit.cases import audit_cases
 from pianissimo.audit.many_runs import texts
-from pianissimo.audit.parts import AttackedPart, Composition
-from pianissimo.audit.report import Attempt, Finding, Part
-from pianissimo.audit.selections import counts_attempt
+from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding
+from pianissimo.audit.selection_attacks import counts_attempt
 from pianissimo.noise import Noise
 from pianissimo.selection import FixedThresholdGauss
 
@@ -33,11 +33,11 @@ def fixed_threshold_composition(mechanism: FixedThresholdGauss) -> Composition:
     [('counts', 1), ('own labels', 2)]
     """
     gaps = AttackedPart(
-        part=Part(name="counts", times=1, rho=mechanism.k / (2 * mechanism.variance)),
+        part=AuditPart(name="counts", times=1, rho=mechanism.k / (2 * mechanism.variance)),
         attempts=lambda factor: [_gaps_attempt(mechanism, factor)],
     )
     own = AttackedPart(
-        part=Part(name="own labels", times=mechanism.k, bad=mechanism.delta),
+        part=AuditPart(name="own labels", times=mechanism.k, bad=mechanism.delta),
         attempts=lambda factor: [_own_attempt(mechanism, factor)],
     )
     return Composition(promised=mechanism.loss, attacked=(gaps, own))
@@ -87,3 +87,6 @@ def _tail(variance: float, offset: int) -> float:
     reach = math.ceil(12 * math.sqrt(variance)) + offset
     chances = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * variance))
     return float(chances[reach + offset :].sum() / chances.sum())
+
+
+audit_cases[FixedThresholdGauss] = fixed_threshold_composition

@@ -2,7 +2,7 @@
 
 The order in which all labels arrive in one exact race, looked at within groups of labels, is that of as many
 independent races. So one answer about all groups together, with every label published, holds the answers about each.
-With unknown labels all are far above the threshold then; `thresholds` attacks that.
+With unknown labels all are far above the threshold then; `answer_attacks` attacks that.
 
 What a race loses is the range of its log-likelihood ratio, 1 / scale for each place (rho = range^2 / 8). It is tight
 for two labels: the odds that one comes before the other grow by e^(1 / scale) when it gets one event. Counts are
@@ -22,8 +22,7 @@ from pianissimo.audit.attack import Measure, Seen, attack
 from pianissimo.audit.bounds import expected_mu, lattice_excess, range_bound
 from pianissimo.audit.many_runs import texts
 from pianissimo.audit.pairs import group_size
-from pianissimo.audit.parts import AttackedPart
-from pianissimo.audit.report import Attempt, Finding, Part
+from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Finding
 from pianissimo.counting import OneShot
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
@@ -74,7 +73,7 @@ def counts_part(answer: Answer, *, keys: int | None) -> AttackedPart:
         return answered.reshape(counts.shape)
 
     return AttackedPart(
-        part=Part(name="counts", times=1, rho=moved / (2 * answer.variance)),
+        part=AuditPart(name="counts", times=1, rho=moved / (2 * answer.variance)),
         attempts=lambda factor: [counts_attempt(answers, moved=moved, variance=answer.variance, factor=factor)],
     )
 
@@ -84,7 +83,7 @@ def order_part(answer: KnownGumb | UnkGumb) -> AttackedPart:
 
     >>> one_shot = KnownGumb(domain=Domain(["a", "b"]), k=1, scale=Fraction(1, 2), variance=Fraction(1, 2))
     >>> order_part(one_shot).part
-    Part(name='order', times=1, rho=Fraction(1, 2), bad=Fraction(0, 1))
+    AuditPart(name='order', times=1, rho=Fraction(1, 2), bad=Fraction(0, 1))
     """
 
     def first_wins(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.bool_]:
@@ -93,7 +92,7 @@ def order_part(answer: KnownGumb | UnkGumb) -> AttackedPart:
         return wins_of(published.cast(pl.Int64).to_numpy(), counts.shape)
 
     return AttackedPart(
-        part=Part(name="order", times=_places(answer), rho=1 / (8 * answer.scale**2)),
+        part=AuditPart(name="order", times=_places(answer), rho=1 / (8 * answer.scale**2)),
         attempts=lambda factor: [order_attempt(first_wins, scale=answer.scale, factor=factor)],
     )
 

@@ -1,0 +1,228 @@
+"""Attacks on noise plans, through the counters, sums and histograms that release them: many labels at once."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pianissimo.audit.attack import Measure, attack
+from pianissimo.audit.bounds import expected_mu, lattice_excess, lower_rate
+from pianissimo.audit.many_runs import (
+    FEATURES_PER_TICK,
+    HistogramOf,
+    check_against,
+    observe,
+    places_of,
+    reference,
+    seen,
+    texts,
+)
+from pianissimo.audit.pairs import Pair, observed_ticks, pairs_of, reachable_mu
+from pianissimo.audit.report import Attempt, Finding
+from pianissimo.counting import Counter, KnownHistogram, Summer, UnknownHistogram
+from pianissimo.labels import Domain
+from pianissimo.loss.losses import Loss, Pure
+from pianissimo.noise import Noise
+from pianissimo.noise.plan import NoisePlan, is_pure
+
+SIDE_SHARE = 0.2
+"""Of the runs, for attacks beside the tight pair's."""
+
+_MEASURABLE = Fraction(1, 100)
+_TWIN_DELTA = Fraction(1, 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAttack:
+    """What is attacked through a histogram: a claim per event, over a plan."""
+
+    histogram_of: HistogramOf
+    plan: NoisePlan
+    loss: Loss
+    series: int = 1
+    units: int = 1
+    history: int
+    factor: float = 1.0
+    """Of the loss, the share that the promise has for it: of mu, or of epsilon."""
+
+    prefix: str = ""
+    """Of the names of its pairs."""
+
+    unit: str = "event"
+    """What the streams differ by."""
+
+    @property
+    def measure(self) -> Measure:
+        return Measure.EPSILON if is_pure(self.plan) else Measure.MU
+
+    @property
+    def claim(self) -> float:
+        return self.factor * self._own
+
+    @property
+    def _own(self) -> float:
+        # An epsilon that is booked as rho = epsilon^2 / 2 comes back by the same root as mu does.
+        return float(self.loss.epsilon) if isinstance(self.loss, Pure) else math.sqrt(2 * self.loss.as_booked().rho)
+
+    def attempts(self, check: Callable[[Pair, Noise], None] | None = None) -> list[Attempt]:
+        pairs = pairs_of(self.plan, claim=self._own, series=self.series, units=self.units, history=self.history)
+        attempts = [self.attempt(pair, share=1.0 if pair.is_tight else SIDE_SHARE) for pair in pairs]
+        if check is None:
+            return attempts
+        tight, carry_out = pairs[0], attempts[0].carry_out
+
+        def checked(runs: int, alpha: float, noise: Noise) -> Finding:
+            check(tight, noise)
+            return carry_out(runs, alpha, noise)
+
+        return [replace(attempts[0], carry_out=checked), *attempts[1:]]
+
+    def attempt(self, pair: Pair, *, share: float, name: str | None = None, is_sharp: bool = True) -> Attempt:
+        label = self.prefix + (name or pair.name).replace("event", self.unit)
+
+        def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+            without, with_event = seen(self.histogram_of, self.plan, pair, runs, noise)
+            found = attack(without, with_event, measure=self.measure, alpha=alpha)
+            # Rare events decide about pure promises, so that what to expect is told for the tight pair alone.
+            known = is_sharp and (pair.is_tight or self.measure is Measure.MU)
+            reachable, expected = self._expected(pair, found.trials, alpha) if known else (None, None)
+            return Finding(
+                pair=label,
+                measure=self.measure.value,
+                claim=self.claim,
+                lower_bound=found.lower_bound / pair.events,
+                runs=runs,
+                releases=len(pair.ticks),
+                excess=self._excess(pair),
+                reachable=reachable,
+                expected=expected,
+                is_tight=pair.is_tight,
+                statistic=found.statistic,
+            )
+
+        return Attempt(name=label, share=share, carry_out=carry_out)
+
+    def _expected(self, pair: Pair, trials: int, alpha: float) -> tuple[float, float]:
+        if self.measure is Measure.MU:
+            reachable = reachable_mu(self.plan, pair)
+            weights = FEATURES_PER_TICK * len(pair.ticks)
+            return reachable, expected_mu(reachable * pair.events, trials, alpha, weights=weights) / pair.events
+        ideal = attack(*reference(self.plan, pair, 2 * trials), measure=self.measure, alpha=alpha)
+        return ideal.estimate / pair.events, ideal.lower_bound / pair.events
+
+    def _excess(self, pair: Pair) -> float:
+        if self.measure is not Measure.MU:
+            return 1.0
+        return max(
+            lattice_excess(float(self.plan.noises[term.level].variance)) for term in self.plan.influence(pair.tick)
+        )
+
+
+def history_of(plan: NoisePlan) -> int:
+    """So many events that neither a clamp at zero nor a sign is ever seen."""
+    return math.ceil(12 * max(plan.std(tick) for tick in observed_ticks(plan, 1)))
+
+
+def counter_attempts(mechanism: Counter) -> list[Attempt]:
+    """A counter's."""
+    return _total_attempts(mechanism, range, units=1)
+
+
+def summer_attempts(mechanism: Summer) -> list[Attempt]:
+    """A sum's, on one event of the largest value."""
+    largest = mechanism.magnitude
+
+    def values(total: int) -> pl.Series:
+        signed = [largest] * (total // largest) + [total % largest]
+        return pl.Series(signed, dtype=pl.Int64)
+
+    # An event of the lowest value mirrors one of the highest: the check follows the one that can be largest.
+    return _total_attempts(mechanism, values if mechanism.high == largest else None, units=largest)
+
+
+def _total_attempts(mechanism: Counter | Summer, batch_of: Callable[[int], Any] | None, *, units: int) -> list[Attempt]:
+    """Counters and sums have one series: their runs are made through a histogram, and compared with a few of theirs."""
+
+    def histogram_of(labels: pl.Series) -> KnownHistogram:
+        return KnownHistogram(plan=mechanism.plan, domain=Domain(labels))
+
+    def check(pair: Pair, noise: Noise) -> None:
+        if batch_of is not None:
+            (batch,) = observe(histogram_of, mechanism.plan, pair, 8, noise)
+            check_against(mechanism, batch_of, pair, batch)
+
+    target = PlanAttack(
+        histogram_of=histogram_of,
+        plan=mechanism.plan,
+        loss=mechanism.guarantee.loss,
+        units=units,
+        history=history_of(mechanism.plan),
+    )
+    return target.attempts(check)
+
+
+def known_attempts(mechanism: KnownHistogram) -> list[Attempt]:
+    """A histogram's over a public domain, on one event with all labels that it may hold."""
+    return PlanAttack(
+        histogram_of=lambda labels: replace(mechanism, domain=Domain(labels)),
+        plan=mechanism.plan,
+        loss=mechanism.guarantee.loss,
+        series=min(mechanism.max_keys_per_event, len(mechanism.domain)),
+        history=history_of(mechanism.plan),
+    ).attempts()
+
+
+def unknown_attempts(mechanism: UnknownHistogram) -> list[Attempt]:
+    """A histogram's over unknown labels: far above the threshold, at it, and a label of one event alone."""
+    # The rest is a total of its own with its own noise: it is attacked by itself.
+    labels_alone = replace(mechanism, rest_plan=None)
+    ticks = observed_ticks(mechanism.plan, 1)
+    far_above = history_of(mechanism.plan) + max(map(mechanism.threshold, ticks))
+    target = PlanAttack(
+        histogram_of=lambda _: labels_alone,
+        plan=mechanism.plan,
+        loss=labels_alone.guarantee.loss,
+        series=mechanism.max_keys_per_event,
+        history=far_above,
+    )
+    edge = Pair(tick=1, ticks=ticks, series=target.series, history=mechanism.threshold(1) - 1)
+    attempts = [
+        *target.attempts(),
+        target.attempt(edge, share=SIDE_SHARE, name="labels that reach the threshold at tick 1", is_sharp=False),
+        _own_label_attempt(labels_alone, ticks),
+    ]
+    if mechanism.rest_plan is not None:
+        rest = Summer(plan=mechanism.rest_plan, low=0, high=mechanism.max_keys_per_event)
+        attempts += [replace(each, name=f"the rest: {each.name}") for each in summer_attempts(rest)[:1]]
+    return attempts
+
+
+def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> Attempt:
+    """How often a label that only one event holds is ever shown; where delta is tiny, by a twin with a larger one."""
+    twin = mechanism if mechanism.delta >= _MEASURABLE else replace(mechanism, delta=_TWIN_DELTA)
+    name = "a label that one event alone holds"
+    name += "" if twin is mechanism else f", were delta {float(_TWIN_DELTA):g}"
+    keys = mechanism.max_keys_per_event
+
+    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+        labels = texts(runs * keys)
+        state = twin.start(noise)
+        twin.update(state, labels.reshape((runs, keys)).cast(pl.List(pl.String)))
+        ever = np.zeros(len(labels), dtype=np.bool_)
+        for tick in ticks:
+            ever[places_of(twin.release(state, tick, noise))] = True
+        count = int(ever.reshape(runs, keys).any(axis=1).sum())
+        return Finding(
+            pair=name,
+            measure="delta",
+            claim=float(twin.guarantee.loss.as_booked().bad),
+            lower_bound=lower_rate(count, runs, alpha),
+            runs=runs,
+            releases=len(ticks),
+        )
+
+    return Attempt(name=name, share=1.0, carry_out=carry_out)
