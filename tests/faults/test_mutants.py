@@ -23,7 +23,7 @@ from pianissimo.counting import KnownHistogram, UnknownHistogram
 from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import InputError, PianissimoError
 from pianissimo.io import inspect
-from pianissimo.io.loop import Engine
+from pianissimo.io.loop import StreamLoop
 from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.noise.keyed import Integers, Keys
@@ -210,7 +210,7 @@ def surfaces(home: Home, times: int, caplog: pytest.LogCaptureFixture, capfd: py
     told: list[str] = []
     caplog.clear()
     with caplog.at_level(logging.DEBUG), copy.open() as live:
-        Engine(
+        StreamLoop(
             live,
             Source(times),
             TICKS,
@@ -232,12 +232,12 @@ def _timeless(health: Path) -> str:
 
 
 def count_in_the_health_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = Engine._tell
+    sound = StreamLoop._tell
 
-    def tell(self: Engine, state: str, message: str | None = None) -> None:
+    def tell(self: StreamLoop, state: str, message: str | None = None) -> None:
         sound(self, f"{state} {self._live._parts[0].run._state.total}", message)
 
-    monkeypatch.setattr(Engine, "_tell", tell)
+    monkeypatch.setattr(StreamLoop, "_tell", tell)
 
 
 def count_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pianissimo import Budget, Count, Histogram, Stream
 from pianissimo.durable.opening import open_stream
 from pianissimo.errors import DiskFullError, RefusalError, SourceAwayError, SourceError
 from pianissimo.io.clock import WallClock
-from pianissimo.io.loop import Cut, Engine
+from pianissimo.io.loop import EndOfTicks, StreamLoop
 from pianissimo.io.sources import live_ticks
 from pianissimo.io.sources.live_ticks import LiveTicks
 from pianissimo.io.sources.source_records import Records, RefusedFile, RowJudge
@@ -411,7 +411,7 @@ def test_told_to_stop_it_leaves_the_tick_to_the_next_start(tmp_path: Path) -> No
     shelf.put("a")
     ticks = ticks_of(hands, shelf, tmp_path, stop=stop)
     hands.at(5, stop.set)
-    with pytest.raises(Cut) as cut:
+    with pytest.raises(EndOfTicks) as cut:
         labels(ticks, 1)
     assert not cut.value.ended
     assert hands.moment < ORIGIN + timedelta(seconds=6)
@@ -440,7 +440,7 @@ def test_an_input_that_ends_ends_the_stream_if_it_should(tmp_path: Path, until_e
     assert labels(ticks, 1) == ["a"]
     if until_end:
         assert hands.moment < ORIGIN + MINUTE
-        with pytest.raises(Cut) as cut:
+        with pytest.raises(EndOfTicks) as cut:
             labels(ticks, 2)
         assert cut.value.ended
     else:
@@ -453,16 +453,16 @@ def test_what_came_while_the_last_tick_was_sealed_is_sealed_in_one_more(
 ) -> None:
     hands, shelf, stop = Hands(), Once(), threading.Event()
     shelf.put("a")
-    release = Engine._release
+    release = StreamLoop._release
 
-    def seal(self: Engine) -> Any:
+    def seal(self: StreamLoop) -> Any:
         if not stop.is_set():
             shelf.put("a", "b")
             stop.set()
             hands.moment += 2 * MINUTE  # the next ticks are over, and were covered by none
         return release(self)
 
-    monkeypatch.setattr(Engine, "_release", seal)
+    monkeypatch.setattr(StreamLoop, "_release", seal)
     counts, (summary, _) = run(tmp_path, hands, shelf, 9, stop)
     assert counts == [1, 3]
     assert summary.stopped
@@ -525,7 +525,7 @@ def run(
     with open_stream(
         stream(), tmp_path / "state", origin=ORIGIN, make_noise=lambda secret: NoNoise(), snapshot_every=2
     ) as live:
-        summary = Engine(live, ticks, last, stop=stop, health=health, lag=ticks.lag).run()
+        summary = StreamLoop(live, ticks, last, stop=stop, health=health, lag=ticks.lag).run()
         counts = [live.released(tick)["purchases"]["estimate"][0] for tick in range(1, live.tick_number + 1)]
     return counts, (summary, json.loads(health.read_text()))
 
@@ -560,13 +560,13 @@ def test_a_source_that_is_away_is_told_in_the_health_file(tmp_path: Path, monkey
     monkeypatch.setattr("pianissimo.io.loop.FIRST_WAIT", 0.01)
     hands, shelf, seen = Hands(), Shelf(), []
     shelf.put("a")
-    write = Engine._tell
+    write = StreamLoop._tell
 
-    def tell(self: Engine, state: str, message: str | None = None) -> None:
+    def tell(self: StreamLoop, state: str, message: str | None = None) -> None:
         write(self, state, message)
         seen.append(json.loads((tmp_path / "health.json").read_text()))
 
-    monkeypatch.setattr(Engine, "_tell", tell)
+    monkeypatch.setattr(StreamLoop, "_tell", tell)
     hands.at(3, lambda: setattr(shelf, "away", 3))
     assert run(tmp_path, hands, shelf, 1)[0] == [1]
     states = [each["state"] for each in seen]

@@ -331,14 +331,14 @@ def test_no_release_is_lost_or_stored_twice_when_a_write_fails(
 
 
 def test_a_full_disk_is_told_in_every_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, content: bytes) -> int:
+    def full(descriptor: int, content: bytes) -> int:
         raise OSError(28, "No space left on device")
 
     for form in FORMATS:
         folder = ReleaseFolder(tmp_path / form, plan=PLAN, format=form)
         folder.write(RELEASES[2])
         with monkeypatch.context() as patch:
-            patch.setattr(Path, "write_bytes", full)
+            patch.setattr("os.write", full)
             with pytest.raises(InputError, match="got: No space left on device; releases of ticks 3 to 3 are not on"):
                 folder.close()
         folder.close()

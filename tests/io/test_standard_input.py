@@ -13,7 +13,7 @@ import pytest
 from pianissimo import Histogram
 from pianissimo.errors import DiskFullError, SourceError
 from pianissimo.io.clock import WallClock
-from pianissimo.io.loop import Cut
+from pianissimo.io.loop import EndOfTicks
 from pianissimo.io.sources import stdin as standard_input
 from pianissimo.io.sources.live_ticks import LiveTicks
 from pianissimo.io.sources.source_records import OnceFeed, RefusedFile, RowJudge
@@ -189,5 +189,5 @@ def test_the_last_lines_are_given_again_after_the_side_file_had_no_room(
         with pytest.raises(DiskFullError):
             list(ticks.batches(1))
         assert sum(batch.height for batch in ticks.batches(1) if isinstance(batch, pl.DataFrame)) == 500
-        with pytest.raises(Cut):
+        with pytest.raises(EndOfTicks):
             list(ticks.batches(2))

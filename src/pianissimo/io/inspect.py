@@ -19,7 +19,7 @@ from pianissimo.durable.stream import DurableStream
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, StoreError
 from pianissimo.io.clock import WallClock
-from pianissimo.io.sinks.folder import read_plan, read_releases
+from pianissimo.io.sinks.folder import read_plan, read_releases, with_tick
 from pianissimo.ledger import STATE_FILE, key_file
 from pianissimo.ledger import is_state as is_ledger_of_stream
 from pianissimo.noise import Secret
@@ -30,7 +30,7 @@ from pianissimo.stream.stored import stream_from_plain
 
 __all__ = [
     "Status",
-    "Verdict",
+    "Verified",
     "is_state",
     "ledger_key",
     "read_status",
@@ -211,18 +211,17 @@ def stored_releases(place: Path | str) -> dict[str, pl.DataFrame]:
                     if stored is None:
                         raise InputError(f"tick {tick} must be stored where it is visible, got none; run verify")
                     for name, table in release_of(stored.payload).tables.items():
-                        with_tick = table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), pl.all())
-                        tables.setdefault(name, []).append(with_tick)
+                        tables.setdefault(name, []).append(with_tick(tick, table))
     finally:
         store.close()
     return {name: pl.concat(parts) for name, parts in tables.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verified:
     """What was verified.
 
-    >>> Verdict(seals=3, releases=3, derived=1, incarnations=1).derived
+    >>> Verified(seals=3, releases=3, derived=1, incarnations=1).derived
     1
     """
 
@@ -244,13 +243,13 @@ def verify(
     *,
     secret: Given = None,
     witness: Path | str | None = None,
-) -> Verdict:
+) -> Verified:
     """Check every digest and order, the ledger and the witness, and derive the last releases again; or raise."""
     wiring = wire(place, secret=secret, witness=witness, read_only=True)
     with DurableStream(plan, config, wiring, create=False, read_only=True) as live:
         with live._store.reading():
             lives, seals, releases = _verified_lives(live._store, live._ring)
-        return Verdict(
+        return Verified(
             incarnations=lives,
             seals=seals,
             releases=releases,

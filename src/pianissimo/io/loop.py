@@ -17,11 +17,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import polars as pl
+
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.stream import DurableStream
-from pianissimo.errors import DiskFullError, PendingError, PianissimoError, RefusalError, SourceAwayError, StoreError
-from pianissimo.io.sinks.folder import write_whole
+from pianissimo.errors import (
+    DiskFullError,
+    PendingError,
+    PianissimoError,
+    RefusalError,
+    SourceAwayError,
+    SourceError,
+    StoreError,
+)
 from pianissimo.queries import Alarm, Trending
+from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamRelease
 
 if TYPE_CHECKING:
@@ -37,10 +47,10 @@ Rang = Callable[[int, str, dict[str, Any]], None]
 """Is told the tick, the query and the row of an alarm or a trend."""
 
 
-class Cut(Exception):  # noqa: N818
+class EndOfTicks(Exception):  # noqa: N818
     """There is no further tick: the source has ended, or was told to stop before the tick was over.
 
-    >>> Cut(ended=True).ended
+    >>> EndOfTicks(ended=True).ended
     True
     """
 
@@ -59,7 +69,7 @@ class TickSource(Protocol):
         """The events of a tick, as they come; it ends once the tick is over by the public clock.
 
         None among them is a sign of life. After a `SourceAwayError` or a `DiskFullError` another call goes on where it
-        was; `Cut` says that the tick will not be over.
+        was; `EndOfTicks` says that the tick will not be over.
         """
 
     @property
@@ -95,7 +105,7 @@ class LoopSummary:
     """Whether it was told to stop before the last tick."""
 
 
-class Engine:
+class StreamLoop:
     """Runs a durable stream on a source."""
 
     def __init__(
@@ -133,6 +143,10 @@ class Engine:
             # What it says holds no data.
             self._tell("refused" if isinstance(error, RefusalError) else "failed", message=str(error))
             raise
+        except Exception as error:
+            # The kind alone: the text may hold anything.
+            self._tell("failed", message=f"the stream must go on, got {type(error).__name__}; please report this")
+            raise
         stopped = not ended and self._live.tick_number < self._last_tick
         self._tell("stopped" if stopped else "done")
         tick = self._live.tick_number
@@ -155,7 +169,7 @@ class Engine:
                 self._tell("running")
                 if self._progress:
                     self._progress(live.tick_number, self._last_tick, self._lag())
-        except Cut as cut:
+        except EndOfTicks as cut:
             # What was absorbed is read again from its source.
             live.discard()
             return cut.ended
@@ -165,11 +179,19 @@ class Engine:
         return not (isinstance(self._source, OnceSource) and self._source.holds_unsealed)
 
     def _absorb(self) -> None:
-        for batch in self._source.batches(self._live.tick_number + 1):
+        for batch in self._batches():
             if batch is None:
                 self._tell("running")
             else:
                 self._live.absorb(batch)
+
+    def _batches(self) -> Iterator[object]:
+        try:
+            yield from self._source.batches(self._live.tick_number + 1)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            # No row is refused for it, since it cannot be told which one it was.
+            kind = type(error).__name__
+            raise SourceError(f"the source must be one that can be read, got a fault of polars: {kind}") from None
 
     def _patiently(self, do: Callable[[], None]) -> None:
         """Try again while the source is away or the disk is full.
@@ -184,10 +206,10 @@ class Engine:
             except (SourceAwayError, DiskFullError) as error:
                 self._tell_waiting("source" if isinstance(error, SourceAwayError) else "room", str(error))
                 if is_last_try:
-                    raise Cut(ended=False) from None
+                    raise EndOfTicks(ended=False) from None
                 if self.stop.wait(wait):
                     if self._may_leave():
-                        raise Cut(ended=False) from None
+                        raise EndOfTicks(ended=False) from None
                     is_last_try = True
                 wait = min(2 * wait, LONGEST_WAIT)
 

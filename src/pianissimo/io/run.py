@@ -8,9 +8,10 @@ from typing import Any
 import polars as pl
 
 from pianissimo.errors import InputError
-from pianissimo.io.sinks.folder import ReleaseFolder, check_free, write_whole
+from pianissimo.io.sinks.folder import ReleaseFolder, check_free
 from pianissimo.io.sources.event_files import read_rows
 from pianissimo.queries import Alarm, Trending
+from pianissimo.storage.files import write_whole
 from pianissimo.stream.spec import FileFormat, StreamSpec
 
 REFUSED_FILE = "refused.jsonl"

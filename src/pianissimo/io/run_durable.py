@@ -22,7 +22,7 @@ from pianissimo.durable.stream import DurableStream
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import ParameterError, SourceAwayError, SpecError
 from pianissimo.io.clock import WallClock, longest_leap_of
-from pianissimo.io.loop import Engine, LoopSummary, Progress, Rang, TickSource
+from pianissimo.io.loop import LoopSummary, Progress, Rang, StreamLoop, TickSource
 from pianissimo.io.metrics import Metrics, listening_place
 from pianissimo.io.run import REFUSED_FILE
 from pianissimo.io.sinks.folder import FolderSink
@@ -113,7 +113,7 @@ def run_durably(
                 loop = LoopSummary(first_tick=1, tick=0, last_tick=spec.last_tick, stopped=True)
                 return DurableRun(loop=loop, created=False, refused=None)
             with open_stream(spec.stream, state, secret=secret, witness=witness, **options) as live:
-                engine = Engine(
+                engine = StreamLoop(
                     live,
                     source,
                     spec.last_tick,

@@ -24,7 +24,6 @@ import getpass
 import hashlib
 import json
 import math
-import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +38,6 @@ from pianissimo.budget import Budget
 from pianissimo.checks import check_positive, check_probability
 from pianissimo.durable.shared_ledger import open_shared
 from pianissimo.errors import BudgetError, InputError, MergeError, StateError
-from pianissimo.io.sinks.folder import write_whole
 from pianissimo.io.sources.event_files import form_of, read_pieces
 from pianissimo.io.sources.text_rows import REFUSED, Wanted
 from pianissimo.ledger import Charge, Ledger, is_state, open_guarded
@@ -59,6 +57,7 @@ from pianissimo.sketches import (
     split_bad,
 )
 from pianissimo.sketches.contents import MOST_COUNTERS
+from pianissimo.storage.files import append, write_once, write_whole
 from pianissimo.storage.postgres import is_server
 from pianissimo.stream.batches import fault_of
 
@@ -352,7 +351,11 @@ def release_file(
             left = opened.left
             place = opened.place
         earlier = _is_released_elsewhere(path, sketch, place)
-        _append(mark_path(path), _mark(sketch, epsilon, delta, ledger=place, entry=entry.number))
+        mark = _mark(sketch, epsilon, delta, ledger=place, entry=entry.number)
+        try:
+            append(mark_path(path), _line(mark).encode())
+        except OSError as fault:
+            raise _unwritable(mark_path(path), fault) from None
     digest = hashlib.blake2b(stored, digest_size=32).digest()
     noise = KeyedNoise(fresh_secret()).at("sketch release", digest)
     table, shown_from = _released(mechanism, sketch, noise, epsilon, coverage)
@@ -439,12 +442,11 @@ def _mark_once(path: Path, sketch: AnySketch, epsilon: float, delta: float) -> N
     mark = _mark(sketch, epsilon, delta)
     try:
         # Of two releases at once, one makes the file.
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise _released_before(path) from None
+        made = write_once(beside, _line(mark).encode())
     except OSError as fault:
         raise _unwritable(beside, fault) from None
-    _write(descriptor, beside, mark)
+    if not made:
+        raise _released_before(path)
     # Two files that share a stream may both come here: then each sees the other's mark, and neither goes on.
     if marks_of(path.parent, sketch) != [mark]:
         raise _released_before(path)
@@ -456,29 +458,6 @@ def _is_released_elsewhere(path: Path, sketch: AnySketch, place: str) -> bool:
     except InputError:
         # A mark that cannot be read stands for some release.
         return True
-
-
-def _append(beside: Path, mark: Mark) -> None:
-    try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except OSError as fault:
-        raise _unwritable(beside, fault) from None
-    _write(descriptor, beside, mark)
-
-
-def _write(descriptor: int, beside: Path, mark: Mark) -> None:
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_line(mark).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        folder = os.open(beside.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as fault:
-        raise _unwritable(beside, fault) from None
 
 
 def _line(mark: Mark) -> str:

@@ -1,18 +1,16 @@
 """Releases in a folder: the plan, the columns of each query's table, and for each query a folder of part files.
 
-A part is written under a temporary name, synced and renamed, so what is in the folder is whole. Parts are
-cut by the number of ticks, by that of released rows and at alarms that are told at once, all of which are public; not
-by the time that passed, which would let their names tell how long the events took to count.
+A part is written under a temporary name, synced and renamed, so what is in the folder is whole. A run without a store
+(`ReleaseFolder`) cuts parts by the number of ticks, by that of released rows and at alarms that are told at once, all
+of which are public; not by the time that passed, which would let their names tell how long the events took to count. A
+durable stream (`FolderSink`) writes a part a tick.
 
 The row of all labels that are not shown has no key: null in Parquet and JSONL; in CSV nothing between two commas, where
 the empty label is `""`.
-
-A folder that gets every release as it is published: a file a tick and query, which `read_releases` reads.
 """
 
 import io
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any, NamedTuple, Self, get_args
 import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.release import release_of
 from pianissimo.stream.spec import FileFormat
@@ -38,7 +37,7 @@ _PART = re.compile(r"ticks-([0-9]+)-([0-9]+)\.(?:parquet|jsonl|csv)")
 _TYPES: dict[str, pl.DataType] = {"Int64": pl.Int64(), "Float64": pl.Float64(), "String": pl.String()}
 
 
-class _Part(NamedTuple):
+class ReleasePart(NamedTuple):
     """Releases of one query that become one file."""
 
     name: str
@@ -78,7 +77,7 @@ class ReleaseFolder:
         self.path = Path(path)
         self.format = format
         self._open: dict[str, list[tuple[int, pl.DataFrame]]] = {}
-        self._closed: list[_Part] = []
+        self._closed: list[ReleasePart] = []
         self._ticks = self._rows = 0
         self._columns: dict[str, dict[str, str]] = {}
         self._known: set[str] = set()
@@ -86,10 +85,8 @@ class ReleaseFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             # Whoever makes this file owns the folder: of two runs at once, one is refused.
-            with (self.path / _PLAN).open("x", encoding="utf-8") as file:
-                json.dump(plan, file, indent=2, ensure_ascii=False)
-            _sync(self.path / _PLAN)
-            _sync(self.path)
+            (self.path / _PLAN).touch(exist_ok=False)
+            write_whole(self.path / _PLAN, json.dumps(plan, indent=2, ensure_ascii=False).encode())
         except FileExistsError:
             raise _used(self.path) from None
         except OSError as fault:
@@ -98,9 +95,9 @@ class ReleaseFolder:
     def write(self, release: StreamRelease, *, at_once: bool = False) -> None:
         """Take the release of one tick; it is on disk after the part is full, or after `close`, or at once."""
         for name in release.names:
-            table = release[name].select(pl.lit(release.tick, dtype=pl.Int64).alias("tick"), pl.all())
+            table = with_tick(release.tick, release[name])
             self._open.setdefault(name, []).append((release.tick, table))
-            self._columns.setdefault(name, {column: str(kind) for column, kind in table.schema.items()})
+            self._columns.setdefault(name, _types_of(table))
             self._rows += table.height
         self._ticks += 1
         if at_once or self._rows >= MOST_ROWS or self._ticks >= MOST_TICKS:
@@ -122,7 +119,7 @@ class ReleaseFolder:
     def _flush(self) -> None:
         # A closed part keeps its ticks, so that writing it once more writes the same file.
         self._closed += [
-            _Part(name, tables[0][0], tables[-1][0], pl.concat([table for _, table in tables]))
+            ReleasePart(name, tables[0][0], tables[-1][0], pl.concat([table for _, table in tables]))
             for name, tables in self._open.items()
         ]
         self._open, self._ticks, self._rows = {}, 0, 0
@@ -132,9 +129,7 @@ class ReleaseFolder:
                 self._known = set(self._columns)
             while self._closed:
                 part = self._closed[0]
-                path = self.path / part.name / f"ticks-{part.first:08}-{part.last:08}.{self.format}"
-                path.parent.mkdir(exist_ok=True)
-                write_whole(path, content_of(part.table, self.format))
+                _write_part(self.path, part, self.format)
                 del self._closed[0]
         except OSError as fault:
             first, last = min(part.first for part in self._closed), max(part.last for part in self._closed)
@@ -197,33 +192,29 @@ def last_tick(path: Path | str) -> int:
     return max((last for parts in _parts(Path(path)).values() for _, last, _ in parts), default=0)
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file under a temporary name, sync it and give it its name. The umask narrows its mode."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.touch(mode=mode)
-        temporary.write_bytes(content)
-        _sync(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync(path.parent)
+def with_tick(tick: int, table: pl.DataFrame) -> pl.DataFrame:
+    """A table of a release with the column tick first.
+
+    >>> with_tick(3, pl.DataFrame({"estimate": [10]})).rows()
+    [(3, 10)]
+    """
+    return table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), pl.all())
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _types_of(table: pl.DataFrame) -> dict[str, str]:
+    return {column: str(kind) for column, kind in table.schema.items()}
 
 
-def last_tick_in(path: Path) -> int | None:
-    """The last tick of the parts in a folder."""
-    return max((last for parts in _parts(path).values() for _, last, _ in parts), default=None)
+def _write_part(folder: Path, part: ReleasePart, form: FileFormat) -> None:
+    (folder / part.name).mkdir(exist_ok=True)
+    write_whole(_path_of(folder, part, form), _content_of(part.table, form))
 
 
-def content_of(table: pl.DataFrame, form: FileFormat) -> bytes:
+def _path_of(folder: Path, part: ReleasePart, form: FileFormat) -> Path:
+    return folder / part.name / f"ticks-{part.first:08}-{part.last:08}.{form}"
+
+
+def _content_of(table: pl.DataFrame, form: FileFormat) -> bytes:
     """The bytes of a table's file."""
     # Made in memory: writing to a path itself, polars reports a full disk as a fault of its own.
     file = io.BytesIO()
@@ -317,46 +308,32 @@ class FolderSink:
         try:
             self.name = f"folder {path.resolve()}"
             path.mkdir(parents=True, exist_ok=True)
-            stored = path / "plan.json"
-            text = json.dumps(plan, indent=2, ensure_ascii=False)
-            if not stored.exists():
-                write_whole(stored, text.encode())
-            elif _object(stored).get("digest") != plan["digest"]:
+            if not (path / _PLAN).exists():
+                write_whole(path / _PLAN, json.dumps(plan, indent=2, ensure_ascii=False).encode())
+            elif read_plan(path).get("digest") != plan["digest"]:
                 raise InputError(f"{path} must hold releases of this stream alone, got another plan")
-            if (path / "columns.json").exists():
-                self._columns = _object(path / "columns.json")
+            if (path / _COLUMNS).exists():
+                self._columns = _read_json(path, _COLUMNS)
         except OSError as fault:
-            raise InputError(f"{path} must be a folder that can be written, got: {fault.strerror}") from None
-        except (ValueError, RecursionError):
-            raise InputError(f"{path} must hold releases of this stream alone, got damaged files") from None
+            raise _unwritable(path, fault) from None
         except RuntimeError:
             raise InputError(f"{path} must be a folder that can be written, got links in a circle") from None
 
     def last(self) -> int | None:
         """The last tick that is there, or 0."""
-        return last_tick_in(self.path) or 0
+        return last_tick(self.path)
 
     def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:  # noqa: ARG002
         """Write the tables of a release."""
-        release = release_of(payload)
-        for name, table in release.tables.items():
-            rows = table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), pl.all())
+        for name, table in release_of(payload).tables.items():
+            part = ReleasePart(name, tick, tick, with_tick(tick, table))
             if name not in self._columns:
-                columns = self._columns | {name: {column: str(kind) for column, kind in rows.schema.items()}}
-                write_whole(self.path / "columns.json", json.dumps(columns, indent=2).encode())
+                columns = self._columns | {name: _types_of(part.table)}
+                write_whole(self.path / _COLUMNS, json.dumps(columns, indent=2).encode())
                 # Not before: if it could not be written, it is tried again.
                 self._columns = columns
-            (self.path / name).mkdir(exist_ok=True)
-            part = self.path / name / f"ticks-{tick:08}-{tick:08}.{self.format}"
             for form in get_args(FileFormat):
                 # Sent before in another format: first gone, so that no reader counts it twice.
                 if form != self.format:
-                    part.with_suffix(f".{form}").unlink(missing_ok=True)
-            write_whole(part, content_of(rows, self.format))
-
-
-def _object(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise InputError(f"{path} must be a JSON object, got something else; bring it back, or choose another folder")
-    return content
+                    _path_of(self.path, part, form).unlink(missing_ok=True)
+            _write_part(self.path, part, self.format)

@@ -25,7 +25,7 @@ import polars as pl
 
 from pianissimo.errors import DiskFullError, ParameterError, PianissimoError
 from pianissimo.io.clock import WallClock, microseconds_of
-from pianissimo.io.loop import Cut
+from pianissimo.io.loop import EndOfTicks
 from pianissimo.io.sources.source_records import Feed, OnceFeed, RefusedFile, RowJudge
 
 _LONGEST_WAIT = 0.5
@@ -156,7 +156,7 @@ class LiveTicks:
         If the source is away, the same tick may be asked for again: it goes on where it was.
         """
         if self._has_ended:
-            raise Cut(ended=True)
+            raise EndOfTicks(ended=True)
         pauses = 0
         while (end := self._next_end(tick)).tick < tick:
             yield from self._read(end.place, tick)
@@ -227,7 +227,7 @@ class LiveTicks:
             if self._once is not None and self._until_end and self._once.ended:
                 return self._last_end(tick)
             if self._stop.is_set():
-                raise Cut(ended=False)
+                raise EndOfTicks(ended=False)
             return None
 
     def _last_end(self, tick: int) -> _End:
