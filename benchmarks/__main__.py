@@ -2,13 +2,27 @@
 
 import sys
 
-from benchmarks import durable, histogram, kafka, ledger, monitors, noise, selection, sketches, tables, ticks, users
+from benchmarks import (
+    durable,
+    histogram,
+    kafka,
+    ledger,
+    monitors,
+    noise,
+    selection,
+    sketches,
+    startup,
+    tables,
+    ticks,
+    users,
+)
 from benchmarks.measure import Row, show
 
 
 def main() -> int:
     rows: list[Row] = []
-    for module in (noise, histogram, ticks, selection, tables, ledger, monitors, users, sketches, durable, kafka):
+    every = (startup, noise, histogram, ticks, selection, tables, ledger, monitors, users, sketches, durable, kafka)
+    for module in every:
         for row in module.rows():
             print(f"  {row.what}: {row.ratio:.3g} times {row.peer}", file=sys.stderr)
             rows.append(row)

@@ -18,9 +18,9 @@ from examples.newsroom import HOURS, SECTIONS, hours, main, newsroom
 from numpy.typing import NDArray
 from scipy import stats
 
-import pianissimo as pp
 from pianissimo.stream import Live, StreamPlan
 from pianissimo.testing import SeededNoise
+from pianissimo.unit import User
 
 FALSE_ALARM_RATE = 1e-9
 """Of each of the six ticks, and of each test below."""
@@ -160,7 +160,7 @@ def test_with_what_the_cap_cut_off_the_lower_ends_still_hold(runs: list[list[lis
 def test_bars_reach_over_the_cut_where_the_most_visits_are_known() -> None:
     """Against all visits, those of bots included; false_alarm_rate: 1e-9."""
     stream = newsroom(COVERAGE)
-    assert isinstance(stream.unit, pp.User)
+    assert isinstance(stream.unit, User)
     known = replace(stream, unit=replace(stream.unit, most_events_per_user=5000)).plan()
     held = []
     for seed in range(RUNS):

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pianissimo.durable.stream import DurableStream
     from pianissimo.labels import Domain
     from pianissimo.ledger import Ledger
-    from pianissimo.loss.losses import Unit
     from pianissimo.queries import (
         Alarm,
         Count,
@@ -59,14 +58,13 @@ if TYPE_CHECKING:
     )
     from pianissimo.stream import Live, Stream, StreamPlan, StreamRelease
     from pianissimo.table import Table
-    from pianissimo.unit import User, user
+    from pianissimo.unit import user
 
 _WHERE = {
     "budget": ["Budget"],
     "durable.stream": ["DurableStream"],
     "labels": ["Domain"],
     "ledger": ["Ledger"],
-    "loss.losses": ["Unit"],
     "queries": [
         "Alarm",
         "Count",
@@ -82,7 +80,7 @@ _WHERE = {
     ],
     "stream": ["Live", "Stream", "StreamPlan", "StreamRelease"],
     "table": ["Table"],
-    "unit": ["User", "user"],
+    "unit": ["user"],
 }
 """Which module holds the names that are imported when they are first used."""
 
@@ -128,9 +126,7 @@ __all__ = [
     "Tidy",
     "TopK",
     "Trending",
-    "Unit",
     "UnknownCommitError",
-    "User",
     "__version__",
     "user",
 ]

@@ -6,19 +6,25 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import click
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
 import pianissimo
 from pianissimo.cli.main import cli
+from pianissimo.cli.sketch_commands import KEYS
+from pianissimo.cli.stream_commands import FORMATS
 from pianissimo.io import read_releases
+from pianissimo.io.sketch_files import FileKeys
 from pianissimo.queries import Query
 from pianissimo.stream import render_plan
-from pianissimo.stream.spec import load_spec
+from pianissimo.stream.spec import FileFormat, load_spec
+from pianissimo.table.table import QUESTIONS, STEPS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pharmacy.toml"
 
@@ -576,3 +582,40 @@ def test_a_signal_before_the_stream_is_begun_ends_the_run_in_order(
     assert "told to stop before the stream was begun; nothing was charged" in result.stdout
     assert not (shop.parent / "state").exists()
     assert signal.getsignal(number) is before
+
+
+def test_the_choices_and_defaults_that_help_tells_are_those_of_the_library() -> None:
+    """The command line names them itself, so that help does not import the library."""
+    assert set(FORMATS) == set(get_args(FileFormat))
+    assert set(KEYS) == set(get_args(FileKeys))
+    told = {each.name: each.help or "" for each in cli.commands["top-k"].params if isinstance(each, click.Option)}
+    assert f"[default: {STEPS}]" in told["steps"]
+    assert f"[default: {QUESTIONS}]" in told["questions"]
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["recover", "--help"], ["sketch", "build", "--help"]])
+def test_help_needs_no_heavy_library(words: list[str]) -> None:
+    program = (
+        "import sys; from pianissimo.cli.main import cli; cli(sys.argv[1:], standalone_mode=False); "
+        "print(sorted({'polars', 'numpy', 'rich', 'pydantic', 'cryptography'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def commands_of(command: click.Command, path: str = "pianissimo") -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            yield from commands_of(each, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands_of(cli)), ids=str)
+def test_help_texts_are_phrases(path: str, command: click.Command) -> None:
+    assert (command.help or "").split("\n")[0].rstrip().endswith("."), path
+    for each in command.params:
+        if isinstance(each, click.Option) and each.name not in ("help", "version"):
+            told = (each.help or "").split("  [")[0].strip()
+            assert told.endswith("."), (path, each.name)
+            assert len(told.split()) >= 4, (path, each.name)
+            assert not re.match(r"(Of|With|For|From) ", told), (path, each.name)

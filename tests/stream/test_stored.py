@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import pianissimo as pp
 from pianissimo.errors import PianissimoError, StateError
+from pianissimo.loss.losses import Unit
 from pianissimo.stream import Stream
 from pianissimo.stream.stored import stream_from_plain, stream_to_plain
 
@@ -126,7 +127,7 @@ def streams(draw: st.DrawFn) -> Stream:
         queries=queries,
         coverage=draw(st.floats(0.5, 0.99)),
         tick=numbers[2],
-        unit=pp.Unit.EVENT if unit is None else unit,
+        unit=Unit.EVENT if unit is None else unit,
     )
 
 

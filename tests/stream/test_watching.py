@@ -9,7 +9,7 @@ import pytest
 import pianissimo as pp
 from pianissimo.io import run_file
 from pianissimo.loss.composition import compose
-from pianissimo.loss.losses import Race
+from pianissimo.loss.losses import Race, Unit
 from pianissimo.stream import Live, StreamPlan
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise
@@ -139,7 +139,7 @@ def test_conditions_across_events_are_refused(where: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"unit": pp.Unit.EVENT}, "alarm must be asked of users"),
+        ({"unit": Unit.EVENT}, "alarm must be asked of users"),
         ({"budget": pp.Budget(1.0, 0)}, "alarms and trends must have a delta"),
     ],
 )
