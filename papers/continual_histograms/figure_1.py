@@ -21,7 +21,7 @@ from papers.continual_histograms.drawing import Line
 from pianissimo.counting.reference import optimum
 from pianissimo.noise import HaarPlan, HaarSkipPlan, SplinePlan, best_base
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.noise.plans.tree import digits_of, largest_digit_sum
+from pianissimo.noise.tree import digits_of, largest_digit_sum
 
 EXPECTED = Path(__file__).parent / "expected"
 TABLE = (100, 365, 1000, 10_000, 1_000_000)

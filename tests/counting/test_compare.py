@@ -8,7 +8,7 @@ import pytest
 from pianissimo.counting import Comparison, compare, comparison_table, make
 from pianissimo.counting.compare import LONGEST_COMPARISON
 from pianissimo.errors import ParameterError
-from pianissimo.noise.plan import NoisePlan, terms_of
+from pianissimo.noise.plan import NoisePlan, terms_of, variance_at
 
 NAMES = [
     "binary tree",
@@ -130,7 +130,7 @@ def test_plans_are_made_by_name_within_their_loss(name: str) -> None:
         made.append(plan)
         assert plan.horizon >= 200
         assert Fraction(9, 10) * price < plan.cost <= price
-        assert plan.std(150) == pytest.approx(math.sqrt(plan.variance_profile(200)[149]))
+        assert math.sqrt(variance_at(plan, 150)) == pytest.approx(math.sqrt(plan.variance_profile(200)[149]))
     assert made
 
 

@@ -14,8 +14,8 @@ from pianissimo.errors import ParameterError
 from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, TopDownPlan, TreePlan, best_base
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.noise.plan import NoisePlan, covariance_at, terms_of, variance_at, worst_price
-from pianissimo.noise.plans.tree import digits_of, largest_digit_sum
 from pianissimo.noise.running import PlanNoise, evaluate
+from pianissimo.noise.tree import digits_of, largest_digit_sum
 from pianissimo.testing import NoNoise, SeededNoise
 
 Make = Callable[..., NoisePlan]
@@ -267,11 +267,11 @@ def test_without_noise_nothing_is_added() -> None:
         (lambda: HaarPlan.calibrated(horizon=8, rho=1e-21), "sigma must be between 0.1 and 4e9"),
         (
             lambda: HaarPlan(levels=2, noises=(GaussianNode(Fraction(1)),) * 2, horizon=4),
-            "noises must be one for the total",
+            "noises must be one a level and one beside them, 3, got 2",
         ),
         (
             lambda: HaarPlan(levels=2, noises=(GaussianNode(Fraction(1)),) * 3, horizon=5),
-            r"horizon must be at most 2\^levels = 4",
+            "horizon must be at most the 4 leaves",
         ),
         (
             lambda: TreePlan(base=1, noise=GaussianNode(Fraction(1)), horizon=4),

@@ -27,7 +27,7 @@ from pianissimo.counting import Counter, KnownHistogram, Summer, UnknownHistogra
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Loss, Pure
 from pianissimo.noise import Noise
-from pianissimo.noise.plan import NoisePlan, is_pure
+from pianissimo.noise.plan import NoisePlan, is_pure, variance_at
 
 SIDE_SHARE = 0.2
 """Of the runs, for attacks beside the tight pair's."""
@@ -124,7 +124,7 @@ class PlanAttack:
 
 def history_of(plan: NoisePlan) -> int:
     """So many events that neither a clamp at zero nor a sign is ever seen."""
-    return math.ceil(12 * max(plan.std(tick) for tick in observed_ticks(plan, 1)))
+    return math.ceil(12 * max(math.sqrt(variance_at(plan, tick)) for tick in observed_ticks(plan, 1)))
 
 
 def counter_attempts(mechanism: Counter) -> list[Attempt]:

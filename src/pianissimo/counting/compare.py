@@ -17,10 +17,10 @@ from pianissimo.checks import check_at_least
 from pianissimo.counting.reference import Reference, lower_bound, optimum, references
 from pianissimo.errors import ParameterError
 from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
+from pianissimo.noise.laws import LossTarget
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.noise.plans.calibration import Target
-from pianissimo.noise.plans.top_down import ARITY
-from pianissimo.noise.plans.tree import largest_digit_sum
+from pianissimo.noise.top_down import ARITY
+from pianissimo.noise.tree import largest_digit_sum
 
 LONGEST_COMPARISON = 2**24
 """A comparison looks at every tick of every plan."""
@@ -46,10 +46,10 @@ class _Offer:
     rho: bool = True
     epsilon: bool = True
 
-    def takes(self, target: Target) -> bool:
+    def takes(self, target: LossTarget) -> bool:
         return self.epsilon if target.pure else self.rho
 
-    def made(self, horizon: int, target: Target) -> _Made:
+    def made(self, horizon: int, target: LossTarget) -> _Made:
         return self.make(horizon, None, target.loss) if target.pure else self.make(horizon, target.loss, None)
 
 
@@ -88,14 +88,14 @@ def make(
 ) -> NoisePlan:
     """The plan of this name for a horizon and a loss per unit: `rho` (Gaussian) or `epsilon` (Laplace).
 
-    >>> make("haar", horizon=4096, rho=0.5).std(100)
-    3.31...
+    >>> float(make("haar", horizon=4096, rho=0.5).variance_profile()[99])
+    10.9...
     >>> make("har", horizon=4096, rho=0.5)
     Traceback (most recent call last):
     pianissimo.errors.ParameterError: name must be that of a plan, got 'har'; near to it are 'haar', 'open haar'
     """
     check_at_least(1, horizon=horizon)
-    target = Target.of(rho=rho, epsilon=epsilon)
+    target = LossTarget.of(rho=rho, epsilon=epsilon)
     if name not in _OFFERS:
         near = difflib.get_close_matches(str(name), _OFFERS, cutoff=0.4) or list(_OFFERS)
         raise ParameterError(f"name must be that of a plan, got {name!r}; near to it are {_listed(near)}")
@@ -119,7 +119,7 @@ def compare(
     [('toeplitz', '3.72'), ('spline', '4.06'), ('haar + skipping', '4.46')]
     """
     check_at_least(1, horizon=horizon)
-    target = Target.of(rho=rho, epsilon=epsilon)
+    target = LossTarget.of(rho=rho, epsilon=epsilon)
     if not horizon <= LONGEST_COMPARISON:
         raise ParameterError(f"horizon of a comparison must be at most {LONGEST_COMPARISON}, got {horizon}")
     unit = float(target.loss) if target.pure else math.sqrt(2 * target.loss)
@@ -169,7 +169,7 @@ def _reference_row(reference: Reference, unit: float, least: float) -> Compariso
     )
 
 
-def _plan_rows(horizon: int, target: Target, least: float) -> Iterator[Comparison]:
+def _plan_rows(horizon: int, target: LossTarget, least: float) -> Iterator[Comparison]:
     for name, offer in _OFFERS.items():
         if not offer.takes(target):
             continue

@@ -14,8 +14,10 @@ entries in every plan.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, Protocol, runtime_checkable
+from functools import cached_property
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +26,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked, Loss, Pure
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.noise.laws import LaplaceNode, NodeNoise
+from pianissimo.noise.laws import LaplaceNode, LossTarget, NodeNoise
 
 _LARGEST_NUMERATOR = 2**62
 
@@ -52,25 +54,16 @@ class NoisePlan(Protocol):
     def noises(self) -> tuple[NodeNoise, ...]:
         """The node noise of each level: all Gaussian or all Laplace."""
 
-    @property
-    def shift(self) -> int:
-        """Weights of `terms` are over 2^shift."""
-
-    @property
-    def smoothness(self) -> int:
-        """The k for which k-th differences of weights over positions are sparse: 1 for steps, 2 for straight pieces."""
-
-    @property
-    def peak_weights(self) -> tuple[int, ...]:
-        """For each level, the largest total size of its weights at one tick."""
-
-    @property
-    def node_count(self) -> int:
-        """No series ever uses more nodes."""
+    def influence(self, tick: int) -> Sequence[Term]:
+        """Column `tick` of C: how an event of this tick shifts the nodes' sums."""
 
     @property
     def cost(self) -> Fraction:
         """The price of the worst column of C, exactly or rounded up: 2 rho (Gaussian) or epsilon (Laplace) per unit."""
+
+    @property
+    def node_count(self) -> int:
+        """No series ever uses more nodes."""
 
     def position(self, tick: int) -> int:
         """The row of the underlying matrix that release `tick` takes: `tick` itself unless the plan skips rows."""
@@ -78,8 +71,17 @@ class NoisePlan(Protocol):
     def terms_at(self, position: int) -> Sequence[Term]:
         """The row of B at a position: the nodes that enter it."""
 
-    def influence(self, tick: int) -> Sequence[Term]:
-        """Column `tick` of C: how an event of this tick shifts the nodes' sums."""
+    @property
+    def shift(self) -> int:
+        """Weights of `terms` are over 2^shift."""
+
+    @property
+    def peak_weights(self) -> tuple[int, ...]:
+        """For each level, the largest total size of its weights at one tick."""
+
+    @property
+    def smoothness(self) -> int:
+        """The k for which k-th differences of weights over positions are sparse: 1 for steps, 2 for straight pieces."""
 
     def bound_tick(self, level: int, node: int) -> int:
         """The tick to whose sealed data the noise of a node is bound: a late one that is sealed at the first draw.
@@ -89,9 +91,6 @@ class NoisePlan(Protocol):
 
     def variance_profile(self, ticks: "Ticks" = None) -> NDArray[np.float64]:
         """The variance of each release in floating point, for predictions only: of all ticks, the first n, or some."""
-
-    def std(self, tick: int) -> float:
-        """The standard deviation of the noise of one release, before its rounding."""
 
 
 Ticks = int | NDArray[np.int64] | None
@@ -206,6 +205,60 @@ def worst_price(noises: Sequence[NodeNoise], column: Sequence[Term]) -> Fraction
     Fraction(1, 2)
     """
     return sum((noises[term.level].price(term.weight) for term in column), start=Fraction(0))
+
+
+class TunedPlan:
+    """What plans share that are tuned to a loss. A base class: as functions, this would be half of each plan."""
+
+    smoothness: ClassVar[int] = 2
+
+    @classmethod
+    def calibrated(
+        cls, *, horizon: int, rho: Fraction | float | None = None, epsilon: Fraction | float | None = None
+    ) -> Self:
+        """The plan with tuned level weights whose loss per unit is at most `rho` (Gaussian) or `epsilon` (Laplace).
+
+        >>> from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, TopDownPlan
+        >>> plans = [kind.calibrated(horizon=1000, rho=0.5) for kind in (DoublingPlan, HaarPlan, HaarSkipPlan)]
+        >>> plans.append(TopDownPlan.calibrated(horizon=1000, epsilon=1.0))
+        >>> all(0.99 < plan.cost <= 1 for plan in plans)
+        True
+        """
+        check_at_least(1, horizon=horizon)
+        return cls._tuned(horizon, LossTarget.of(rho=rho, epsilon=epsilon))
+
+    @classmethod
+    def _tuned(cls, horizon: int, target: LossTarget) -> Self:
+        raise NotImplementedError
+
+    def position(self, tick: int) -> int:
+        return tick
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelPlan(TunedPlan):
+    """A plan with a law for each level, the first one beside them."""
+
+    noises: tuple[NodeNoise, ...]
+    """Of the total, or of the spikes of single ticks, then of each level."""
+
+    horizon: int
+    """How many releases it has, at most as many as the plan has leaves."""
+
+    @cached_property
+    def cost(self) -> Fraction:
+        # An event moves the total and one node of each level, each by one.
+        return sum((noise.price(1) for noise in self.noises), start=Fraction(0))
+
+
+def check_levels(plan: NoisePlan, *, levels: int, leaves: int) -> None:
+    """Refuse a plan without a law for each of its levels and one beside them, or with more releases than leaves."""
+    check_at_least(1, horizon=plan.horizon)
+    if not plan.horizon <= leaves:
+        raise ParameterError(f"horizon must be at most the {leaves} leaves of the plan, got {plan.horizon}")
+    if len(plan.noises) != levels + 1:
+        raise ParameterError(f"noises must be one a level and one beside them, {levels + 1}, got {len(plan.noises)}")
+    check_plan(plan)
 
 
 def check_plan(plan: NoisePlan) -> None:

@@ -38,7 +38,7 @@ from pianissimo.noise import (
     best_base,
 )
 from pianissimo.noise.plan import NoisePlan, is_pure
-from pianissimo.noise.plans.tree import digits_of
+from pianissimo.noise.tree import digits_of
 from pianissimo.queries import (
     Alarm,
     Count,

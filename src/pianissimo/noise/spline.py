@@ -12,12 +12,11 @@ rationals; the recursion does not know that nodes beyond the edges are cut off, 
 is certified when it is made.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,8 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.noise.laws import GaussianNode, NodeNoise, gaussian_node
-from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
-from pianissimo.noise.plans.calibration import Target
+from pianissimo.noise.laws import GaussianNode, LossTarget, NodeNoise, gaussian_node
+from pianissimo.noise.plan import LevelPlan, Term, Ticks, as_ticks, check_levels
 
 LEAST_HEIGHT = 2
 SPIKE_LATTICE, MIDDLE_LATTICE, TOP_LATTICE = 1024, 512, 32
@@ -42,7 +40,7 @@ _REACH = 16
 
 @identified("spline-plan")
 @dataclass(frozen=True, kw_only=True)
-class SplinePlan:
+class SplinePlan(LevelPlan):
     """Quadratic spline noise at scales 4^h: the least error of all plans with random access.
 
     Guarantee: the cost is certified by a recursion over digits, exactly or rounded up.
@@ -57,32 +55,17 @@ class SplinePlan:
     height: int
     """H: the plan has 4^H ticks."""
 
-    noises: tuple[NodeNoise, ...]
-    """Of the spikes, then of levels 1 to H, in units of their lattices."""
-
-    horizon: int
-    """How many releases it has, at most 4^H."""
+    name: ClassVar[str] = "spline"
+    smoothness: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         check_at_least(LEAST_HEIGHT, height=self.height)
-        check_at_least(1, horizon=self.horizon)
-        if not self.horizon <= 4**self.height:
-            raise ParameterError(f"horizon must be at most 4^height = {4**self.height}, got {self.horizon}")
-        if len(self.noises) != self.height + 1:
-            raise ParameterError(
-                f"noises must be one for the spikes and one a level, {self.height + 1}, got {len(self.noises)}"
-            )
-        check_plan(self)
+        check_levels(self, levels=self.height, leaves=4**self.height)
 
     @classmethod
-    def calibrated(cls, *, horizon: int, rho: Fraction | float) -> Self:
-        """The plan whose loss per unit is at most `rho`.
-
-        >>> SplinePlan.calibrated(horizon=4096, rho=0.5).cost <= 1
-        True
-        """
-        check_at_least(1, horizon=horizon)
-        target = Target.of(rho=rho, epsilon=None)
+    def _tuned(cls, horizon: int, target: LossTarget) -> Self:
+        if target.pure:
+            raise ParameterError("a spline plan has Gaussian noise and must be given a rho, got an epsilon")
         height = LEAST_HEIGHT
         while 4**height < horizon:
             height += 1
@@ -94,16 +77,8 @@ class SplinePlan:
         return cls(height=height, noises=noises, horizon=horizon)
 
     @property
-    def name(self) -> str:
-        return "spline"
-
-    @property
     def shift(self) -> int:
         return 4 * self.height + 6
-
-    @property
-    def smoothness(self) -> int:
-        return 3
 
     @property
     def peak_weights(self) -> tuple[int, ...]:
@@ -118,9 +93,6 @@ class SplinePlan:
     @cached_property
     def cost(self) -> Fraction:
         return certified_cost(self.noises)
-
-    def position(self, tick: int) -> int:
-        return tick
 
     def terms_at(self, position: int) -> list[Term]:
         terms = [Term(0, position, 2 ** (4 * self.height - 4))]
@@ -166,9 +138,6 @@ class SplinePlan:
             squares = (part**2 / 2) ** 2 + (0.5 + part - part**2) ** 2 + ((1 - part) ** 2 / 2) ** 2
             profile += squares * float(self.noises[level].variance) / lattices[level] ** 2
         return profile
-
-    def std(self, tick: int) -> float:
-        return math.sqrt(variance_at(self, tick))
 
 
 def certified_cost(noises: tuple[NodeNoise, ...]) -> Fraction:

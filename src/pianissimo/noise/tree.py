@@ -6,20 +6,18 @@ l2-sensitivity is sqrt(L). Cell (i, l) covers ticks (l - 1) r^i + 1 .. l r^i; re
 digits name. An event lies in one cell of each level.
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.identity import identified
-from pianissimo.noise.laws import NodeNoise
-from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
-from pianissimo.noise.plans.calibration import Target
+from pianissimo.noise.laws import LossTarget, NodeNoise
+from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan
 
 
 def digits_of(number: int, base: int) -> list[int]:
@@ -93,6 +91,9 @@ class TreePlan:
     horizon: int
     """How many releases it has."""
 
+    shift: ClassVar[int] = 0
+    smoothness: ClassVar[int] = 1
+
     def __post_init__(self) -> None:
         check_at_least(2, base=self.base)
         check_at_least(1, horizon=self.horizon)
@@ -112,7 +113,7 @@ class TreePlan:
         >>> TreePlan.calibrated(horizon=1000, rho=0.5).cost <= 1
         True
         """
-        target = Target.of(rho=rho, epsilon=epsilon)
+        target = LossTarget.of(rho=rho, epsilon=epsilon)
         base = best_base(horizon, pure=target.pure) if base is None else base
         (noise,) = set(target.spread([Fraction(1)] * len(digits_of(horizon, base))))
         return cls(base=base, noise=noise, horizon=horizon)
@@ -129,14 +130,6 @@ class TreePlan:
     @property
     def noises(self) -> tuple[NodeNoise, ...]:
         return (self.noise,) * self.levels
-
-    @property
-    def shift(self) -> int:
-        return 0
-
-    @property
-    def smoothness(self) -> int:
-        return 1
 
     @property
     def peak_weights(self) -> tuple[int, ...]:
@@ -176,6 +169,3 @@ class TreePlan:
             sums += numbers % self.base
             numbers = numbers // self.base
         return sums * float(self.noise.variance)
-
-    def std(self, tick: int) -> float:
-        return math.sqrt(variance_at(self, tick))

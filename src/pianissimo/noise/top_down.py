@@ -8,21 +8,17 @@ so epsilon is the sum of the levels', exactly, also for inputs that adapt. This 
 al. 2010) in the form of running sums, with random access.
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
-from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.noise.laws import NodeNoise
-from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
-from pianissimo.noise.plans.calibration import Target
+from pianissimo.noise.laws import LossTarget
+from pianissimo.noise.plan import LevelPlan, Term, Ticks, as_ticks, check_levels
 
 ARITY_BITS = 4
 ARITY = 2**ARITY_BITS
@@ -32,7 +28,7 @@ OPEN_HEIGHT = 8
 
 @identified("top-down-plan")
 @dataclass(frozen=True, kw_only=True)
-class TopDownPlan:
+class TopDownPlan(LevelPlan):
     """Laplace noise on a 16-ary tree and its total, with the weights of a top-down estimate.
 
     Guarantee: the cost is the sum of the levels' prices: a pure epsilon for Laplace noise.
@@ -47,37 +43,15 @@ class TopDownPlan:
     height: int
     """H: the tree has 16^H leaves."""
 
-    noises: tuple[NodeNoise, ...]
-    """Of the total, then of the nodes of size 1, 16, .., 16^(H - 1)."""
-
-    horizon: int
-    """How many releases it has, at most 16^H."""
-
     def __post_init__(self) -> None:
         check_at_least(1, height=self.height)
-        check_at_least(1, horizon=self.horizon)
-        if not self.horizon <= ARITY**self.height:
-            raise ParameterError(f"horizon must be at most 16^height = {ARITY**self.height}, got {self.horizon}")
-        if len(self.noises) != self.height + 1:
-            raise ParameterError(
-                f"noises must be one for the total and one a level, {self.height + 1}, got {len(self.noises)}"
-            )
-        check_plan(self)
+        check_levels(self, levels=self.height, leaves=ARITY**self.height)
 
     @classmethod
-    def calibrated(
-        cls, *, horizon: int, epsilon: Fraction | float | None = None, rho: Fraction | float | None = None
-    ) -> Self:
-        """The plan with tuned level weights whose loss per unit is at most `epsilon` (Laplace) or `rho` (Gaussian).
-
-        >>> TopDownPlan.calibrated(horizon=4096, epsilon=1.0).cost <= 1
-        True
-        """
-        check_at_least(1, horizon=horizon)
+    def _tuned(cls, horizon: int, target: LossTarget) -> Self:
         height = 1
         while ARITY**height < horizon:
             height += 1
-        target = Target.of(rho=rho, epsilon=epsilon)
         # Mean squared weights over t: (k - 1/k) / 6 on the leaves, (k - 1) / 6 above them, 1/3 for the total.
         shares = target.best_shares([1 / 3, (ARITY - 1 / ARITY) / 6] + [(ARITY - 1) / 6] * (height - 1))
         return cls(height=height, noises=tuple(target.spread(shares)), horizon=horizon)
@@ -90,7 +64,7 @@ class TopDownPlan:
         >>> print(round(max(plan.variance_profile(4096)) ** 0.5, 1))
         25.4
         """
-        target = Target.of(rho=None, epsilon=epsilon)
+        target = LossTarget.of(rho=None, epsilon=epsilon)
         shares = [0.05] + [1.0 if level <= 2 else (2 / level) ** 1.2 for level in range(1, OPEN_HEIGHT + 1)]
         noises = tuple(target.spread([Fraction(share) for share in shares]))
         return cls(height=OPEN_HEIGHT, noises=noises, horizon=ARITY**OPEN_HEIGHT)
@@ -104,10 +78,6 @@ class TopDownPlan:
         return ARITY_BITS * self.height
 
     @property
-    def smoothness(self) -> int:
-        return 2
-
-    @property
     def peak_weights(self) -> tuple[int, ...]:
         # For a fraction a before t the weights have total size at most 2 a (1 - a) k + 2 <= k / 2 + 2.
         return (2**self.shift,) + ((ARITY // 2 + 2) << self.shift,) * self.height
@@ -115,14 +85,6 @@ class TopDownPlan:
     @property
     def node_count(self) -> int:
         return 1 + sum(1 << ARITY_BITS * (self.height - level) for level in range(self.height))
-
-    @cached_property
-    def cost(self) -> Fraction:
-        # An event moves the total and one node of each level, each by one.
-        return sum((noise.price(1) for noise in self.noises), start=Fraction(0))
-
-    def position(self, tick: int) -> int:
-        return tick
 
     def terms_at(self, position: int) -> list[Term]:
         terms = [Term(0, 0, position)]
@@ -160,6 +122,3 @@ class TopDownPlan:
             squares = held * (1 - share) ** 2 + (fraction - share) ** 2 + (ARITY - 1 - held) * share**2
             profile += np.where(before > 0, squares, 0.0) * float(self.noises[level].variance)
         return profile
-
-    def std(self, tick: int) -> float:
-        return math.sqrt(variance_at(self, tick))

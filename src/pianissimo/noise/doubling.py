@@ -6,11 +6,10 @@ holds ticks 2^l .. 2^(l+1) - 1 and a tree of l + 1 levels; finished periods cont
 event meets one period only. It needs no horizon, and pays for that: three to five times the best possible error.
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +17,15 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.noise.laws import NodeNoise
-from pianissimo.noise.plan import Term, Ticks, as_ticks, check_plan, variance_at
-from pianissimo.noise.plans.calibration import Target
+from pianissimo.noise.laws import LossTarget, NodeNoise
+from pianissimo.noise.plan import Term, Ticks, TunedPlan, as_ticks, check_plan
 
 _ROOT = 1
 
 
 @identified("doubling-plan")
 @dataclass(frozen=True, kw_only=True)
-class DoublingPlan:
+class DoublingPlan(TunedPlan):
     """Binary trees over periods of doubling length.
 
     Guarantee: the cost is the largest over periods l of (l + 1) times the price of its noise.
@@ -46,6 +44,10 @@ class DoublingPlan:
     horizon: int
     """How many releases it has, below 2^(number of periods)."""
 
+    name: ClassVar[str] = "doubling"
+    shift: ClassVar[int] = 0
+    smoothness: ClassVar[int] = 1
+
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon)
         if not self.horizon < 2 ** len(self.noises):
@@ -53,30 +55,9 @@ class DoublingPlan:
         check_plan(self)
 
     @classmethod
-    def calibrated(
-        cls, *, horizon: int, rho: Fraction | float | None = None, epsilon: Fraction | float | None = None
-    ) -> Self:
-        """The plan whose every period loses at most `rho` (Gaussian) or `epsilon` (Laplace) per unit.
-
-        >>> DoublingPlan.calibrated(horizon=1000, epsilon=1.0).cost <= 1
-        True
-        """
-        check_at_least(1, horizon=horizon)
-        target = Target.of(rho=rho, epsilon=epsilon)
+    def _tuned(cls, horizon: int, target: LossTarget) -> Self:
         noises = tuple(target.spread([Fraction(1)] * (period + 1))[0] for period in range(horizon.bit_length()))
         return cls(noises=noises, horizon=horizon)
-
-    @property
-    def name(self) -> str:
-        return "doubling"
-
-    @property
-    def shift(self) -> int:
-        return 0
-
-    @property
-    def smoothness(self) -> int:
-        return 1
 
     @property
     def peak_weights(self) -> tuple[int, ...]:
@@ -90,9 +71,6 @@ class DoublingPlan:
     def cost(self) -> Fraction:
         # An event lies in one period, and moves one node of each of its levels.
         return max((period + 1) * noise.price(1) for period, noise in enumerate(self.noises))
-
-    def position(self, tick: int) -> int:
-        return tick
 
     def terms_at(self, position: int) -> list[Term]:
         period = position.bit_length() - 1
@@ -124,6 +102,3 @@ class DoublingPlan:
         ones = np.bitwise_count(leaves).astype(np.float64)
         profile: NDArray[np.float64] = past + ones * variances[periods]
         return profile
-
-    def std(self, tick: int) -> float:
-        return math.sqrt(variance_at(self, tick))

@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import mul
-from typing import NoReturn, Self
+from typing import ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,8 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.keyed import Keys, Noise, sealed
-from pianissimo.noise.laws import GaussianNode, NodeNoise, gaussian_node
+from pianissimo.noise.laws import GaussianNode, LossTarget, NodeNoise, gaussian_node
 from pianissimo.noise.plan import Term, Ticks, as_ticks
-from pianissimo.noise.plans.calibration import Target
 from pianissimo.noise.running import KeyRange
 
 LONGEST_HORIZON = 4096
@@ -76,6 +75,11 @@ class ToeplitzPlan:
     horizon: int
     """How many releases it has."""
 
+    name: ClassVar[str] = "toeplitz"
+    # The noise that it gives is rounded already: twice a whole number over 2^1, so that users know of a rounding.
+    shift: ClassVar[int] = 1
+    smoothness: ClassVar[int] = 1
+
     def __post_init__(self) -> None:
         check_at_least(1, bits=self.bits, horizon=self.horizon)
         if not self.horizon <= LONGEST_HORIZON:
@@ -97,15 +101,11 @@ class ToeplitzPlan:
         True
         """
         check_at_least(1, horizon=horizon)
-        target = Target.of(rho=rho, epsilon=None)
+        target = LossTarget.of(rho=rho, epsilon=None)
         bits = ((horizon - 1).bit_length() + 1) // 2 + 2 if bits is None else bits
         check_at_least(1, bits=bits)
         squares = sum(entry**2 for entry in lattice_column(min(horizon, LONGEST_HORIZON), min(bits, _MOST_BITS)))
         return cls(bits=bits, noise=gaussian_node(squares / (2 * target.loss)), horizon=horizon)
-
-    @property
-    def name(self) -> str:
-        return "toeplitz"
 
     @property
     def columns_are_shifts(self) -> bool:
@@ -115,15 +115,6 @@ class ToeplitzPlan:
     @property
     def noises(self) -> tuple[NodeNoise, ...]:
         return (self.noise,)
-
-    @property
-    def shift(self) -> int:
-        # The noise that it gives is rounded already: twice a whole number over 2^1, so that users know of a rounding.
-        return 1
-
-    @property
-    def smoothness(self) -> int:
-        return 1
 
     @property
     def peak_weights(self) -> tuple[int, ...]:
@@ -158,9 +149,6 @@ class ToeplitzPlan:
         profile: NDArray[np.float64] = np.cumsum(self._weights.floats**2) * float(self.noise.variance)
         return profile[as_ticks(ticks, self.horizon) - 1]
 
-    def std(self, tick: int) -> float:
-        return math.sqrt(self.difference_variance(0, tick))
-
     def difference_variance(self, start: int, end: int) -> Fraction:
         """The variance of the noise of release `end` minus that of release `start` (0: nothing), rounded up by 1e-70.
 
@@ -192,7 +180,7 @@ class ToeplitzPlan:
         """Its noise release after release.
 
         >>> ToeplitzPlan.calibrated(horizon=8, rho=0.5).running_noise()
-        <pianissimo.noise.plans.toeplitz.ToeplitzNoise object at ...>
+        <pianissimo.noise.toeplitz.ToeplitzNoise object at ...>
         """
         return ToeplitzNoise(self)
 

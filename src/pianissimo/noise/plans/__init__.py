@@ -1,1 +1,0 @@
-"""The noise plans: which node noises enter release t, with which weights."""
