@@ -8,7 +8,7 @@ At the end everything that was ever shown is compared with the source.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +39,7 @@ from pianissimo.errors import (
 )
 from pianissimo.noise import Secret
 from pianissimo.noise.keyed import Integers, Keys, PathPart
-from pianissimo.storage.connection import Connection
+from pianissimo.storage.connection import FOR_STORE, Connection
 from pianissimo.storage.sqlite import SqliteConnection
 from pianissimo.stream import StreamPlan
 from pianissimo.stream.release import release_of
@@ -205,9 +205,8 @@ class Simulation:
 
     def _wiring(self) -> Wiring:
         def connect(create: bool) -> Connection:
-            connection = LossyConnection(
-                Path(self.disk.path), create=create, vfs=self.disk.vfs, synchronous=self.synchronous
-            )
+            purpose = replace(FOR_STORE, synchronous=self.synchronous)
+            connection = LossyConnection(Path(self.disk.path), create=create, vfs=self.disk.vfs, purpose=purpose)
             connection.simulation = self
             return connection
 

@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.faults.report import caught, record, size
 from tests.faults.simulator import Simulation, Violation
 
 from pianissimo.errors import DamageError, RollbackError, StoreError
+from pianissimo.storage.connection import FOR_STORE
 from pianissimo.storage.sqlite import SqliteConnection
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -27,7 +29,8 @@ def lives(crashes: int, synchronous: str, seed: int) -> tuple[int, int, int]:
         for _ in range(LIVES_OF_A_DISK):
             disk.lose_power_at = disk.operations + chance.randint(1, 120)
             try:
-                connection = SqliteConnection(Path(disk.path), create=True, vfs=disk.vfs, synchronous=synchronous)
+                purpose = replace(FOR_STORE, synchronous=synchronous)
+                connection = SqliteConnection(Path(disk.path), create=True, vfs=disk.vfs, purpose=purpose)
                 found = recover(connection)
                 lost += len(expected - found)
                 expected |= found

@@ -2,7 +2,6 @@
 
 import dataclasses
 import linecache
-import os
 import shutil
 import sqlite3
 import sys
@@ -12,13 +11,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import apsw
 import pytest
 from tests.ledger.processes import KEY, start
 
 from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.ledger import Charge, Head, Ledger, LocalWitness, guarded, key_file, open_guarded
-from pianissimo.ledger import sqlite as sqlite_engine
 from pianissimo.noise import Secret
+from pianissimo.storage import connection as turns
+from pianissimo.storage import sqlite as sqlite_engine
 from pianissimo.storage.postgres import shown_url
 
 CAP = Charge(steps=20)
@@ -56,22 +57,6 @@ def test_opening_a_ledger_again_drops_no_lock_of_a_charge(tmp_path: Path, monkey
             key_file(place)
         assert posix_locks(place) == held
         ledger._store.rollback()
-
-
-@needs_proc
-def test_a_queue_that_is_the_ledger_is_refused(tmp_path: Path) -> None:
-    place = tmp_path / "b.db"
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
-        (tmp_path / "b.db-queue").unlink()
-        os.link(place, tmp_path / "b.db-queue")
-        with pytest.raises(LedgerError, match="a file of its own"):
-            ask(ledger, "a")
-        (tmp_path / "b.db-queue").unlink()
-        (tmp_path / "b.db-queue").symlink_to(place)
-        with pytest.raises(LedgerError, match="a file of one's own"):
-            ask(ledger, "a")
-        (tmp_path / "b.db-queue").unlink()
-        ask(ledger, "a")
 
 
 def open_and_charge(pipe: Any, place: str, number: int) -> None:
@@ -293,8 +278,8 @@ def test_a_trigger_in_the_file_is_found_at_the_next_charge_and_at_opening(tmp_pa
     place = tmp_path / "b.db"
     with Ledger.open(place, key=KEY, cap=CAP) as ledger:
         ask(ledger, "a")
-        forger = sqlite3.connect(place, isolation_level=None)
-        forger.execute("DROP TRIGGER entries_stay_delete")
+        forger = apsw.Connection(str(place))
+        forger.execute("DROP TRIGGER entries_stays_delete")
         forger.execute(TRICKS[trick])
         before = forger.execute("SELECT * FROM budget").fetchall(), forger.execute("SELECT * FROM entries").fetchall()
         with pytest.raises(LedgerError, match="altered"):
@@ -410,7 +395,7 @@ def traced(act: Callable[[], object], at: int | None) -> list[tuple[str, int]]:
         return local
 
     def everywhere(frame: FrameType, event: str, _: object) -> Any:
-        return local if frame.f_code.co_filename == sqlite_engine.__file__ else None
+        return local if frame.f_code.co_filename in (sqlite_engine.__file__, turns.__file__) else None
 
     sys.settrace(everywhere)
     try:

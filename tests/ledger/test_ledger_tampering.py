@@ -13,7 +13,7 @@ from tests.ledger.processes import KEY
 from pianissimo.errors import LedgerError
 from pianissimo.ledger import Charge, Head, Ledger
 from pianissimo.ledger.chain import Chain
-from pianissimo.ledger.store import INSERT_ENTRY, entry_of, entry_row
+from pianissimo.ledger.entries import INSERT_ENTRY, entry_of, entry_row
 from pianissimo.ledger.units import COLUMNS
 
 TRIALS = 3000
@@ -35,7 +35,7 @@ class Forger:
         self.sql = sqlite3.connect(path, isolation_level=None)
         self.sql.execute("PRAGMA synchronous=OFF")
         for change in ("update", "delete"):
-            self.sql.execute(f"DROP TRIGGER entries_stay_{change}")
+            self.sql.execute(f"DROP TRIGGER entries_stays_{change}")
         self.chance = chance
         self.entries = self.rows("entries")
         self.budget = self.rows("budget")
@@ -256,7 +256,7 @@ def test_postgresql_rows_are_chained_too(server: str) -> None:
             with pytest.raises(LedgerError, match="altered"):
                 Ledger.open(place, key=KEY, witness=witness)
             forger.execute("DELETE FROM pianissimo_tampered.entries")
-            insert = INSERT_ENTRY.format(entries="pianissimo_tampered.entries").replace("?", "%s")
+            insert = INSERT_ENTRY.replace("INTO entries", "INTO pianissimo_tampered.entries").replace("?", "%s")
             for row in rows:
                 forger.execute(insert, tuple(entry_row(row)))
             forger.execute("DELETE FROM pianissimo_tampered.budget")

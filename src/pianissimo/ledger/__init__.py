@@ -5,10 +5,10 @@ pay-what-you-get allows, and what was never settled stays charged for ever.
 """
 
 from pianissimo.ledger.chain import Entry, Head
+from pianissimo.ledger.entries import AbsentError, check_place
 from pianissimo.ledger.guarded import lost, open_guarded
 from pianissimo.ledger.history import history
-from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified, check_place, is_state
-from pianissimo.ledger.store import AbsentError
+from pianissimo.ledger.ledger import STATE_FILE, Ledger, Reservation, Verified, is_state
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
 from pianissimo.ledger.within import StoreWithin
 from pianissimo.ledger.witness import LocalWitness, head_beside

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.ledger.chain import Head
-from pianissimo.ledger.ledger import Ledger, check_place, is_there
-from pianissimo.ledger.store import AbsentError
+from pianissimo.ledger.entries import AbsentError, check_place, is_there
+from pianissimo.ledger.ledger import Ledger
 from pianissimo.ledger.units import Charge
 from pianissimo.ledger.witness import LocalWitness, head_beside
 from pianissimo.noise import Secret
@@ -42,7 +42,7 @@ def open_guarded(
     ...     place = f"{folder}/budget.db"
     ...     open_guarded(place, key=f"{place}.key", cap=Charge(steps=5), dataset="clicks").close()
     ...     sorted(os.listdir(folder))
-    ['budget.db', 'budget.db-journal', 'budget.db-queue', 'budget.db.key', 'budget.db.key.head']
+    ['budget.db', 'budget.db-journal', 'budget.db.key', 'budget.db.key.head']
     """
     check_place(place)
     check_key_path("key", key)

@@ -1,7 +1,6 @@
 """Charges that are durable before anything is asked, within a cap that no number of processes can break."""
 
 import hmac
-import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -14,9 +13,7 @@ from typing import NoReturn, Self, TypeVar
 
 from pianissimo.errors import BudgetError, DamageError, LedgerError, ParameterError, StoreError
 from pianissimo.ledger.chain import Chain, Entry, Head, Header, Units, broken, check_chain, ticket_digest
-from pianissimo.ledger.postgres import PostgresStore
-from pianissimo.ledger.sqlite import SqliteStore
-from pianissimo.ledger.store import (
+from pianissimo.ledger.entries import (
     ADD_IF_IT_FITS,
     INSERT_BUDGET,
     INSERT_ENTRY,
@@ -27,8 +24,9 @@ from pianissimo.ledger.store import (
     SELECT_LAST,
     SELECT_SETTLE,
     AbsentError,
-    Store,
+    Book,
     UnknownOutcomeError,
+    check_place,
     entry_of,
     entry_row,
     header_of,
@@ -39,7 +37,7 @@ from pianissimo.ledger.within import StoreWithin
 from pianissimo.ledger.witness import LocalWitness
 from pianissimo.loss.losses import float_down, float_up
 from pianissimo.noise import Secret
-from pianissimo.storage.postgres import is_like_a_url, is_server
+from pianissimo.storage.postgres import PostgresConnection, is_server
 from pianissimo.storage.sqlite import SqliteConnection
 
 Found = TypeVar("Found")
@@ -107,7 +105,7 @@ class Ledger:
     """
 
     def __init__(
-        self, store: Store, chain: Chain, header: Header, root: bytes, witness: LocalWitness | None = None
+        self, store: Book, chain: Chain, header: Header, root: bytes, witness: LocalWitness | None = None
     ) -> None:
         self._store = store
         self._chain = chain
@@ -142,7 +140,7 @@ class Ledger:
 
         >>> Ledger.open("nowhere.db", key=None)
         Traceback (most recent call last):
-        pianissimo.ledger.store.AbsentError: there must be a ledger at nowhere.db, got no such file; give a cap ...
+        pianissimo.ledger.entries.AbsentError: there must be a ledger at nowhere.db, got no such file; give a cap ...
         """
         if key is not None and not isinstance(key, Secret):
             raise ParameterError(f"key must be a Secret or None, got {type(key).__name__}")
@@ -153,7 +151,7 @@ class Ledger:
         _check_text(dataset=dataset)
         make = make and cap is not None
         local = None if witness_file is None else LocalWitness(witness_file)
-        store = _store(place, create=make, read_only=read_only)
+        store = _book(place, create=make, read_only=read_only)
         try:
             chain = Chain(key)
             if make and cap is not None:
@@ -169,7 +167,7 @@ class Ledger:
         return ledger
 
     @classmethod
-    def within(cls, store: Store, *, key: Secret | None, cap: Charge | None = None, dataset: str = "") -> Self:
+    def within(cls, store: Book, *, key: Secret | None, cap: Charge | None = None, dataset: str = "") -> Self:
         """The ledger among the tables of another store, in the transaction that is open there; given a `cap`, make it.
 
         Nothing but its names and its key is checked: call `verify` once the transaction is over.
@@ -431,8 +429,6 @@ class Ledger:
             raise LedgerError(f"{error}; it is unknown whether the charge stands: ask again under its key") from None
         if found is None:
             raise LedgerError(f"{error}; nothing was written, try again") from None
-        if not error.durable:
-            raise LedgerError(f"{error}; the charge stands, and nothing may be asked for it") from None
         return found
 
     def _append(
@@ -542,33 +538,14 @@ class Ledger:
                 self._store.rollback()
 
 
-def _store(place: str | Path, *, create: bool, read_only: bool) -> Store:
+def _book(place: str | Path, *, create: bool, read_only: bool) -> Book:
     check_place(place)
-    if is_server(place):
-        if is_state(place):
-            return _store_at(place, read_only=read_only)
-        return PostgresStore(place, read_only=read_only)
-    if Path(place).is_dir():
-        return _store_in(Path(place), read_only=read_only)
-    return SqliteStore(Path(place), create=create, read_only=read_only)
+    if not is_state(place):
+        return Book.at(place, create=create, read_only=read_only)
+    return _store_at(place, read_only=read_only) if is_server(place) else _store_in(Path(place), read_only=read_only)
 
 
-def check_place(place: object) -> None:
-    """Refuse what is no place of a ledger; it is not shown, since it may hold a password.
-
-    >>> check_place("postgresql:/ada:geheim@host/shop")
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: a ledger's place must be a path or a postgresql:// URL, got something like a URL
-    """
-    if is_server(place):
-        return
-    if not isinstance(place, str | os.PathLike) or not str(place) or "\0" in str(place):
-        raise ParameterError("place must be the path of a file or a postgresql:// URL, got something else")
-    if is_like_a_url(str(place)):
-        raise ParameterError("a ledger's place must be a path or a postgresql:// URL, got something like a URL")
-
-
-def _store_in(folder: Path, *, read_only: bool) -> Store:
+def _store_in(folder: Path, *, read_only: bool) -> Book:
     """The ledger of the durable stream in a folder."""
     try:
         return StoreWithin(SqliteConnection(folder / STATE_FILE, create=False, read_only=read_only))
@@ -576,10 +553,8 @@ def _store_in(folder: Path, *, read_only: bool) -> Store:
         raise LedgerError(str(error)) from None
 
 
-def _store_at(url: str, *, read_only: bool) -> Store:
+def _store_at(url: str, *, read_only: bool) -> Book:
     """The ledger of the durable stream in a schema of a database."""
-    from pianissimo.storage.postgres import PostgresConnection
-
     try:
         return StoreWithin(PostgresConnection(url, read_only=read_only))
     except StoreError as error:
@@ -597,24 +572,7 @@ def is_state(place: str | Path) -> bool:
     return (Path(place) / STATE_FILE).exists()
 
 
-def is_there(place: str | Path) -> bool:
-    """Whether there is a file, or tables on the server, of that name.
-
-    >>> is_there("nowhere.db")
-    False
-    """
-    check_place(place)
-    if not is_server(place):
-        return os.path.lexists(place)
-    store = _store(place, create=False, read_only=True)
-    try:
-        store.begin_read()
-        return store.has_tables()
-    finally:
-        store.close()
-
-
-def _make_if_absent(store: Store, chain: Chain, cap: Charge, dataset: str, witness: LocalWitness | None) -> None:
+def _make_if_absent(store: Book, chain: Chain, cap: Charge, dataset: str, witness: LocalWitness | None) -> None:
     try:
         store.begin_write()
         if store.has_tables():
@@ -633,7 +591,7 @@ def _make_if_absent(store: Store, chain: Chain, cap: Charge, dataset: str, witne
     store.commit()
 
 
-def _read_header(store: Store) -> tuple[Header, bytes]:
+def _read_header(store: Book) -> tuple[Header, bytes]:
     try:
         store.begin_read()
         if not store.has_tables():

@@ -2,72 +2,48 @@
 
 from collections.abc import Callable
 
-from pianissimo.errors import DamageError, LedgerError, StoreError, SyncError, UnknownCommitError
+from pianissimo.errors import DamageError, LedgerError, StoreError
 from pianissimo.ledger.chain import broken
-from pianissimo.ledger.store import Row, UnknownOutcomeError, tables
-from pianissimo.storage.connection import Connection
-
-_NAMES = {"budget": "budget", "entries": "entries"}
+from pianissimo.ledger.entries import Book
+from pianissimo.storage.connection import Connection, Row
 
 
-class StoreWithin:
+class StoreWithin(Book):
     """A ledger's tables over a connection that others use too; where a transaction is open, it is joined."""
 
     def __init__(self, connection: Connection) -> None:
-        self.place = connection.place
-        self._connection = connection
+        super().__init__(connection)
         self._joined = False
 
     def begin_write(self) -> None:
-        self._joined = self._connection.in_transaction
-        if not self._joined:
-            self._own(self._connection.begin_write)
+        self._begin(super().begin_write)
 
     def begin_read(self) -> None:
+        self._begin(super().begin_read)
+
+    def _begin(self, begin: Callable[[], None]) -> None:
         self._joined = self._connection.in_transaction
         if not self._joined:
-            self._own(self._connection.begin_read)
+            begin()
 
     def execute(self, statement: str, values: Row = ()) -> list[Row]:
-        if self._joined:
-            return self._connection.execute(statement.format(**_NAMES), values)
-        try:
-            return self._connection.execute(statement.format(**_NAMES), values)
-        except (StoreError, DamageError) as error:
-            raise LedgerError(str(error)) from None
+        return self._connection.execute(statement, values) if self._joined else super().execute(statement, values)
 
     def commit(self) -> None:
-        if self._joined:
-            return
-        try:
-            self._connection.commit()
-        except (UnknownCommitError, SyncError) as error:
-            raise UnknownOutcomeError(str(error), durable=not isinstance(error, SyncError)) from None
-        except StoreError as error:
-            raise LedgerError(str(error)) from None
+        if not self._joined:
+            super().commit()
 
     def rollback(self) -> None:
         if not self._joined:
-            self._connection.rollback()
-
-    def has_tables(self) -> bool:
-        return self._connection.has_table("budget") and self._connection.has_table("entries")
-
-    def make_tables(self) -> None:
-        words = self._connection.words
-        for statement in tables(integer=words["integer"], binary=words["binary"], strict=words["strict"]):
-            self.execute(statement)
-        self._connection.make_stay("entries")
+            super().rollback()
 
     def check_tables(self) -> None:
-        if any(self._connection.acts_by_itself(table) for table in _NAMES.values()):
+        try:
+            acts = any(self._connection.acts_by_itself(table) for table in ("budget", "entries"))
+        except (StoreError, DamageError) as error:
+            raise LedgerError(str(error)) from None
+        if acts:
             raise broken("a ledger must be changed by its owner alone, got triggers or rules that act on it")
 
     def close(self) -> None:
         self._connection.close()
-
-    def _own(self, begin: Callable[[], None]) -> None:
-        try:
-            begin()
-        except (StoreError, DamageError) as error:
-            raise LedgerError(str(error)) from None

@@ -1,20 +1,46 @@
 """What is asked of a database: transactions that say whether they are durable, or that nobody knows.
 
-Whose transaction is open on a connection: that of one thread, on the very connection that it was begun on.
-
-A statement that runs on another connection than its transaction, or after the engine has given the transaction up by
-itself, would be committed alone: half of what belongs together. So each statement asks here first.
+A transaction belongs to one thread and to the very connection that it was begun on. A statement that runs on another
+one, or after the engine has given the transaction up by itself, would be committed alone: half of what belongs
+together. So each statement asks `Turn` first.
 """
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pianissimo.errors import StoreError
 
 Row = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purpose:
+    """What a database is kept for."""
+
+    what: str
+    """For people."""
+
+    journal: str
+    """Of an SQLite file: `wal`, or `persist` for a rollback journal."""
+
+    synchronous: str
+    """Of an SQLite file: when it syncs."""
+
+    option: str
+    """Of a URL: the option that names the schema."""
+
+    schema: str
+    """The schema's name where the URL has no such option."""
+
+
+FOR_STORE = Purpose(what="store", journal="wal", synchronous="FULL", option="state", schema="state")
+
+# A file that is moved or copied without what lies beside it still holds every charge. With a write-ahead log it would
+# lack the last ones, and look whole.
+FOR_LEDGER = Purpose(what="ledger", journal="persist", synchronous="EXTRA", option="ledger", schema="budget")
 
 
 class Connection(Protocol):
@@ -53,6 +79,12 @@ class Connection(Protocol):
 
     def acts_by_itself(self, table: str) -> bool:
         """Whether a trigger or a rule that `make_stay` did not make changes what is written to a table."""
+
+    def is_as_made(self, tables: Mapping[str, str]) -> bool:
+        """Whether tables are there as these statements make them, and nothing acts on them but what `make_stay` made.
+
+        In a file, nothing else may be there at all.
+        """
 
     def settle(self) -> None:
         """After an unclean stop: make what is read durable before it is believed."""

@@ -1,8 +1,8 @@
-"""What everything in PostgreSQL shares: its driver, its addresses, and a server that forgets no commit.
+"""PostgreSQL, for stores that outlive their machine and ledgers of many; needs `pip install pianissimo[postgres]`.
 
-PostgreSQL, for a store that outlives its machine; needs `pip install pianissimo[postgres]`.
-
-Each store has a schema of its own, named by `?state=NAME` in the URL. A server that could forget a commit is refused.
+Each store and each ledger has a schema of its own, named by `?state=NAME` or `?ledger=NAME` in the URL. A server that
+could forget a commit is refused. All that write to a schema take turns by one lock of the transaction: who looks, under
+that lock, for what a lost connection may have written waits until the server has made up its mind about it.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from typing import Any, TypeGuard
 from urllib.parse import unquote
 
 from pianissimo.checks import check_name
-from pianissimo.errors import DiskFullError, ParameterError, PianissimoError, StoreError, UnknownCommitError
-from pianissimo.storage.connection import Row, Turn, lost, only_reads, still_open
+from pianissimo.errors import DiskFullError, ParameterError, StoreError, UnknownCommitError
+from pianissimo.storage.connection import FOR_STORE, Purpose, Row, Turn, lost, only_reads, still_open
 
 _LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two of them would become one
 _HOST = r"(?:[A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?"
@@ -28,28 +28,6 @@ _SHOWN = re.compile(
 _LIKE_A_URL = re.compile(
     r"[a-z][a-z0-9+.-]+:/|.*://|(?:.*/)?postgres(?:ql)?(?::|//)|.*:[^/]*@|.*\bpassword\s*=", re.IGNORECASE | re.DOTALL
 )
-
-Refusal = type[PianissimoError]
-"""What is raised, by whoever asks: a ledger's error, or a store's."""
-
-
-def driver(what: str, refusal: Refusal) -> ModuleType:
-    """The module that speaks to the server, which is an extra."""
-    try:
-        import psycopg
-    except ImportError:
-        raise refusal(f"a {what} in PostgreSQL must have its driver; pip install pianissimo[postgres]") from None
-    return psycopg
-
-
-def settle_in(connection: Any, what: str, refusal: Refusal, patience: Mapping[str, int]) -> None:
-    """Set how long to wait, in milliseconds, and refuse a server that could forget a commit."""
-    for name, milliseconds in patience.items():
-        connection.execute("SELECT set_config(%s, %s, false)", (name, str(milliseconds)))
-    for name in ("fsync", "full_page_writes", "synchronous_commit"):
-        (value,) = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
-        if value == "off":
-            raise refusal(f"{name} must be on for a {what}, got off; a crash could undo what was committed")
 
 
 def name_in(url: str, option: str, default: str) -> tuple[str, str]:
@@ -109,15 +87,6 @@ def shown_url(url: str) -> str:
     return "postgresql://..." if found is None else f"postgresql://{found['host']}{found['database']}"
 
 
-def kind_of(error: Exception) -> str:
-    """The kind of an error alone: the server's text may quote what was in a row, or the connection's address.
-
-    >>> kind_of(ValueError("a customer's name"))
-    'ValueError'
-    """
-    return type(error).__name__
-
-
 _MAKING = 0x706962  # an advisory lock, for the moment when there is no row to lock yet
 _PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 120_000, "idle_in_transaction_session_timeout": 300_000}
 _left_to_parents: list[Any] = []
@@ -134,19 +103,32 @@ class PostgresConnection:
 
     words = {"integer": "BIGINT", "binary": "BYTEA", "strict": "", "locked": " FOR UPDATE"}  # noqa: RUF012
 
-    def __init__(self, url: str, *, create: bool = False, read_only: bool = False) -> None:
-        self._url, name = name_in(url, "state", "state")
+    def __init__(
+        self, url: str, *, create: bool = False, read_only: bool = False, purpose: Purpose = FOR_STORE
+    ) -> None:
+        self._url, name = name_in(url, purpose.option, purpose.schema)
+        self._what = purpose.what
         self.place = shown_url(url)
         self.schema = f"pianissimo_{name}"
         self._read_only = read_only
-        self._psycopg = driver("store", StoreError)
+        self._psycopg = _driver(purpose.what)
         self._connection: Any = None
         self._turn = Turn()
         self._process = os.getpid()
         if create and not read_only:
-            with self._speaking():
-                self._connected().execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+            self._make_schema()
         self._connected()
+
+    def _make_schema(self) -> None:
+        if self.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", [self.schema]):
+            return
+        try:
+            self.begin_write()  # under the lock: of two that make it at once, one would fail
+            self.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
 
     @property
     def in_transaction(self) -> bool:
@@ -154,10 +136,11 @@ class PostgresConnection:
 
     def begin_write(self) -> None:
         if self._read_only:
-            raise StoreError("a store must be open for writing to be changed, got one opened to be read")
-        self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+            raise StoreError(f"a {self._what} must be open for writing to be changed, got one opened to be read")
+        # A trigger that waits for the commit would act after all was checked.
+        self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET CONSTRAINTS ALL IMMEDIATE")
         try:
-            # All writers of a store one after the other; what keeps them safe are unique keys and epochs.
+            # All writers one after the other; what keeps them safe are unique keys, epochs and conditional updates.
             self.execute("SELECT pg_advisory_xact_lock(?, hashtext(?))", [_MAKING, self.schema])
         except BaseException:
             self.rollback()
@@ -177,8 +160,8 @@ class PostgresConnection:
                 done = _sent(connection, "COMMIT")
             except self._psycopg.Error as error:
                 self._abandon()
-                full = isinstance(error, self._psycopg.errors.DiskFull)
-                raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {kind_of(error)}", full=full) from None
+                full, got = isinstance(error, self._psycopg.errors.DiskFull), _kind_of(error)
+                raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {got}", full=full) from None
             _check_committed(done)
             self._turn.end()
         except StoreError:
@@ -224,6 +207,9 @@ class PostgresConnection:
             [table, _STAY, table],
         )
         return bool(found[0])
+
+    def is_as_made(self, tables: Mapping[str, str]) -> bool:
+        return all(self.has_table(table) and not self.acts_by_itself(table) for table in tables)
 
     def settle(self) -> None:
         """The server's own recovery did it before it answered."""
@@ -310,12 +296,21 @@ class PostgresConnection:
     def _connect(self) -> Any:
         connection = self._psycopg.connect(self._url, autocommit=True, connect_timeout=10)
         try:
-            settle_in(connection, "store", StoreError, _PATIENCE)
+            self._settle_in(connection)
             connection.execute(f'SET search_path TO "{self.schema}"')
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _settle_in(self, connection: Any) -> None:
+        """Set how long to wait, in milliseconds, and refuse a server that could forget a commit."""
+        for name, milliseconds in _PATIENCE.items():
+            connection.execute("SELECT set_config(%s, %s, false)", (name, str(milliseconds)))
+        for name in ("fsync", "full_page_writes", "synchronous_commit"):
+            (value,) = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
+            if value == "off":
+                raise StoreError(f"{name} must be on for a {self._what}, got off: a crash could undo a commit")
 
     @contextlib.contextmanager
     def _speaking(self) -> Iterator[None]:
@@ -325,9 +320,22 @@ class PostgresConnection:
             self.rollback()
             raise DiskFullError(f"{self.place} must have room on its disk, got none; make room") from None
         except self._psycopg.Error as error:
-            raise StoreError(
-                f"{self.place} must be a store that can be read and written, got {kind_of(error)}"
-            ) from None
+            what = f"{self._what} that can be read and written"
+            raise StoreError(f"{self.place} must be a {what}, got {_kind_of(error)}") from None
+
+
+def _driver(what: str) -> ModuleType:
+    """The module that speaks to the server, which is an extra."""
+    try:
+        import psycopg
+    except ImportError:
+        raise StoreError(f"a {what} in PostgreSQL must have its driver; pip install pianissimo[postgres]") from None
+    return psycopg
+
+
+def _kind_of(error: Exception) -> str:
+    """The kind of an error alone: the server's text may quote what was in a row, or the connection's address."""
+    return type(error).__name__
 
 
 def _sent(connection: Any, statement: str, values: Row = ()) -> Any:

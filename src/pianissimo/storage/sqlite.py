@@ -1,4 +1,4 @@
-"""SQLite through one library of its own: write-ahead log, every commit synced, one file on a local disk.
+"""SQLite through one library of its own: every commit synced, one file on a local disk.
 
 The library is apsw's, not the interpreter's: versions below 3.51.3 can corrupt a write-ahead log that has several
 writers, and two SQLite libraries in one process drop each other's locks. So whoever opens such a file in this package
@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +17,8 @@ from urllib.parse import quote
 import apsw
 
 from pianissimo.errors import DamageError, DiskFullError, StoreError, SyncError, UnknownCommitError
-from pianissimo.storage.connection import Row, Turn, lost, only_reads, still_open
+from pianissimo.storage.connection import FOR_STORE, Purpose, Row, Turn, lost, only_reads, still_open
+from pianissimo.storage.files import FailedSyncError, fault_of, reason, write_once
 
 OLDEST_VERSION = (3, 51, 3)
 WAIT_SECONDS = 30.0
@@ -30,12 +31,11 @@ _SYNC_FAULTS = frozenset(
     {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC, apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE}
 )
 _DAMAGE = frozenset({apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB})
-_FULL_SYNC = 2
+_LEVELS = {"FULL": 2, "EXTRA": 3}
 _poisoned: set[str] = set()
 _left_to_parents: list[apsw.Connection] = []
-
-
 _CHANGES = ("UPDATE", "DELETE")
+_SCHEMA = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 
 
 class SqliteConnection:
@@ -55,13 +55,13 @@ class SqliteConnection:
         create: bool,
         read_only: bool = False,
         vfs: str | None = None,
-        synchronous: str = "FULL",
+        purpose: Purpose = FOR_STORE,
     ) -> None:
         self.place = str(path)
         self._path = path.absolute()
+        self._purpose = purpose
         self._read_only = read_only
         self._vfs = vfs
-        self._synchronous = synchronous
         self._connection: apsw.Connection | None = None
         self._process = os.getpid()
         self._turn = Turn()
@@ -72,14 +72,13 @@ class SqliteConnection:
 
     def _check_place(self, *, create: bool) -> None:
         if not create and not self._path.exists():
-            raise StoreError(f"there must be a store at {self.place}, got no such file")
-        refuse_network(self._path, self.place)
+            raise StoreError(f"there must be a {self._purpose.what} at {self.place}, got no such file")
+        _refuse_network(self._path, self.place, self._purpose.what)
         if create and not self._path.exists():
-            with self._speaking(), contextlib.suppress(FileExistsError):
+            with self._speaking():
                 # For the owner's eyes; SQLite gives the log the same rights. A file that is there is never opened
-                # besides SQLite: closing it would drop the locks of this process.
-                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-                _sync_folder(self._path.parent)
+                # besides SQLite: POSIX locks belong to a process and a file, and closing it would drop them all.
+                write_once(self._path, b"")
 
     @property
     def in_transaction(self) -> bool:
@@ -87,7 +86,9 @@ class SqliteConnection:
 
     def begin_write(self) -> None:
         if self._read_only:
-            raise StoreError("a store must be open for writing to be changed, got one opened to be read")
+            raise StoreError(
+                f"a {self._purpose.what} must be open for writing to be changed, got one opened to be read"
+            )
         self._begin("BEGIN IMMEDIATE")
 
     def begin_read(self) -> None:
@@ -168,6 +169,11 @@ class SqliteConnection:
             [table],
         )
         return any(sql not in ours if kind == "trigger" else kind != "table" for kind, sql in found)
+
+    def is_as_made(self, tables: Mapping[str, str]) -> bool:
+        found = {str(name): sql for name, sql in self.execute(_SCHEMA)}
+        stays = {_stays_name(table, change): _stays(table, change) for table in tables for change in _CHANGES}
+        return all(found.pop(name, None) == sql for name, sql in tables.items()) and found.items() <= stays.items()
 
     def settle(self) -> None:
         self._turn.check_free()
@@ -252,13 +258,17 @@ class SqliteConnection:
             _pragma(connection, setting)
         if self._read_only:
             return
-        # Larger pages suit what is stored, which is mostly large; a file that is there keeps its own.
-        _pragma(connection, "page_size=16384")
-        mode = _pragma(connection, "journal_mode=WAL")
-        _pragma(connection, f"synchronous={self._synchronous}")
+        wanted, level = self._purpose.journal, self._purpose.synchronous
+        if wanted == "wal":
+            # Larger pages suit what is stored, which is mostly large; a file that is there keeps its own.
+            _pragma(connection, "page_size=16384")
+        elif _pragma(connection, "journal_mode") == "wal":
+            raise StoreError(f"{self.place} must keep a rollback journal, got a write-ahead log: another program's")
+        mode = _pragma(connection, f"journal_mode={wanted}")
+        _pragma(connection, f"synchronous={level}")
         synchronous = _pragma(connection, "synchronous")
-        if mode != "wal" or (self._vfs is None and synchronous != _FULL_SYNC):
-            raise StoreError("a store must have a write-ahead log and sync every commit, got an SQLite that does not")
+        if mode != wanted or (self._vfs is None and synchronous != _LEVELS.get(level)):
+            raise StoreError(f"a {self._purpose.what} must sync every commit, got an SQLite that does not")
 
     @contextlib.contextmanager
     def _speaking(self) -> Iterator[None]:
@@ -267,15 +277,20 @@ class SqliteConnection:
         except apsw.FullError:
             self.rollback()
             raise DiskFullError(f"{self.place} must have room on its disk, got none; make room") from None
+        except apsw.BusyError:
+            raise StoreError(f"{self.place} must be free to use, got a process that holds it; try again") from None
         except apsw.Error as error:
             self._poison_on_sync_fault(error)
             if _code(error) & 0xFF in _DAMAGE:
                 raise DamageError(f"{self.place} must be a whole database, got {_name(error)}; restore it") from None
-            raise StoreError(f"{self.place} must be a store that can be read and written, got {_name(error)}") from None
+            what = f"{self._purpose.what} that can be read and written"
+            raise StoreError(f"{self.place} must be a {what}, got {_name(error)}") from None
         except UnicodeDecodeError:
             raise DamageError(f"{self.place} must hold texts where they belong, got other bytes; restore it") from None
+        except FailedSyncError as error:
+            raise fault_of(error, self.place) from None
         except OSError as error:
-            raise StoreError(f"{self.place} must be a file of one's own, got {error.strerror}") from None
+            raise StoreError(f"{self.place} must be a file of one's own, got {reason(error)}") from None
 
     def _poison_on_sync_fault(self, error: apsw.Error) -> None:
         if _code(error) in _SYNC_FAULTS:
@@ -296,7 +311,7 @@ def check_version(version: str) -> None:
         raise StoreError(f"SQLite must be {oldest} or newer to keep a store, got {version}; pip install -U apsw")
 
 
-def refuse_network(path: Path, place: str) -> None:
+def _refuse_network(path: Path, place: str, what: str) -> None:
     """Refuse a network file system, which keeps neither locks nor the order of writes."""
     try:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -306,7 +321,7 @@ def refuse_network(path: Path, place: str) -> None:
     mounts = [line.split(" ")[1:3] for line in lines]
     within = [(len(where), kind) for where, kind in mounts if folder.startswith(where.rstrip("/") + "/")]
     if within and max(within)[1] in _NETWORK:
-        raise StoreError(f"a store must be on a local disk, got a network file system for {place}; use PostgreSQL")
+        raise StoreError(f"a {what} must be on a local disk, got a network file system for {place}; use PostgreSQL")
 
 
 def _drop(connection: apsw.Connection | None) -> None:
@@ -351,18 +366,12 @@ def _name(error: apsw.Error) -> str:
     return type(error).__name__
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        raise SyncError(f"{folder} must sync, got an error; end this process") from None
-    finally:
-        os.close(descriptor)
+def _stays_name(table: str, change: str) -> str:
+    return f"{table}_stays_{change.lower()}"
 
 
 def _stays(table: str, change: str) -> str:
     return (
-        f"CREATE TRIGGER {table}_stays_{change.lower()} BEFORE {change} ON {table} "
+        f"CREATE TRIGGER {_stays_name(table, change)} BEFORE {change} ON {table} "
         "BEGIN SELECT RAISE(ABORT, 'these rows stay as they are'); END"
     )

@@ -1,0 +1,246 @@
+"""The tables of a ledger, the few statements that it sends, and what a database's faults mean for it.
+
+The budget line is one conditional update over all units: one row changes, or nothing does. The lock that a transaction
+takes first gives entries their order; it is not what keeps the cap.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pianissimo.errors import DamageError, LedgerError, ParameterError, StoreError, SyncError, UnknownCommitError
+from pianissimo.ledger.chain import Entry, Header, broken, check_types
+from pianissimo.ledger.units import COLUMNS, LARGEST, of_units
+from pianissimo.storage.connection import FOR_LEDGER, Connection, Row
+from pianissimo.storage.postgres import PostgresConnection, is_like_a_url, is_server
+from pianissimo.storage.sqlite import SqliteConnection
+
+
+class UnknownOutcomeError(LedgerError):
+    """A commit that failed: what it wrote may be there or not."""
+
+
+class AbsentError(LedgerError):
+    """No ledger where one was looked for.
+
+    >>> AbsentError("budget.db", "no such file")
+    AbsentError('there must be a ledger at budget.db, got no such file; give a cap to make one')
+    """
+
+    def __init__(self, place: str, got: str) -> None:
+        super().__init__(f"there must be a ledger at {place}, got {got}; give a cap to make one")
+        self.place = place
+
+
+class Book:
+    """A ledger's tables over a connection. What fails there is an error of the ledger."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.place = connection.place
+        self._connection = connection
+
+    @classmethod
+    def at(cls, place: str | Path, *, create: bool, read_only: bool) -> "Book":
+        """The tables in a file, or on a server: `?ledger=NAME` in the URL tells several ledgers there apart.
+
+        >>> Book.at("nowhere.db", create=False, read_only=False)
+        Traceback (most recent call last):
+        pianissimo.ledger.entries.AbsentError: there must be a ledger at nowhere.db, got no such file; give a cap ...
+        """
+        check_place(place)
+        with _speaking():
+            if is_server(place):
+                return cls(PostgresConnection(place, create=create, read_only=read_only, purpose=FOR_LEDGER))
+            if not create and not Path(place).exists():
+                raise AbsentError(str(place), "no such file")
+            return cls(SqliteConnection(Path(place), create=create, read_only=read_only, purpose=FOR_LEDGER))
+
+    def begin_write(self) -> None:
+        """Wait until no other process writes, then let none do so."""
+        with _speaking():
+            self._connection.begin_write()
+
+    def begin_read(self) -> None:
+        """See one state of the ledger until `rollback`."""
+        with _speaking():
+            self._connection.begin_read()
+
+    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        """Run a statement with `?` for each value, in the transaction begun."""
+        with _speaking():
+            return self._connection.execute(statement, values)
+
+    def commit(self) -> None:
+        """Make it durable; `UnknownOutcomeError` if nobody knows whether it is."""
+        with _speaking():
+            # What is written to a file that was deleted or replaced nobody finds again.
+            self._connection.check_still_there()
+            try:
+                self._connection.commit()
+            except (UnknownCommitError, SyncError) as error:
+                raise UnknownOutcomeError(str(error)) from None
+
+    def rollback(self) -> None:
+        """Undo, or drop the connection."""
+        self._connection.rollback()
+
+    def has_tables(self) -> bool:
+        """Whether a ledger was made here."""
+        with _speaking():
+            return all(self._connection.has_table(name) for name in ("budget", "entries"))
+
+    def make_tables(self) -> None:
+        """Make the tables, in the transaction begun."""
+        for statement in self._tables().values():
+            self.execute(statement)
+        with _speaking():
+            self._connection.make_stay("entries")
+
+    def check_tables(self) -> None:
+        """Refuse tables other than `make_tables` makes, and what acts on them by itself, in the transaction begun."""
+        with _speaking():
+            if not self._connection.is_as_made(self._tables()):
+                raise broken("a ledger must hold its own tables and nothing else, got other tables, views or triggers")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.rollback()
+        self._connection.close()
+
+    def _tables(self) -> dict[str, str]:
+        words = self._connection.words
+        return tables(integer=words["integer"], binary=words["binary"], strict=words["strict"])
+
+
+@contextmanager
+def _speaking() -> Iterator[None]:
+    try:
+        yield
+    except (StoreError, DamageError) as error:
+        raise LedgerError(str(error)) from None
+
+
+def check_place(place: object) -> None:
+    """Refuse what is no place of a ledger; it is not shown, since it may hold a password.
+
+    >>> check_place("postgresql:/ada:geheim@host/shop")
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: a ledger's place must be a path or a postgresql:// URL, got something like a URL
+    """
+    if is_server(place):
+        return
+    if not isinstance(place, str | os.PathLike) or not str(place) or "\0" in str(place):
+        raise ParameterError("place must be the path of a file or a postgresql:// URL, got something else")
+    if is_like_a_url(str(place)):
+        raise ParameterError("a ledger's place must be a path or a postgresql:// URL, got something like a URL")
+
+
+def is_there(place: str | Path) -> bool:
+    """Whether there is a file, or tables on the server, of that name.
+
+    >>> is_there("nowhere.db")
+    False
+    """
+    check_place(place)
+    if not is_server(place):
+        return os.path.lexists(place)
+    book = Book.at(place, create=False, read_only=True)
+    try:
+        return book.has_tables()
+    finally:
+        book.close()
+
+
+def tables(*, integer: str, binary: str, strict: str) -> dict[str, str]:
+    """What makes the two tables, in an engine's words."""
+    caps = ", ".join(f"cap_{each} {integer} NOT NULL" for each in COLUMNS)
+    spent = ", ".join(f"spent_{each} {integer} NOT NULL" for each in COLUMNS)
+    changes = ", ".join(f"{each} {integer} NOT NULL" for each in COLUMNS)
+    checks = ", ".join(f"CHECK (spent_{each} >= 0 AND spent_{each} <= cap_{each})" for each in COLUMNS)
+    budget = (
+        f"CREATE TABLE budget (id {integer} PRIMARY KEY CHECK (id = 1), identity {binary} NOT NULL, "
+        f"dataset TEXT NOT NULL, created TEXT NOT NULL, keyed {integer} NOT NULL, root {binary} NOT NULL, "
+        f"entries {integer} NOT NULL, {caps}, {spent}, {checks}){strict}"
+    )
+    entries = (
+        f"CREATE TABLE entries (number {integer} PRIMARY KEY, kind TEXT NOT NULL, time TEXT NOT NULL, "
+        f"who TEXT NOT NULL, question TEXT NOT NULL, idempotency_key TEXT UNIQUE, ticket {binary} NOT NULL, "
+        f"settles {integer} UNIQUE REFERENCES entries (number), {changes}, {spent}, "
+        f"digest {binary} NOT NULL){strict}"
+    )
+    return {"budget": budget, "entries": entries}
+
+
+_CAPS = ", ".join(f"cap_{each}" for each in COLUMNS)
+_SPENT = ", ".join(f"spent_{each}" for each in COLUMNS)
+_HEADER = f"identity, dataset, created, keyed, root, entries, {_CAPS}, {_SPENT}"
+_ENTRY = f"number, kind, time, who, question, idempotency_key, ticket, settles, {', '.join(COLUMNS)}, {_SPENT}, digest"
+_N = len(COLUMNS)
+
+# Names of columns are put together here and nowhere else; all values are bound.
+INSERT_BUDGET = f"INSERT INTO budget (id, {_HEADER}) VALUES (1, {', '.join('?' * (6 + 2 * _N))})"  # noqa: S608
+SELECT_BUDGET = f"SELECT {_HEADER} FROM budget WHERE id = 1"  # noqa: S608
+ADD_IF_IT_FITS = (
+    f"UPDATE budget SET {', '.join(f'spent_{each} = spent_{each} + ?' for each in COLUMNS)}, "  # noqa: S608
+    "entries = entries + 1 WHERE id = 1"
+    + "".join(f" AND spent_{each} + ? <= cap_{each} AND spent_{each} + ? >= 0 AND cap_{each} = ?" for each in COLUMNS)
+    + f" RETURNING entries, {_SPENT}"
+)
+INSERT_ENTRY = f"INSERT INTO entries ({_ENTRY}) VALUES ({', '.join('?' * (9 + 2 * _N))})"  # noqa: S608
+SELECT_ENTRIES = f"SELECT {_ENTRY} FROM entries ORDER BY number"  # noqa: S608
+SELECT_LAST = f"SELECT {_ENTRY} FROM entries WHERE number >= ? OR number = ? ORDER BY number"  # noqa: S608
+SELECT_BY_KEY = f"SELECT {_ENTRY} FROM entries WHERE idempotency_key = ?"  # noqa: S608
+SELECT_BY_NUMBER = f"SELECT {_ENTRY} FROM entries WHERE number = ?"  # noqa: S608
+SELECT_SETTLE = f"SELECT {_ENTRY} FROM entries WHERE settles = ?"  # noqa: S608
+
+
+def entry_row(entry: Entry) -> Row:
+    """What `INSERT_ENTRY` takes."""
+    named = (entry.number, entry.kind, entry.time, entry.who, entry.question, entry.idempotency_key, entry.ticket)
+    return *named, entry.settles, *entry.change, *entry.spent, entry.digest
+
+
+def entry_of(row: Row) -> Entry:
+    """What a `SELECT` of an entry gave."""
+    number, kind, time, who, question, idempotency_key, ticket, settles, *units, digest = row
+    return check_types(
+        Entry(
+            number=number,
+            kind=kind,
+            time=time,
+            who=who,
+            question=question,
+            idempotency_key=idempotency_key,
+            ticket=ticket,
+            settles=settles,
+            change=tuple(units[:_N]),
+            spent=tuple(units[_N:]),
+            digest=digest,
+        )
+    )
+
+
+def header_row(header: Header, root: bytes) -> Row:
+    """What `INSERT_BUDGET` takes, for a ledger without entries."""
+    names = (header.identity, header.dataset, header.created, int(header.keyed), root, 0)
+    return *names, *header.cap.units, *(0,) * _N
+
+
+def header_of(rows: list[Row]) -> tuple[Header, bytes, int, tuple[int, int, int, int]]:
+    """What `SELECT_BUDGET` gave: header, root, number of entries, what is spent."""
+    if len(rows) != 1:
+        raise broken("a ledger must have one budget line, got none")
+    identity, dataset, created, keyed, root, count, *units = rows[0]
+    well_formed = (
+        type(identity) is bytes
+        and type(root) is bytes
+        and type(dataset) is str
+        and type(created) is str
+        and all(type(each) is int and 0 <= each <= LARGEST for each in (keyed, count, *units))
+        and keyed <= 1
+    )
+    if not well_formed:
+        raise broken("the budget line must hold numbers, texts and bytes where they belong")
+    header = Header(identity=identity, dataset=dataset, created=created, keyed=bool(keyed), cap=of_units(units[:_N]))
+    return header, root, count, tuple(units[_N:])
