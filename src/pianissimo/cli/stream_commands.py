@@ -52,7 +52,8 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
     after it was killed, the same command goes on where it was.
     """
     from pianissimo.cli.render import console
-    from pianissimo.demo import DemoFolder, Record, check_demo, open_demo, pharmacy_batches, window_at
+    from pianissimo.demo import DemoFolder, Record, check_demo, open_demo, pharmacy_batches
+    from pianissimo.demo.pharmacy import WINDOW_TICKS
     from pianissimo.demo.screen import TRUTH_NOTE, Screen, summary
     from pianissimo.io.run_durable import stop_on_signals
     from pianissimo.stream import plan_tables
@@ -69,7 +70,7 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
         with DemoFolder(out, live.plan) as folder, Screen(terminal, ticks=ticks) as screen:
             for tick, batch in enumerate(pharmacy_batches(ticks, seed), 1):
                 release = live.released(tick) if tick <= begun else live.tick(batch)
-                window = window_at(live, tick)
+                window = live.between(max(0, tick - WINDOW_TICKS), tick)
                 record.observe(batch, release, window)
                 folder.write(release, window)
                 if as_json:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import polars as pl
 
-from pianissimo.demo.pharmacy import WINDOW_TICKS, Record, pharmacy_batches, pharmacy_stream
+from pianissimo.demo.pharmacy import Record, pharmacy_batches, pharmacy_stream
 from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import InputError
 from pianissimo.stream import StreamPlan, StreamRelease
@@ -27,7 +27,6 @@ __all__ = [
     "pharmacy_batches",
     "pharmacy_stream",
     "read_demo",
-    "window_at",
 ]
 
 _PLAN, _RELEASES, _WINDOWS, _PICTURE = "plan.json", "releases.jsonl", "windows.jsonl", "estimates.png"
@@ -49,11 +48,6 @@ def open_demo(out: Path, ticks: int, seed: int) -> Iterator[DurableStream]:
         shutil.rmtree(state)
         for ending in ("secret", "witness"):
             state.with_name(f"{state.name}.{ending}").unlink(missing_ok=True)
-
-
-def window_at(live: DurableStream, tick: int) -> StreamRelease:
-    """What the last ticks up to this one added."""
-    return live.between(max(0, tick - WINDOW_TICKS), tick)
 
 
 class DemoFolder:

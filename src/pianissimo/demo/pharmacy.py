@@ -5,9 +5,9 @@ A seeded generator makes the events up. The noise of the releases has no seed.
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import numpy as np
 import polars as pl
@@ -50,8 +50,6 @@ NEW_DRUG = "ensitrelvir"
 RARE_PREFIX = "mixture "
 """How the label of a preparation begins that was mixed for one patient, or for a few: it must stay hidden."""
 
-REGIONS = ("north", "east", "south", "west")
-
 SHOPS = (
     "High Street",
     "Station Road",
@@ -87,13 +85,11 @@ WINDOW_TICKS = 6
 """How many ticks the window of the demo reaches back, once there are so many."""
 
 TICK = timedelta(hours=1)
-ORIGIN = datetime(2026, 1, 5)
 
 _PROMISED_TICKS = 720  # a month of hours
 _PURCHASES_PER_TICK = 1200
 _RARE_SHARE = 0.06
 _PATIENTS_PER_MIXTURE = 1.5
-_TRUTH = {"key": pl.String, "truth": pl.Int64}
 
 
 def pharmacy_stream(ticks: int) -> Stream:
@@ -121,27 +117,15 @@ def pharmacy_stream(ticks: int) -> Stream:
 
 
 def pharmacy_batches(ticks: int, seed: int) -> Iterator[pl.DataFrame]:
-    """The purchases of each tick, in the order of their times, with the columns time, drug, region and shop.
+    """The purchases of each tick, with the columns drug and shop.
 
-    >>> first, second = pharmacy_batches(2, seed=1)
-    >>> first.columns
-    ['time', 'drug', 'region', 'shop']
-    >>> first.equals(next(pharmacy_batches(2, seed=1)))
+    >>> next(pharmacy_batches(2, seed=1)).equals(next(pharmacy_batches(2, seed=1)))
     True
     """
     check_at_least(1, ticks=ticks)
     check_at_least(0, seed=seed)
     for tick in range(1, ticks + 1):
         yield _purchases(tick, ticks, np.random.default_rng([seed, tick]))
-
-
-def is_rare(labels: pl.Series) -> pl.Series:
-    """For each label whether it is one of those that must stay hidden.
-
-    >>> is_rare(pl.Series(["ibuprofen", "mixture 1-20417"])).to_list()
-    [False, True]
-    """
-    return labels.str.starts_with(RARE_PREFIX)
 
 
 def _purchases(tick: int, ticks: int, generator: np.random.Generator) -> pl.DataFrame:
@@ -153,16 +137,8 @@ def _purchases(tick: int, ticks: int, generator: np.random.Generator) -> pl.Data
     numbers = generator.integers(0, max(1, int(_RARE_SHARE * number / _PATIENTS_PER_MIXTURE)), size=number)
     rare = pl.select(pl.format(RARE_PREFIX + "{}-{}", pl.lit(tick), pl.lit(pl.Series(numbers)) + 20_000)).to_series()
     is_common = pl.Series(generator.random(number) >= _RARE_SHARE)
-    seconds = np.sort(generator.integers(0, int(TICK.total_seconds()), size=number))
-    start = ORIGIN + (tick - 1) * TICK
-    return pl.DataFrame(
-        {
-            "time": pl.select(pl.lit(start) + pl.duration(seconds=pl.lit(pl.Series(seconds)))).to_series(),
-            "drug": common.zip_with(is_common, rare),
-            "region": pl.Series(REGIONS).gather(generator.integers(0, len(REGIONS), size=number)),
-            "shop": pl.Series(SHOPS).gather(generator.choice(len(SHOPS), size=number, p=_custom(tick))),
-        }
-    )
+    shops = pl.Series(SHOPS).gather(generator.choice(len(SHOPS), size=number, p=_custom(tick)))
+    return pl.DataFrame({"drug": common.zip_with(is_common, rare), "shop": shops})
 
 
 def _popularity(tick: int, ticks: int) -> NDArray[np.float64]:
@@ -182,35 +158,6 @@ def _custom(tick: int) -> NDArray[np.float64]:
     rank = np.arange(1, len(SHOPS) + 1)
     weights = np.exp(0.5 * np.sin(2 * np.pi * tick / 24 + 1.7 * rank)) / (rank + 3)
     return np.asarray(weights / weights.sum())
-
-
-@dataclass(slots=True)
-class Tally:
-    """The true number of events, and of each label, of some ticks."""
-
-    count: int = 0
-    drugs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TRUTH))
-    shops: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TRUTH))
-
-    @classmethod
-    def of(cls, batch: pl.DataFrame) -> "Tally":
-        """That of a batch.
-
-        >>> Tally.of(pl.DataFrame({"drug": ["a", "a"], "shop": ["x", "y"]})).drugs.to_dicts()
-        [{'key': 'a', 'truth': 2}]
-        """
-        by_drug, by_shop = (
-            batch.group_by(pl.col(column).alias("key")).agg(pl.len().cast(pl.Int64).alias("truth"))
-            for column in ("drug", "shop")
-        )
-        return cls(batch.height, by_drug, by_shop)
-
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(self.count + other.count, _added(self.drugs, other.drugs), _added(self.shops, other.shops))
-
-
-def _added(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-    return pl.concat([left, right]).group_by("key").agg(pl.col("truth").sum())
 
 
 @dataclass(slots=True)
@@ -235,24 +182,23 @@ class Record:
     """The last tick."""
 
     _tables: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
-    _total: Tally = field(default_factory=Tally)
-    _recent: deque[Tally] = field(default_factory=lambda: deque(maxlen=WINDOW_TICKS))
+    _total: list[pl.DataFrame] = field(default_factory=list)
+    _recent: deque[pl.DataFrame] = field(default_factory=lambda: deque(maxlen=WINDOW_TICKS))
 
     def observe(self, batch: pl.DataFrame, release: StreamRelease, window: StreamRelease) -> None:
         """Add one tick: its events, what was released for it, and for the last `window_ticks` together."""
-        tally = Tally.of(batch)
-        self._total += tally
-        self._recent.append(tally)
-        recent = sum(self._recent, start=Tally())
         self.tick = release.tick
-        for name, table, truth in (
-            ("purchases", release["purchases"], self._total.count),
-            ("drugs", release["drugs"], self._total.drugs),
-            ("top_shops", release["top_shops"], self._total.shops),
-            ("window_purchases", window["purchases"], recent.count),
-            ("window_drugs", window["drugs"], recent.drugs),
+        self._recent.append(_tally(batch))
+        self._total = [_added([*self._total, self._recent[-1]])]
+        recent = _added(self._recent)
+        for name, table, truth, column in (
+            ("purchases", release["purchases"], self._total[0], None),
+            ("drugs", release["drugs"], self._total[0], "drug"),
+            ("top_shops", release["top_shops"], self._total[0], "shop"),
+            ("window_purchases", window["purchases"], recent, None),
+            ("window_drugs", window["drugs"], recent, "drug"),
         ):
-            self._tables.setdefault(name, []).append(_beside(table, truth, release.tick))
+            self._tables.setdefault(name, []).append(_beside(table, truth, column, self.tick))
 
     @property
     def window_ticks(self) -> int:
@@ -271,12 +217,14 @@ class Record:
     @property
     def true_top_shops(self) -> list[str]:
         """As many shops as the top list has, by their true numbers of purchases."""
-        return self._total.shops.sort("truth", descending=True)["key"].head(self.last("top_shops").height).to_list()
+        shops = self._total[0].filter(pl.col("column") == "shop").sort("truth", descending=True)
+        return shops["key"].head(self.last("top_shops").height).to_list()
 
     @property
     def hidden_labels(self) -> int:
         """How many different drugs came and were never released."""
-        return self._total.drugs.join(self.all("drugs"), on="key", how="anti").height
+        drugs = self._total[0].filter(pl.col("column") == "drug")
+        return drugs.join(self.all("drugs"), on="key", how="anti").height
 
     @property
     def intervals(self) -> int:
@@ -294,12 +242,22 @@ def held(table: pl.DataFrame) -> pl.DataFrame:
     return table.filter(pl.col("truth").is_between(pl.col("low"), pl.col("high")))
 
 
-def _beside(table: pl.DataFrame, truth: int | pl.DataFrame, tick: int) -> pl.DataFrame:
-    # A label that is shown need not have come in the ticks of a window.
-    both = (
-        table.with_columns(truth=truth)
-        if isinstance(truth, int)
-        else table.join(truth, on="key", how="left", maintain_order="left")
-    )
+def _tally(batch: pl.DataFrame) -> pl.DataFrame:
+    """How often each drug and each shop truly came: column, key, truth."""
+    both = batch.unpivot(["drug", "shop"], variable_name="column", value_name="key")
+    return both.group_by("column", "key").agg(pl.len().cast(pl.Int64).alias("truth"))
+
+
+def _added(tallies: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat(tallies).group_by("column", "key").agg(pl.col("truth").sum())
+
+
+def _beside(table: pl.DataFrame, tally: pl.DataFrame, column: str | None, tick: int) -> pl.DataFrame:
+    truth = tally.filter(pl.col("column") == (column or "shop")).drop("column")
+    if column is None:
+        both = table.with_columns(truth=truth["truth"].sum())
+    else:
+        # A label that is shown need not have come in the ticks of a window.
+        both = table.join(truth, on="key", how="left", maintain_order="left")
     number = pl.lit(tick, dtype=pl.Int64).alias("tick")
     return both.select(number, pl.all().exclude("truth"), pl.col("truth").cast(pl.Int64).fill_null(0))
