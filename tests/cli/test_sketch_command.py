@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 
 from pianissimo.budget import Budget
 from pianissimo.cli.main import cli
-from pianissimo.io import sketch_files as sketch_releases
-from pianissimo.io.sketch_files import MOST_RELEASES, cap_of, mark_path, read_sketch
+from pianissimo.io import sketch_files, sketch_release
+from pianissimo.io.sketch_files import mark_path, read_sketch
+from pianissimo.io.sketch_release import MOST_RELEASES, cap_of
 from pianissimo.ledger import Ledger, key_file
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Booked
@@ -249,7 +250,7 @@ def test_a_mark_stands_before_any_noise_is_drawn(tmp_path: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sketch_releases, "fresh_secret", stop)
+        patched.setattr(sketch_release, "fresh_secret", stop)
         assert call("release", out, *PRICE).exit_code != 0
     refused("release", out, *PRICE, code=1)
 
@@ -279,14 +280,14 @@ def test_two_files_released_at_once_do_not_both_go_on(tmp_path: Path, monkeypatc
     out = built(tmp_path, "a", PAGES)
     copy = tmp_path / "copy.pps"
     copy.write_bytes(out.read_bytes())
-    made = sketch_releases._mark
+    made = sketch_files.make_mark
 
     def overtaken(*arguments: Any, **fields: Any) -> Any:
         monkeypatch.undo()
         done("release", copy, *PRICE)
         return made(*arguments, **fields)
 
-    monkeypatch.setattr(sketch_releases, "_mark", overtaken)
+    monkeypatch.setattr(sketch_files, "make_mark", overtaken)
     refused("release", out, *PRICE, code=1)
 
 
@@ -319,7 +320,7 @@ def test_a_charge_stands_before_any_noise_is_drawn(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sketch_releases, "fresh_secret", stop)
+        patched.setattr(sketch_release, "fresh_secret", stop)
         assert (
             call("release", out, *PRICE, "--ledger", place, "--budget-epsilon", 2, "--budget-delta", 1e-5).exit_code
             != 0
@@ -360,7 +361,7 @@ def test_the_cap_of_a_ledger_is_the_budget() -> None:
     """All of it spent, in as many releases as it allows, prices within the (epsilon, delta) it was made for."""
     for budget in (Budget(1.0, 1e-6), Budget(3.0, 1e-9)):
         cap = cap_of(budget)
-        loss = Booked(rho=cap.rho, bad=cap.bad, distance=sketch_releases._DISTANCE)
+        loss = Booked(rho=cap.rho, bad=cap.bad, distance=sketch_release._DISTANCE)
         assert compose([loss], delta=budget.delta).epsilon <= budget.epsilon
         assert cap.calls == MOST_RELEASES
 
@@ -371,7 +372,7 @@ def test_noise_is_fresh_each_time_and_bound_to_the_sketch(tmp_path: Path, monkey
     ledger = (*PRICE, "--ledger", tmp_path / "budget.db")
     first = release(a, *ledger, "--budget-epsilon", 20, "--budget-delta", 1e-5)["keys"]
     assert release(a, *ledger)["keys"] != first
-    monkeypatch.setattr(sketch_releases, "fresh_secret", lambda: Secret(bytes(32)))
+    monkeypatch.setattr(sketch_release, "fresh_secret", lambda: Secret(bytes(32)))
     again = release(a, *ledger)["keys"]
     assert release(a, *ledger)["keys"] == again
     assert release(b, *ledger)["keys"] != again

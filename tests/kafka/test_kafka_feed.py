@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.cimpl import NewPartitions
 from tests.faults.report import record, size
 from tests.kafka.broker import Broker
@@ -438,28 +438,6 @@ def test_brokers_that_are_not_there_are_told() -> None:
     with pytest.raises(SourceAwayError, match="last fault: _T"):
         feed.seek(None)
     feed.close()
-
-
-def test_the_group_shows_how_far_it_has_come_and_is_not_read(broker: Broker, topic: str) -> None:
-    broker.make_topic(topic)
-    produce(broker, topic, ["a", "b"])
-    place = TopicPartition(topic, 0)
-    watcher = Consumer({"bootstrap.servers": broker.brokers, "group.id": "watched", "log_level": 0})
-    with feed_of(broker, topic, group="watched") as feed:
-        feed.seek(None)
-        assert len(all_of(feed)) == 2
-        feed.show_lag(feed.position)
-        deadline = time.monotonic() + 20
-        while watcher.committed([place], timeout=10)[0].offset != 2:
-            assert time.monotonic() < deadline
-            feed.show_lag(feed.position)
-            time.sleep(0.1)
-        feed.seek(None)
-        assert len(all_of(feed)) == 2
-    watcher.close()
-    with feed_of(broker, topic) as feed:
-        feed.seek(None)
-        feed.show_lag(feed.position)
 
 
 def test_without_the_extra_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from pianissimo.cli import (
 from pianissimo.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
-    from pianissimo.io.sketch_files import FileRelease
+    from pianissimo.io.sketch_release import FileRelease
     from pianissimo.sketches import AnySketch
 
 KEYS = ("text", "int64")
@@ -120,7 +120,7 @@ def release(
     The first release leaves a mark beside FILE. A second release, of this sketch or of one that shares a stream with
     it, is refused unless it is charged to a ledger.
     """
-    from pianissimo.io.sketch_files import release_file
+    from pianissimo.io.sketch_release import release_file
 
     budget = budget_given(budget_epsilon, budget_delta)
     if budget is not None and ledger is None:

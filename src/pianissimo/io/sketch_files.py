@@ -1,64 +1,36 @@
-"""Sketches in files: built from rows, read, written. Their bytes hold exact counts, so their owner alone may read them.
+"""Sketches in files: built from rows, read, merged, written, and the marks of their releases beside them.
 
-What becomes of a row depends on that row alone; those that cannot be counted are told by their line and a reason.
+A sketch's bytes hold exact counts, so that its owner alone may read them. What becomes of a row depends on that row
+alone; those that cannot be counted are told by their line and a reason.
 
-Releasing a sketch file: once, or again if that is charged.
-
-A sketch has a lineage, the ids of the streams that it counted. A release leaves a *mark* beside the file, a line of
-JSON with these ids. Whoever releases looks at all marks in the folder: one that shares a stream stands for an earlier
-release of the same events, of the file itself, of a part of it, or of what it became a part of. Without a ledger such a
-release is refused. With one it is a further charge, on disk before any noise is drawn.
-
-**Order.** Charge, then mark, both synced; then noise from a fresh secret under a path that holds the digest of the
-sketch. If the machine stops in between, nothing was shown and the mark stands: an error on the safe side.
-
-**What a mark does not know.** A copy of the file in another folder, a merge that was written to another folder before
-one of its parts was released, and a second sketch of the same rows, which has a lineage of its own. A ledger adds all
-of them up.
-
-**The ledger** counts in rho and bad mass. A release of one sketch with Laplace noise is epsilon^2 / 2 there, far more
-than with Gaussian noise of the same (epsilon, delta); so with a ledger the noise is Gaussian.
+**Marks.** A sketch has a lineage, the ids of the streams that it counted. A release leaves a *mark* beside the file, a
+line of JSON with these ids. Whoever releases looks at all marks in the folder: one that shares a stream stands for an
+earlier release of the same events, of the file itself, of a part of it, or of what it became a part of. What a mark
+does not know: a copy of the file in another folder, a merge that was written to another folder before one of its parts
+was released, and a second sketch of the same rows, which has a lineage of its own. A ledger adds all of them up.
 """
 
-import getpass
-import hashlib
 import json
-import math
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
 
-from pianissimo.budget import Budget
-from pianissimo.checks import check_positive, check_probability
-from pianissimo.durable.shared_ledger import open_shared
 from pianissimo.errors import BudgetError, InputError, MergeError, StateError
 from pianissimo.io.sources.event_files import form_of, read_pieces
 from pianissimo.io.sources.text_rows import REFUSED, Wanted
-from pianissimo.ledger import Charge, Ledger, is_state, open_guarded
-from pianissimo.noise import KeyedNoise, fresh_secret
-from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches import (
     AnySketch,
-    CorrelatedHistogram,
-    GaussianMisraGries,
     MisraGries,
     PrivacyAwareMisraGries,
-    PrivateMisraGries,
-    SketchRelease,
-    SparseRelease,
     merge_in_order,
     sketch_from_bytes,
     split_bad,
 )
-from pianissimo.sketches.contents import MOST_COUNTERS
 from pianissimo.storage.files import append, write_once, write_whole
-from pianissimo.storage.postgres import is_server
 from pianissimo.stream.batches import fault_of
 
 FileKeys = Literal["text", "int64"]
@@ -196,21 +168,9 @@ def _typed(column: pl.Series, keys: FileKeys) -> pl.Series:
     return column.cast(pl.List(pl.Int64) if isinstance(column.dtype, pl.List) else pl.Int64)
 
 
-MOST_RELEASES = 2**16
-"""A ledger allows so many releases, which keeps their draws within `_DISTANCE`."""
-
-_DISTANCE = MOST_RELEASES * (MOST_COUNTERS + 1) * DRAW_DISTANCE
-"""What the noise of all releases is at most from the ideal one: about 2^-72."""
-
-SketchMechanism = PrivateMisraGries | GaussianMisraGries | CorrelatedHistogram
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """That some streams were released: no data.
-
-    >>> Mark(time="2026-01-31T12:00:00Z", epsilon=1.0, delta=1e-9, ledger=None, entry=None, sources=("ab",)).ledger
-    """
+    """That some streams were released: no data."""
 
     time: str
     epsilon: float
@@ -226,64 +186,9 @@ class Mark:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, without the ids."""
-        return {
-            "time": self.time,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "ledger": self.ledger,
-            "entry": self.entry,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FileRelease:
-    """What was released of a sketch file: all of it may be published."""
-
-    table: pl.DataFrame
-    """The columns key, estimate, low, high, the heaviest first; `high` is null where nothing released bounds it."""
-
-    mechanism: str
-    """The noise in words."""
-
-    epsilon: float
-    delta: float
-    unit: str
-    """What is hidden."""
-
-    coverage: float
-    """The chance that all true counts are within low .. high."""
-
-    shown_from: float
-    """Keys are shown from this noisy count on."""
-
-    k: int
-    streams: int
-    charge: Charge | None
-    """What the ledger was charged."""
-
-    left: Charge | None
-    """What is left there."""
-
-    earlier: bool = False
-    """Whether these streams were released before, without a charge to this ledger."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, ready for JSON; keys that are bytes stand in hexadecimal."""
-        keys = self.table
-        if keys.schema["key"] == pl.Binary:
-            keys = keys.with_columns(pl.col("key").bin.encode("hex"))
-        return {
-            "k": self.k,
-            "streams": self.streams,
-            "promise": {"epsilon": self.epsilon, "delta": self.delta, "hides": self.unit},
-            "mechanism": self.mechanism,
-            "shown_from": self.shown_from,
-            "coverage": self.coverage,
-            "charged": None if self.charge is None else self.charge.to_dict(),
-            "left": None if self.left is None else self.left.to_dict(),
-            "earlier_release_elsewhere": self.earlier,
-            "keys": keys.to_dicts(),
-        }
+        plain = asdict(self)
+        del plain["sources"]
+        return plain
 
 
 def mark_path(path: Path) -> Path:
@@ -314,116 +219,10 @@ def inherit_marks(parts: Sequence[Path], merged: AnySketch, out: Path) -> None:
         write_secret(mark_path(out), "".join(_line(mark) for mark in marks).encode())
 
 
-def release_file(
-    path: Path,
-    *,
-    epsilon: float,
-    delta: float,
-    coverage: float = 0.95,
-    ledger: str | None = None,
-    budget: tuple[float, float] | None = None,
-) -> FileRelease:
-    """Publish the heavy keys of a sketch file at (epsilon, delta).
-
-    `budget` is the (epsilon, delta) of all releases together, to make the ledger with if there is none yet.
-    """
-    check_positive(epsilon=epsilon)
-    check_probability(delta=delta)
-    check_probability(coverage=coverage)
-    path = path.resolve()  # marks stand beside the file itself, whatever link leads to it
-    sketch, stored = read_sketch(path)
-    mechanism = _mechanism(sketch, epsilon, delta, charged=ledger is not None)
-    charge = left = None
-    earlier = False
-    if ledger is None:
-        _mark_once(path, sketch, epsilon, delta)
-    else:
-        with _opened(ledger, budget) as opened:
-            charge = _charge(mechanism, epsilon, opened)
-            entry = opened.reserve(
-                charge,
-                question=f"sketch {sketch.lineage.id}: heavy keys at epsilon {epsilon:g} and delta {delta:g}",
-                who=_user_name(),
-                idempotency_key=uuid.uuid4().hex,
-            )
-            # What it costs does not depend on what comes out.
-            opened.settle(entry, charge)
-            left = opened.left
-            place = opened.place
-        earlier = _is_released_elsewhere(path, sketch, place)
-        mark = _mark(sketch, epsilon, delta, ledger=place, entry=entry.number)
-        try:
-            append(mark_path(path), _line(mark).encode())
-        except OSError as fault:
-            raise _unwritable(mark_path(path), fault) from None
-    digest = hashlib.blake2b(stored, digest_size=32).digest()
-    noise = KeyedNoise(fresh_secret()).at("sketch release", digest)
-    table, shown_from = _released(mechanism, sketch, noise, epsilon, coverage)
-    return FileRelease(
-        table=table.sort(-pl.col("estimate"), "key"),
-        mechanism=_words(mechanism),
-        epsilon=float(epsilon),
-        delta=float(delta),
-        unit="one set of keys" if sketch.sets else "one key of one stream",
-        coverage=coverage,
-        shown_from=shown_from,
-        k=sketch.k,
-        streams=len(sketch.lineage.sources),
-        charge=charge,
-        left=left,
-        earlier=earlier,
-    )
-
-
-def _charge(mechanism: SketchMechanism, epsilon: float, ledger: Ledger) -> Charge:
-    """What a release costs, in the units of a ledger."""
-    loss = mechanism.loss.as_booked()
-    if ledger.cap.calls:
-        # The cap leaves room for the noise of all calls.
-        return Charge.rounded_up(calls=1, rho=loss.rho, bad=loss.bad)
-    if not ledger.cap.rho_units:
-        raise InputError(f"a ledger for sketches must have a cap in rho, got one in steps at {ledger.place}")
-    # A stream's ledger does not: the distance of the noise is bad mass, at 1 + e^epsilon of the largest epsilon in use.
-    factor = max(2**10, math.ceil(1 + math.exp(min(epsilon, 700.0))))
-    distance = (MOST_COUNTERS + 1) * DRAW_DISTANCE
-    return Charge.rounded_up(rho=loss.rho, bad=loss.bad + factor * distance)
-
-
-def _mechanism(sketch: AnySketch, epsilon: float, delta: float, *, charged: bool) -> SketchMechanism:
-    if not isinstance(sketch, MisraGries):
-        return CorrelatedHistogram.calibrated(k=sketch.k, epsilon=epsilon, delta=delta)
-    if charged:
-        return GaussianMisraGries.for_one_release(k=sketch.k, epsilon=epsilon, delta=delta)
-    return PrivateMisraGries.calibrated(k=sketch.k, epsilon=epsilon, delta=delta)
-
-
-def _released(
-    mechanism: SketchMechanism, sketch: AnySketch, noise: KeyedNoise, epsilon: float, coverage: float
-) -> tuple[pl.DataFrame, float]:
-    contents = sketch.contents()
-    shown: SketchRelease | SparseRelease
-    if isinstance(mechanism, CorrelatedHistogram):
-        shown = mechanism.release(contents, noise, epsilon=epsilon, coverage=coverage)
-    else:
-        shown = mechanism.release(contents, noise, coverage=coverage)
-    return shown.to_frame(), float(shown.threshold)
-
-
-def _words(mechanism: SketchMechanism) -> str:
-    match mechanism:
-        case PrivateMisraGries():
-            return f"discrete Laplace noise of scale {float(1 / mechanism.epsilon):.4g} on every number of the sketch"
-        case GaussianMisraGries():
-            deviation = math.sqrt(mechanism.variance)
-            return f"discrete Gaussian noise of deviation {deviation:.4g} on every number of the sketch"
-        case CorrelatedHistogram():
-            own, shared = math.sqrt(mechanism.variance) / 2, math.sqrt(mechanism.shared_variance) / 2
-            return f"discrete Gaussian noise of deviation {own:.4g} on every count and {shared:.4g} on all together"
-
-
-def _mark(
+def make_mark(
     sketch: AnySketch, epsilon: float, delta: float, *, ledger: str | None = None, entry: int | None = None
 ) -> Mark:
+    """The mark of a release at this moment."""
     return Mark(
         time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         epsilon=float(epsilon),
@@ -434,12 +233,12 @@ def _mark(
     )
 
 
-def _mark_once(path: Path, sketch: AnySketch, epsilon: float, delta: float) -> None:
+def mark_once(path: Path, sketch: AnySketch, epsilon: float, delta: float) -> None:
     """Mark a release that no other mark shares a stream with, or refuse it."""
     if marks_of(path.parent, sketch):
         raise _released_before(path)
     beside = mark_path(path)
-    mark = _mark(sketch, epsilon, delta)
+    mark = make_mark(sketch, epsilon, delta)
     try:
         # Of two releases at once, one makes the file.
         made = write_once(beside, _line(mark).encode())
@@ -452,7 +251,16 @@ def _mark_once(path: Path, sketch: AnySketch, epsilon: float, delta: float) -> N
         raise _released_before(path)
 
 
-def _is_released_elsewhere(path: Path, sketch: AnySketch, place: str) -> bool:
+def add_mark(path: Path, mark: Mark) -> None:
+    """Mark a release that was charged, among others of the same file."""
+    try:
+        append(mark_path(path), _line(mark).encode())
+    except OSError as fault:
+        raise _unwritable(mark_path(path), fault) from None
+
+
+def is_released_elsewhere(path: Path, sketch: AnySketch, place: str) -> bool:
+    """Whether the streams of a sketch were released without a charge to this ledger."""
     try:
         return any(mark.ledger != place for mark in marks_of(path.parent, sketch))
     except InputError:
@@ -485,35 +293,3 @@ def _released_before(path: Path) -> BudgetError:
 
 def _unwritable(path: Path, fault: OSError) -> InputError:
     return InputError(f"{path} must be written before anything is released, got: {fault.strerror}")
-
-
-def _opened(place: str, budget: tuple[float, float] | None) -> Ledger:
-    if is_state(place):
-        if budget is not None:
-            raise InputError("the budget of a stream's ledger is given where the stream is created, got --budget")
-        return open_shared(place)
-    cap = None if budget is None else cap_of(Budget(*budget))
-    if cap is None and "://" not in place and not Path(place).exists():
-        raise InputError(
-            f"there must be a ledger at {place}, got no such file; give --budget EPSILON DELTA to make one"
-        )
-    if is_server(place):
-        return Ledger.open(place, key=None, cap=cap)
-    return open_shared(place) if cap is None else open_guarded(place, key=f"{place}.key", cap=cap, dataset="")
-
-
-def cap_of(budget: Budget) -> Charge:
-    """What all releases together may charge for a budget: half of its delta is for keys of one element.
-
-    >>> round(float(cap_of(Budget(1.0, 1e-8)).rho), 5)
-    0.01647
-    """
-    bad = Fraction(budget.delta) / 2
-    return Charge.rounded_down(calls=MOST_RELEASES, rho=budget.rho(bad=bad, distance=_DISTANCE), bad=bad)
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return "unknown"

@@ -1,12 +1,10 @@
-"""Messages of a topic as they come, kept until they are worth handing over, with how far each partition was read.
-
-A Kafka topic, read from place to place.
+"""A Kafka topic, read from place to place.
 
 Where it was read to is in the seal and nowhere else: no consumer group hands out partitions, the brokers keep no
 offsets that are ever read, and an offset that is not in the log is an error. That a topic is the one that was read
 before is told by its id (a topic made anew has another), by its partitions, and by the epoch of each partition's
 leader: a log that lost its end and grew again has the lost offsets under a higher epoch (KIP-320), and the client asks
-the broker for that whenever a read begins.
+the broker for that whenever a read begins. Messages are kept until they are worth handing over.
 """
 
 import contextlib
@@ -96,7 +94,7 @@ class MessageBuffer:
             kept = rows[wanted[rows]]
             if len(kept):
                 last = messages[kept[-1]]
-                self._next[partition] = (int(numbers[kept[-1]]) + 1, _message_epoch(last))
+                self._next[partition] = (int(numbers[kept[-1]]) + 1, _epoch(last.leader_epoch()))
         texts = _texts(values)
         table = pl.DataFrame({"partition": partitions, "number": numbers, "text": texts})
         if not wanted.all():
@@ -126,12 +124,12 @@ class MessageBuffer:
                 f"partition {partition} of topic {self._topic!r} must come in the order of its offsets, got another; "
                 "read on from the last place"
             )
-        if not self._epochs[partition] <= _message_epoch(first) <= _message_epoch(last):
+        if not self._epochs[partition] <= _epoch(first.leader_epoch()) <= _epoch(last.leader_epoch()):
             raise SourceError(
                 f"the leaders of partition {partition} of topic {self._topic!r} must have epochs that grow with its "
                 "offsets, got a lower one: the log was changed; start a new stream on it"
             )
-        self._epochs[partition] = _message_epoch(last)
+        self._epochs[partition] = _epoch(last.leader_epoch())
 
     def __repr__(self) -> str:
         return f"MessageBuffer({self._topic!r})"
@@ -151,9 +149,8 @@ def _text(value: bytes | None) -> str | None:
         return None
 
 
-def _message_epoch(message: Any) -> int:
-    epoch = message.leader_epoch()
-    return -1 if epoch is None else int(epoch)
+def _epoch(found: int | None) -> int:
+    return -1 if found is None else int(found)
 
 
 GRACE = 5.0
@@ -163,9 +160,9 @@ _ATTEMPT = 10.0
 _LONGEST_PAUSE = 1.0
 _LONGEST_CALL = 0.1
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-_GROUP = "pianissimo"
 
 _FIXED: dict[str, Any] = {
+    "group.id": "pianissimo",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
@@ -195,8 +192,8 @@ class _Place:
 class KafkaFeed:
     """The records of a topic.
 
-    `settings` are those of librdkafka, as for encryption and log-in. `group` is where `show_lag` writes. Brokers that
-    do not answer are waited for; then comes a `SourceAwayError`, and what was asked for may be asked for again.
+    `settings` are those of librdkafka, as for encryption and log-in. Brokers that do not answer are waited for; then
+    comes a `SourceAwayError`, and what was asked for may be asked for again.
 
     >>> KafkaFeed("purchases", brokers="localhost:9092", settings={"sasl.password": "secret"})
     KafkaFeed('purchases')
@@ -208,7 +205,6 @@ class KafkaFeed:
         *,
         brokers: str,
         settings: Settings | None = None,
-        group: str | None = None,
         wait: timedelta = timedelta(seconds=30),
     ) -> None:
         check_topic_name(topic)
@@ -217,12 +213,11 @@ class KafkaFeed:
         self.topic = topic
         self._kafka = kafka_library()
         self._codes = _Codes(self._kafka.KafkaError)
-        self._group = group
         self._wait = wait.total_seconds()
         self._here: _Place | None = None
         self._last_end: _Place | None = None
         self._last_fault = "none"
-        every = client_settings(brokers, settings, {**_FIXED, "group.id": group or _GROUP}, _DEFAULTS)
+        every = client_settings(brokers, settings, _FIXED, _DEFAULTS)
         self._admin: Any = make_client(self._kafka.admin.AdminClient, every, settings)
         self._consumer: Any = make_client(self._kafka.Consumer, {**every, "error_cb": self._note}, settings)
 
@@ -269,15 +264,6 @@ class KafkaFeed:
     def position(self) -> Any:
         """Where the feed stands; None before `seek`."""
         return None if self._here is None else self._plain(self._here)
-
-    def show_lag(self, position: Any) -> None:
-        """Tell the brokers how far the group has come, for those who watch it. It is never read; a failure is none."""
-        if self._group is None:
-            return
-        place = self._place_of(position)
-        offsets = [self._partition(number, offset) for number, (offset, _) in enumerate(place.partitions)]
-        with contextlib.suppress(RuntimeError, self._kafka.KafkaException):
-            self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def close(self) -> None:
         """Let go of the brokers."""
@@ -510,7 +496,3 @@ class _Codes:
             code.COORDINATOR_LOAD_IN_PROGRESS,
             code.NOT_COORDINATOR,
         }
-
-
-def _epoch(found: int | None) -> int:
-    return -1 if found is None else int(found)
