@@ -17,7 +17,7 @@ import polars as pl
 
 import pianissimo as pp
 from benchmarks.measure import Row
-from pianissimo.io.run_durable import run_durably
+from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.stream.spec import StreamSpec, load_spec
 

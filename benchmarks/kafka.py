@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from tests.kafka.broker import Broker, kafka_server
 
 from benchmarks.measure import Row
-from pianissimo.io.run_durable import run_durably
+from pianissimo.io.runs import run_durably
 from pianissimo.stream.spec import load_spec
 
 EVENTS = 5_000_000

@@ -22,8 +22,9 @@ from pianissimo.checks import duration_of
 from pianissimo.durable.keys import read_secret, ring_of
 from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import PianissimoError
-from pianissimo.io import read_plan, read_releases, read_rows
+from pianissimo.io import read_plan, read_releases
 from pianissimo.io.clock import microseconds
+from pianissimo.io.sources.event_files import read_rows
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
 from pianissimo.io.sources.source_records import RowJudge
 from pianissimo.ledger import Head

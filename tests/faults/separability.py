@@ -14,7 +14,7 @@ from tests.faults.simulator import CLOCK, SECRET, SimulatedWitness
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK, user
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.stream import DurableStream
-from pianissimo.io import read_rows
+from pianissimo.io.sources.event_files import read_rows
 from pianissimo.queries import Query
 from pianissimo.storage.sqlite import SqliteConnection
 from pianissimo.stream import StreamPlan

@@ -23,8 +23,8 @@ from tests.faults.separability import (
 
 from pianissimo.counting import UnknownHistogram
 from pianissimo.durable.stream import DurableStream
-from pianissimo.io import CheckedRows
 from pianissimo.io.clock import Clock
+from pianissimo.io.sources.event_files import CheckedRows
 from pianissimo.stream.live import LiveUsers
 
 row = st.fixed_dictionaries(

@@ -30,9 +30,9 @@ from pianissimo.durable.keys import Keys
 from pianissimo.durable.place import wire
 from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import InputError, RefusalError, SourceError
-from pianissimo.io import read_rows
 from pianissimo.io.clock import WallClock
-from pianissimo.io.run_durable import run_durably
+from pianissimo.io.runs import run_durably
+from pianissimo.io.sources.event_files import read_rows
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
 from pianissimo.queries import Query
@@ -372,7 +372,7 @@ def test_nothing_unreleased_and_no_secret_is_left_on_the_disk(tmp_path: Path, po
     write_rows(tmp_path, rows)
     program = (
         "from pathlib import Path\n"
-        "from pianissimo.io.run_durable import run_durably\n"
+        "from pianissimo.io.runs import run_durably\n"
         "from pianissimo.stream.spec import load_spec\n"
         f"run_durably(load_spec(Path({str(tmp_path / 'pharmacy.toml')!r})), {str(tmp_path / 'state')!r},"
         f" out=Path({str(tmp_path / 'out')!r}))\n"

@@ -17,7 +17,7 @@ from tests.io.test_follow import append, lines, numbers, read, sealed, started
 from pianissimo import Histogram
 from pianissimo.errors import SourceAwayError, SourceError, SpecError
 from pianissimo.io.clock import WallClock
-from pianissimo.io.run_durable import run_durably
+from pianissimo.io.runs import run_durably
 from pianissimo.io.sources import follow
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import LiveTicks

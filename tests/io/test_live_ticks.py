@@ -15,10 +15,10 @@ from pianissimo import Budget, Count, Histogram, Stream
 from pianissimo.durable.opening import open_stream
 from pianissimo.errors import DiskFullError, RefusalError, SourceAwayError, SourceError
 from pianissimo.io.clock import WallClock
-from pianissimo.io.loop import EndOfTicks, StreamLoop
+from pianissimo.io.loop import StreamLoop
 from pianissimo.io.sources import live_ticks
 from pianissimo.io.sources.live_ticks import LiveTicks
-from pianissimo.io.sources.source_records import Records, RefusedFile, RowJudge
+from pianissimo.io.sources.source_records import EndOfTicks, Records, RefusedFile, RowJudge
 from pianissimo.queries import Query
 from pianissimo.testing import NoNoise
 

@@ -10,7 +10,8 @@ import pytest
 
 import pianissimo.stream.stream
 from pianissimo.errors import InputError, SpecError
-from pianissimo.io import read_plan, read_releases, run_file
+from pianissimo.io import read_plan, read_releases
+from pianissimo.io.runs import run_file
 from pianissimo.stream.spec import FileFormat, StreamSpec, load_spec
 from pianissimo.testing import NoNoise
 

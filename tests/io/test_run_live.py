@@ -90,7 +90,7 @@ def test_killed_at_random_it_counts_every_line_once(tmp_path: Path) -> None:
 def test_a_second_signal_ends_it_at_once() -> None:
     busy = """
 import time
-from pianissimo.io.run_durable import stop_on_signals
+from pianissimo.io.runs import stop_on_signals
 with stop_on_signals() as stop:
     print("ready", flush=True)
     stop.wait()

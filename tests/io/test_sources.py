@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pianissimo.budget import Budget
 from pianissimo.errors import InputError, SpecError
-from pianissimo.io import CheckedRows, read_rows
 from pianissimo.io.sources import text_rows as lines
+from pianissimo.io.sources.event_files import CheckedRows, read_rows
 from pianissimo.io.sources.text_rows import Wanted, csv_piece
 from pianissimo.queries import Count, Histogram, Query, Sum, TopK
 from pianissimo.stream import Stream

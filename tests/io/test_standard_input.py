@@ -13,10 +13,9 @@ import pytest
 from pianissimo import Histogram
 from pianissimo.errors import DiskFullError, SourceError
 from pianissimo.io.clock import WallClock
-from pianissimo.io.loop import EndOfTicks
 from pianissimo.io.sources import stdin as standard_input
 from pianissimo.io.sources.live_ticks import LiveTicks
-from pianissimo.io.sources.source_records import OnceFeed, RefusedFile, RowJudge
+from pianissimo.io.sources.source_records import EndOfTicks, OnceFeed, RefusedFile, RowJudge
 from pianissimo.io.sources.stdin import StandardInput
 
 

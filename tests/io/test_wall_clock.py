@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pianissimo.errors import RefusalError, RollbackError, SpecError
-from pianissimo.io import run_durable
+from pianissimo.io import runs as run_durable
 from pianissimo.io.clock import WallClock, longest_leap_of
-from pianissimo.io.run_durable import run_durably
+from pianissimo.io.runs import run_durably
 from pianissimo.stream.spec import StreamSpec, load_spec
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)

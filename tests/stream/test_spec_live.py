@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pianissimo.errors import SpecError
-from pianissimo.io.run_durable import make_sink
+from pianissimo.io.sinks import make_sink
 from pianissimo.stream.spec import KafkaTopic, LiveSource, SinkSpec, StreamSpec, load_spec
 
 HEAD = """

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import pianissimo as pp
-from pianissimo.io import run_file
+from pianissimo.io.runs import run_file
 from pianissimo.loss.losses import Unit
 from pianissimo.stream import Live, StreamPlan
 from pianissimo.stream.spec import load_spec

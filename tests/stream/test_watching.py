@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import pianissimo as pp
-from pianissimo.io import run_file
+from pianissimo.io.runs import run_file
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Race, Unit
 from pianissimo.stream import Live, StreamPlan

@@ -26,7 +26,7 @@ from pianissimo.errors import InputError, ParameterError, SpecError
 if TYPE_CHECKING:
     import polars as pl
 
-    from pianissimo.io.run_durable import DurableRun
+    from pianissimo.io.runs import DurableRun
     from pianissimo.stream.spec import StreamSpec
 
 FORMATS = ("parquet", "jsonl", "csv")
@@ -55,7 +55,7 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
     from pianissimo.demo import DemoFolder, Record, check_demo, open_demo, pharmacy_batches
     from pianissimo.demo.pharmacy import WINDOW_TICKS
     from pianissimo.demo.screen import TRUTH_NOTE, Screen, summary
-    from pianissimo.io.run_durable import stop_on_signals
+    from pianissimo.io.runs import stop_on_signals
     from pianissimo.stream import plan_tables
 
     terminal = console(stderr=as_json)
@@ -166,12 +166,12 @@ def run(
     for sources that go on (follow, stdin, kafka) and for sinks, and the options from --secret to --longest-leap need
     it.
     """
-    from pianissimo.io.run_durable import stop_on_signals
+    from pianissimo.io.runs import stop_on_signals
 
     # First of all: a signal while the plan is made ends the command as one that comes later does.
     stop = None if state is None else click.get_current_context().with_resource(stop_on_signals())
     from pianissimo.cli.render import console, echo_ring, echo_ring_as_json, progress_bar
-    from pianissimo.io import run_file
+    from pianissimo.io.runs import run_file
     from pianissimo.stream import plan_tables
     from pianissimo.stream.spec import LiveSource, load_spec
 
@@ -213,7 +213,7 @@ def _run_durably(
     spec: "StreamSpec", state: str, budget: tuple[float, float] | None, wiring: dict[str, Any]
 ) -> "DurableRun":
     from pianissimo.budget import Budget
-    from pianissimo.io.run_durable import run_durably
+    from pianissimo.io.runs import run_durably
 
     try:
         return run_durably(spec, state, cap=None if budget is None else Budget(*budget), **wiring)

@@ -1,6 +1,7 @@
 """What the Kafka source and the Kafka sink share: the client library, its settings, and what its faults are called."""
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -8,6 +9,9 @@ from pianissimo.errors import InputError, ParameterError
 
 Settings = Mapping[str, Any]
 """Settings of librdkafka by their names there. Values may be secret: no message and no repr contains one."""
+
+BROKERS_PATIENCE = timedelta(seconds=5)
+"""So long one question to brokers may take; then the loop says that it waits, and asks again."""
 
 _ALWAYS = {
     "bootstrap.servers",
@@ -94,3 +98,46 @@ def fault_of(error: Any) -> Any:
 def fault_name(fault: Any) -> str:
     """The name of a fault, as `_TRANSPORT`; its text may quote addresses or settings."""
     return str(fault.name())
+
+
+class FaultCodes:
+    """Which faults mean what. What is in none of them, and is not to be tried again, stops the stream."""
+
+    def __init__(self, code: Any) -> None:
+        self.end_of_partition = code._PARTITION_EOF
+        self.lacking = {code._AUTO_OFFSET_RESET, code.OFFSET_OUT_OF_RANGE, code._LOG_TRUNCATION, code._NO_OFFSET}
+        self.unknown = {
+            code.UNKNOWN_TOPIC_OR_PART,
+            code.UNKNOWN_TOPIC_ID,
+            code.INCONSISTENT_TOPIC_ID,
+            code._UNKNOWN_TOPIC,
+            code._UNKNOWN_PARTITION,
+        }
+        self.passing = {
+            code._TRANSPORT,
+            code._ALL_BROKERS_DOWN,
+            code._RESOLVE,
+            code._TIMED_OUT,
+            code._TIMED_OUT_QUEUE,
+            code._NOENT,  # no leader is known
+            code._WAIT_CACHE,
+            code._WAIT_COORD,
+            code._RETRY,
+            code._DESTROY_BROKER,
+            code.BROKER_NOT_AVAILABLE,
+            code.REPLICA_NOT_AVAILABLE,
+            code.LEADER_NOT_AVAILABLE,
+            code.NOT_LEADER_FOR_PARTITION,
+            code.FENCED_LEADER_EPOCH,
+            code.UNKNOWN_LEADER_EPOCH,
+            code.OFFSET_NOT_AVAILABLE,
+            code.KAFKA_STORAGE_ERROR,
+            code.NETWORK_EXCEPTION,
+            code.REQUEST_TIMED_OUT,
+            code.REBOOTSTRAP_REQUIRED,
+            # Groups are for display alone.
+            code.GROUP_AUTHORIZATION_FAILED,
+            code.COORDINATOR_NOT_AVAILABLE,
+            code.COORDINATOR_LOAD_IN_PROGRESS,
+            code.NOT_COORDINATOR,
+        }

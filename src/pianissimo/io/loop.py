@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -30,6 +30,7 @@ from pianissimo.errors import (
     SourceError,
     StoreError,
 )
+from pianissimo.io.sources.source_records import EndOfTicks, OnceSource, TickSource
 from pianissimo.queries import Alarm, Trending
 from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamRelease
@@ -45,45 +46,6 @@ Progress = Callable[[int, int, int], None]
 
 Rang = Callable[[int, str, dict[str, Any]], None]
 """Is told the tick, the query and the row of an alarm or a trend."""
-
-
-class EndOfTicks(Exception):  # noqa: N818
-    """There is no further tick: the source has ended, or was told to stop before the tick was over.
-
-    >>> EndOfTicks(ended=True).ended
-    True
-    """
-
-    def __init__(self, *, ended: bool) -> None:
-        super().__init__()
-        self.ended = ended
-
-
-class TickSource(Protocol):
-    """Events, tick by tick, from any place that was sealed before."""
-
-    def seek(self, position: Any, tick: int) -> None:
-        """Go to where tick `tick` ended, at `position`; None if nothing was read. `SourceError` if that cannot be."""
-
-    def batches(self, tick: int) -> Iterator[object]:
-        """The events of a tick, as they come; it ends once the tick is over by the public clock.
-
-        None among them is a sign of life. After a `SourceAwayError` or a `DiskFullError` another call goes on where it
-        was; `EndOfTicks` says that the tick will not be over.
-        """
-
-    @property
-    def position(self) -> Any:
-        """Where the events of the tick end whose batches were read to the last."""
-
-
-@runtime_checkable
-class OnceSource(Protocol):
-    """A source whose events are gone once they were taken in."""
-
-    @property
-    def holds_unsealed(self) -> bool:
-        """Whether, told to stop, it has to be asked for one more tick, which is over at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

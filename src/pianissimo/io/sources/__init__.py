@@ -1,5 +1,26 @@
-"""Files of events, read into rows that can be counted and rows that are refused, each by itself."""
+"""Where events come from: each record is judged by itself, and becomes a row that can be counted or is refused."""
 
-from pianissimo.io.sources.event_files import CheckedRows, read_rows
+from collections.abc import Mapping
 
-__all__ = ["CheckedRows", "read_rows"]
+from pianissimo.io.kafka_client import BROKERS_PATIENCE
+from pianissimo.io.sources.follow import FolderFeed, TextFormat
+from pianissimo.io.sources.source_records import Feed
+from pianissimo.io.sources.stdin import StandardInput
+from pianissimo.stream.spec import LiveSource
+
+
+def make_feed(source: LiveSource, settings: Mapping[str, str]) -> Feed:
+    """What a live source is read with; `settings` are those of its Kafka client.
+
+    >>> make_feed(LiveSource(stdin=True), {})
+    StandardInput()
+    """
+    if source.follow is not None:
+        form: TextFormat | None = "csv" if source.format == "csv" else "jsonl" if source.format else None
+        return FolderFeed(source.follow, format=form)
+    if source.kafka is not None:
+        from pianissimo.io.sources.kafka_topics import KafkaFeed
+
+        topic = source.kafka
+        return KafkaFeed(topic=topic.topic, brokers=topic.brokers, settings=settings, wait=BROKERS_PATIENCE)
+    return StandardInput()

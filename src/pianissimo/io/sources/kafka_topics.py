@@ -19,6 +19,7 @@ import polars as pl
 
 from pianissimo.errors import ParameterError, SourceAwayError, SourceError
 from pianissimo.io.kafka_client import (
+    FaultCodes,
     Settings,
     check_topic_name,
     client_settings,
@@ -212,7 +213,7 @@ class KafkaFeed:
             raise ParameterError(f"wait must be positive, got {wait}")
         self.topic = topic
         self._kafka = kafka_library()
-        self._codes = _Codes(self._kafka.KafkaError)
+        self._codes = FaultCodes(self._kafka.KafkaError)
         self._wait = wait.total_seconds()
         self._here: _Place | None = None
         self._last_end: _Place | None = None
@@ -453,46 +454,3 @@ class KafkaFeed:
             f"the brokers of topic {self.topic!r} must answer within {self._wait:g} s, got no answer; last fault: "
             f"{self._last_fault}"
         )
-
-
-class _Codes:
-    """Which faults mean what. What is in none of them, and is not to be tried again, stops the stream."""
-
-    def __init__(self, code: Any) -> None:
-        self.end_of_partition = code._PARTITION_EOF
-        self.lacking = {code._AUTO_OFFSET_RESET, code.OFFSET_OUT_OF_RANGE, code._LOG_TRUNCATION, code._NO_OFFSET}
-        self.unknown = {
-            code.UNKNOWN_TOPIC_OR_PART,
-            code.UNKNOWN_TOPIC_ID,
-            code.INCONSISTENT_TOPIC_ID,
-            code._UNKNOWN_TOPIC,
-            code._UNKNOWN_PARTITION,
-        }
-        self.passing = {
-            code._TRANSPORT,
-            code._ALL_BROKERS_DOWN,
-            code._RESOLVE,
-            code._TIMED_OUT,
-            code._TIMED_OUT_QUEUE,
-            code._NOENT,  # no leader is known
-            code._WAIT_CACHE,
-            code._WAIT_COORD,
-            code._RETRY,
-            code._DESTROY_BROKER,
-            code.BROKER_NOT_AVAILABLE,
-            code.REPLICA_NOT_AVAILABLE,
-            code.LEADER_NOT_AVAILABLE,
-            code.NOT_LEADER_FOR_PARTITION,
-            code.FENCED_LEADER_EPOCH,
-            code.UNKNOWN_LEADER_EPOCH,
-            code.OFFSET_NOT_AVAILABLE,
-            code.KAFKA_STORAGE_ERROR,
-            code.NETWORK_EXCEPTION,
-            code.REQUEST_TIMED_OUT,
-            code.REBOOTSTRAP_REQUIRED,
-            # Groups are for display alone.
-            code.GROUP_AUTHORIZATION_FAILED,
-            code.COORDINATOR_NOT_AVAILABLE,
-            code.COORDINATOR_LOAD_IN_PROGRESS,
-            code.NOT_COORDINATOR,
-        }

@@ -25,8 +25,7 @@ import polars as pl
 
 from pianissimo.errors import DiskFullError, ParameterError, PianissimoError
 from pianissimo.io.clock import WallClock, microseconds_of
-from pianissimo.io.loop import EndOfTicks
-from pianissimo.io.sources.source_records import Feed, OnceFeed, RefusedFile, RowJudge
+from pianissimo.io.sources.source_records import EndOfTicks, Feed, OnceFeed, RefusedFile, RowJudge
 
 _LONGEST_WAIT = 0.5
 _SHORTEST_WAIT = 0.001

@@ -1,8 +1,8 @@
 """From records as they came to rows that can be counted, each judged alone, and the rest to the side file.
 
-A *feed* is a source that grows while it is read: it tells where it ends now, and what lies between two of its places.
-The place that a tick ends at is asked for as soon as the tick is over by the public clock, and sealed with the tick. No
-number of events ends a tick.
+A *tick source* gives the loop its events tick by tick. A *feed* is a source that grows while it is read: it tells where
+it ends now, and what lies between two of its places. The place that a tick ends at is asked for as soon as the tick is
+over by the public clock, and sealed with the tick. No number of events ends a tick.
 
 The side file says of the records that could not be counted where each stood and why, and nothing of what it held. It is
 appended to before the tick is sealed: a tick that is read again after a crash leaves its lines twice.
@@ -78,6 +78,45 @@ class OnceFeed(Protocol):
     @property
     def ended(self) -> bool:
         """Whether nothing will come any more, and `end` has told of all that came."""
+
+
+class EndOfTicks(Exception):  # noqa: N818
+    """There is no further tick: the source has ended, or was told to stop before the tick was over.
+
+    >>> EndOfTicks(ended=True).ended
+    True
+    """
+
+    def __init__(self, *, ended: bool) -> None:
+        super().__init__()
+        self.ended = ended
+
+
+class TickSource(Protocol):
+    """Events, tick by tick, from any place that was sealed before."""
+
+    def seek(self, position: Any, tick: int) -> None:
+        """Go to where tick `tick` ended, at `position`; None if nothing was read. `SourceError` if that cannot be."""
+
+    def batches(self, tick: int) -> Iterator[object]:
+        """The events of a tick, as they come; it ends once the tick is over by the public clock.
+
+        None among them is a sign of life. After a `SourceAwayError` or a `DiskFullError` another call goes on where it
+        was; `EndOfTicks` says that the tick will not be over.
+        """
+
+    @property
+    def position(self) -> Any:
+        """Where the events of the tick end whose batches were read to the last."""
+
+
+@runtime_checkable
+class OnceSource(Protocol):
+    """A source whose events are gone once they were taken in."""
+
+    @property
+    def holds_unsealed(self) -> bool:
+        """Whether, told to stop, it has to be asked for one more tick, which is over at once."""
 
 
 def wanted_columns(queries: Sequence[Query], user: User | None, time: str | None) -> Wanted:

@@ -1,15 +1,20 @@
-"""A stream file run durably: `pianissimo run FILE --state DIR`."""
+"""A stream file run: into a folder, tick by tick, or durably, `pianissimo run FILE --state DIR`.
+
+Without a store all files are read and checked first, and a run that is killed cannot be taken up again. With one the
+stream goes on where it stands.
+"""
 
 import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from pianissimo.budget import Budget
 from pianissimo.durable.creation import is_created
@@ -20,26 +25,105 @@ from pianissimo.durable.publish import Sink
 from pianissimo.durable.store import StateStore
 from pianissimo.durable.stream import DurableStream
 from pianissimo.durable.witness import Witness
-from pianissimo.errors import ParameterError, SourceAwayError, SpecError
+from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
 from pianissimo.io.clock import WallClock, longest_leap_of
-from pianissimo.io.loop import LoopSummary, Progress, Rang, StreamLoop, TickSource
+from pianissimo.io.loop import LoopSummary, Progress, Rang, StreamLoop
 from pianissimo.io.metrics import Metrics, listening_place
-from pianissimo.io.run import REFUSED_FILE
-from pianissimo.io.sinks.folder import FolderSink
-from pianissimo.io.sinks.webhook import WebhookSink
-from pianissimo.io.sources.event_files import FileTicks
-from pianissimo.io.sources.follow import FolderFeed, TextFormat
+from pianissimo.io.sinks import kafka_settings, make_sink
+from pianissimo.io.sinks.folder import FolderSink, ReleaseFolder, check_free
+from pianissimo.io.sources import make_feed
+from pianissimo.io.sources.event_files import FileTicks, read_rows
+from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks
-from pianissimo.io.sources.source_records import Feed, RefusedFile, RowJudge
-from pianissimo.io.sources.stdin import StandardInput
+from pianissimo.io.sources.source_records import RefusedFile, RowJudge, TickSource
 from pianissimo.ledger import STATE_FILE
+from pianissimo.queries import Alarm, Trending
+from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.spec import FileFormat, KafkaTopic, LiveSource, SinkSpec, StreamSpec
+from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec
 
 _log = logging.getLogger(__name__)
 
-_BROKERS_PATIENCE = timedelta(seconds=5)
-"""So long one question to brokers may take; then the loop says that it waits, and asks again."""
+REFUSED_FILE = "refused.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What a run has done, without a number of events."""
+
+    ticks: int
+    """How many ticks were released; known before any data."""
+
+    folder: Path
+    """Where the releases are."""
+
+    refused: Path | None
+    """The file of refused lines, for whoever may see the data; None if every line was counted."""
+
+
+def run_file(
+    spec: StreamSpec,
+    out: Path | str,
+    *,
+    format: FileFormat = "parquet",  # noqa: A002
+    progress: Callable[[int, int], None] | None = None,
+    rang: Callable[[int, str, dict[str, Any]], None] | None = None,
+) -> RunSummary:
+    r"""Read the files of a stream file's source, and release every tick up to the last into the folder `out`.
+
+    All files are read and checked first, so nothing is released of input that cannot be counted. Which
+    ticks are released is public: those without events too. Lines that cannot be read go to `refused.jsonl`,
+    with file, line and reason, and nothing of what they hold. `progress` is told the tick and the last tick
+    after each release. `rang` is told each alarm and each trend at its tick, once it is stored: the tick, the query and
+    the row. The last tick is the source's `until`, or else the horizon. A run that is killed cannot be taken up again;
+    what it had stored stays.
+
+    >>> import tempfile
+    >>> from pianissimo.stream.spec import load_spec
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "s.csv").write_text("time\n2026-01-01T01:30:00Z\n")
+    ...     _ = Path(folder, "s.toml").write_text('''
+    ...     stream = { name = "s", epsilon = 1, delta = 1e-9, tick = "1h", horizon = 24, origin = 2026-01-01 }
+    ...     source = { path = "s.csv", time = "time" }
+    ...     queries.purchases.kind = "count"
+    ...     ''')
+    ...     run_file(load_spec(Path(folder, "s.toml")), Path(folder, "out")).ticks
+    24
+    """
+    out = Path(out)
+    check_free(out)
+    live = spec.stream.start()
+    rows = read_rows(spec)
+    refused = write_refused(out, rows.refused)
+    last_tick = spec.last_tick
+    watched = [query.name for query in spec.stream.queries if isinstance(query, Alarm | Trending)]
+    with ReleaseFolder(out, plan=live.plan.to_dict(), format=format) as folder:
+        for tick, batch in enumerate(rows.batches(last_tick), 1):
+            release = live.tick(batch)
+            reports = [(name, row) for name in watched for row in release[name].to_dicts()]
+            # Stored, then told: a run that is killed has shown nothing that is not in its folder.
+            folder.write(release, at_once=bool(rang and reports))
+            if rang:
+                for name, row in reports:
+                    rang(tick, name, row)
+            if progress:
+                progress(tick, last_tick)
+    return RunSummary(ticks=last_tick, folder=out, refused=refused)
+
+
+def write_refused(out: Path, refused: pl.DataFrame) -> Path | None:
+    """Leave the lines that were refused in a file for the owner's eyes; None if there are none."""
+    path = out / REFUSED_FILE
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # of a run that released nothing
+        if not refused.height:
+            return None
+        # For the owner's eyes only: how many lines were refused is a fact about the data.
+        write_whole(path, refused.write_ndjson().encode(), mode=0o600)
+    except OSError as fault:
+        raise InputError(f"{out} must be a folder that can be written, got: {fault.strerror}") from None
+    return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +256,7 @@ def _live_ticks(
 ) -> LiveTicks:
     source = spec.source
     assert isinstance(source, LiveSource)  # noqa: S101
-    feed = make_feed(source)
+    feed = make_feed(source, {} if source.kafka is None else kafka_settings(source.kafka))
     if isinstance(feed, FolderFeed):
         _check_followed(feed, own)
     return LiveTicks(
@@ -214,88 +298,6 @@ def _check_followed(feed: FolderFeed, own: Iterable[Path]) -> None:
                 "source.follow must find files, got none yet: %s; ticks are released without events until one comes",
                 feed.path,
             )
-
-
-def make_feed(source: LiveSource) -> Feed:
-    """What a live source is read with.
-
-    >>> make_feed(LiveSource(stdin=True))
-    StandardInput()
-    """
-    if source.follow is not None:
-        form: TextFormat | None = "csv" if source.format == "csv" else "jsonl" if source.format else None
-        return FolderFeed(source.follow, format=form)
-    if source.kafka is not None:
-        from pianissimo.io.sources.kafka_topics import KafkaFeed
-
-        topic = source.kafka
-        return KafkaFeed(topic=topic.topic, brokers=topic.brokers, settings=_settings(topic), wait=_BROKERS_PATIENCE)
-    return StandardInput()
-
-
-def make_sink(spec: SinkSpec, plan: StreamPlan) -> Sink:
-    """What a `[sinks.NAME]` of a stream file sends with."""
-    try:
-        if spec.kind == "folder":
-            assert spec.path is not None  # noqa: S101
-            return FolderSink(spec.path, plan=plan.to_dict(), format=spec.format)
-        if spec.kind == "kafka":
-            from pianissimo.io.sinks.kafka_sink import KafkaSink
-
-            assert spec.kafka is not None  # noqa: S101
-            topic = spec.kafka
-            return KafkaSink(
-                topic=topic.topic,
-                brokers=topic.brokers,
-                stream=plan.name,
-                settings=_settings(topic),
-                wait=_BROKERS_PATIENCE,
-            )
-        assert spec.url is not None  # noqa: S101
-        url = from_environment(spec.url)
-        return WebhookSink(url, name=f"webhook {spec.name}", key=_key(spec.key), timeout=spec.timeout)
-    except ParameterError as error:
-        raise SpecError(f"sinks.{spec.name}: {error}") from None
-
-
-def from_environment(text: str) -> str:
-    """A text, or, where it is `env:NAME`, what the variable holds.
-
-    >>> from_environment("as it is")
-    'as it is'
-    >>> from_environment("env:NO_SUCH_VARIABLE")
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: the variable NO_SUCH_VARIABLE must hold what env:NO_SUCH_VARIABLE stands for, ...
-    """
-    if not text.startswith("env:"):
-        return text
-    name = text.removeprefix("env:")
-    found = os.environ.get(name)
-    if not found:
-        raise ParameterError(f"the variable {name} must hold what {text} stands for, got nothing")
-    return found
-
-
-def _settings(topic: KafkaTopic) -> Mapping[str, str]:
-    return {name: from_environment(text) for name, text in topic.settings.items()}
-
-
-def _key(given: str | Path | None) -> bytes | None:
-    if given is None:
-        return None
-    if isinstance(given, str):
-        return from_environment(given).encode()
-    try:
-        if given.stat().st_mode & 0o077:
-            raise ParameterError(
-                "what key names must be open to its owner alone, got a file that others may read: chmod 600"
-            )
-        content = given.read_bytes().strip()
-    except OSError as error:
-        raise ParameterError(f"what key names must be a file with a key, got: {error.strerror}") from None
-    if not content:
-        raise ParameterError("what key names must hold a key, got nothing")
-    return content
 
 
 @contextmanager
