@@ -27,7 +27,7 @@ from pianissimo.io.loop import StreamLoop
 from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.noise.keyed import Integers, Keys
-from pianissimo.stream import batches
+from pianissimo.queries import Query
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 
@@ -251,15 +251,15 @@ def count_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def count_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = batches._sound_columns
+    sound = Query.sound_column
 
-    def columns(queries: Any, frame: pl.DataFrame) -> Any:
+    def column(self: Query, frame: pl.DataFrame) -> Any:
         try:
-            return sound(queries, frame)
+            return sound(self, frame)
         except InputError as error:
             raise InputError(f"{error} in {frame.height} rows") from None
 
-    monkeypatch.setattr(batches, "_sound_columns", columns)
+    monkeypatch.setattr(Query, "sound_column", column)
 
 
 TALKING = {

@@ -18,8 +18,8 @@ from pianissimo.durable import failpoints
 from pianissimo.durable.keys import open_ring
 from pianissimo.errors import DamageError, PendingError, SecretError
 from pianissimo.noise import Secret
+from pianissimo.queries.expected import GAUSSIAN_PLANS, LAPLACE_PLANS
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.candidates import GAUSSIAN_PLANS, LAPLACE_PLANS
 
 TICKS = 8
 SECRETS = [Secret(bytes([number] * 32)) for number in range(1, TICKS + 2)]

@@ -35,8 +35,7 @@ from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.event_files import read_rows
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
-from pianissimo.queries import Query
-from pianissimo.stream import batches
+from pianissimo.queries import Query, columns
 from pianissimo.stream.batches import as_frame, query_inputs, row_faults, user_input
 from pianissimo.stream.live import LiveQuery, live_parts
 from pianissimo.stream.spec import StreamSpec, load_spec
@@ -256,7 +255,7 @@ def wrap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nan_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_number_column", lambda name, column: column.cast(pl.Float64).fill_nan(0.0))
+    monkeypatch.setattr(columns, "number_column", lambda name, frame: frame[name].cast(pl.Float64).fill_nan(0.0))
 
 
 @pytest.mark.parametrize(("name", "mutant"), [("float sum", float_sum), ("wrap", wrap), ("NaN passed", nan_passed)])

@@ -15,11 +15,10 @@ import pianissimo as pp
 from pianissimo.counting import UnknownHistogram
 from pianissimo.mechanism import Run
 from pianissimo.noise import Noise
+from pianissimo.queries.heavy_hitters import COUNTER_BYTES, EXACT_BYTES
 from pianissimo.sketches import HeavyKeys, PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.stream import Live
-from pianissimo.stream.heavy_plans import COUNTER_BYTES, EXACT_BYTES, thresholds_of
 from pianissimo.stream.spec import load_spec
-from pianissimo.stream.tables import heavy_table
 from pianissimo.testing import NoNoise, SeededNoise
 
 
@@ -141,7 +140,7 @@ def test_thresholds_are_told_in_counts() -> None:
         tree = mechanism.calibrated(horizon=horizon, rho=1.0, bad=1e-6, k=10)
         unit = 11 if mechanism is SketchTree else 1
         every = [-(-tree.threshold(tick) // unit) for tick in range(1, horizon + 1)]
-        assert thresholds_of(tree) == (min(every), max(every))
+        assert pp.HeavyHitters("h", key="page").thresholds(tree) == (min(every), max(every))
 
 
 def test_unknown_labels_need_a_delta() -> None:
@@ -162,7 +161,7 @@ def test_users_are_not_hidden_by_a_sketch() -> None:
         ({"expected_keys": 0}, "expected_keys must be a whole number of at least 1, got 0"),
         ({"expected_events": 1.5}, "expected_events must be a whole number"),
         ({"max_keys_per_event": None}, "max_keys_per_event must be a whole number"),
-        ({"tidy": "ranked"}, "tidy must be non_negative or monotone for heavy hitters"),
+        ({"tidy": "ranked"}, "tidy must be non_negative or monotone for a list of heavy hitters"),
         ({"key": ""}, "key must be the name of a column"),
     ],
     ids=str,
@@ -234,12 +233,12 @@ def test_bars_of_published_nodes_allow_for_nodes_that_hide_the_key() -> None:
     run.release()
     run.update(pl.Series(["a"] * (mechanism.node.threshold - 1)))
     release = run.release()
-    assert counted(heavy_table(mechanism, release, 0.95), mechanism.reach(3, 0.95)) == {"a": 500.0, "b": 500.0}
+    table = pp.HeavyHitters("h", key="page").table(mechanism, release, 0.95)
+    assert counted(table, mechanism.reach(3, 0.95)) == {"a": 500.0, "b": 500.0}
     assert isinstance(release.value, HeavyKeys)
     assert release.value.slack is not None
     # No decrements; the second node hides up to one below its threshold.
     assert release.value.slack.tolist() == [mechanism.node.threshold - 1] * 2
-    table = heavy_table(mechanism, release, 0.95)
     assert table["high"].to_list()[0] >= 500 + mechanism.node.threshold - 1
 
 

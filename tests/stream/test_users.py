@@ -56,7 +56,7 @@ def test_without_noise_every_query_is_the_plain_statistic() -> None:
     assert release["top"].select("key", "estimate").rows() == [("news", 2), ("sport", 1)]
     assert release["busiest"]["estimate"].to_list() == [2]
     assert release["articles"]["estimate"].to_list() == [2]
-    assert release["reading"]["at"].to_list() == ["0.5", "0.9", "largest 1"]
+    assert release["reading"]["key"].to_list() == ["0.5", "0.9", "largest 1"]
     assert release["reading"]["estimate"][0] == pytest.approx(20.25, abs=600 / 64)
     again = live.tick(ROWS[:1])
     assert again["visits"]["estimate"].to_list() == [4]

@@ -18,7 +18,6 @@ import polars as pl
 from pianissimo import codec
 from pianissimo.counting import UnknownHistogram
 from pianissimo.errors import DamageError, StateError
-from pianissimo.queries import Count, Histogram, Sum
 from pianissimo.stream import QueryPlan, StreamPlan
 
 _ADDED = ("estimate", "low", "high", "tidy")
@@ -162,7 +161,7 @@ _TYPES: dict[str, pl.DataType] = {"Int64": pl.Int64(), "Float64": pl.Float64(), 
 
 def adds_up(query: QueryPlan) -> bool:
     """Whether the totals of two incarnations are the total of both."""
-    return isinstance(query.query, Count | Sum | Histogram)
+    return query.query.adds_up
 
 
 def _unseen(query: QueryPlan, place: int, coverage: float) -> int | None:

@@ -31,7 +31,6 @@ from pianissimo.errors import (
     StoreError,
 )
 from pianissimo.io.sources.source_records import EndOfTicks, OnceSource, TickSource
-from pianissimo.queries import Alarm, Trending
 from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamRelease
 
@@ -91,7 +90,7 @@ class StreamLoop:
         self._rang = rang
         self._lag_of = lag
         self._metrics = metrics
-        self._watched = [each.query.name for each in live.plan.queries if isinstance(each.query, Alarm | Trending)]
+        self._watched = [each.query.name for each in live.plan.queries if each.query.watched]
         self.stop = threading.Event() if stop is None else stop
         self._is_health_told = False
         """Whether people were told that the file of health cannot be written as it should."""

@@ -37,7 +37,6 @@ from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks
 from pianissimo.io.sources.source_records import RefusedFile, RowJudge, TickSource
 from pianissimo.ledger import STATE_FILE
-from pianissimo.queries import Alarm, Trending
 from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamPlan
 from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec
@@ -96,7 +95,7 @@ def run_file(
     rows = read_rows(spec)
     refused = write_refused(out, rows.refused)
     last_tick = spec.last_tick
-    watched = [query.name for query in spec.stream.queries if isinstance(query, Alarm | Trending)]
+    watched = [query.name for query in spec.stream.queries if query.watched]
     with ReleaseFolder(out, plan=live.plan.to_dict(), format=format) as folder:
         for tick, batch in enumerate(rows.batches(last_tick), 1):
             release = live.tick(batch)

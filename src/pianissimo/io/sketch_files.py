@@ -22,6 +22,7 @@ import polars as pl
 from pianissimo.errors import BudgetError, InputError, MergeError, StateError
 from pianissimo.io.sources.event_files import form_of, read_pieces
 from pianissimo.io.sources.text_rows import REFUSED, Wanted
+from pianissimo.queries.frames import fault_of
 from pianissimo.sketches import (
     AnySketch,
     MisraGries,
@@ -31,7 +32,6 @@ from pianissimo.sketches import (
     split_bad,
 )
 from pianissimo.storage.files import append, write_once, write_whole
-from pianissimo.stream.batches import fault_of
 
 FileKeys = Literal["text", "int64"]
 """How the keys of a file are counted."""

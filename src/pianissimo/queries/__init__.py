@@ -1,22 +1,34 @@
-"""What is wanted of a stream: the queries a user writes down."""
+"""What is wanted of a stream: the queries a user writes down. A new kind is one file here and one line in `KINDS`."""
 
 from pianissimo.queries.alarm import Alarm
-from pianissimo.queries.common import Column, LargeDomain, Role, Tidy
 from pianissimo.queries.count import Count
 from pianissimo.queries.distinct import Distinct
 from pianissimo.queries.heavy_hitters import HeavyHitters
 from pianissimo.queries.histogram import Histogram
 from pianissimo.queries.max_frequency import MaxFrequency
 from pianissimo.queries.quantiles import Quantiles
+from pianissimo.queries.query import LargeDomain, Query, Reads, Role, Tidy
 from pianissimo.queries.sum import Sum
 from pianissimo.queries.top_k import TopK
 from pianissimo.queries.trending import Trending
 
-Query = Count | Sum | Histogram | TopK | MaxFrequency | Quantiles | Distinct | Alarm | Trending | HeavyHitters
+KINDS: tuple[type[Query], ...] = (
+    Count,
+    Sum,
+    Histogram,
+    TopK,
+    MaxFrequency,
+    Quantiles,
+    Distinct,
+    Alarm,
+    Trending,
+    HeavyHitters,
+)
+"""All kinds of queries, in the order in which they are listed."""
 
 __all__ = [
+    "KINDS",
     "Alarm",
-    "Column",
     "Count",
     "Distinct",
     "HeavyHitters",
@@ -25,6 +37,7 @@ __all__ = [
     "MaxFrequency",
     "Quantiles",
     "Query",
+    "Reads",
     "Role",
     "Sum",
     "Tidy",

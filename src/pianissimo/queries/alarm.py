@@ -1,58 +1,40 @@
 """Whether unusually many users match a condition right now."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
-from pianissimo.checks import check_at_least
-from pianissimo.errors import ParameterError
 from pianissimo.filters import Filter
 from pianissimo.identity import identified
-from pianissimo.queries.common import Column, Role, Tidy, check_common
+from pianissimo.mechanism import Release
+from pianissimo.monitors import Alarms, automatic_threshold
+from pianissimo.queries.frames import label_column, number_column
+from pianissimo.queries.query import Reads, Role
+from pianissimo.queries.watching import Clocks, WatchingQuery
 
 
 @identified("query-alarm")
-@dataclass(frozen=True, slots=True)
-class Alarm:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm(WatchingQuery):
     """Rings at the ticks at which unusually many users have an event that matches a condition.
 
-    A user counts once a tick. Those who are charged are the users of a tick at which it rang.
+    A user counts once a tick. Those who are charged are the users of a tick at which it rang. Alarms of a stream share
+    what a user may be charged for.
 
-    >>> Alarm("fever", where="symptom = 'fever' AND age > 60", threshold=200).reads
-    (Column(name='age', role=<Role.NUMBERS: 'numbers'>, ...), Column(name='symptom', role=<Role.LABELS: 'labels'>, ...))
+    >>> [column.name for column in Alarm("fever", where="symptom = 'fever' AND age > 60", threshold=200).reads]
+    ['age', 'symptom']
     """
 
-    name: str
-    """What the release is called."""
-
-    _: KW_ONLY
-
     where: str | pl.Expr | Filter
-    """What an event must be like, looked at alone: SQL, or a polars expression. It is kept as SQL."""
+    """What an event must be like, looked at alone: a condition such as "symptom = 'fever'"."""
 
-    threshold: int | Literal["auto"] = "auto"
-    """From how many users on, noise included; "auto" is the least at which it hardly ever rings for nobody."""
+    kind = "alarm"
+    called = "an alarm"
 
-    alarms_per_user: int = 4
-    """For how many alarms of the stream a user may be charged; after so many she counts no more. Alarms share it."""
-
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
-
-    every: int = 1
-    """An alarm is tested at every tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """Alarms have nothing to tidy."""
-
-    kind: ClassVar[str] = "alarm"
-
-    def __post_init__(self) -> None:
-        check_common(self)
+    def _check(self) -> None:
         object.__setattr__(self, "where", Filter.of(self.where).text)
-        check_monitor(self)
 
     @property
     def filter(self) -> Filter:
@@ -60,18 +42,46 @@ class Alarm:
         return Filter.of(self.where)
 
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
+    def reads(self) -> tuple[Reads, ...]:
         columns = self.filter.columns
-        return tuple(Column(name, Role.LABELS if is_text else Role.NUMBERS) for name, is_text in columns.items())
+        return tuple(Reads(name, Role.LABELS if is_text else Role.NUMBERS) for name, is_text in columns.items())
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        read = {Role.LABELS: label_column, Role.NUMBERS: number_column}
+        return self.filter.matches(pl.DataFrame([read[column.role](column.name, frame) for column in self.reads]))
+
+    @property
+    def part(self) -> str:
+        return "alarms"
+
+    def charges(self, part: Sequence["Alarm"]) -> int:
+        return _alarms_per_user(part) + len(part) - 1
+
+    def tests(self, part: Sequence["Alarm"]) -> int:
+        return len(part)
+
+    def monitor(self, part: Sequence["Alarm"], clocks: Clocks, ticks: int) -> Any:
+        least = automatic_threshold(clocks.scale, ticks * len(part))
+        return Alarms(
+            horizon=ticks,
+            thresholds=tuple((query.name, query.allowed_threshold(least)) for query in part),
+            alarms_per_user=_alarms_per_user(part),
+            scale=clocks.scale,
+            replacement=clocks.replacement,
+        )
+
+    def detectable(self, monitor: Any, ticks: int) -> str:
+        return f"an alarm with {monitor.detectable(self.name, ticks=ticks, coverage=0.95):,}"
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        """A row if it rang, and none if it did not."""
+        table = WatchingQuery.user_table(self, release, coverage, most_events)
+        return table.filter(pl.col("key") == self.name).drop("key")
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        threshold = dict(mechanism.thresholds)[self.name]
+        return threshold, threshold
 
 
-def check_monitor(query: Any) -> None:
-    """Check what alarms and trends have in common."""
-    check_at_least(1, alarms_per_user=query.alarms_per_user)
-    if query.threshold != "auto":
-        check_at_least(1, threshold=query.threshold)
-    if query.every != 1:
-        raise ParameterError(f"every must be 1 for what is watched at every tick, got {query.every}")
-    if query.tidy:
-        raise ParameterError("tidy must be left out for what is watched, got something")
+def _alarms_per_user(alarms: Sequence[Alarm]) -> int:
+    return max(query.alarms_per_user for query in alarms)

@@ -1,45 +1,34 @@
 """How many events."""
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
-from pianissimo.errors import ParameterError
+from pianissimo.counting import Counter
 from pianissimo.identity import identified
-from pianissimo.queries.common import Column, Tidy, check_common
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.expected import HISTORY, Share
+from pianissimo.queries.query import PlanFor, Query
+from pianissimo.users import CountHead, Head
 
 
 @identified("query-count")
-@dataclass(frozen=True, slots=True)
-class Count:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count(Query):
     """The number of events so far.
 
-    >>> Count("purchases").every
-    1
+    >>> Count("purchases").reads
+    ()
     """
 
-    name: str
-    """What the release is called."""
+    kind = "count"
+    called = "a count"
+    adds_up = True
+    deletable = True
 
-    _: KW_ONLY
+    def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        plan = plan_for(share)
+        return Counter(plan=plan, history=HISTORY), plan
 
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
-
-    every: int = 1
-    """Published at every so many-th tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """What is done to a copy of the estimates."""
-
-    kind: ClassVar[str] = "count"
-
-    def __post_init__(self) -> None:
-        check_common(self)
-        if Tidy.RANKED in self.tidy:
-            raise ParameterError("tidy must be non_negative or monotone for a count, got ranked")
-
-    @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
-        return ()
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        return CountHead(name=self.name, share=share)

@@ -1,49 +1,61 @@
 """How many different values."""
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
-from pianissimo.errors import ParameterError
+import polars as pl
+
 from pianissimo.identity import identified
-from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common
+from pianissimo.mechanism import Release
+from pianissimo.queries.columns import KeyQuery
+from pianissimo.queries.frames import bars_table
+from pianissimo.queries.query import Query, UserMechanism
+from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDistinct
 
 
 @identified("query-distinct")
-@dataclass(frozen=True, slots=True)
-class Distinct:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distinct(KeyQuery):
     """The number of different values that events so far held.
 
-    >>> Distinct("articles", key="article").key
-    'article'
+    Values are capped by their own number, so each such query has a cap of its own.
+
+    >>> Distinct("articles", key="article").part
+    'articles'
     """
 
-    name: str
-    """What the release is called."""
-
-    _: KW_ONLY
-
-    key: str
-    """The column of values: texts or whole numbers."""
-
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
-
-    every: int = 1
-    """Published at every so many-th tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """What is done to a copy of the estimates."""
-
-    kind: ClassVar[str] = "distinct"
-
-    def __post_init__(self) -> None:
-        check_common(self)
-        check_column(key=self.key)
-        if Tidy.RANKED in self.tidy:
-            raise ParameterError("tidy must be non_negative or monotone for a number of values, got ranked")
+    kind = "distinct"
+    called = "a number of distinct values"
+    capped = "values"
 
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
-        return (Column(self.key, Role.LABELS),)
+    def part(self) -> str:
+        return self.name
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        return CountHead(name=self.name, share=share)
+
+    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
+        return content.select("user", pl.col(self.name).alias("value"))
+
+    def user_mechanism(
+        self,
+        part: Sequence[Query],
+        cap: Cap,
+        shares: Mapping[str, Fraction],
+        parameters: dict[str, Any],
+    ) -> UserMechanism:
+        parameters = {name: value for name, value in parameters.items() if name != "signed"}
+        if isinstance(cap, AdaptiveCap):
+            return UserDistinct.fitting(cap=cap, **parameters)
+        return UserDistinct(cap=cap, **parameters)
+
+    def user_counters(self, mechanism: Any) -> Counters:
+        counters: Counters = mechanism.counters
+        return counters
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        own = release.value
+        return bars_table([own.estimate], [own.bars(coverage, most_units=most_events)])

@@ -1,33 +1,83 @@
-"""The labels that most events hold, in small memory."""
+"""The labels that most events hold, in small memory: sketches against exact counts of every label.
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+What is compared is the noise of a shown count, and what it lacks besides:
+
+* *Sketches* lose up to n / (k + 1), n the labels so far: where the number of events is expected, it grows evenly to it.
+* *Published nodes* hide a label in each node where it is below the threshold: of a label that is shown, in all but one.
+* *Exact counts* lose nothing, but their memory grows with the labels: they are taken only where somebody said how many
+  there may be, and so many fit.
+
+Memory is that of labels of `LABEL_BYTES`:
+
+```text
+tree of sketches             2 L k counters, L = floor(log2 releases) + 1: an open and an ended node a level
+tree of published nodes      the same
+one running sketch           k counters
+tree of sets                 (L + 1) k counters: an ended node a level, and the open tick
+exact counts                 EXACT_BYTES a label
+```
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
+from pianissimo.counting import UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common
+from pianissimo.labels import MOST_LABELS
+from pianissimo.mechanism import Release
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.columns import KeyQuery
+from pianissimo.queries.expected import (
+    OPEN_HORIZON,
+    PREDICTED_TICKS,
+    Candidate,
+    ExpectedError,
+    Share,
+    mebibytes,
+    noise_plans,
+)
+from pianissimo.queries.histogram import unknown_histogram, unknown_thresholds
+from pianissimo.queries.query import Maker, PlanFor
+from pianissimo.sketches import PublishedTree, RunningSketch, SetTree, SketchTree
+from pianissimo.sketches.contents import MOST_COUNTERS
+from pianissimo.users import Head
+
+LABEL_BYTES = 32
+"""What a label is taken to have."""
+
+COUNTER_BYTES = 64 + 2 * LABEL_BYTES
+"""A counter of a sketch, its label included and room for one that is gone: 125 were measured."""
+
+EXACT_BYTES = 256
+"""An exactly counted label, its noise and its place in the index included: 180 to 245 were measured."""
+
+FEW_RELEASES = 64
+"""One running sketch costs by the number of releases: it is offered up to so many."""
+
+SketchMechanism = SketchTree | PublishedTree | RunningSketch | SetTree
 
 
 @identified("query-heavy-hitters")
-@dataclass(frozen=True, slots=True)
-class HeavyHitters:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeavyHitters(KeyQuery):
     """The labels that many events so far hold, with their numbers, in bounded memory; nobody needs to know the labels.
 
     Counts of a sketch are too low by at most n / (k + 1) after n labels; `low` and `high` allow for it.
 
-    >>> HeavyHitters("pages", key="page", k=4096).max_keys_per_event
-    1
+    >>> HeavyHitters("pages", key="page", k=4096).needs_delta
+    True
     """
-
-    name: str
-    """What the release is called."""
-
-    _: KW_ONLY
-
-    key: str
-    """The column of labels: texts, or lists of texts where an event holds several."""
 
     k: int = 1024
     """How many counters a sketch has."""
@@ -44,28 +94,217 @@ class HeavyHitters:
     memory: int = 2**26
     """How many bytes the query may take."""
 
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
+    kind = "heavy_hitters"
+    called = "a list of heavy hitters"
 
-    every: int = 1
-    """Published at every so many-th tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """What is done to a copy of the estimates."""
-
-    kind: ClassVar[str] = "heavy_hitters"
-
-    def __post_init__(self) -> None:
-        check_common(self)
-        check_column(key=self.key)
+    def _check(self) -> None:
         check_at_least(1, k=self.k, max_keys_per_event=self.max_keys_per_event, memory=self.memory)
         for name in ("expected_events", "expected_keys"):
             if getattr(self, name) is not None:
                 check_at_least(1, **{name: getattr(self, name)})
-        if Tidy.RANKED in self.tidy:
-            raise ParameterError("tidy must be non_negative or monotone for heavy hitters, got ranked")
 
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
-        return (Column(self.key, Role.LABELS, self.max_keys_per_event > 1),)
+    def _holds_lists(self) -> bool:
+        return self.max_keys_per_event > 1
+
+    @property
+    def series(self) -> int:
+        # Exact counts have so many labels; a tree of sketches draws far less, at every level for every label it holds.
+        levels = OPEN_HORIZON.bit_length()
+        return MOST_LABELS + 1 + levels * (levels * self.k + 1)
+
+    @property
+    def needs_delta(self) -> bool:
+        return True
+
+    def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
+        for sketch in (_sketch_tree, _published_tree, _running_sketch, _set_tree):
+            yield partial(_sketched, self, sketch, share, releases, coverage)
+        plans = noise_plans(share, self.series, is_open=is_open)
+        yield partial(_exact_counts, self, [self._over(make, share, releases, coverage) for make in plans])
+
+    def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        return unknown_histogram(self.max_keys_per_event, share, plan_for)
+
+    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
+        if not isinstance(mechanism, SketchMechanism):
+            return KeyQuery.table(self, mechanism, release, coverage)
+        table: pl.DataFrame = release.value.to_frame(mechanism.reach(release.tick, coverage))
+        return table
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        raise ParameterError(
+            f"query {self.name!r} must be asked of single events, got users: a sketch hides one event; "
+            "take a histogram with a domain"
+        )
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        return {
+            "max_keys_per_event": self.max_keys_per_event,
+            "domain": "unknown",
+            "memory": chosen.memory,
+            "allowed_memory": self.memory,
+            "k": self.k,
+        }
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        """The least and the largest estimate that a label must reach to be shown, in counts, rounded up.
+
+        >>> tree = SketchTree.calibrated(horizon=24, rho=0.016468, bad=5e-9, k=1024, with_total=False)
+        >>> HeavyHitters("pages", key="page").thresholds(tree)
+        (101, 200)
+        """
+        match mechanism:
+            case PublishedTree(node=once) | RunningSketch(release_of=once):
+                return once.threshold, once.threshold
+            case UnknownHistogram():
+                return unknown_thresholds(mechanism)
+        # No tick has more nodes than the longest row of ones within the horizon.
+        busiest = (1 << ((mechanism.horizon + 1).bit_length() - 1)) - 1
+        unit = mechanism.k + 1 if isinstance(mechanism, SketchTree) else 1
+        return -(-mechanism.threshold(1) // unit), -(-mechanism.threshold(busiest) // unit)
+
+    def reason(self, chosen: Candidate, alternatives: Sequence[Candidate]) -> str:
+        """Why this mechanism, and why not the exact counts."""
+        parts = [f"least typical error within the {mebibytes(self.memory)} allowed"]
+        if isinstance(chosen.mechanism, UnknownHistogram):
+            parts = [f"exact counts of {self.expected_keys:,} labels fit the {mebibytes(self.memory)} allowed"]
+        others = [other for other in alternatives if other.selectable]
+        if others:
+            second = min(others, key=lambda other: other.expected_error.typical)
+            ratio = second.expected_error.typical / chosen.expected_error.typical
+            parts.append(f"{second.name} has {ratio:.2f} times the typical error")
+        parts += [f"{other.name} was left out: {other.excluded}" for other in alternatives if other.excluded]
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketched:
+    """A sketch, its error at each release, its counters and its noise in words."""
+
+    mechanism: SketchMechanism
+    deviations: NDArray[np.float64]
+    counters: int
+    noise: str
+    hidden: NDArray[np.float64] | int = 0
+    """What a count that is shown lacks at most besides."""
+
+
+def _sketch_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
+    """Reduced sketches in a tree over time, with a threshold at the query alone."""
+    mechanism = SketchTree.calibrated(
+        horizon=releases, rho=share.rho, bad=share.bad, k=query.k, max_keys_per_event=query.max_keys_per_event
+    )
+    deviation = math.sqrt(float(mechanism.variance)) / (query.k + 1)
+    deviations = deviation * np.sqrt(_nodes(releases))
+    return _Sketched(mechanism, deviations, 2 * mechanism.levels * query.k, _on_levels(deviation, mechanism.levels))
+
+
+def _published_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
+    """A tree over time whose nodes are published one by one."""
+    _check_single(query)
+    mechanism = PublishedTree.gaussian(horizon=releases, rho=share.rho, bad=share.bad, k=query.k)
+    nodes = _nodes(releases)
+    # Each node's count is the difference of two draws.
+    deviation = math.sqrt(mechanism.levels / mechanism.guarantee.loss.as_booked().rho)
+    hidden = (nodes - 1) * (mechanism.node.threshold - 1)
+    noise = _on_levels(deviation, mechanism.levels)
+    return _Sketched(mechanism, deviation * np.sqrt(nodes), 2 * mechanism.levels * query.k, noise, hidden)
+
+
+def _running_sketch(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
+    """One sketch, released again and again."""
+    _check_single(query)
+    if releases > FEW_RELEASES:
+        raise ParameterError(f"a running sketch must be released at most {FEW_RELEASES} times, got {releases}")
+    mechanism = RunningSketch.calibrated(horizon=releases, rho=share.rho, bad=share.bad, k=query.k)
+    deviation = math.sqrt(2 * float(mechanism.release_of.variance))
+    noise = f"discrete Gaussian, deviation {deviation:.3g}, anew at each release"
+    return _Sketched(mechanism, np.full(releases, deviation), query.k, noise)
+
+
+def _set_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
+    """A tree over time of sketches of sets: its noise is the same however many labels an event holds."""
+    if query.max_keys_per_event == 1:
+        raise ParameterError("a tree of sets must be of events with several labels, got one label an event")
+    mechanism = SetTree.calibrated(
+        horizon=releases,
+        rho=share.rho,
+        bad=share.bad,
+        k=query.k,
+        max_keys_per_event=query.max_keys_per_event,
+        with_total=True,
+    )
+    deviation = math.sqrt(float(mechanism.variance))
+    deviations = deviation * np.sqrt(_nodes(releases))
+    return _Sketched(mechanism, deviations, (mechanism.levels + 1) * query.k, _on_levels(deviation, mechanism.levels))
+
+
+def _sketched(
+    query: HeavyHitters,
+    make: Callable[[HeavyHitters, Share, int], _Sketched],
+    share: Share,
+    releases: int,
+    coverage: float,
+) -> Candidate:
+    if query.k > MOST_COUNTERS:
+        raise ParameterError(f"k must be at most {MOST_COUNTERS}, got {query.k}")
+    if share.pure or share.bad == 0:
+        raise ParameterError("unknown labels must have a delta, got a pure budget")
+    made = make(query, share, releases)
+    halves = NormalDist().inv_cdf((1 + coverage) / 2) * made.deviations + made.hidden
+    lost, beside = "labels so far", "beside the error shown"
+    if query.expected_events is not None:
+        labels = query.expected_events * query.max_keys_per_event
+        lost, beside = f"{labels:,} labels at the end", "expected"
+        halves = halves + labels / (query.k + 1) * np.linspace(1 / len(halves), 1, len(halves))
+    memory = made.counters * COUNTER_BYTES
+    return Candidate(
+        name=f"{type(made.mechanism).__name__}, k = {query.k}",
+        mechanism=made.mechanism,
+        expected_error=ExpectedError.of(halves, coverage),
+        pure=False,
+        noise=made.noise,
+        note=f"counts are too low by up to 1 / {query.k + 1:,} of the {lost}, {beside}",
+        memory=memory,
+        selectable=memory <= query.memory,
+        excluded=_too_large(memory, query.memory),
+    )
+
+
+def _exact_counts(query: HeavyHitters, makers: Sequence[Maker]) -> Candidate:
+    """The best of some histograms, as far as its memory allows it."""
+    best = min((make() for make in makers), key=lambda candidate: candidate.expected_error.typical)
+    if query.expected_keys is None:
+        return replace(best, selectable=False, excluded="expected_keys, which its memory grows with, is not given")
+    memory = query.expected_keys * EXACT_BYTES
+    return replace(
+        best,
+        memory=memory,
+        selectable=memory <= query.memory,
+        excluded=_too_large(memory, query.memory),
+        note=f"memory grows with the labels, by about {EXACT_BYTES} bytes each",
+    )
+
+
+def _too_large(memory: int, allowed: int) -> str:
+    if memory <= allowed:
+        return ""
+    return f"it needs about {mebibytes(memory)} of memory, more than the {mebibytes(allowed)} allowed"
+
+
+def _nodes(releases: int) -> NDArray[np.float64]:
+    """How many nodes the releases are made of, of at most `PREDICTED_TICKS` of them."""
+    step = -(-releases // PREDICTED_TICKS)
+    return np.bitwise_count(np.arange(1, releases + 1, step, dtype=np.uint64)).astype(np.float64)
+
+
+def _on_levels(deviation: float, levels: int) -> str:
+    return f"discrete Gaussian, deviation {deviation:.3g} on {levels} level{'' if levels == 1 else 's'}"
+
+
+def _check_single(query: HeavyHitters) -> None:
+    if query.max_keys_per_event != 1:
+        raise ParameterError(
+            f"this sketch must count one label an event, got max_keys_per_event = {query.max_keys_per_event}"
+        )

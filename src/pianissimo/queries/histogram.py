@@ -1,31 +1,34 @@
 """How many events hold each label."""
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import polars as pl
 
 from pianissimo.checks import check_at_least
+from pianissimo.counting import Cut, KnownHistogram, UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.queries.common import Column, LargeDomain, Role, Tidy, check_column, check_common, domain_of
+from pianissimo.labels import MOST_LABELS, Domain
+from pianissimo.mechanism import Release
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.columns import KeyQuery, check_flags, domain_of
+from pianissimo.queries.expected import HISTORY, OPEN_HORIZON, Candidate, Share, sampled_profile
+from pianissimo.queries.frames import bars_table
+from pianissimo.queries.query import LargeDomain, PlanFor, Query
+from pianissimo.users import Head, HistogramHead
 
 
 @identified("query-histogram")
-@dataclass(frozen=True, slots=True)
-class Histogram:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram(KeyQuery):
     """The number of events so far that hold each label.
 
     >>> Histogram("regions", key="region", domain=["north", "south"]).domain
     Domain(2 labels, digest c148ba...)
     """
-
-    name: str
-    """What the release is called."""
-
-    _: KW_ONLY
-
-    key: str
-    """The column of labels: texts, or lists of texts where an event holds several."""
 
     domain: LargeDomain | None = None
     """The labels, if they are known and public; without it, labels are shown once they pass a threshold."""
@@ -42,30 +45,111 @@ class Histogram:
     constant_threshold: bool = False
     """Without a domain: one threshold for all ticks, below the largest of those that change with the tick."""
 
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
+    kind = "histogram"
+    called = "a histogram"
+    adds_up = True
+    deletable = True
 
-    every: int = 1
-    """Published at every so many-th tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """What is done to a copy of the estimates."""
-
-    kind: ClassVar[str] = "histogram"
-
-    def __post_init__(self) -> None:
-        check_common(self)
-        check_column(key=self.key)
+    def _check(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+        check_flags(remember=self.remember, other=self.other, constant_threshold=self.constant_threshold)
         object.__setattr__(self, "domain", domain_of(self.domain))
-        if Tidy.RANKED in self.tidy:
-            raise ParameterError("tidy must be non_negative or monotone for a histogram, got ranked")
         if self.domain is not None and (self.other or self.constant_threshold):
             raise ParameterError(
                 "other and constant_threshold must stay off where the domain is known, got one of them on"
             )
 
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
-        return (Column(self.key, Role.LABELS, self.max_keys_per_event > 1),)
+    def _holds_lists(self) -> bool:
+        return self.max_keys_per_event > 1
+
+    @property
+    def series(self) -> int:
+        return series_of(self.domain)
+
+    @property
+    def needs_delta(self) -> bool:
+        return self.domain is None
+
+    def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        if isinstance(self.domain, Domain):
+            return known_histogram(self.domain, self.max_keys_per_event, share, plan_for)
+        return unknown_histogram(
+            self.max_keys_per_event,
+            share,
+            plan_for,
+            remember=self.remember,
+            other=self.other,
+            cut=Cut.CONSTANT if self.constant_threshold else Cut.PER_TICK,
+        )
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        if not isinstance(self.domain, Domain) or self.max_keys_per_event != 1:
+            return Query.head(self, share)
+        return HistogramHead(name=self.name, domain=self.domain, share=share)
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        own = release.value[self.name]
+        return bars_table(own.estimates, own.bars(coverage, most_units=most_events), key=own.labels)
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        return {"max_keys_per_event": self.max_keys_per_event, "domain": told_domain(self.domain)}
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        return unknown_thresholds(mechanism)
+
+
+def series_of(domain: LargeDomain | None) -> int:
+    """How many series of noise a histogram has at most.
+
+    >>> series_of(Domain(["a", "b"]))
+    2
+    """
+    return len(domain) if isinstance(domain, Domain) else MOST_LABELS + 1
+
+
+def told_domain(domain: LargeDomain | None) -> str:
+    """What a plan says of a domain.
+
+    >>> told_domain(Domain(["a", "b"]))
+    '2 labels'
+    """
+    return "unknown" if domain is None else f"{len(domain)} labels"
+
+
+def known_histogram(domain: Domain, keys: int, share: Share, plan_for: PlanFor) -> tuple[KnownHistogram, NoisePlan]:
+    """A histogram of listed labels."""
+    # No more labels of an event can count than the domain has.
+    plan = plan_for(share, series=min(keys, len(domain)))
+    return KnownHistogram(plan=plan, domain=domain, max_keys_per_event=keys, history=HISTORY), plan
+
+
+def unknown_histogram(
+    keys: int, share: Share, plan_for: PlanFor, *, remember: bool = False, other: bool = False, cut: Cut = Cut.PER_TICK
+) -> tuple[UnknownHistogram, NoisePlan]:
+    """A histogram of labels that nobody listed."""
+    if share.pure or share.bad == 0:
+        raise ParameterError("unknown labels must have a delta, got a pure budget")
+    # A total behind the rest is one more series, moved by at most `keys`: it gets a quarter of the share.
+    own = Share(rho=share.rho * Fraction(3, 4), bad=share.bad) if other else share
+    plan = plan_for(own, series=keys)
+    mechanism = UnknownHistogram(
+        plan=plan,
+        delta=share.bad / keys,
+        max_keys_per_event=keys,
+        remember=remember,
+        rest_plan=plan_for(Share(rho=share.rho / 4), magnitude=keys) if other else None,
+        cut=cut,
+        history=HISTORY,
+    )
+    return mechanism, plan
+
+
+def unknown_thresholds(mechanism: Any) -> tuple[int, int] | None:
+    """The least and the largest threshold of a histogram of labels that nobody listed; None for others."""
+    if not isinstance(mechanism, UnknownHistogram):
+        return None
+    profile = sampled_profile(mechanism.plan)
+    step = -(-min(mechanism.plan.horizon, OPEN_HORIZON - 1) // len(profile))
+    least, largest = (int(place) * step + 1 for place in (np.argmin(profile), np.argmax(profile)))
+    return mechanism.threshold(least), mechanism.threshold(largest)

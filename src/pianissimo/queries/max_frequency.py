@@ -1,55 +1,52 @@
 """How many events hold the label that most events hold."""
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import polars as pl
 
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.queries.common import Column, LargeDomain, Role, Tidy, check_column, check_common, domain_of
+from pianissimo.labels import Domain
+from pianissimo.mechanism import Release
+from pianissimo.queries.columns import KeyQuery, domain_of
+from pianissimo.queries.expected import Candidate
+from pianissimo.queries.frames import bars_table
+from pianissimo.queries.histogram import told_domain
+from pianissimo.queries.query import LargeDomain
+from pianissimo.users import Head, HistogramHead
 
 
 @identified("query-max-frequency")
-@dataclass(frozen=True, slots=True)
-class MaxFrequency:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxFrequency(KeyQuery):
     """The number of events so far that hold the most frequent label of a domain; which label it is stays untold.
 
-    >>> MaxFrequency("busiest", key="shop", domain=["north", "south"]).every
-    1
+    >>> MaxFrequency("busiest", key="shop", domain=["north", "south"]).head().series
+    2
     """
-
-    name: str
-    """What the release is called."""
-
-    _: KW_ONLY
-
-    key: str
-    """The column of labels: texts."""
 
     domain: LargeDomain
     """The labels: public."""
 
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
+    kind = "max_frequency"
+    called = "a largest count"
+    deletable = True
 
-    every: int = 1
-    """Published at every so many-th tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """What is done to a copy of the estimates."""
-
-    kind: ClassVar[str] = "max_frequency"
-
-    def __post_init__(self) -> None:
-        check_common(self)
-        check_column(key=self.key)
+    def _check(self) -> None:
         object.__setattr__(self, "domain", domain_of(self.domain))
         if self.domain is None:
             raise ParameterError("domain must be given, got none: only the counts of listed labels have a largest")
-        if Tidy.RANKED in self.tidy:
-            raise ParameterError("tidy must be non_negative or monotone for a largest count, got ranked")
 
-    @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
-        return (Column(self.key, Role.LABELS),)
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        # The largest of a histogram's noisy counts.
+        assert isinstance(self.domain, Domain)  # noqa: S101
+        return HistogramHead(name=self.name, domain=self.domain, share=share)
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        own = release.value[self.name].largest
+        return bars_table([own.estimate], [own.bars(coverage, most_units=most_events)])
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        return {"domain": told_domain(self.domain)}

@@ -1,44 +1,35 @@
 """Quantiles of a column of numbers."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Any
+
+import polars as pl
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common, check_outside
+from pianissimo.mechanism import Release
+from pianissimo.queries.columns import ValueQuery
+from pianissimo.queries.expected import Candidate
+from pianissimo.queries.frames import released_table
+from pianissimo.users import Head, QuantilesHead, deviations_below
 
 _MOST_CELLS = 2**16
 _POWERS = tuple(1 << place for place in range(1, 17))
 
 
 @identified("query-quantiles")
-@dataclass(frozen=True, slots=True)
-class Quantiles:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles(ValueQuery):
     """The values below which given parts of all events so far lie: the median, the 95 % point; and the extremes.
 
-    Any number of them costs the same.
+    Any number of them costs the same. The key of a row is the part, or which extreme it is.
 
     >>> Quantiles("reading_time", value="seconds", at=[0.5, 0.95], range=(0, 600)).depth
     10
     """
-
-    name: str
-    """What the release is called."""
-
-    _: KW_ONLY
-
-    value: str
-    """The column of values: numbers."""
-
-    range: tuple[float, float]
-    """Where values lie: public; see `outside`."""
-
-    outside: Literal["clamp", "refuse"] = "clamp"
-    """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
 
     at: Sequence[float] = (0.5,)
     """Which parts, each above 0 and below 1."""
@@ -52,36 +43,27 @@ class Quantiles:
     cells: int = 1024
     """Into how many cells of equal width the range is cut, a power of two; an answer is a cell."""
 
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
+    kind = "quantiles"
+    called = "quantiles"
+    tidies = ()
 
-    every: int = 1
-    """Published at every so many-th tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """Quantiles have nothing to tidy."""
-
-    kind: ClassVar[str] = "quantiles"
-
-    def __post_init__(self) -> None:
-        check_common(self)
-        check_column(value=self.value)
-        check_outside(self.outside)
-        low, high = self.limits
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ParameterError(f"range must begin below its end, both finite, got {low} to {high}")
+    def _check(self) -> None:
+        try:
+            _ = self.limits
+        except OverflowError:
+            raise ParameterError("range must be two finite numbers, got a larger one") from None
         if self.cells not in _POWERS:
-            raise ParameterError(f"cells must be a power of two from 2 to {_MOST_CELLS}, got {self.cells}")
+            raise ParameterError(f"cells must be a power of two from 2 to {_MOST_CELLS}, got {self.cells!r}")
         for name in ("at", "largest", "smallest"):
+            if isinstance(getattr(self, name), str) or not isinstance(getattr(self, name), Sequence):
+                raise ParameterError(f"{name} must be a list of numbers, got {getattr(self, name)!r}")
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not all(0 < part < 1 for part in self.at):
+        if not all(isinstance(part, float | int | Fraction) and 0 < part < 1 for part in self.at):
             raise ParameterError("at must be parts above 0 and below 1, got others; largest and smallest give extremes")
         for place in (*self.largest, *self.smallest):
             check_at_least(1, place=place)
         if not (self.at or self.largest or self.smallest):
             raise ParameterError("at, largest or smallest must ask for something, got nothing")
-        if self.tidy:
-            raise ParameterError("tidy must be left out for quantiles, got something")
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -90,12 +72,7 @@ class Quantiles:
         >>> Quantiles("reading_time", value="seconds", range=(0, 600)).limits
         (0.0, 600.0)
         """
-        if not (isinstance(self.range, Sequence) and len(self.range) == 2):
-            raise ParameterError(f"range must be two numbers, got {self.range!r}")
-        try:
-            return float(self.range[0]), float(self.range[1])
-        except (TypeError, ValueError):
-            raise ParameterError(f"range must be two numbers, got {self.range!r}") from None
+        return float(self.range[0]), float(self.range[1])
 
     @property
     def depth(self) -> int:
@@ -115,7 +92,36 @@ class Quantiles:
         """
         return tuple(Fraction(repr(part)) if isinstance(part, float) else Fraction(part) for part in self.at)
 
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        low, high = self.limits
+        return QuantilesHead(
+            name=self.name,
+            low=low,
+            high=high,
+            depth=self.depth,
+            quantiles=self.parts,
+            largest=tuple(self.largest),
+            smallest=tuple(self.smallest),
+            share=share,
+        )
+
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
-        return (Column(self.value, Role.NUMBERS),)
+    def user_scale(self) -> float:
+        # The noise of the rank, at its worst cell.
+        parts = self.parts or (Fraction(1, 2),)
+        return max(float(deviations_below(self.depth, float(part)).max()) for part in parts)
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        value, (least, most) = release.value[self.name], self.limits
+        rows: list[tuple[str, float, float | None, float | None]] = []
+        for part, written in zip(self.parts, self.at, strict=True):
+            bars = value.bars(part, coverage, most_units=most_events)
+            rows.append((f"{float(written):g}", value.quantile(part), bars.low, bars.high))
+        # The k-th largest is a bound from below, and the k-th smallest one from above.
+        rows += [(f"largest {place}", (found := value.kth_largest(place)), found, most) for place in self.largest]
+        rows += [(f"smallest {place}", (found := value.kth_smallest(place)), least, found) for place in self.smallest]
+        key, estimate, low, high = (list(column) for column in zip(*rows, strict=True))
+        return released_table(estimate, low, high, key=key, whole=False)
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        return {"range": list(self.limits), "at": list(self.at)}

@@ -1,92 +1,92 @@
 """The sum of a column of numbers."""
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Any
+
+import polars as pl
 
 from pianissimo.checks import check_positive
+from pianissimo.counting import Summer, grid_steps
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.queries.common import Column, Role, Tidy, check_column, check_common, check_outside
+from pianissimo.mechanism import Release
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.columns import ValueQuery, exactly
+from pianissimo.queries.expected import HISTORY, Candidate, Share
+from pianissimo.queries.frames import scaled
+from pianissimo.queries.query import PlanFor, Query, Tidy
+from pianissimo.users import Head, SumHead
 
 _MOST_STEPS = 2**40
 
 
 @identified("query-sum")
-@dataclass(frozen=True, slots=True)
-class Sum:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum(ValueQuery):
     """The sum of the events' values so far.
 
     >>> Sum("revenue", value="price", range=(0, 500), grid=0.01).steps
     (0, 50000)
     """
 
-    name: str
-    """What the release is called."""
-
-    _: KW_ONLY
-
-    value: str
-    """The column of values: numbers."""
-
-    range: tuple[float, float]
-    """The least and the largest value that counts; see `outside`."""
-
-    outside: Literal["clamp", "refuse"] = "clamp"
-    """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
-
     grid: float | Fraction = 1
     """Values are rounded to multiples of it, each by itself; both ends of the range are multiples."""
 
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
+    kind = "sum"
+    called = "a sum"
+    adds_up = True
+    deletable = True
 
-    every: int = 1
-    """Published at every so many-th tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """What is done to a copy of the estimates."""
-
-    kind: ClassVar[str] = "sum"
-
-    def __post_init__(self) -> None:
-        check_common(self)
-        check_column(value=self.value)
-        check_outside(self.outside)
+    def _check(self) -> None:
         check_positive(grid=self.grid)
         if not 1e-12 <= self.grid <= 1e12:
             raise ParameterError(f"grid must be between 1e-12 and 1e12, got {float(min(self.grid, 10**300)):g}")
-        if not (isinstance(self.range, Sequence) and len(self.range) == 2):
-            raise ParameterError(f"range must be two numbers, got {self.range!r}")
         low, high = self.steps
-        if Tidy.RANKED in self.tidy or (Tidy.MONOTONE in self.tidy and low < 0):
-            raise ParameterError("tidy must be non_negative, or monotone for values without a sign, for a sum")
-        if not low < high:
-            raise ParameterError(f"range must begin below its end, got {self.range[0]} to {self.range[1]}")
+        if Tidy.MONOTONE in self.tidy and low < 0:
+            raise ParameterError("tidy must be monotone only for a sum of values without a sign, got a range below 0")
         if not max(abs(low), abs(high)) <= _MOST_STEPS:
             raise ParameterError("range must have at most 2^40 steps of the grid, got more; take a coarser grid")
 
     @property
     def exact_grid(self) -> Fraction:
         """The grid as the decimal number it was written as: 0.01 is one hundredth."""
-        return self.grid if isinstance(self.grid, Fraction) else Fraction(repr(self.grid))
+        return self.grid if isinstance(self.grid, Fraction) else exactly(self.grid)
 
     @property
     def steps(self) -> tuple[int, int]:
         """Both ends of the range in steps of the grid."""
-        ends = []
-        for end in self.range:
-            try:
-                steps = Fraction(repr(end) if isinstance(end, float) else end) / self.exact_grid
-            except (TypeError, ValueError):
-                raise ParameterError(f"range must be two finite numbers, got {end!r}") from None
-            if steps.denominator != 1:
-                raise ParameterError(f"range must begin and end on multiples of the grid {self.grid}, got {end}")
-            ends.append(int(steps))
-        return ends[0], ends[1]
+        low, high = (_whole(end, self) for end in self.range)
+        return low, high
 
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
-        return (Column(self.value, Role.NUMBERS),)
+    def unit_value(self) -> float:
+        return float(self.exact_grid)
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return grid_steps(self._values(frame), self.exact_grid)
+
+    def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        low, high = self.steps
+        plan = plan_for(share, magnitude=max(abs(low), abs(high)))
+        return Summer(plan=plan, low=low, high=high, history=HISTORY), plan
+
+    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
+        return scaled(Query.table(self, mechanism, release, coverage), self.unit_value)
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        low, high = self.steps
+        return SumHead(name=self.name, low=low, high=high, share=share)
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        return scaled(Query.user_table(self, release, coverage, most_events), self.unit_value)
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        return {"range": list(self.range), "grid": float(self.grid)}
+
+
+def _whole(end: Any, query: Sum) -> int:
+    steps = (end if isinstance(end, Fraction) else exactly(end)) / query.exact_grid
+    if steps.denominator != 1:
+        raise ParameterError(f"range must begin and end on multiples of the grid {query.grid}, got {end}")
+    return int(steps)

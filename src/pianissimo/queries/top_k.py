@@ -1,31 +1,62 @@
-"""The labels that most events hold."""
+"""The labels that most events hold.
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+Besides sorted histograms, a top list may come from selections: a tree of one-shot answers, or labels that are chosen
+anew only when somebody leads. These cost by k and not by the labels an event holds, so they fit events with any number
+of labels. What they lose besides noise depends on the data (labels missing from a cell's answer, leaders not seen in
+time); the expected error allows for it by the bounds of the mechanisms' utility theorems, which are wide.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import polars as pl
 
 from pianissimo.checks import check_at_least
+from pianissimo.counting import MetaHistogram, MetaTopList, TopList
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.queries.common import Column, LargeDomain, Role, Tidy, check_column, check_common, domain_of
+from pianissimo.labels import Domain
+from pianissimo.mechanism import Release
+from pianissimo.noise import TreePlan, best_base
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.noise.tree import digits_of
+from pianissimo.queries.columns import KeyQuery, domain_of
+from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
+from pianissimo.queries.frames import bars_table
+from pianissimo.queries.histogram import (
+    known_histogram,
+    series_of,
+    told_domain,
+    unknown_histogram,
+    unknown_thresholds,
+)
+from pianissimo.queries.query import LargeDomain, Maker, PlanFor, Query, Tidy
+from pianissimo.selection import KnownGumb, SparseGumbel, UnkGumb
+from pianissimo.users import Head, HistogramHead
+
+SWITCHES = 5
+"""How often a sparse top list may choose anew."""
+
+CANDIDATES = 10
+"""How many times k labels an answer about unknown labels may look at."""
+
+MOST_RELEASES = 2**20
 
 
 @identified("query-top-k")
-@dataclass(frozen=True, slots=True)
-class TopK:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopK(KeyQuery):
     """The labels that most events hold so far, with their numbers.
 
-    >>> TopK("top_drugs", key="drug", k=10).k
-    10
+    >>> TopK("top_drugs", key="drug", k=10).needs_delta
+    True
     """
-
-    name: str
-    """What the release is called."""
-
-    _: KW_ONLY
-
-    key: str
-    """The column of labels: texts, or lists of texts where an event holds several."""
 
     k: int
     """How many labels are listed."""
@@ -34,22 +65,14 @@ class TopK:
     """The labels, if they are known and public."""
 
     max_keys_per_event: int | None = 1
-    """How many distinct labels of one event count; None for any number."""
+    """How many distinct labels of one event count; None, in a file "any", for any number."""
 
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
+    kind = "top_k"
+    called = "a top list"
+    tidies = (Tidy.NON_NEGATIVE, Tidy.MONOTONE, Tidy.RANKED)
+    deletable = True
 
-    every: int = 1
-    """Published at every so many-th tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """What is done to a copy of the estimates."""
-
-    kind: ClassVar[str] = "top_k"
-
-    def __post_init__(self) -> None:
-        check_common(self)
-        check_column(key=self.key)
+    def _check(self) -> None:
         check_at_least(1, k=self.k)
         if self.max_keys_per_event is not None:
             check_at_least(1, max_keys_per_event=self.max_keys_per_event)
@@ -61,6 +84,126 @@ class TopK:
             raise ParameterError(f"k must be at most the {len(domain)} labels of the domain, got {self.k}")
 
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
-        return (Column(self.key, Role.LABELS, self.max_keys_per_event is None or self.max_keys_per_event > 1),)
+    def _holds_lists(self) -> bool:
+        return self.max_keys_per_event is None or self.max_keys_per_event > 1
+
+    @property
+    def series(self) -> int:
+        return series_of(self.domain)
+
+    @property
+    def needs_delta(self) -> bool:
+        return self.domain is None
+
+    def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
+        yield from Query.makers(self, share, releases, coverage, is_open=is_open)
+        if not share.pure and not is_open:
+            yield partial(_meta_top_list, self, share, releases, coverage)
+            yield partial(_sparse_top_list, self, share, releases, coverage)
+
+    def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        histogram: Any
+        if isinstance(self.domain, Domain):
+            # Any number of labels is at most all of the domain.
+            keys = self.max_keys_per_event or len(self.domain)
+            histogram, plan = known_histogram(self.domain, keys, share, plan_for)
+        elif self.max_keys_per_event is not None:
+            histogram, plan = unknown_histogram(self.max_keys_per_event, share, plan_for)
+        else:
+            raise ParameterError("a histogram of unknown labels must bound the labels of an event, got any number")
+        return TopList(histogram=histogram, k=self.k), plan
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        if not isinstance(self.domain, Domain) or self.max_keys_per_event != 1:
+            return Query.head(self, share)
+        return HistogramHead(name=self.name, domain=self.domain, share=share)
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        own = release.value[self.name]
+        # Ties go by the bytes of the labels, which is the order they come in.
+        first = sorted(range(len(own.estimates)), key=lambda place: -own.estimates[place])[: self.k]
+        bars = own.bars(coverage, most_units=most_events)
+        return bars_table(own.estimates[first], [bars[place] for place in first], key=own.labels.gather(first))
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        return {"max_keys_per_event": self.max_keys_per_event, "domain": told_domain(self.domain), "k": self.k}
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        return unknown_thresholds(mechanism.histogram) if isinstance(mechanism, TopList) else None
+
+
+def _meta_top_list(query: TopK, share: Share, releases: int, coverage: float) -> Candidate:
+    """A tree of one-shot selections."""
+    if not releases <= MOST_RELEASES:
+        raise ParameterError(f"a tree of answers must have at most {MOST_RELEASES} releases, got {releases}")
+    base = best_base(releases)
+    levels = len(digits_of(releases, base))
+    answer, labels = _answer(query, share, levels)
+    mechanism = MetaTopList(histogram=MetaHistogram(base=base, horizon=releases, answer=answer), k=query.k)
+    sums = TreePlan.calibrated(horizon=releases, rho=Fraction(levels, 2), base=base).variance_profile()
+    quantile = NormalDist().inv_cdf((1 + coverage) / 2)
+    # A label is missed in a cell if it is behind there by no more than what the race may get wrong.
+    missed = float(answer.scale) * math.log(labels / (1 - coverage))
+    halves = quantile * np.sqrt(sums * float(answer.variance)) + missed * np.sqrt(sums)
+    return Candidate(
+        name=f"MetaTopList of {type(answer).__name__}",
+        mechanism=mechanism,
+        expected_error=ExpectedError.of(halves, coverage),
+        pure=False,
+        note="biased low: a label missing from a cell's answer loses that cell",
+    )
+
+
+def _answer(query: TopK, share: Share, levels: int) -> tuple[KnownGumb | UnkGumb, int]:
+    rho = share.rho / levels
+    if isinstance(query.domain, Domain):
+        answer = KnownGumb.calibrated(
+            domain=query.domain, k=query.k, rho=rho, max_keys_per_event=query.max_keys_per_event
+        )
+        return answer, len(query.domain)
+    if share.bad == 0:
+        raise ParameterError("unknown labels must have a delta, got a budget without")
+    kbar = CANDIDATES * query.k
+    moved = kbar if query.max_keys_per_event is None else min(kbar, query.max_keys_per_event)
+    unknown = UnkGumb.calibrated(
+        k=query.k,
+        kbar=kbar,
+        rho=rho,
+        delta=share.bad / (levels * moved),
+        max_keys_per_event=query.max_keys_per_event,
+    )
+    return unknown, kbar
+
+
+def _sparse_top_list(query: TopK, share: Share, releases: int, coverage: float) -> Candidate:
+    """Labels chosen by a race, and anew when a test says that somebody leads."""
+    if not isinstance(query.domain, Domain):
+        raise ParameterError("a sparse top list must know its labels, got an unknown domain")
+    domain = query.domain
+
+    def made(eta: int) -> SparseGumbel:
+        return SparseGumbel.calibrated(
+            domain=domain,
+            k=query.k,
+            switches=SWITCHES,
+            eta=eta,
+            rho=share.rho,
+            make_plan=lambda rho: TreePlan.calibrated(horizon=releases, rho=rho),
+            max_keys_per_event=query.max_keys_per_event,
+        )
+
+    draft = made(0)
+    noise = predict_error(draft.plan, coverage)
+    # Cardoso and Rogers 2022, Theorem 5: the lead of a new leader that is surely seen, and what is off until then.
+    selection = float(draft.race_scale) * math.log(3 * len(domain) / (1 - coverage))
+    tests = 1.5 * float(draft.test_scale) * math.log(6 * len(domain) * releases / (1 - coverage))
+    eta = math.ceil(selection + noise.largest + tests)
+    extra = selection + 2 * noise.largest + 2 * tests
+    return Candidate(
+        name="SparseGumbel",
+        mechanism=made(eta),
+        expected_error=ExpectedError(coverage=coverage, typical=noise.typical + extra, largest=noise.largest + extra),
+        pure=False,
+        note=f"at most {SWITCHES} changes of the list; for streams that do not react to the releases",
+        selectable=False,
+    )

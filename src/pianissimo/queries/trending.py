@@ -1,18 +1,30 @@
 """Which keys unusually many users hold right now."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import polars as pl
 
 from pianissimo.checks import check_at_least
 from pianissimo.identity import identified
-from pianissimo.queries.alarm import check_monitor
-from pianissimo.queries.common import Column, LargeDomain, Role, Tidy, check_column, check_common, domain_of
+from pianissimo.labels import Domain
+from pianissimo.monitors import TrendingMonitor, automatic_threshold
+from pianissimo.queries.columns import check_column, domain_of
+from pianissimo.queries.expected import Candidate
+from pianissimo.queries.frames import label_column
+from pianissimo.queries.histogram import told_domain
+from pianissimo.queries.query import LargeDomain, Reads, Role
+from pianissimo.queries.watching import Clocks, WatchingQuery
+
+EXPECTED_KEYS = 10**6
+"""How many keys a tick is thought to have where nobody knows them, to say what will be found."""
 
 
 @identified("query-trending")
-@dataclass(frozen=True, slots=True)
-class Trending:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trending(WatchingQuery):
     """The keys that unusually many users hold in a tick, each with about how many; they may change at every tick.
 
     Those who are charged are the users who held a reported key.
@@ -21,19 +33,8 @@ class Trending:
     1
     """
 
-    name: str
-    """What the release is called."""
-
-    _: KW_ONLY
-
     key: str
     """The column of keys: texts."""
-
-    threshold: int | Literal["auto"] = "auto"
-    """From how many users on, noise included; "auto" is the least that the promise, or quiet ticks, allow."""
-
-    alarms_per_user: int = 4
-    """For how many reported keys a user may be charged; after so many she counts no more."""
 
     max_keys_per_user: int = 1
     """How many keys of a user count at a tick: her first ones."""
@@ -41,25 +42,63 @@ class Trending:
     domain: LargeDomain | None = None
     """The keys, if they are known and public."""
 
-    weight: float = 1.0
-    """Its share of the stream's budget, relative to the other queries' weights."""
+    kind = "trending"
+    called = "a list of what is common now"
 
-    every: int = 1
-    """Keys are tested at every tick."""
-
-    tidy: Sequence[Tidy | str] = ()
-    """Reports have nothing to tidy."""
-
-    kind: ClassVar[str] = "trending"
-
-    def __post_init__(self) -> None:
-        check_common(self)
+    def _check(self) -> None:
         check_column(key=self.key)
         check_at_least(1, max_keys_per_user=self.max_keys_per_user)
         object.__setattr__(self, "domain", domain_of(self.domain))
-        check_monitor(self)
 
     @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that it needs."""
-        return (Column(self.key, Role.LABELS),)
+    def reads(self) -> tuple[Reads, ...]:
+        return (Reads(self.key, Role.LABELS),)
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return label_column(self.key, frame)
+
+    @property
+    def part(self) -> str:
+        return f"keys of {self.name}"
+
+    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
+        return content.select("user", pl.col(self.name).alias("key"))
+
+    def charges(self, part: Sequence["Trending"]) -> int:
+        return self.alarms_per_user + self.max_keys_per_user - 1
+
+    def tests(self, part: Sequence["Trending"]) -> int:
+        return self.max_keys_per_user
+
+    @property
+    def lone_keys(self) -> bool:
+        return self.domain is None
+
+    def monitor(self, part: Sequence["Trending"], clocks: Clocks, ticks: int) -> Any:
+        domain = self.domain if isinstance(self.domain, Domain) else None
+        keys = self.max_keys_per_user
+        if domain is None:
+            least = automatic_threshold(clocks.scale, ticks, max_keys_per_user=keys, delta_skip=clocks.delta_skip)
+        else:
+            least = automatic_threshold(clocks.scale, ticks * len(domain))
+        return TrendingMonitor(
+            horizon=ticks,
+            alarms_per_user=self.alarms_per_user,
+            max_keys_per_user=keys,
+            scale=clocks.scale,
+            threshold=self.allowed_threshold(least),
+            domain=domain,
+            delta_skip=clocks.delta_skip if domain is None else Fraction(0),
+            replacement=clocks.replacement,
+        )
+
+    def detectable(self, monitor: Any, ticks: int) -> str:
+        known = self.domain is not None
+        found = monitor.detectable(ticks=ticks, candidates=None if known else EXPECTED_KEYS, coverage=0.95)
+        return f"{'a key' if known else f'a key, of {EXPECTED_KEYS:,} a tick,'} with {found:,}"
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        return {"domain": told_domain(self.domain)}
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        return mechanism.threshold_at(1), mechanism.threshold_at(mechanism.horizon)

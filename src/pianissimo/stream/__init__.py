@@ -1,9 +1,8 @@
 """What the user writes: streams, their batches and their releases."""
 
-from pianissimo.stream.candidates import candidates
-from pianissimo.stream.expected import Candidate, ExpectedError, Share, predict_error
+from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
+from pianissimo.stream.choosing import QueryPlan, StreamPlan, candidates, make_plan
 from pianissimo.stream.live import Live
-from pianissimo.stream.plan import QueryPlan, StreamPlan, make_plan
 from pianissimo.stream.plan_table import plan_tables, render_plan
 from pianissimo.stream.release import StreamRelease
 from pianissimo.stream.stream import Stream

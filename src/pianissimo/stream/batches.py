@@ -11,24 +11,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pianissimo.counting import grid_steps
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL
-from pianissimo.queries import (
-    Alarm,
-    Column,
-    Count,
-    Distinct,
-    HeavyHitters,
-    Histogram,
-    MaxFrequency,
-    Quantiles,
-    Query,
-    Role,
-    Sum,
-    TopK,
-    Trending,
-)
+from pianissimo.queries import Query, Reads, Role
+from pianissimo.queries.frames import LABEL_TYPES, fault_of, number_column
 from pianissimo.unit import User
 
 RESERVED_NAMES = ("key", "user", "value", "weight")
@@ -36,31 +22,31 @@ RESERVED_NAMES = ("key", "user", "value", "weight")
 
 _LARGEST_EXACT = 2.0**53
 
-_LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
 
-
-def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str, Column]:
+def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str, Reads]:
     """The columns that the queries read, each once, in the order of the queries, and before them the one of users.
 
     A column that one query reads as labels is read as labels for all; lists are allowed where a query allows them.
 
+    >>> from pianissimo.queries import Histogram
     >>> columns_read([Histogram("drugs", key="drug")], User("customer"))["customer"].role
     <Role.USERS: 'users'>
     """
-    found = {} if user is None else {user.column: Column(user.column, Role.USERS)}
+    found = {} if user is None else {user.column: Reads(user.column, Role.USERS)}
     if user is not None and user.weight is not None:
-        found[user.weight] = Column(user.weight, Role.NUMBERS)
+        found[user.weight] = Reads(user.weight, Role.NUMBERS)
     for column in (column for query in queries for column in query.reads):
         known = found.get(column.name, column)
         role = known.role if known.role is not Role.NUMBERS else column.role
-        found[column.name] = Column(column.name, role, known.holds_lists or column.holds_lists)
+        found[column.name] = Reads(column.name, role, known.holds_lists or column.holds_lists)
     return found
 
 
 def needed_columns(queries: Sequence[Query], user: User | None = None) -> list[str]:
     """The names of the columns that are read.
 
-    >>> needed_columns([Count("n"), Histogram("drugs", key="drug"), Sum("revenue", value="price", range=(0, 9))])
+    >>> from pianissimo.queries import Histogram, Sum
+    >>> needed_columns([Histogram("drugs", key="drug"), Sum("revenue", value="price", range=(0, 9))])
     ['drug', 'price']
     """
     return list(columns_read(queries, user))
@@ -69,6 +55,7 @@ def needed_columns(queries: Sequence[Query], user: User | None = None) -> list[s
 def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) -> pl.DataFrame:
     """The batch as a polars frame with the columns that are needed. An empty list, and None, hold no event.
 
+    >>> from pianissimo.queries import Histogram
     >>> as_frame([{"drug": "aspirin"}, {"drug": 7}], [Histogram("drugs", key="drug")])["drug"].to_list()
     ['aspirin', '7']
     """
@@ -104,14 +91,14 @@ def _not_a_table(batch: object) -> InputError:
     )
 
 
-def _from_rows(rows: Sequence[Any], columns: Mapping[str, Column]) -> pl.DataFrame:
+def _from_rows(rows: Sequence[Any], columns: Mapping[str, Reads]) -> pl.DataFrame:
     if not all(isinstance(row, Mapping) for row in rows):
         raise InputError("rows of a list must be dicts, got something else")
     # A row without a column has no value there, whatever other rows have.
     return _from_columns({column: [row.get(column) for row in rows] for column in columns}, columns, len(rows))
 
 
-def _from_columns(values: Mapping[Any, Any], columns: Mapping[str, Column], height: int | None = None) -> pl.DataFrame:
+def _from_columns(values: Mapping[Any, Any], columns: Mapping[str, Reads], height: int | None = None) -> pl.DataFrame:
     _check_present(columns, list(values))
     lengths = {len(values[column]) for column in columns} if columns else {len(column) for column in values.values()}
     if height is None and len(lengths) != 1:
@@ -122,7 +109,7 @@ def _from_columns(values: Mapping[Any, Any], columns: Mapping[str, Column], heig
     return pl.DataFrame(series) if series else pl.DataFrame({"": pl.repeat(None, rows, eager=True)})
 
 
-def _typed_column(column: Column, values: Any) -> pl.Series:
+def _typed_column(column: Reads, values: Any) -> pl.Series:
     name = column.name
     if isinstance(values, pl.Series):
         return values.alias(name)
@@ -182,40 +169,6 @@ def _check_present(columns: Iterable[str], present: Sequence[Any]) -> None:
         raise InputError(f"columns {', '.join(map(repr, missing))} must be in the batch, got {names}")
 
 
-def query_column(query: Query, frame: pl.DataFrame) -> pl.Series | None:
-    """What the query counts of each row: texts, lists of texts, numbers or steps of its grid; None if it counts rows.
-
-    >>> query_column(Histogram("shelves", key="shelf"), pl.DataFrame({"shelf": [7, 8]})).to_list()
-    ['7', '8']
-    """
-    match query:
-        case Count():
-            return None
-        case Sum(value=column, range=(low, high)):
-            return grid_steps(_within(query, _number_column(column, frame[column]), low, high), query.exact_grid)
-        case Quantiles(value=column, limits=(low, high)):
-            return _within(query, _number_column(column, frame[column]), low, high)
-        case Alarm():
-            return _matches(query, frame)
-        case Histogram() | TopK() | MaxFrequency() | Distinct() | Trending() | HeavyHitters():
-            return _label_column(query.key, frame[query.key])
-
-
-def _within(query: Sum | Quantiles, values: pl.Series, low: float, high: float) -> pl.Series:
-    """The values, those outside the range missing where they are refused."""
-    return values if query.outside == "clamp" else values.set((values < low) | (values > high), None)
-
-
-def _matches(query: Alarm, frame: pl.DataFrame) -> pl.Series:
-    columns = [
-        _label_column(column.name, frame[column.name])
-        if column.role is Role.LABELS
-        else _number_column(column.name, frame[column.name])
-        for column in query.reads
-    ]
-    return query.filter.matches(pl.DataFrame(columns))
-
-
 def user_column(name: str, frame: pl.DataFrame) -> pl.Series:
     """Whose event each row is: texts, or whole numbers of 64 bits; null where a row does not say.
 
@@ -223,7 +176,7 @@ def user_column(name: str, frame: pl.DataFrame) -> pl.Series:
     [7, None]
     """
     column = frame[name]
-    if column.dtype in _LABEL_TYPES or column.dtype == pl.Null:
+    if column.dtype in LABEL_TYPES or column.dtype == pl.Null:
         return column.cast(pl.String)
     if column.dtype.is_float():
         # What tables make of whole numbers beside missing ones; anything else is no id.
@@ -233,71 +186,23 @@ def user_column(name: str, frame: pl.DataFrame) -> pl.Series:
     raise InputError(f"column {name!r} must hold texts or whole numbers, got {column.dtype}; cast it first")
 
 
-def _number_column(name: str, column: pl.Series) -> pl.Series:
-    if not (column.dtype.is_numeric() or column.dtype == pl.Null):
-        raise InputError(f"column {name!r} must hold numbers, got {column.dtype}; cast it first")
-    values = column.cast(pl.Float64)
-    return values.set(values.is_nan() | values.is_infinite(), None)
-
-
-def _label_column(name: str, column: pl.Series) -> pl.Series:
-    inner = column.dtype.inner if isinstance(column.dtype, pl.List) else column.dtype
-    if inner in _LABEL_TYPES or inner.is_integer() or inner == pl.Null:
-        wanted = pl.List(pl.String) if isinstance(column.dtype, pl.List) else pl.String
-        return column if column.dtype == wanted else column.cast(wanted)
-    raise InputError(
-        f"column {name!r} must hold texts, whole numbers or lists of these, got {column.dtype}; cast it first"
-    )
-
-
-def fault_of(column: pl.Series) -> pl.Series:
-    """For each row whether it cannot be counted: no value, a label too long, or a list with one of these.
-
-    >>> fault_of(pl.Series([["a"], ["a", None], None])).to_list()
-    [False, True, True]
-    """
-    if isinstance(column.dtype, pl.List):
-        element = pl.element()
-        bad = element.is_null() | (element.str.len_bytes() > LONGEST_LABEL)
-        return column.is_null() | column.list.eval(bad).list.any().fill_null(value=False)
-    if column.dtype != pl.String:
-        return column.is_null()
-    if column.null_count() == 0 and not _longest(column) > LONGEST_LABEL:
-        return pl.repeat(value=False, n=len(column), eager=True, dtype=pl.Boolean)
-    return column.is_null() | (column.str.len_bytes() > LONGEST_LABEL).fill_null(value=False)
-
-
 def row_faults(queries: Sequence[Query], frame: pl.DataFrame, user: User | None = None) -> pl.Series:
     """For each row what must hold and does not, or null where the row can be counted. It looks at that row alone.
 
+    >>> from pianissimo.queries import Histogram
     >>> row_faults([Histogram("drugs", key="drug")], pl.DataFrame({"drug": ["aspirin", None]})).to_list()
     [None, "column 'drug' must not be null and its labels must have at most 256 bytes"]
     """
     faults = pl.repeat(None, n=frame.height, eager=True, dtype=pl.String)
-    checked = [] if user is None else _columns_of_users(user, frame)
+    of_users = [] if user is None else _columns_of_users(user, frame)
+    checked = [(fault_of(column), rule) for column, rule in of_users]
     for query in queries:
-        column = query_column(query, frame)
-        if column is not None:
-            checked.append((column, must_hold(query)))
-    for column, rule in checked:
-        reason = pl.repeat(rule, n=frame.height, eager=True)
-        faults = faults.zip_with(faults.is_not_null() | ~fault_of(column), reason)
+        own = query.faults(frame)
+        if own is not None:
+            checked.append((own, query.rule))
+    for own, rule in checked:
+        faults = faults.zip_with(faults.is_not_null() | ~own, pl.repeat(rule, n=frame.height, eager=True))
     return faults
-
-
-def must_hold(query: Query) -> str:
-    """What the query asks of each row.
-
-    >>> must_hold(Sum("revenue", value="price", range=(0, 9)))
-    "column 'price' must hold finite numbers"
-    """
-    column = query.reads[0]
-    if column.role is Role.NUMBERS:
-        within = ""
-        if isinstance(query, Sum | Quantiles) and query.outside == "refuse":
-            within = f" within {query.range[0]} and {query.range[1]}"
-        return f"column {column.name!r} must hold finite numbers{within}"
-    return f"column {column.name!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
 
 
 def must_name_users(user: str) -> str:
@@ -313,7 +218,7 @@ def query_inputs(queries: Sequence[Query], frame: pl.DataFrame, *, drop_bad_rows
     """What each query's mechanism counts of a frame: of all its rows, or of those that every query can count."""
     if drop_bad_rows:
         frame = frame.filter(row_faults(queries, frame).is_null())
-    return [frame if column is None else column for column in _sound_columns(queries, frame)]
+    return [query.batch(frame) for query in queries]
 
 
 def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, drop_bad_rows: bool) -> pl.DataFrame:
@@ -321,6 +226,7 @@ def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, dro
 
     Where events may be deleted, a column `weight` of 1 and -1 as well.
 
+    >>> from pianissimo.queries import Histogram
     >>> frame = pl.DataFrame({"customer": [7, 7], "drug": ["aspirin", "ibuprofen"]})
     >>> user_input([Histogram("drugs", key="drug")], frame, User("customer"), drop_bad_rows=False).columns
     ['user', 'drugs']
@@ -331,11 +237,7 @@ def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, dro
     for column, rule in own:
         if fault_of(column).any():
             raise InputError(f"{rule}, got others; mend those rows, or let them be dropped")
-    columns = {
-        query.name: column
-        for query, column in zip(queries, _sound_columns(queries, frame), strict=True)
-        if column is not None
-    }
+    columns = {query.name: found for query in queries if (found := query.sound_column(frame)) is not None}
     for name, column in columns.items():
         if isinstance(column.dtype, pl.List):
             raise InputError(f"query {name!r} must have one label an event where users are hidden, got lists")
@@ -347,20 +249,7 @@ def _columns_of_users(user: User, frame: pl.DataFrame) -> list[tuple[pl.Series, 
     """Whose event each row is and, where events may be deleted, whether it is one; with what must hold of each."""
     columns = [(user_column(user.column, frame), must_name_users(user.column))]
     if user.weight is not None:
-        weights = _number_column(user.weight, frame[user.weight])
+        weights = number_column(user.weight, frame)
         signs = weights.set(weights.abs() != 1, None).cast(pl.Int8)
         columns.append((signs, f"column {user.weight!r} must hold 1 or -1"))
     return columns
-
-
-def _sound_columns(queries: Sequence[Query], frame: pl.DataFrame) -> list[pl.Series | None]:
-    columns = [query_column(query, frame) for query in queries]
-    for query, column in zip(queries, columns, strict=True):
-        if column is not None and fault_of(column).any():
-            raise InputError(f"{must_hold(query)}, got others; mend those rows, or let them be dropped")
-    return columns
-
-
-def _longest(labels: pl.Series) -> int:
-    longest = labels.str.len_bytes().max()
-    return longest if isinstance(longest, int) else 0

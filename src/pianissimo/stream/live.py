@@ -16,11 +16,10 @@ from pianissimo.checks import ticks_in
 from pianissimo.errors import HorizonError, ParameterError, StateError
 from pianissimo.mechanism import Guard, Release, Run, Windowed
 from pianissimo.noise import Noise
-from pianissimo.queries import Distinct, Query, Sum, Trending
+from pianissimo.queries import Query
 from pianissimo.stream.batches import as_frame, query_inputs, user_input
-from pianissimo.stream.plan import QueryPlan, StreamPlan
-from pianissimo.stream.release import StreamRelease, Tidier, release_table
-from pianissimo.stream.tables import SketchMechanism, heavy_table, user_table
+from pianissimo.stream.choosing import QueryPlan, StreamPlan
+from pianissimo.stream.release import StreamRelease, Tidier
 from pianissimo.unit import User
 
 
@@ -31,7 +30,6 @@ class LiveQuery:
         self.query = plan.query
         self.run: Run[Any, Any, Any] = Run(plan.mechanism, noise, coverage=coverage)
         self._tidiers = {plan.query.name: Tidier(plan.query.tidy)}
-        self._grid = plan.query.exact_grid if isinstance(plan.query, Sum) else None
 
     @property
     def queries(self) -> list[Query]:
@@ -72,10 +70,7 @@ class LiveQuery:
         return {self.query.name: self._tidiers[self.query.name].add(self._table(self.run.release()))}
 
     def _table(self, release: Release[Any]) -> pl.DataFrame:
-        mechanism = self.run.mechanism
-        if isinstance(mechanism, SketchMechanism):
-            return heavy_table(mechanism, release, self.run.coverage)
-        return release_table(release, self.run.coverage, self._grid)
+        return self.query.table(self.run.mechanism, release, self.run.coverage)
 
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What the ticks after `start` up to `end` added, if it was published at both and answers intervals."""
@@ -83,7 +78,7 @@ class LiveQuery:
         if not isinstance(self.run.mechanism, Windowed) or start % every or end % every:
             return {}
         release = self.run.between(start // every, end // every)
-        return {self.query.name: release_table(release, self.run.coverage, self._grid)}
+        return {self.query.name: self._table(release)}
 
     def _is_open(self) -> bool:
         return self.run.tick < self.run.mechanism.guarantee.horizon
@@ -124,7 +119,7 @@ class LiveUsers:
         """What is published at a tick."""
         release = self.run.release()
         return {
-            query.name: self._tidiers[query.name].add(user_table(query, release, self.run.coverage, self._most_events))
+            query.name: self._tidiers[query.name].add(query.user_table(release, self.run.coverage, self._most_events))
             for query in self.queries
             if tick % query.every == 0
         }
@@ -134,12 +129,7 @@ class LiveUsers:
         return {}
 
     def _own(self, content: pl.DataFrame) -> pl.DataFrame:
-        first = self.queries[0]
-        if isinstance(first, Distinct):
-            return content.select("user", pl.col(first.name).alias("value"))
-        if isinstance(first, Trending):
-            return content.select("user", pl.col(first.name).alias("key"))
-        return content
+        return self.queries[0].user_batch(content)
 
 
 Part = LiveQuery | LiveUsers

@@ -9,14 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-_KINDS = {
-    "top_k": "top list",
-    "heavy_hitters": "list of heavy hitters",
-    "max_frequency": "largest count",
-    "distinct": "number of distinct values",
-    "trending": "list of what is common now",
-}
-_OPEN_HORIZON = 2**32
+from pianissimo.queries.expected import OPEN_HORIZON, mebibytes
 
 
 def plan_tables(plan: dict[str, Any]) -> RenderableType:
@@ -48,14 +41,14 @@ def _promise(plan: dict[str, Any]) -> Text:
     promise, budget = plan["promise"], plan["budget"]
     is_pure = promise["method"] == "pure"
     epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
-    ticks = "no end" if plan["horizon"] >= _OPEN_HORIZON else f"{plan['horizon']} ticks"
+    ticks = "no end" if plan["horizon"] >= OPEN_HORIZON else f"{plan['horizon']} ticks"
     what = f"{epsilon}-" if is_pure else f"({epsilon}, {delta})-"
     head = Text(f"Stream {plan['stream']}: {ticks}, {what}differential privacy per {_unit(plan)}, whole run", "bold")
     budgeted = f"{budget['epsilon']:g}" if budget["delta"] == 0 else f"({budget['epsilon']:g}, {budget['delta']:g})"
     rest = f"\nof a budget of {budgeted}; neighbors: {_neighbors(plan)} added or removed; {promise['method']}"
     if is_pure:
         rest += f", up to a delta of {delta} for the distance of drawn noise from its law"
-    if plan["horizon"] >= _OPEN_HORIZON:
+    if plan["horizon"] >= OPEN_HORIZON:
         rest += "; booked as 2^32 ticks"
     return head.append(rest, "not bold")
 
@@ -91,8 +84,7 @@ def _queries(plan: dict[str, Any]) -> Table:
 
 def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
     title = Text(query["name"], "bold")
-    kind = _KINDS.get(query["kind"], query["kind"])
-    title.append(f", {'an' if kind[0] in 'aeiou' else 'a'} {kind}", "not bold")
+    title.append(f", {query['called']}", "not bold")
     if "domain" in query:
         labels = "labels that nobody listed" if query["domain"] == "unknown" else f"a domain of {query['domain']}"
         title.append(f" over {labels}", "not bold")
@@ -146,16 +138,6 @@ def _loss(guarantee: dict[str, Any]) -> str:
         return f"{guarantee['epsilon']:.4g}-differential privacy, pure up to the distance of the drawn noise"
     rare = f", and a chance of {guarantee['bad']:.2g} to show a label of one event" if guarantee["bad"] else ""
     return f"approximate, rho = {guarantee['rho']:.4g} at whole orders{rare}"
-
-
-def mebibytes(size: int) -> str:
-    """A size as a person reads it.
-
-    >>> mebibytes(2**26), mebibytes(98304)
-    ('64 MiB', '0.0938 MiB')
-    """
-    number = size / 2**20
-    return f"{number:.3g} MiB" if number < 1000 else f"{number:,.0f} MiB"
 
 
 def _size(size: int) -> str:

@@ -9,20 +9,15 @@ Estimates made to look as counts do, on request: post-processing of what was rel
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.counting import LabelCounts
 from pianissimo.errors import InputError
-from pianissimo.mechanism import Release
 from pianissimo.queries import Tidy
 
 
@@ -72,39 +67,6 @@ class StreamRelease:
     def to_json(self) -> str:
         """The same as one line of JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
-
-
-Released = int | LabelCounts | list[tuple[str, int]]
-"""What the mechanisms of streams release: a number, labels with counts, or a list of both."""
-
-
-def release_table(release: Release[Released], coverage: float, grid: Fraction | None = None) -> pl.DataFrame:
-    """The table of one query's release; with a grid, its steps become values.
-
-    >>> release_table(Release(tick=1, value=10, error=3), 0.95).to_dicts()
-    [{'estimate': 10, 'low': 7, 'high': 13}]
-    >>> release_table(Release(tick=1, value=10, error=3), 0.95, Fraction(1, 100)).to_dicts()
-    [{'estimate': 0.1, 'low': 0.07, 'high': 0.13}]
-    """
-    width = int(release.error)
-    if isinstance(release.value, LabelCounts):
-        table = _table(release.value.estimates, width, {"key": release.value.labels})
-        rest = release.value.rest
-        if rest is None:
-            return table
-        spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * rest.deviation)
-        row = _table(np.array([rest.estimate]), spread, {"key": pl.Series([None], dtype=pl.String)})
-        return pl.concat([table, row])
-    if isinstance(release.value, list):
-        labels = pl.Series("key", [label for label, _ in release.value], dtype=pl.String)
-        return _table(np.array([count for _, count in release.value], dtype=np.int64), width, {"key": labels})
-    table = _table(np.array([release.value], dtype=np.int64), width, {})
-    # A value on the grid is a public number of steps: turning it into a floating-point number is post-processing.
-    return table if grid is None else table.select(pl.all().cast(pl.Float64) * float(grid))
-
-
-def _table(estimates: np.ndarray[Any, np.dtype[np.int64]], width: int, first: dict[str, pl.Series]) -> pl.DataFrame:
-    return pl.DataFrame({**first, "estimate": estimates, "low": estimates - width, "high": estimates + width})
 
 
 _TYPES: dict[str, pl.DataType] = {

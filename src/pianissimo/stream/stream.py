@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least, check_name, check_probability, duration_of
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
-from pianissimo.queries import Count, Histogram, MaxFrequency, Query, Sum, TopK
+from pianissimo.queries import KINDS, Query
 from pianissimo.stream.batches import RESERVED_NAMES, needed_columns
+from pianissimo.stream.choosing import StreamPlan, make_plan
 from pianissimo.stream.live import Live
-from pianissimo.stream.plan import StreamPlan, make_plan
 from pianissimo.unit import User
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Stream:
             object.__setattr__(self, "tick", duration_of(self.tick))
         check_probability(coverage=self.coverage)
         if isinstance(self.queries, str) or not all(isinstance(query, Query) for query in self.queries):
-            known = ", ".join(each.__name__ for each in get_args(Query))
+            known = ", ".join(each.__name__ for each in KINDS)
             raise ParameterError(f"queries must be of {known}, got something else")
         object.__setattr__(self, "queries", tuple(self.queries))
         names = [query.name for query in self.queries]
@@ -100,7 +100,7 @@ class Stream:
                 raise ParameterError(
                     f"query {query.name!r} must read other columns than those of the users, got one of them"
                 )
-            if self.unit.weight is not None and not isinstance(query, Count | Sum | Histogram | TopK | MaxFrequency):
+            if self.unit.weight is not None and not query.deletable:
                 raise ParameterError(f"query {query.name!r} must be a count, sum or histogram where events are deleted")
 
     @property

@@ -21,25 +21,16 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least, check_probability
-from pianissimo.counting import TopList, UnknownHistogram
 from pianissimo.errors import ParameterError
-from pianissimo.labels import MOST_LABELS, Domain
 from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
-from pianissimo.monitors import Alarms, TrendingMonitor
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.queries import HeavyHitters, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
-from pianissimo.queries import Trending as WatchedKeys
-from pianissimo.stream.candidates import candidates
-from pianissimo.stream.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, sampled_profile
-from pianissimo.stream.heavy_plans import SketchMechanism, thresholds_of
-from pianissimo.stream.heavy_plans import reason as heavy_hitters_reason
+from pianissimo.queries import Query
+from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share
+from pianissimo.queries.of_users import user_ways
 from pianissimo.stream.plan_table import render_plan
-from pianissimo.stream.user_plans import user_ways
 from pianissimo.unit import User
 
 _PATH_VERSION = 1
@@ -93,58 +84,23 @@ class QueryPlan:
     @property
     def thresholds(self) -> tuple[int, int] | None:
         """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
-        mechanism = self.mechanism.histogram if isinstance(self.mechanism, TopList) else self.mechanism
-        if isinstance(mechanism, Alarms):
-            threshold = dict(mechanism.thresholds)[self.query.name]
-            return threshold, threshold
-        if isinstance(mechanism, SketchMechanism):
-            return thresholds_of(mechanism)
-        if isinstance(mechanism, TrendingMonitor):
-            return mechanism.threshold_at(1), mechanism.threshold_at(mechanism.horizon)
-        if not isinstance(mechanism, UnknownHistogram):
-            return None
-        profile = sampled_profile(mechanism.plan)
-        step = -(-min(mechanism.plan.horizon, OPEN_HORIZON - 1) // len(profile))
-        ticks = (int(np.argmin(profile)) * step + 1, int(np.argmax(profile)) * step + 1)
-        return mechanism.threshold(ticks[0]), mechanism.threshold(ticks[1])
+        return self.query.thresholds(self.mechanism)
 
     @property
     def reason(self) -> str:
         """Why this mechanism."""
-        if isinstance(self.query, HeavyHitters):
-            return heavy_hitters_reason(self.query, self.chosen, self.alternatives)
-        if not self.alternatives:
-            return "the only one that fits"
-        second = min(self.alternatives, key=lambda other: other.expected_error.typical)
-        ratio = second.expected_error.typical / self.expected_error.typical
-        if ratio < 1:
-            return f"{second.name} has {ratio:.2f} times the error alone, but not together with the other queries"
-        return f"least typical error; {second.name} has {ratio:.2f} times as much"
+        return self.query.reason(self.chosen, self.alternatives)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
         loss = self.guarantee.loss
-        keys: dict[str, Any] = {}
-        if isinstance(self.query, Histogram | TopK | HeavyHitters):
-            keys["max_keys_per_event"] = self.query.max_keys_per_event
-        if isinstance(self.query, Histogram | TopK | MaxFrequency | WatchedKeys):
-            domain = self.query.domain
-            keys["domain"] = "unknown" if domain is None else f"{len(domain)} labels"
-        if isinstance(self.query, HeavyHitters):
-            keys["domain"] = "unknown"
-            keys["memory"], keys["allowed_memory"] = self.chosen.memory, self.query.memory
-        if isinstance(self.query, TopK | HeavyHitters):
-            keys["k"] = self.query.k
-        if isinstance(self.query, Sum):
-            keys["range"], keys["grid"] = list(self.query.range), float(self.query.grid)
-        if isinstance(self.query, Quantiles):
-            keys["range"], keys["at"] = list(self.query.limits), list(self.query.at)
         thresholds = self.thresholds
         return {
             "name": self.query.name,
             "kind": self.query.kind,
+            "called": self.query.called,
             "every": self.query.every,
-            **keys,
+            **self.query.facts(self.chosen),
             "mechanism": self.chosen.name,
             "pure": self.chosen.pure,
             "guarantee": {
@@ -304,7 +260,7 @@ Way = list[list[Candidate]]
 
 def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverage: float) -> list[Way]:
     shares = [] if budget.pure else [_gaussian_shares(queries, budget, horizon)]
-    if not any(_is_unknown(query) for query in queries):
+    if not any(query.needs_delta for query in queries):
         shares.append([Share(epsilon=Fraction(budget.epsilon) * weight) for weight in _relative_weights(queries)])
     ways, problems = [], []
     for split in shares:
@@ -324,6 +280,34 @@ def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverag
     return ways
 
 
+def candidates(query: Query, share: Share, horizon: int | None, coverage: float) -> list[Candidate]:
+    """Every mechanism that answers `query` within `share`, best first: by the typical error over the ticks.
+
+    >>> from pianissimo.queries import Count
+    >>> share = Share(rho=Fraction(1, 2))
+    >>> [each.name for each in candidates(Count("purchases"), share, horizon=4096, coverage=0.95)][:2]
+    ['Counter over toeplitz', 'Counter over spline']
+    """
+    releases = OPEN_HORIZON if horizon is None else horizon // query.every
+    if releases < 1:
+        raise ParameterError(
+            f"query {query.name!r} must be published within the horizon, got every {query.every} ticks"
+        )
+    found, problems = [], []
+    for make in query.makers(share, releases, coverage, is_open=horizon is None):
+        try:
+            found.append(make())
+        except ParameterError as error:
+            problems.append(str(error))
+    if not any(candidate.selectable for candidate in found):
+        # What would have fitted with more memory says more than what does not fit at all: the least of it.
+        kept_out = [candidate for candidate in found if candidate.excluded and candidate.memory is not None]
+        problems = [each.excluded for each in sorted(kept_out, key=lambda each: each.memory or 0)] + problems
+        reason = problems[0] if problems else "unknown labels need a delta, and any number of keys a known domain"
+        raise ParameterError(f"query {query.name!r} must have a mechanism that fits its budget, got none: {reason}")
+    return sorted(found, key=lambda candidate: candidate.expected_error.typical)
+
+
 def _score(way: Way) -> float:
     return sum(math.log(_first_selectable(options).expected_error.typical) for options in way)
 
@@ -339,31 +323,16 @@ def _relative_weights(queries: Sequence[Query]) -> list[Fraction]:
 
 def _gaussian_shares(queries: Sequence[Query], budget: Budget, horizon: int | None) -> list[Share]:
     weights = _relative_weights(queries)
-    unknown = [weight if _is_unknown(query) else Fraction(0) for query, weight in zip(queries, weights, strict=True)]
+    unknown = [weight if query.needs_delta else Fraction(0) for query, weight in zip(queries, weights, strict=True)]
     set_aside = Fraction(budget.delta) / 2 if any(unknown) else Fraction(0)
     # No plan has more than four nodes a tick and series; see `noise_plan.plan_loss`.
     ticks = OPEN_HORIZON if horizon is None else horizon
-    distance = 4 * (ticks + 1) * sum(map(_series, queries)) * DRAW_DISTANCE
+    distance = 4 * (ticks + 1) * sum(query.series for query in queries) * DRAW_DISTANCE
     rho = budget.rho(bad=set_aside, distance=distance)
     return [
         Share(rho=rho * weight, bad=set_aside * hidden / (sum(unknown) or 1))
         for weight, hidden in zip(weights, unknown, strict=True)
     ]
-
-
-def _series(query: Query) -> int:
-    """How many series of noise the query has at most."""
-    if isinstance(query, HeavyHitters):
-        # Exact counts have so many labels; a tree of sketches draws far less, at every level for every label it holds.
-        levels = OPEN_HORIZON.bit_length()
-        return MOST_LABELS + 1 + levels * (levels * query.k + 1)
-    if isinstance(query, Histogram | TopK):
-        return len(query.domain) if isinstance(query.domain, Domain) else MOST_LABELS + 1
-    return 1
-
-
-def _is_unknown(query: Query) -> bool:
-    return isinstance(query, HeavyHitters) or (isinstance(query, Histogram | TopK) and query.domain is None)
 
 
 def _loss_dict(loss: Loss) -> dict[str, float]:

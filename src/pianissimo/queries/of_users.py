@@ -19,45 +19,22 @@ from typing import Any
 
 from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError
-from pianissimo.labels import Domain
 from pianissimo.loss.losses import Unit
 from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.queries import Count, Distinct, HeavyHitters, Histogram, MaxFrequency, Quantiles, Query, Sum, TopK
-from pianissimo.stream.expected import OPEN_HORIZON, Candidate, predict_error
-from pianissimo.stream.monitor_plans import is_watched, monitor_candidates
+from pianissimo.queries.expected import FEW_SERIES, OPEN_HORIZON, Candidate, predict_error
+from pianissimo.queries.query import Query, UserMechanism
+from pianissimo.queries.watching import monitor_candidates
 from pianissimo.unit import User
-from pianissimo.users import (
-    AdaptiveCap,
-    Cap,
-    Counters,
-    CountHead,
-    FixedCap,
-    Head,
-    HistogramHead,
-    PeriodCap,
-    QuantilesHead,
-    SumHead,
-    UserDistinct,
-    UserStatistics,
-    deviations_below,
-)
+from pianissimo.users import AdaptiveCap, Cap, FixedCap, PeriodCap
 
 GAUSSIAN_KINDS: tuple[Any, ...] = (SplinePlan, HaarSkipPlan, HaarPlan, TreePlan, DoublingPlan)
 LAPLACE_KINDS: tuple[Any, ...] = (TopDownPlan, HaarPlan, TreePlan, DoublingPlan)
-FEW_SERIES, FEW_TICKS = 100, 4096
+FEW_TICKS = 4096
 """Correlated noise takes work that grows with series and ticks, and again at every restart: up to so many."""
 
-UserMechanism = UserStatistics | UserDistinct
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Queries that one mechanism answers."""
-
-    queries: tuple[Query, ...]
-    share: Fraction
-    """Of the counters' budget."""
+Part = tuple[Query, ...]
+"""Queries that one mechanism answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,20 +52,12 @@ class UserBudget:
         return {"rho": self.rho * share} if self.rho is not None else {"epsilon": (self.epsilon or Fraction(0)) * share}
 
 
-def parts_of(queries: Sequence[Query], weights: Sequence[Fraction]) -> list[Part]:
-    """Which queries share a mechanism, and with which shares of the budget.
-
-    >>> both = [Count("visits"), Distinct("articles", key="article")]
-    >>> [len(part.queries) for part in parts_of(both, [Fraction(1, 2)] * 2)]
-    [1, 1]
-    """
-    weighted = list(zip(queries, weights, strict=True))
-    of_events = [(query, weight) for query, weight in weighted if not isinstance(query, Distinct)]
-    parts = [Part(queries=(query,), share=weight) for query, weight in weighted if isinstance(query, Distinct)]
-    if of_events:
-        events = tuple(query for query, _ in of_events)
-        parts.insert(0, Part(queries=events, share=sum((weight for _, weight in of_events), Fraction(0))))
-    return parts
+def parts_of(queries: Sequence[Query]) -> list[Part]:
+    """Which queries share a mechanism: those of events first, then the others in their order."""
+    parts: dict[str, list[Query]] = {}
+    for query in queries:
+        parts.setdefault(query.part, []).append(query)
+    return [tuple(parts[name]) for name in sorted(parts, key=bool)]
 
 
 def user_ways(
@@ -104,8 +73,8 @@ def user_ways(
     """For each way to spend the budget, for each query its candidates, best first."""
     ticks = OPEN_HORIZON if horizon is None else horizon
     shares = {query.name: weight for query, weight in zip(queries, weights, strict=True)}
-    counted = [query for query in queries if not is_watched(query)]
-    watched = [query for query in queries if is_watched(query)]
+    counted = [query for query in queries if not query.watched]
+    watched = [query for query in queries if query.watched]
     watching, counting = _split(budget, sum((shares[query.name] for query in watched), Fraction(0)))
     monitors: dict[str, list[Candidate]] = {}
     if watched:
@@ -116,7 +85,7 @@ def user_ways(
         return [[monitors[query.name] for query in queries]]
     own = sum((shares[query.name] for query in counted), Fraction(0))
     shares = {query.name: shares[query.name] / own for query in counted}
-    parts = parts_of(counted, [shares[query.name] for query in counted])
+    parts = parts_of(counted)
     ways, problems = [], []
     for is_pure in (True,) if budget.pure else (False, True):
         for cap_of in _caps(user, tick):
@@ -166,7 +135,7 @@ def _user_budget(
     if is_pure:
         return UserBudget(search=each, epsilon=epsilon - search)
     # No plan has more than four nodes a tick and series, and each may start once at every cap.
-    series = sum(_head_of(query).series for part in parts for query in part.queries)
+    series = sum(query.head().series for part in parts for query in part)
     draws = user.caps * (4 * (ticks + 1) * series + 2 * ticks + 2)
     left = Budget(epsilon=epsilon - search, delta=budget.delta)
     return UserBudget(search=each, rho=left.rho(distance=2 * draws * DRAW_DISTANCE))
@@ -187,7 +156,7 @@ def _candidates(
     for kind in _kinds(part, ticks, is_pure=spent.rho is None):
         try:
             mechanism = _mechanism(part, spent, cap, user, kind, ticks, shares)
-            made = {query.name: _candidate(query, mechanism, user, coverage) for query in part.queries}
+            made = {query.name: _candidate(query, mechanism, user, coverage) for query in part}
         except ParameterError as error:
             problems.append(error)
             continue
@@ -195,7 +164,7 @@ def _candidates(
     if not found:
         raise problems[0]
     found.sort(key=lambda row: row[0])
-    return {query.name: [made[query.name] for _, made in found] for query in part.queries}
+    return {query.name: [made[query.name] for _, made in found] for query in part}
 
 
 def _kinds(part: Part, ticks: int, *, is_pure: bool) -> tuple[Any, ...]:
@@ -203,71 +172,28 @@ def _kinds(part: Part, ticks: int, *, is_pure: bool) -> tuple[Any, ...]:
         return (DoublingPlan,)
     if is_pure:
         return LAPLACE_KINDS
-    few = sum(_head_of(query).series for query in part.queries) <= FEW_SERIES and ticks <= FEW_TICKS
+    few = sum(query.head().series for query in part) <= FEW_SERIES and ticks <= FEW_TICKS
     return (*GAUSSIAN_KINDS, ToeplitzPlan) if few else GAUSSIAN_KINDS
 
 
 def _mechanism(
     part: Part, spent: UserBudget, cap: Cap, user: User, kind: Any, ticks: int, shares: dict[str, Fraction]
 ) -> UserMechanism:
-    fields: dict[str, Any] = {"plan": kind, "horizon": ticks, **spent.counters(part.share)}
-    if isinstance(part.queries[0], Distinct):
-        return (
-            UserDistinct.fitting(cap=cap, **fields) if isinstance(cap, AdaptiveCap) else UserDistinct(cap=cap, **fields)
-        )
-    heads = tuple(_head_of(query, shares[query.name]) for query in part.queries)
-    fields["signed"] = user.weight is not None
-    if isinstance(cap, AdaptiveCap):
-        return UserStatistics.fitting(cap=cap, heads=heads, **fields)
-    return UserStatistics(cap=cap, heads=heads, **fields)
-
-
-def _head_of(query: Query, share: Fraction = Fraction(1)) -> Head:
-    match query:
-        case Count(name=name) | Distinct(name=name):
-            return CountHead(name=name, share=share)
-        case Sum(name=name, steps=(low, high)):
-            return SumHead(name=name, low=low, high=high, share=share)
-        case (
-            Histogram(max_keys_per_event=1, domain=Domain() as domain)
-            | TopK(max_keys_per_event=1, domain=Domain() as domain)
-        ):
-            return HistogramHead(name=query.name, domain=domain, share=share)
-        case MaxFrequency(name=name, domain=Domain() as domain):
-            # The largest of a histogram's noisy counts.
-            return HistogramHead(name=name, domain=domain, share=share)
-        case Quantiles(name=name, limits=(low, high)):
-            return QuantilesHead(
-                name=name,
-                low=low,
-                high=high,
-                depth=query.depth,
-                quantiles=query.parts,
-                largest=tuple(query.largest),
-                smallest=tuple(query.smallest),
-                share=share,
-            )
-    if isinstance(query, HeavyHitters):
-        raise ParameterError(
-            f"query {query.name!r} must be asked of single events, got users: a sketch hides one event; "
-            "take a histogram with a domain"
-        )
-    raise ParameterError(
-        f"query {query.name!r} must have a domain, and one label an event, where users are hidden, got another; "
-        "list the labels that count"
-    )
+    share = sum((shares[query.name] for query in part), Fraction(0))
+    parameters = {"plan": kind, "horizon": ticks, "signed": user.weight is not None, **spent.counters(share)}
+    return part[0].user_mechanism(part, cap, shares, parameters)
 
 
 def _candidate(query: Query, mechanism: UserMechanism, user: User, coverage: float) -> Candidate:
-    counters = _counters(mechanism, query)
+    counters = query.user_counters(mechanism)
     cap, start = _standing(mechanism.cap, user)
     plan = counters.plan(start, cap, 0)
     if plan is None:
         raise ParameterError("a plan must have a tick, got none")
-    error = predict_error(plan, coverage, _scale(query))
+    error = predict_error(plan, coverage, query.user_scale)
     is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
     rule = f"a cap that follows the stream, from {mechanism.cap.caps[0]}" if is_adaptive else f"a fixed cap of {cap}"
-    note = f"at most {cap} {'values' if isinstance(query, Distinct) else 'events'} of a user count"
+    note = f"at most {cap} {query.capped} of a user count"
     if isinstance(mechanism.cap, PeriodCap):
         note += f" in each period of {mechanism.cap.ticks} ticks"
     elif is_adaptive:
@@ -285,13 +211,6 @@ def _candidate(query: Query, mechanism: UserMechanism, user: User, coverage: flo
     )
 
 
-def _counters(mechanism: UserMechanism, query: Query) -> Counters:
-    if isinstance(mechanism, UserDistinct):
-        return mechanism.counters
-    names = [head.name for head in mechanism.heads]
-    return mechanism.counters[names.index(query.name)]
-
-
 def _standing(cap: Cap, user: User) -> tuple[int, int]:
     """The cap that errors are predicted for, and how often counters have started by then."""
     wanted = user.max_events_per_user or 1
@@ -299,11 +218,3 @@ def _standing(cap: Cap, user: User) -> tuple[int, int]:
         if value >= wanted:
             return value, start
     return cap.caps[-1], len(cap.caps)
-
-
-def _scale(query: Query) -> float:
-    """How much of a series' noise the answer has: of a quantile, the noise of the rank, at its worst cell."""
-    if isinstance(query, Quantiles):
-        parts = query.parts or (Fraction(1, 2),)
-        return max(float(deviations_below(query.depth, float(part)).max()) for part in parts)
-    return float(query.exact_grid) if isinstance(query, Sum) else 1.0

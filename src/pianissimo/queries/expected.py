@@ -1,6 +1,7 @@
-"""What a query may spend, what a mechanism is expected to do with it, and how the error of a plan is predicted."""
+"""What a query may spend, the noise plans it may be spent on, and the error to expect of each."""
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
@@ -9,11 +10,50 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pianissimo.noise import (
+    DoublingPlan,
+    HaarPlan,
+    HaarSkipPlan,
+    SplinePlan,
+    ToeplitzPlan,
+    TopDownPlan,
+    TreePlan,
+)
 from pianissimo.noise.bars import laplace_sum_quantile
 from pianissimo.noise.plan import NoisePlan, difference_weights, is_pure
 
 OPEN_HORIZON = 2**32
 """What a horizon without end is booked as."""
+
+HISTORY = 1440
+"""How many past releases a stream keeps, so that intervals can be answered: a day of minutes."""
+
+PlanMaker = Callable[..., NoisePlan]
+
+GAUSSIAN_PLANS: dict[str, PlanMaker] = {
+    "spline": SplinePlan.calibrated,
+    "haar + skipping": HaarSkipPlan.calibrated,
+    "haar": HaarPlan.calibrated,
+    "tree": TreePlan.calibrated,
+    "doubling": DoublingPlan.calibrated,
+}
+LAPLACE_PLANS: dict[str, PlanMaker] = {
+    "top-down": TopDownPlan.calibrated,
+    "haar": HaarPlan.calibrated,
+    "tree": TreePlan.calibrated,
+    "doubling": DoublingPlan.calibrated,
+}
+OPEN_GAUSSIAN_PLANS: dict[str, PlanMaker] = {
+    "open haar": lambda *, horizon, rho: HaarPlan.open(rho=rho),  # noqa: ARG005
+    "doubling": DoublingPlan.calibrated,
+}
+OPEN_LAPLACE_PLANS: dict[str, PlanMaker] = {
+    "open top-down": lambda *, horizon, epsilon: TopDownPlan.open(epsilon=epsilon),  # noqa: ARG005
+    "doubling": DoublingPlan.calibrated,
+}
+
+FEW_SERIES = 100
+"""Correlated noise takes work that grows with the ticks, for each series: it is offered up to so many."""
 
 PREDICTED_TICKS = 2**20
 """Errors are predicted from at most so many ticks, evenly spaced over the horizon; of an open one, from the first."""
@@ -52,6 +92,15 @@ class ExpectedError:
     largest: float
     """At the worst tick."""
 
+    @classmethod
+    def of(cls, halves: NDArray[np.float64], coverage: float) -> "ExpectedError":
+        """The typical and the largest of some half-widths.
+
+        >>> ExpectedError.of(np.array([3.0, 4.0]), 0.95).largest
+        4.0
+        """
+        return cls(coverage=coverage, typical=float(np.sqrt((halves**2).mean())), largest=float(halves.max()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -77,6 +126,16 @@ class Candidate:
 
     excluded: str = ""
     """Why a plan may not choose it, where there is more to say."""
+
+
+def noise_plans(share: Share, series: int, *, is_open: bool) -> Iterator[PlanMaker]:
+    """The noise plans that a share may be spent on."""
+    if share.pure:
+        yield from (OPEN_LAPLACE_PLANS if is_open else LAPLACE_PLANS).values()
+        return
+    yield from (OPEN_GAUSSIAN_PLANS if is_open else GAUSSIAN_PLANS).values()
+    if not is_open and series <= FEW_SERIES:
+        yield ToeplitzPlan.calibrated
 
 
 def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0) -> ExpectedError:
@@ -111,3 +170,13 @@ def sampled_profile(plan: NoisePlan) -> NDArray[np.float64]:
         return plan.variance_profile(np.arange(1, PREDICTED_TICKS + 1))
     step = -(-plan.horizon // PREDICTED_TICKS)
     return plan.variance_profile(np.arange(1, plan.horizon + 1, step) if step > 1 else None)
+
+
+def mebibytes(size: int) -> str:
+    """A size as a person reads it.
+
+    >>> mebibytes(2**26), mebibytes(98304)
+    ('64 MiB', '0.0938 MiB')
+    """
+    number = size / 2**20
+    return f"{number:.3g} MiB" if number < 1000 else f"{number:,.0f} MiB"

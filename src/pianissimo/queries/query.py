@@ -1,0 +1,293 @@
+"""What every query has and answers: its fields, the columns it reads, its mechanisms, its tables.
+
+A kind of query is one file beside this one with a class that answers what it can answer otherwise than others; what it
+leaves out is answered here, for one count without labels. Its fields, their defaults and their docstrings are what a
+TOML file may say, what a store keeps and what the documents show. Nothing outside this folder names a kind.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+import polars as pl
+
+from pianissimo.checks import check_at_least, check_name, check_positive
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
+from pianissimo.labels import LONGEST_LABEL, Domain
+from pianissimo.mechanism import Release
+from pianissimo.noise.plan import NoisePlan, is_pure
+from pianissimo.queries.expected import Candidate, PlanMaker, Share, noise_plans, predict_error
+from pianissimo.queries.frames import bars_table, count_table, fault_of
+from pianissimo.users import AdaptiveCap, Cap, Counters, Head, UserDistinct, UserStatistics
+
+LargeDomain = Domain | Sequence[str] | pl.Series
+UserMechanism = UserStatistics | UserDistinct
+Maker = Callable[[], Candidate]
+"""Makes a candidate, or raises `ParameterError` where the mechanism does not fit."""
+
+
+class Role(Enum):
+    """How the values of a column are read.
+
+    >>> Role("labels")
+    <Role.LABELS: 'labels'>
+    """
+
+    LABELS = "labels"
+    """Texts, or lists of texts; whole numbers become texts."""
+
+    NUMBERS = "numbers"
+    """Finite numbers."""
+
+    USERS = "users"
+    """Whole numbers or texts that say whose event it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """A column of the events and how it is read."""
+
+    name: str
+    role: Role
+    holds_lists: bool = False
+    """Whether an event may hold several labels."""
+
+
+@identified("query-tidy")
+class Tidy(Enum):
+    """What may be done to estimates on request; the raw ones stay beside them.
+
+    >>> Tidy("monotone")
+    <Tidy.MONOTONE: 'monotone'>
+    """
+
+    NON_NEGATIVE = "non_negative"
+    """No estimate below zero."""
+
+    MONOTONE = "monotone"
+    """No estimate of a running count below an earlier one."""
+
+    RANKED = "ranked"
+    """In a top list, no estimate above that of a better rank: averages of neighbors that are out of order."""
+
+
+class PlanFor(Protocol):
+    """Makes a noise plan for a share."""
+
+    def __call__(self, share: Share, *, series: int = 1, magnitude: int = 1) -> NoisePlan:
+        """The plan for an event that moves so many series by so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked of a stream: the fields of every kind, and what each must be able to say."""
+
+    name: str
+    """What the release is called."""
+
+    _: KW_ONLY
+
+    weight: float = 1.0
+    """Its share of the stream's budget, relative to the other queries' weights."""
+
+    every: int = 1
+    """Published at every so many-th tick."""
+
+    tidy: Sequence[Tidy | str] = ()
+    """What is done to a copy of the estimates."""
+
+    kind: ClassVar[str]
+    """What it is called in files."""
+
+    called: ClassVar[str]
+    """What it is called in a sentence."""
+
+    tidies: ClassVar[tuple[Tidy, ...]] = (Tidy.NON_NEGATIVE, Tidy.MONOTONE)
+    """What may be done to its estimates."""
+
+    adds_up: ClassVar[bool] = False
+    """Whether the answers for two parts of the stream add up to that for both."""
+
+    watched: ClassVar[bool] = False
+    """Whether it reports what is unusual, and charges those who are in a report."""
+
+    deletable: ClassVar[bool] = False
+    """Whether events of users may be taken back."""
+
+    capped: ClassVar[str] = "events"
+    """What of a user is counted towards a cap."""
+
+    def __post_init__(self) -> None:
+        check_name(name=self.name)
+        check_positive(weight=self.weight)
+        if not 1e-6 <= self.weight <= 1e6:
+            raise ParameterError(f"weight must be between 1e-6 and 1e6, got {self.weight}")
+        check_at_least(1, every=self.every)
+        self._check_tidy()
+        self._check()
+
+    def _check_tidy(self) -> None:
+        try:
+            tidy = tuple(Tidy(each) for each in ([self.tidy] if isinstance(self.tidy, str | Tidy) else self.tidy))
+        except (ValueError, TypeError):
+            allowed = ", ".join(each.value for each in Tidy)
+            raise ParameterError(f"tidy must be of {allowed}, got {self.tidy!r}") from None
+        object.__setattr__(self, "tidy", tidy)
+        if tidy and not self.tidies:
+            raise ParameterError(f"tidy must be left out for {self.called}, got something")
+        wrong = [each.value for each in tidy if each not in self.tidies]
+        if wrong:
+            allowed = " or ".join(each.value for each in self.tidies)
+            raise ParameterError(f"tidy must be {allowed} for {self.called}, got {wrong[0]}")
+
+    def _check(self) -> None:
+        """Refuse what cannot be in the kind's own fields."""
+
+    # What it reads
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """The columns that it needs."""
+        return ()
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        """What it counts of each row, null where it cannot be counted; None if it counts rows."""
+        return None
+
+    @property
+    def rule(self) -> str:
+        """What it asks of each row."""
+        column = self.reads[0]
+        if column.role is Role.NUMBERS:
+            return f"column {column.name!r} must hold finite numbers"
+        return f"column {column.name!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
+
+    def faults(self, frame: pl.DataFrame) -> pl.Series | None:
+        """For each row whether it cannot be counted; None if every row can."""
+        column = self.column(frame)
+        return None if column is None else fault_of(column)
+
+    def sound_column(self, frame: pl.DataFrame) -> pl.Series | None:
+        """What it counts of each row of a frame, all of whose rows can be counted."""
+        column = self.column(frame)
+        if column is not None and fault_of(column).any():
+            raise InputError(f"{self.rule}, got others; mend those rows, or let them be dropped")
+        return column
+
+    def batch(self, frame: pl.DataFrame) -> Any:
+        """What its mechanism counts of a frame of events."""
+        column = self.sound_column(frame)
+        return frame if column is None else column
+
+    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
+        """What the mechanism that it shares with others counts of `user` and the queries' columns."""
+        return content
+
+    # Single events
+
+    @property
+    def series(self) -> int:
+        """How many series of noise it has at most."""
+        return 1
+
+    @property
+    def needs_delta(self) -> bool:
+        """Whether it may show labels that nobody listed."""
+        return False
+
+    @property
+    def unit_value(self) -> float:
+        """What one step of its counts is worth."""
+        return 1.0
+
+    def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
+        """Each mechanism that may answer it where single events are hidden."""
+        for make_plan in noise_plans(share, self.series, is_open=is_open):
+            yield self._over(make_plan, share, releases, coverage)
+
+    def _over(self, make_plan: PlanMaker, share: Share, releases: int, coverage: float) -> Maker:
+        def plan_for(share: Share, *, series: int = 1, magnitude: int = 1) -> NoisePlan:
+            return make_plan(horizon=releases, **share.target(series=series, magnitude=magnitude))
+
+        def make() -> Candidate:
+            mechanism, plan = self.mechanism(share, plan_for)
+            return Candidate(
+                name=f"{type(mechanism).__name__} over {plan.name}",
+                mechanism=mechanism,
+                expected_error=predict_error(plan, coverage, self.unit_value),
+                pure=is_pure(plan),
+            )
+
+        return make
+
+    def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        """Its counter over a noise plan."""
+        raise ParameterError(f"{self.kind} must be asked of users, got single events; give unit=user('column')")
+
+    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
+        """What is published where single events are hidden."""
+        return count_table(release.value, release.error, coverage)
+
+    # Users
+
+    @property
+    def part(self) -> str:
+        """Queries of the same part are answered by one mechanism."""
+        return ""
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        """What is counted of the events that a cap lets through."""
+        raise ParameterError(
+            f"query {self.name!r} must have a domain, and one label an event, where users are hidden, got another; "
+            "list the labels that count"
+        )
+
+    def user_mechanism(
+        self, part: Sequence["Query"], cap: Cap, shares: Mapping[str, Fraction], parameters: dict[str, Any]
+    ) -> UserMechanism:
+        """What answers all queries of its part."""
+        heads = tuple(query.head(shares[query.name]) for query in part)
+        if isinstance(cap, AdaptiveCap):
+            return UserStatistics.fitting(cap=cap, heads=heads, **parameters)
+        return UserStatistics(cap=cap, heads=heads, **parameters)
+
+    def user_counters(self, mechanism: Any) -> Counters:
+        """Those of the part's mechanism that count for this query."""
+        counters: Counters = mechanism.counters[[head.name for head in mechanism.heads].index(self.name)]
+        return counters
+
+    @property
+    def user_scale(self) -> float:
+        """How much of a series' noise the answer has."""
+        return self.unit_value
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        """What is published where users are hidden; bars cover what the cap let through.
+
+        If no user has more than `most_events`, they reach over what it cut off as well.
+        """
+        value = release.value[self.name]
+        return bars_table([value.estimate], [value.bars(coverage, most_units=most_events)])
+
+    # Plans
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        """What a plan tells of it besides."""
+        return {}
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
+        return None
+
+    def reason(self, chosen: Candidate, alternatives: Sequence[Candidate]) -> str:
+        """Why this mechanism was chosen."""
+        if not alternatives:
+            return "the only one that fits"
+        second = min(alternatives, key=lambda other: other.expected_error.typical)
+        ratio = second.expected_error.typical / chosen.expected_error.typical
+        if ratio < 1:
+            return f"{second.name} has {ratio:.2f} times the error alone, but not together with the other queries"
+        return f"least typical error; {second.name} has {ratio:.2f} times as much"

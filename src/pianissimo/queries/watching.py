@@ -1,0 +1,137 @@
+"""What alarms and trends share: one kind of noise for all that a stream watches.
+
+Monitors of one scale are one monitor with all their clocks (`losses.Race`), so all of a stream have the same noise,
+found for the sum of what they may charge a user for. Where the keys of a trend are unknown, half of delta is for keys
+that one user alone holds.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
+
+import polars as pl
+
+from pianissimo.budget import Budget
+from pianissimo.checks import check_at_least
+from pianissimo.errors import ParameterError
+from pianissimo.mechanism import Release
+from pianissimo.monitors import RaceMonitor, clock_delta
+from pianissimo.queries.expected import Candidate, ExpectedError
+from pianissimo.queries.frames import released_table
+from pianissimo.queries.query import Query, Tidy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """The noise of all monitors of a stream, and what is left for lone keys of each trend."""
+
+    scale: Fraction
+    delta_skip: Fraction
+    replacement: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchingQuery(Query):
+    """A query that reports what is unusual at a tick, and charges the users who are in a report."""
+
+    threshold: int | Literal["auto"] = "auto"
+    """From how many users on, noise included; "auto" is the least that the promise, or quiet ticks, allow."""
+
+    alarms_per_user: int = 4
+    """For how many reports a user may be charged; after so many she counts no more."""
+
+    watched: ClassVar[bool] = True
+    tidies: ClassVar[tuple[Tidy, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_at_least(1, alarms_per_user=self.alarms_per_user)
+        if self.threshold != "auto":
+            try:
+                check_at_least(1, threshold=self.threshold)
+            except ParameterError:
+                raise ParameterError(
+                    f"threshold must be a whole number of at least 1 or 'auto', got {self.threshold!r}"
+                ) from None
+        if self.every != 1:
+            raise ParameterError(f"every must be 1 for what is watched at every tick, got {self.every!r}")
+        Query.__post_init__(self)
+
+    def charges(self, part: Sequence[Any]) -> int:
+        """How many clocks a user may be charged for by all queries of the part."""
+        raise NotImplementedError
+
+    def tests(self, part: Sequence[Any]) -> int:
+        """How many clocks of the part a user is in at a tick."""
+        raise NotImplementedError
+
+    @property
+    def lone_keys(self) -> bool:
+        """Whether it may show a key that one user alone holds."""
+        return False
+
+    def monitor(self, part: Sequence[Any], clocks: Clocks, ticks: int) -> Any:
+        """What watches for all queries of the part."""
+        raise NotImplementedError
+
+    def detectable(self, monitor: Any, ticks: int) -> str:
+        """What is found, in words."""
+        raise NotImplementedError
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        half, found = math.ceil(release.error), release.value
+        return released_table(found.estimates, found.estimates - half, found.estimates + half, key=found.labels)
+
+    def allowed_threshold(self, least: int) -> int:
+        """The threshold, or an error where it is below the least."""
+        if self.threshold == "auto":
+            return least
+        if self.threshold < least:
+            raise ParameterError(
+                f"query {self.name!r} must have a threshold of at least {least}, got {self.threshold}; "
+                "allow a larger epsilon or delta, or take 'auto'"
+            )
+        return self.threshold
+
+
+def monitor_candidates(
+    queries: Iterable[Any], *, budget: Budget, ticks: int, coverage: float, replacement: bool
+) -> dict[str, Candidate]:
+    """For each watching query its monitor; queries of one part share one."""
+    if budget.pure:
+        raise ParameterError("alarms and trends must have a delta, got a budget without; allow one such as 1e-9")
+    parts: dict[str, list[WatchingQuery]] = {}
+    for query in queries:
+        parts.setdefault(query.part, []).append(query)
+    clocks = _clocks(list(parts.values()), budget, ticks, replacement=replacement)
+    found: dict[str, Candidate] = {}
+    for part in parts.values():
+        monitor = part[0].monitor(part, clocks, ticks)
+        found |= {query.name: _candidate(query, monitor, ticks, coverage) for query in part}
+    return found
+
+
+def _clocks(parts: Sequence[Sequence[WatchingQuery]], budget: Budget, ticks: int, *, replacement: bool) -> Clocks:
+    versions = 2 if replacement else 1
+    unknown = sum(query.lone_keys for part in parts for query in part)
+    delta = Fraction(budget.delta)
+    skip = delta / (2 * unknown * versions) if unknown else Fraction(0)
+    together = sum(part[0].tests(part) for part in parts)
+    charges = sum(part[0].charges(part) for part in parts)
+    left = clock_delta(budget.epsilon, delta - skip * unknown * versions, versions * ticks * together)
+    scale = RaceMonitor.calibrate(epsilon=budget.epsilon, delta=left, k=charges, replacement=replacement)
+    return Clocks(scale=scale, delta_skip=skip, replacement=replacement)
+
+
+def _candidate(query: WatchingQuery, monitor: Any, ticks: int, coverage: float) -> Candidate:
+    half = monitor.error(1, coverage)
+    return Candidate(
+        name=f"{type(monitor).__name__} over a race",
+        mechanism=monitor,
+        expected_error=ExpectedError(coverage=coverage, typical=half, largest=half),
+        pure=False,
+        note=f"{query.detectable(monitor, ticks)} users or more in a tick is found, in all ticks, with a chance of "
+        f"95 %; a user is charged for at most {monitor.alarms_per_user} reports",
+        noise=f"Gumbel in whole numbers, scale {float(monitor.scale):.4g}",
+    )
