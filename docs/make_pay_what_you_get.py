@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from pianissimo.budget import Budget
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.selection import LimitedDomain
-from pianissimo.table import Allowance
+from pianissimo.table import StepAllowance
 
 QUESTIONS, K, K_BAR = 50, 10, 1000
 BUDGET = Budget(epsilon=2.0, delta=1e-8)
@@ -38,7 +38,7 @@ def slices() -> list[dict[str, int]]:
     ]
 
 
-def lengths(allowance: Allowance) -> list[int]:
+def lengths(allowance: StepAllowance) -> list[int]:
     """What each question pays, as long as there are steps."""
     noise, left, paid = KeyedNoise(Secret(bytes(32))), allowance.steps, []
     for number, counts in enumerate(slices()):
@@ -62,7 +62,7 @@ def left_over(costs: list[float]) -> list[float]:
 
 def draw(path: Path) -> None:
     """Three ways of paying, into a PNG file."""
-    allowance = Allowance.of(BUDGET, steps=STEPS, calls=CALLS)
+    allowance = StepAllowance.of(BUDGET, steps=STEPS, calls=CALLS)
     whole = [100.0 * K * float(allowance.epsilon) / float(BUDGET.epsilon)] * QUESTIONS
     lines = {
         "plain composition": (left_over(whole), _PLAIN),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pianissimo.errors import ParameterError
 from pianissimo.filters import LONGEST_WHERE, Atom, ColumnName, Filter, Junction
-from pianissimo.table.conditions import ALIAS, Kind, TableColumn, written
+from pianissimo.table.statements import ALIAS, Kind, TableColumn, written
 
 REFUSED = [
     "",

@@ -12,7 +12,7 @@ literal     'text', 5, -1.5e3, and TRUE or FALSE after = and <>
 It comes as SQL, which sqlglot reads, or as a polars expression, and becomes a small tree of our own. What has no rule
 is refused: functions (engines differ in them, and some fail at a value), arithmetic (it can overflow), casts (they can
 fail), subqueries, aggregates and windows (they look at other rows). The tree is stored and shown as `text`; it is run
-as a polars expression on streams, and written for a table's engine by `pianissimo.table.conditions`. The answers are
+as a polars expression on streams, and written for a table's engine by `pianissimo.table.statements`. The answers are
 the same:
 
 * three-valued logic: a comparison with a missing value is neither true nor false, and such a row does not match;

@@ -88,7 +88,7 @@ def test_explain_asks_nothing(tmp_path: Path, ledger: Path, more: tuple[str, ...
     [
         ({"column": "nobody"}, "column must name a column of the table"),
         ({"more": ["--where", "country = (SELECT 1)"]}, "where must look at one row alone"),
-        ({"more": ["-k", "20", "--candidates", "10"]}, "k must be at most k_bar"),
+        ({"more": ["-k", "20", "--candidates", "10"]}, "k must be at most candidates"),
         ({"url": "duckdb:///nowhere.duckdb"}, "must be there"),
     ],
 )

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from pianissimo.errors import ParameterError
 from pianissimo.filters import Filter
-from pianissimo.table.conditions import ALIAS, Kind, TableColumn, written
+from pianissimo.table.statements import ALIAS, Kind, TableColumn, written
 
 COLUMNS: Mapping[str, TableColumn] = {
     name: TableColumn(name, kind)

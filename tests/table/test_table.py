@@ -31,12 +31,12 @@ from pianissimo.errors import BudgetError, InputError, LedgerError, ParameterErr
 from pianissimo.ledger import Ledger, key_file
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Booked, BoundedRange
-from pianissimo.table import Allowance, Table
-from pianissimo.table.conditions import Kind, TableColumn
+from pianissimo.table import StepAllowance, Table
 from pianissimo.table.engines import DataDependentError, place_of
-from pianissimo.table.statements import Target, users_by_label
+from pianissimo.table.statements import AskedRows, Kind, TableColumn
 from pianissimo.testing import SeededNoise
 
+ROWS = AskedRows(("rows",), "duckdb", TableColumn("u", Kind.INTEGER))
 KINDS = ["polars", "lazy", "pandas", "arrow", "parquet", "duckdb", "sqlite", "postgresql"]
 
 
@@ -142,10 +142,10 @@ def test_a_histogram_of_known_labels_has_all_of_them(asked: Table) -> None:
 
 def test_a_cut_takes_the_first_labels_of_each_user_by_bytes(asked: Table) -> None:
     # By bytes: moon, rain, rare, sun, tea. Members below 1,000 keep moon alone, those below 1,500 rain.
-    answer = asked.histogram("article", delta_items=1)
+    answer = asked.histogram("article", max_keys_per_user=1)
     assert dict(answer.table.select("key", "estimate").iter_rows()) == {"moon": 1000, "rain": 500, "tea": 500}
     assert (answer.cost.steps, answer.cost.calls) == (1, 1)
-    two = asked.histogram("article", domain=["moon", "rain", "sun", "tea"], delta_items=2)
+    two = asked.histogram("article", domain=["moon", "rain", "sun", "tea"], max_keys_per_user=2)
     assert dict(two.table.select("key", "estimate").iter_rows()) == {"moon": 1000, "rain": 1500, "sun": 0, "tea": 1000}
 
 
@@ -179,9 +179,7 @@ def test_ties_go_by_bytes_whatever_the_order_of_rows(labels: list[str], seed: in
     rows = pl.DataFrame({"u": range(11), "key": labels}).sample(fraction=1, shuffle=True, seed=seed)
     with duckdb.connect() as database:
         database.register("rows", rows.to_arrow())
-        sql = users_by_label(
-            Target(("rows",), "duckdb"), TableColumn("key", Kind.TEXT), TableColumn("u", Kind.INTEGER), limit=6
-        )
+        sql = ROWS.users_by_label(TableColumn("key", Kind.TEXT), limit=6)
         found = [label for label, _ in database.execute(sql).fetchall()]
     assert found == sorted(labels, key=str.encode)[:6]
 
@@ -194,13 +192,7 @@ clicked = st.lists(st.tuples(st.integers(0, 6), st.sampled_from("abcde") | st.no
 def test_a_user_moves_each_count_by_one_at_most_and_no_more_than_the_cut(
     rows: list[tuple[int, str | None]], gone: int, cut: int | None
 ) -> None:
-    sql = users_by_label(
-        Target(("rows",), "duckdb"),
-        TableColumn("key", Kind.TEXT),
-        TableColumn("u", Kind.INTEGER),
-        keys_per_user=cut,
-        limit=100,
-    )
+    sql = ROWS.users_by_label(TableColumn("key", Kind.TEXT), max_keys_per_user=cut, limit=100)
 
     def counts(kept: list[tuple[int, str | None]]) -> dict[str, int]:
         schema = {"u": pl.Int64, "key": pl.String}
@@ -219,7 +211,7 @@ def test_ties_of_numbers_go_by_the_bytes_of_their_texts() -> None:
     with duckdb.connect() as database:
         database.register("rows", rows.to_arrow())
         key = TableColumn("key", Kind.INTEGER)
-        sql = users_by_label(Target(("rows",), "duckdb"), key, TableColumn("u", Kind.INTEGER), limit=9)
+        sql = ROWS.users_by_label(key, limit=9)
         assert [label for label, _ in database.execute(sql).fetchall()] == [1, 10, 100, 9]
 
 
@@ -237,11 +229,11 @@ def test_columns_named_like_ours_do_no_harm() -> None:
         rows = rows.with_columns(pl.lit("tea").alias(key))
         with without_noise(Table(rows, user="member", budget=BUDGET)) as table:
             assert table.top_k(key, k=1).labels == ("tea",)
-            assert table.top_k(key, k=1, delta_items=1).labels == ("tea",)
+            assert table.top_k(key, k=1, max_keys_per_user=1).labels == ("tea",)
 
 
 def test_the_statement_is_one_aggregate_with_a_limit(table: Table) -> None:
-    plan = table.plan.top_k("article", k=3, k_bar=7, where="country = 'DE'")
+    plan = table.plan.top_k("article", k=3, candidates=7, where="country = 'DE'")
     assert plan.sql.count("GROUP BY") == 1
     assert plan.sql.endswith('ORDER BY "users" DESC, "label" COLLATE "C" ASC NULLS FIRST LIMIT 8')
     assert 'COUNT(DISTINCT "asked"."member" COLLATE "C")' in plan.sql
@@ -258,13 +250,13 @@ def test_a_plan_costs_nothing_and_bounds_the_cost(table: Table) -> None:
     assert "LIMIT 1001" in str(plan)
     assert table.plan.count().error == math.ceil(1.959964 * 2 / float(table.budget.allowance.epsilon))
     assert table.plan.count(steps=4).error < table.plan.count().error  # type: ignore[operator]
-    cut, whole = table.plan.top_k("article", k=3, delta_items=1), table.plan.top_k("article", k=3)
+    cut, whole = table.plan.top_k("article", k=3, max_keys_per_user=1), table.plan.top_k("article", k=3)
     assert cut.threshold < whole.threshold  # type: ignore[operator]
 
 
 def test_the_allowance_fits_the_budget() -> None:
     for epsilon, delta, steps, calls in [(2.0, 1e-8, 200, 100), (0.1, 1e-6, 10, 1), (10, 1e-10, 5000, 1000)]:
-        allowance = Allowance.of(Budget(epsilon, delta), steps=steps, calls=calls)
+        allowance = StepAllowance.of(Budget(epsilon, delta), steps=steps, calls=calls)
         bad, distance = calls * allowance.delta, Fraction(steps + calls, 2**90)
         selections = BoundedRange(steps, allowance.epsilon, bad=bad, distance=distance)
         assert compose([selections], delta=delta, recursion=False).epsilon <= epsilon
@@ -337,14 +329,14 @@ def test_a_label_with_its_count_needs_two_steps() -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda table: table.top_k("article", k=20, k_bar=10),
+        lambda table: table.top_k("article", k=20, candidates=10),
         lambda table: table.top_k("article", k=0),
         lambda table: table.top_k("article", k=True),
-        lambda table: table.top_k("article", k=1, k_bar=0),
-        lambda table: table.top_k("article", k=1, k_bar=2**30),
+        lambda table: table.top_k("article", k=1, candidates=0),
+        lambda table: table.top_k("article", k=1, candidates=2**30),
         lambda table: table.top_k("article", k=10**6),
-        lambda table: table.top_k("article", k=1, k_bar="many"),
-        lambda table: table.top_k("article", k=1, delta_items=0),
+        lambda table: table.top_k("article", k=1, candidates="many"),
+        lambda table: table.top_k("article", k=1, max_keys_per_user=0),
         lambda table: table.top_k("nobody", k=1),
         lambda table: table.top_k(None, k=1),
         lambda table: table.top_k("price", k=1),
@@ -460,7 +452,7 @@ def test_a_budget_lasts_and_is_the_same_for_all(tmp_path: Path) -> None:
         (asked, _) = ledger.entries()
     assert (asked.who, asked.question) == (
         "ada",
-        'top_k of article, k=2, k_bar=1000 where ("asked"."country" COLLATE "C" = \'DE\')',
+        "top_k of article, k=2, candidates=1000 where \"country\" = 'DE'",
     )
     with pytest.raises(LedgerError, match="cap and data set"):
         Table(url, "clicks", user="member", budget=Budget(3.0, 1e-8))
@@ -547,7 +539,7 @@ def test_enums_and_categories_are_texts() -> None:
     rows = clicks().with_columns(pl.col("article").cast(pl.Categorical), pl.col("country").cast(pl.Categorical))
     with without_noise(Table(rows, user="member", budget=BUDGET)) as table:
         assert table.top_k("article", k=3, where="country = 'DE'").labels == ("tea", "rain", "moon")
-        assert table.top_k("article", k=2, delta_items=1).labels[0] == "moon"
+        assert table.top_k("article", k=2, max_keys_per_user=1).labels[0] == "moon"
         assert table.histogram("article", domain=["tea", "no"]).table["estimate"].to_list() == [0, 2000]
 
 
@@ -557,7 +549,7 @@ def test_an_empty_table_has_no_labels() -> None:
         answer = table.top_k("article", k=5)
         assert (answer.labels, answer.met_threshold, answer.cost.steps) == ((), True, 1)
         assert table.count().estimate == 0
-        assert table.histogram("article", delta_items=1).labels == ()
+        assert table.histogram("article", max_keys_per_user=1).labels == ()
 
 
 def test_places_of_sources() -> None:

@@ -23,8 +23,8 @@ from tests.table.clicks import BUDGET, without_noise
 from pianissimo.errors import BudgetError, InputError, LedgerError, ParameterError
 from pianissimo.ledger import guarded
 from pianissimo.table import Table
-from pianissimo.table.conditions import Kind
 from pianissimo.table.engines import DataDependentError, SqlEngine
+from pianissimo.table.statements import Kind
 
 Execute = Callable[..., Any]
 
@@ -69,7 +69,7 @@ def test_letters_of_citext_are_those_of_each_row(server: str, execute: Execute, 
     execute("INSERT INTO clicks SELECT 'm' || i, 'tea' FROM generate_series(1, 3000) AS i")
     with on_server(server, "clicks", tmp_path) as table:
         assert table.top_k("article", 1).labels == ("tea",)
-        assert table.histogram("article", delta_items=1).table["estimate"].to_list() == [3000]
+        assert table.histogram("article", max_keys_per_user=1).table["estimate"].to_list() == [3000]
         known = table.histogram("article", domain=["tea", "tEa"])
         assert known.table["estimate"].to_list() == [int(ann), 3000]
         assert table.count(where="article = 'tEa'").estimate == int(ann)
@@ -82,7 +82,7 @@ def test_users_are_told_apart_by_bytes(server: str, execute: Execute, tmp_path: 
     execute("INSERT INTO clicks VALUES ('ann', 'b'), ('Ann', 'a')")
     with on_server(server, "clicks", tmp_path) as table:
         assert table.count().estimate == 2
-        cut = table.histogram("article", domain=["a", "b"], delta_items=1)
+        cut = table.histogram("article", domain=["a", "b"], max_keys_per_user=1)
         assert cut.table["estimate"].to_list() == [1, 1]
     file = tmp_path / "clicks.duckdb"
     with duckdb.connect(str(file)) as database:
@@ -96,7 +96,7 @@ def test_users_are_told_apart_by_bytes(server: str, execute: Execute, tmp_path: 
     for place in (file, tmp_path / "clicks.sqlite"):
         with without_noise(Table(place, "clicks", user="member", budget=BUDGET)) as table:
             assert table.count().estimate == 2
-            cut = table.histogram("article", domain=["a", "b"], delta_items=1)
+            cut = table.histogram("article", domain=["a", "b"], max_keys_per_user=1)
             assert cut.table["estimate"].to_list() == [1, 1]
 
 
@@ -328,9 +328,9 @@ def test_a_text_that_is_not_utf8_stops_no_question(tmp_path: Path, kind: str, an
     with without_noise(Table(source, name, user="member", budget=BUDGET)) as table:
         assert table.top_k("article", 3).labels == ("tea",)
         assert table.top_k("article", 3, where="member = 'ann'").labels == ()
-        assert table.top_k("article", 3, where="member = 'ann'", delta_items=2).labels == ()
+        assert table.top_k("article", 3, where="member = 'ann'", max_keys_per_user=2).labels == ()
         assert table.histogram("article", domain=["tea", "rain"]).table["estimate"].to_list() == [int(not ann), 2000]
-        assert table.histogram("article", delta_items=1).labels == ("tea",)
+        assert table.histogram("article", max_keys_per_user=1).labels == ("tea",)
         assert table.count(where="article <> 'x'").estimate >= 2000
         assert table.count(where="article LIKE 't%'").estimate == 2000
         assert table.budget.spent.calls == 4

@@ -11,7 +11,7 @@ from pianissimo.errors import ParameterError
 
 if TYPE_CHECKING:
     from pianissimo.ledger import Head
-    from pianissimo.table.answers import TableAnswer
+    from pianissimo.table import TableAnswer
 
 
 @click.command("top-k")
@@ -36,13 +36,10 @@ if TYPE_CHECKING:
 @click.option("--where", help="Count only the rows for which this holds, such as \"country = 'DE'\".")
 @click.option(
     "--candidates",
-    "k_bar",
     type=NUMBER,
     help="How many of the largest labels are looked at.  [default: chosen for you]",
 )
-@click.option(
-    "--max-keys-per-user", "delta_items", type=NUMBER, help="How many labels of one user count.  [default: all]"
-)
+@click.option("--max-keys-per-user", type=NUMBER, help="How many labels of one user count.  [default: all]")
 @click.option("--counts", is_flag=True, help="Return a count with each label. Each costs one more step.")
 @click.option("--steps", type=NUMBER, help="How many steps the budget is divided into, for all time.  [default: 200]")
 @click.option("--questions", type=NUMBER, help="How many questions may be asked, for all time.  [default: 100]")
@@ -69,8 +66,8 @@ def top_k(
     from pianissimo.budget import Budget
     from pianissimo.table import Table
 
-    question = {name: options.pop(name) for name in ("where", "k_bar", "delta_items", "counts")}
-    question["k_bar"] = question["k_bar"] or "auto"
+    question = {name: options.pop(name) for name in ("where", "candidates", "max_keys_per_user", "counts")}
+    question["candidates"] = question["candidates"] or "auto"
     settings = {name: value for name, value in options.items() if value is not None}
     try:
         with Table(url, table, user=user, budget=Budget(budget_epsilon, budget_delta), **settings) as asked:

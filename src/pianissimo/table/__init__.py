@@ -1,6 +1,7 @@
 """Questions to a table of a SQL engine, which pay for what comes back."""
 
-from pianissimo.table.answers import Allowance, Amount, QuestionPlan, TableAnswer
-from pianissimo.table.table import Table, TableBudget
+from pianissimo.table.allowance import Amount, StepAllowance, TableBudget
+from pianissimo.table.questions import QuestionPlan, TableAnswer
+from pianissimo.table.table import Table
 
-__all__ = ["Allowance", "Amount", "QuestionPlan", "Table", "TableAnswer", "TableBudget"]
+__all__ = ["Amount", "QuestionPlan", "StepAllowance", "Table", "TableAnswer", "TableBudget"]

@@ -21,9 +21,8 @@ import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.storage.postgres import is_like_a_url
-from pianissimo.table.conditions import BYTE_ORDER, Kind, TableColumn
 from pianissimo.table.frames import ParquetFiles, arrow_table
-from pianissimo.table.statements import IS_TEXT
+from pianissimo.table.statements import BYTE_ORDER, IS_TEXT, Kind, TableColumn
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,7 +42,7 @@ class DataDependentError(InputError):
     """
 
 
-class Engine(Protocol):
+class TableEngine(Protocol):
     """What is asked of a database."""
 
     @property
@@ -72,7 +71,7 @@ class Engine(Protocol):
         """Ask no more."""
 
 
-def open_engine(source: object, name: str | None) -> Engine:
+def open_engine(source: object, name: str | None) -> TableEngine:
     """The engine that has the table: from a URL, a path, or the table itself.
 
     >>> engine = open_engine(pl.DataFrame({"member": ["ann"], "article": ["a"]}), None)
@@ -427,7 +426,7 @@ def _closed(statement: str) -> pl.DataFrame:  # noqa: ARG001
     raise InputError("the database must be open to answer, got a closed one")
 
 
-def _open_path(path: Path, name: str | None) -> Engine:
+def _open_path(path: Path, name: str | None) -> TableEngine:
     if path.suffix in {".duckdb", ".ddb"}:
         return DuckDbEngine.of_file(path, _needed(name))
     if path.suffix in {".sqlite", ".sqlite3"}:

@@ -1,0 +1,295 @@
+"""What a budget buys of a table: from (epsilon, delta) to so many steps and so many calls, and the ledger of both.
+
+One step is the currency. A label that comes back is one step, and so is meeting the threshold: a selection of bounded
+range `epsilon`, epsilon^2 / 8 zCDP (Durfee and Rogers 2019, Algorithm 2, with the constants of docs/privacy.md). A
+count is bought with steps too: discrete Gaussian noise of variance 4 m / (s epsilon^2) on counts of which one user
+moves m costs s of them, m / (2 variance) = s epsilon^2 / 8. A call is a question whose labels nobody knew beforehand;
+it may fail to hide a user with a chance of `delta`.
+
+Whatever is asked, in whichever order and in view of whichever answers, the losses are at most steps epsilon^2 / 8
+zCDP, a bad mass of 1 - (1 - delta)^calls, and the distance of the noise; that is what is held against the budget.
+
+**A shared ledger**, of a whole data set, is charged by streams and sketches too, and counts in rho and bad mass. A step
+is epsilon^2 / 8 of rho and a call its delta of bad mass, both rounded up to whole units, so that what a table asks fits
+beside what anybody else has charged. The distance of the noise is bad mass too. A table has no budget of its own there:
+its budget must be the data set's.
+"""
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+from pianissimo.budget import Budget
+from pianissimo.checks import check_at_least
+from pianissimo.errors import LedgerError, ParameterError
+from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, Head, Ledger, Reservation, is_state
+from pianissimo.loss.composition import Price, compose
+from pianissimo.loss.losses import Booked, float_up
+from pianissimo.noise import Secret
+from pianissimo.noise.laws import gaussian_node
+
+_GRID = 2**24
+_DISTANCE = Fraction(1, 2**90)
+"""What the noise of a step, or of a call, is at most from the ideal one; far below delta and far above what it is."""
+
+MOST_DRAWS = 2**18
+"""A question makes at most so many draws, which keeps them within `_DISTANCE`."""
+
+_AS_LARGE = Fraction(999, 1000)
+"""A cap is that of a budget if it is no further below what the budget allows: ledgers allow for their own noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAllowance:
+    """What a budget buys: `steps` steps of `epsilon` and `calls` calls of `delta`.
+
+    >>> allowance = StepAllowance.of(Budget(2.0, 1e-8), steps=200, calls=100)
+    >>> round(float(allowance.epsilon), 4), float(allowance.delta)
+    (0.0495, 5e-11)
+    >>> allowance.price(200, 100).epsilon <= 2.0
+    True
+    """
+
+    budget: Budget
+    steps: int
+    calls: int
+    epsilon: Fraction
+    """Of one step."""
+
+    delta: Fraction
+    """Of one call."""
+
+    @classmethod
+    def of(cls, budget: Budget, *, steps: int, calls: int) -> "StepAllowance":
+        """The largest steps that fit the budget, half of whose delta is for calls."""
+        check_at_least(1, steps=steps)
+        check_at_least(1, questions=calls)
+        if budget.pure:
+            raise ParameterError("delta must be above 0 to ask a table, whose labels nobody knows beforehand, got 0")
+        delta = Fraction(budget.delta) / (2 * calls)
+        bad, distance = _bad(delta, calls), (steps + calls) * _DISTANCE
+        # epsilon^2 / 8 a step, rounded down to the grid.
+        square = budget.rho(bad=bad, distance=distance) * 8 / steps
+        epsilon = Fraction(math.isqrt(math.floor(square * _GRID**2)), _GRID)
+        if not epsilon > 0:
+            raise ParameterError("epsilon must be enough for so many steps, got too little; ask for fewer steps")
+        found = cls(budget=budget, steps=steps, calls=calls, epsilon=epsilon, delta=delta)
+        if not found.price(steps, calls).epsilon <= budget.epsilon:
+            raise ParameterError("the steps must fit the budget, got more; this is a mistake of Pianissimo's")
+        return found
+
+    @property
+    def charge(self) -> Charge:
+        """All of it."""
+        return Charge(steps=self.steps, calls=self.calls)
+
+    @property
+    def scale(self) -> Fraction:
+        """Of the Gumbel noise of a step."""
+        return 1 / self.epsilon
+
+    @property
+    def distance(self) -> Fraction:
+        """What the noise of a step, or of a call, is at most from the ideal one."""
+        return _DISTANCE
+
+    def price(self, steps: int, calls: int) -> Price:
+        """What so many steps and calls cost together, at the budget's delta."""
+        if steps == 0 and calls == 0:
+            return Price(0.0, 0.0, "nothing was asked")
+        loss = Booked(
+            rho=steps * self.epsilon**2 / 8, bad=_bad(self.delta, calls), distance=(steps + calls) * _DISTANCE
+        )
+        return compose([loss], delta=Fraction(self.budget.delta))
+
+    def plain_epsilon(self, steps: int) -> float:
+        """What plain composition would book for so many steps: their epsilons added up."""
+        return float(steps * self.epsilon)
+
+    def variance(self, moved: int, steps: int) -> Fraction:
+        """Of the noise on counts of which one user moves so many, bought with so many steps.
+
+        >>> StepAllowance.of(Budget(2.0, 1e-8), steps=200, calls=100).variance(1, 1) ** 0.5
+        40.3...
+        """
+        return gaussian_node(4 * moved / (steps * self.epsilon**2)).variance
+
+
+def _bad(delta: Fraction, calls: int) -> Fraction:
+    # 1 - (1 - delta)^calls, of which calls * delta is an upper bound that stays short.
+    return calls * delta
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Amount:
+    """A part of a budget.
+
+    >>> float(Amount(steps=11, calls=1, share=0.055, epsilon=0.4))
+    0.055
+    """
+
+    steps: int
+    """Labels, thresholds met, and counts bought."""
+
+    calls: int
+    """Questions whose labels nobody knew beforehand."""
+
+    share: float = field(compare=False)
+    """The part of all steps, from 0 to 1."""
+
+    epsilon: float = field(compare=False)
+    """As differential privacy at the budget's delta."""
+
+    def __float__(self) -> float:
+        return self.share
+
+    def to_dict(self) -> dict[str, float | int]:
+        """The same as plain data."""
+        return {"steps": self.steps, "calls": self.calls, "share": self.share, "epsilon": self.epsilon}
+
+
+class LedgerInSteps:
+    """A ledger that counts in rho and bad mass, as an analyst sees it: in steps and calls."""
+
+    def __init__(self, ledger: Ledger, allowance: StepAllowance) -> None:
+        self.ledger = ledger
+        self._allowance = allowance
+        self._step = math.ceil(allowance.epsilon**2 / 8 / RHO_UNIT)
+        factor = 1 + math.ceil(math.exp(float_up(Fraction(allowance.budget.epsilon))))
+        # The noise of a step or a call is at most 2^-90 from the ideal one: see `_DISTANCE`.
+        self._each = math.ceil(factor * allowance.distance / BAD_UNIT)
+        self._call = math.ceil(allowance.delta / BAD_UNIT) + self._each
+        bad = Fraction(allowance.budget.delta) / 2
+        most = Charge.rounded_down(rho=allowance.budget.rho(bad=bad), bad=bad)
+        if ledger.cap.bad_units != most.bad_units or not _AS_LARGE * most.rho <= ledger.cap.rho <= most.rho:
+            raise LedgerError(
+                f"a table must be asked with the budget of its data set, which is in the ledger at {ledger.place}, got "
+                f"(epsilon {float(allowance.budget.epsilon):g}, delta {float(allowance.budget.delta):g}); give the one "
+                "that the ledger was made with"
+            )
+
+    @property
+    def spent(self) -> Charge:
+        """What all who use the ledger have spent, in steps and calls, rounded up."""
+        spent, cap = self.ledger.spent, self.ledger.cap
+        left = (cap.rho_units - spent.rho_units) // self._step
+        # One part in a hundred of a call is the rounding of a hundred of them.
+        calls = -(-(100 * spent.bad_units - self._call) // (100 * self._call))
+        allowed = self._allowance
+        return Charge(steps=max(0, allowed.steps - left), calls=min(max(0, calls), allowed.calls))
+
+    @property
+    def left(self) -> Charge:
+        """What is left for anybody, in steps and calls."""
+        return self._allowance.charge - self.spent
+
+    def reserve(self, charge: Charge, *, question: str, who: str, idempotency_key: str) -> Reservation:
+        """Charge steps and calls."""
+        return self.ledger.reserve(self._in_units(charge), question=question, who=who, idempotency_key=idempotency_key)
+
+    def settle(self, reservation: Reservation, actual: Charge) -> Reservation:
+        """Give back what the answer did not cost."""
+        return self.ledger.settle(reservation, self._in_units(actual))
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.ledger.close()
+
+    def _in_units(self, charge: Charge) -> Charge:
+        return Charge(
+            rho_units=charge.steps * self._step, bad_units=charge.calls * self._call + charge.steps * self._each
+        )
+
+
+def open_in_steps(
+    place: str | Path, key: Secret | str | Path | None, witness: Head | None, allowance: StepAllowance
+) -> LedgerInSteps | None:
+    """The ledger at a place if it counts in rho; None if it is a table's own, or yet to be made."""
+    if not is_state(place):
+        if "://" not in str(place) and not Path(place).is_file():
+            return None
+        try:
+            with Ledger.open(place, key=None, read_only=True) as looked_at:
+                cap = looked_at.cap
+        except LedgerError:
+            return None  # whoever opens it says what is wrong with it
+        if cap.steps or not cap.rho_units:
+            return None
+    from pianissimo.durable.shared_ledger import open_shared
+
+    return _in_steps(open_shared(place, key=key, witness=witness), witness, allowance)
+
+
+def _in_steps(ledger: Ledger, witness: Head | None, allowance: StepAllowance) -> LedgerInSteps:
+    try:
+        if witness is not None:
+            ledger.verify(witness)
+        return LedgerInSteps(ledger, allowance)
+    except (LedgerError, ParameterError):
+        ledger.close()
+        raise
+
+
+class TableBudget:
+    """What a table's budget buys, what is spent of it, and what is left.
+
+    >>> import polars as pl
+    >>> from pianissimo.table import Table
+    >>> table = Table(pl.DataFrame({"member": ["ann"]}), user="member", budget=Budget(2.0, 1e-8))
+    >>> table.budget
+    (epsilon 2.0, delta 1e-08): 0 of 200 steps and 0 of 100 calls are spent, 100.0% is left
+    >>> table.budget.left.steps
+    200
+    """
+
+    def __init__(self, allowance: StepAllowance, ledger: Ledger | LedgerInSteps) -> None:
+        self._allowance = allowance
+        self._ledger = ledger
+
+    @property
+    def epsilon(self) -> float:
+        """Of everything that is ever answered, together."""
+        return float(self._allowance.budget.epsilon)
+
+    @property
+    def delta(self) -> float:
+        """Of everything that is ever answered, together."""
+        return float(self._allowance.budget.delta)
+
+    @property
+    def allowance(self) -> StepAllowance:
+        """The steps and calls that it was turned into."""
+        return self._allowance
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where charges are kept."""
+        return self._ledger.ledger if isinstance(self._ledger, LedgerInSteps) else self._ledger
+
+    @property
+    def spent(self) -> Amount:
+        """What was paid, by all who use this ledger, with what is reserved at this moment."""
+        charge = self._ledger.spent
+        return self.amount(charge.steps, charge.calls)
+
+    @property
+    def left(self) -> Amount:
+        """What may still be paid."""
+        spent = self.spent
+        return Amount(
+            steps=self._allowance.steps - spent.steps,
+            calls=self._allowance.calls - spent.calls,
+            share=1 - spent.share,
+            epsilon=max(0.0, self.epsilon - spent.epsilon),
+        )
+
+    def amount(self, steps: int, calls: int) -> Amount:
+        """So many steps and calls as a part of the budget."""
+        price = self._allowance.price(steps, calls)
+        return Amount(steps=steps, calls=calls, share=steps / self._allowance.steps, epsilon=price.epsilon)
+
+    def __repr__(self) -> str:
+        spent, allowance = self.spent, self._allowance
+        parts = f"{spent.steps} of {allowance.steps} steps and {spent.calls} of {allowance.calls} calls are spent"
+        return f"(epsilon {self.epsilon}, delta {self.delta}): {parts}, {1 - spent.share:.1%} is left"

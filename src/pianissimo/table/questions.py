@@ -1,0 +1,473 @@
+"""Questions to a table: what each costs at most, what is sent, and how rows become an answer.
+
+A plan is made before any row is looked at, and costs nothing. The same methods plan a question (`Table.plan`) and ask
+it (`Table`).
+"""
+
+import json
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from fractions import Fraction
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo.checks import check_at_least
+from pianissimo.codec import join_texts
+from pianissimo.errors import ParameterError
+from pianissimo.filters import Filter, is_utf8
+from pianissimo.labels import Domain
+from pianissimo.ledger import Charge
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Keys
+from pianissimo.selection import KnownGauss, LimitedDomain, UnkGauss
+from pianissimo.selection.known_domain import gaussian_half_width, with_noise
+from pianissimo.table.allowance import MOST_DRAWS, Amount, TableBudget
+from pianissimo.table.statements import AskedRows, TableColumn, find_column, is_plain, written
+
+_COVERAGE = 0.95
+_AUTO, _AUTO_CUT = 1_000, 10_000
+_LARGEST_DOMAIN = 100_000
+_LONGEST_QUESTION = 10_000
+
+Labels = Domain | Iterable[str | int | date]
+Where = str | pl.Expr | Filter
+Candidates = int | Literal["auto"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionPlan:
+    """What a question would cost and how good its answer would be, before any row is looked at."""
+
+    question: str
+    """As the ledger notes it."""
+
+    mechanism: str
+    """How it is answered."""
+
+    sql: str
+    """The one statement that is sent."""
+
+    at_most: Amount
+    """The most it can cost. An answer that is shorter costs less."""
+
+    plain_epsilon: float
+    """What plain composition would book for it, whatever comes back."""
+
+    k: int | None = None
+    """How many labels come back at most."""
+
+    candidates: int | None = None
+    """How many labels are looked at."""
+
+    threshold: float | None = None
+    """How many users above the label that comes after the candidates, or above none, are level with the threshold."""
+
+    sure_from: float | None = None
+    """How many users above that label are enough to come back with a chance of 95 %."""
+
+    error: float | None = None
+    """The half-width of the error bar of each count, in users."""
+
+    coverage: float = 0.95
+    """The chance that an error bar holds the truth."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        names = ("question", "mechanism", "sql", "plain_epsilon", "k", "candidates", "threshold", "sure_from", "error")
+        return {"at_most": self.at_most.to_dict(), **{name: getattr(self, name) for name in names}}
+
+    def __str__(self) -> str:
+        lines = [self.question, f"  answered by  {self.mechanism}"]
+        calls = f" and {self.at_most.calls} call" if self.at_most.calls else ""
+        share = f"{self.at_most.share:.2%} of the budget"
+        lines.append(f"  costs        at most {self.at_most.steps} steps{calls}, {share}")
+        if self.threshold is not None:
+            level = f"the label of rank {(self.candidates or 0) + 1:,}, if there is one"
+            lines.append(f"  threshold    about {self.threshold:,.0f} users above {level}")
+        if self.sure_from is not None:
+            lines.append(f"  sure to come {self.sure_from:,.0f} users above it, with a chance of 95 %")
+        if self.error is not None:
+            lines.append(f"  error        ± {self.error:,.0f} users on a count ({self.coverage:.0%})")
+        return "\n".join([*lines, f"  sent         {self.sql}"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TableAnswer:
+    """An answer and what it cost. It is private: it may be shown to anybody.
+
+    Iterating gives its labels in order.
+    """
+
+    table: pl.DataFrame
+    """The answer: `key` where there are labels; `estimate`, `low` and `high` where there are counts."""
+
+    cost: Amount
+    """What was paid."""
+
+    plain_epsilon: float
+    """What plain composition would have booked."""
+
+    left: Amount
+    """What the budget still holds."""
+
+    plan: QuestionPlan
+
+    met_threshold: bool | None = None
+    """Whether the list ended because no further label stood out; None where there is no threshold."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in order."""
+        return tuple(self.table["key"].to_list()) if "key" in self.table.columns else ()
+
+    @property
+    def estimate(self) -> int:
+        """The number, where one was asked for."""
+        if self.table.height != 1 or "estimate" not in self.table.columns:
+            raise TypeError("estimate must be asked of an answer that is one number; others have a table")
+        return int(self.table["estimate"][0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.labels)
+
+    def __len__(self) -> int:
+        return self.table.height
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "answer": self.table.to_dicts(),
+            "met_threshold": self.met_threshold,
+            "cost": self.cost.to_dict(),
+            "plain_epsilon": self.plain_epsilon,
+            "left": self.left.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """The same as one line of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def _repr_html_(self) -> str:
+        return f"{self.table._repr_html_()}<p>{self._paid}</p>"
+
+    def __repr__(self) -> str:
+        return f"TableAnswer({self.plan.question!r}, rows={self.table.height}, {self._paid})"
+
+    def __str__(self) -> str:
+        return f"{self.table}\n{self._paid}"
+
+    @property
+    def _paid(self) -> str:
+        end = {True: "; no further label stood out", False: "", None: ""}[self.met_threshold]
+        return f"cost {self.cost.steps} steps, {self.cost.share:.2%} of the budget; {self.left.share:.2%} is left{end}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What is shown, and what it cost."""
+
+    table: pl.DataFrame
+    steps: int
+    met_threshold: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuestion:
+    """A plan, and how rows become an outcome."""
+
+    plan: QuestionPlan
+    run: Callable[[pl.DataFrame, Noise], _Outcome]
+
+    @property
+    def charge(self) -> Charge:
+        """What it reserves."""
+        return Charge(steps=self.plan.at_most.steps, calls=self.plan.at_most.calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What a question is about, checked: which labels of which rows, and how many of one user."""
+
+    asked: AskedRows
+    where: str
+    key: TableColumn
+    max_keys_per_user: int | None
+
+    def sql(self, limit: int, labels: list[str] | None = None) -> str:
+        return self.asked.users_by_label(self.key, labels=labels, max_keys_per_user=self.max_keys_per_user, limit=limit)
+
+    def noted(self, what: str, size: str) -> str:
+        cut = "" if self.max_keys_per_user is None else f", max_keys_per_user={self.max_keys_per_user}"
+        return noted(f"{what} of {self.key.name}, {size}{cut}{self.where}")
+
+
+Result = TypeVar("Result")
+
+
+class Questions(ABC, Generic[Result]):
+    """The questions that a table takes, planned or asked."""
+
+    def __init__(self, asked: AskedRows, columns: Mapping[str, TableColumn], budget: TableBudget) -> None:
+        self._asked = asked
+        self._columns = columns
+        self._budget = budget
+
+    @abstractmethod
+    def _finish(self, question: TableQuestion) -> Result:
+        """Plan it, or ask it."""
+
+    def _affordable(self, k: int, more: int | None) -> int:
+        """How many labels are paid for; `more` steps at most for their counts, None for one each."""
+        del more
+        return k
+
+    def top_k(
+        self,
+        column: str,
+        k: int,
+        *,
+        where: Where | None = None,
+        candidates: Candidates = "auto",
+        max_keys_per_user: int | None = None,
+        counts: bool = False,
+    ) -> Result:
+        """At most k labels of a column that most users have, more or less, in order.
+
+        It costs a step for each label that comes back, and one if the list ended early because no further label stood
+        out; never more than k. If fewer than k steps are left, k is what is left. With `counts` each label comes with
+        an estimate of its number of users, for another step each.
+
+        `candidates` is how many labels are looked at; `max_keys_per_user` says that a user counts for so many labels at
+        most (the first ones by their bytes), which lowers the threshold.
+        """
+        check_at_least(1, k=k)
+        wanted = self._wanted(column, where, max_keys_per_user)
+        seen = _seen(candidates, k, max_keys_per_user)
+        k = self._affordable(k, max_keys_per_user if counts else 0)
+        return self._finish(self._top_k(wanted, k, seen, counts=counts))
+
+    def histogram(
+        self,
+        column: str,
+        *,
+        domain: Labels | None = None,
+        where: Where | None = None,
+        candidates: Candidates = "auto",
+        max_keys_per_user: int | None = None,
+        steps: int | None = None,
+    ) -> Result:
+        """How many users each label has, with error bars.
+
+        With a `domain`, for each label of it; without, for labels that pass a threshold, which needs
+        `max_keys_per_user`: a user counts for so many labels at most, the first ones by their bytes. It costs as many
+        steps as one user can move counts, whatever comes back; more `steps` make it sharper.
+        """
+        if steps is not None:
+            check_at_least(1, steps=steps)
+        wanted = self._wanted(column, where, max_keys_per_user)
+        if domain is not None:
+            return self._finish(self._known(wanted, _domain(domain, self._asked.dialect), steps))
+        if max_keys_per_user is None:
+            raise ParameterError(
+                "max_keys_per_user must say how many labels of one user count where the domain is unknown; "
+                "or give a domain"
+            )
+        return self._finish(self._unknown(wanted, _seen(candidates, 1, max_keys_per_user), max_keys_per_user, steps))
+
+    def count(self, *, where: Where | None = None, steps: int = 1) -> Result:
+        """How many users there are, or how many have a row where the condition holds, with an error bar."""
+        check_at_least(1, steps=steps)
+        asked, condition = self._narrowed(where)
+        variance = self._budget.allowance.variance(1, steps)
+
+        def run(rows: pl.DataFrame, noise: Noise) -> _Outcome:
+            exact = np.array([rows["users"][0]], dtype=np.int64)
+            one = np.zeros(1, dtype=np.uint64)
+            return _Outcome(_with_bars(with_noise(exact, one, variance, noise.at("count")), variance), steps)
+
+        plan = QuestionPlan(
+            question=noted(f"count of users{condition}"),
+            mechanism="discrete Gaussian noise",
+            sql=asked.users(),
+            **self._cost(steps, 0, variance),
+        )
+        return self._finish(TableQuestion(plan, run))
+
+    def _top_k(self, wanted: _Wanted, k: int, seen: int, *, counts: bool) -> TableQuestion:
+        allowance, most = self._budget.allowance, wanted.max_keys_per_user
+        mechanism = LimitedDomain(
+            k=k, k_bar=seen, epsilon=allowance.epsilon, delta=allowance.delta, max_keys_per_user=most
+        )
+        variance = allowance.variance(1, 1)
+
+        def moved(labels: int) -> int:
+            if not counts:
+                return 0
+            return labels if most is None else min(labels, most)
+
+        def run(rows: pl.DataFrame, noise: Noise) -> _Outcome:
+            users = dict(zip(rows["label"].to_list(), rows["users"].to_list(), strict=True))
+            answer = mechanism.answer(users, noise.at("selection"))
+            labels = pl.Series("key", list(answer.labels), dtype=pl.String)
+            table = labels.to_frame()
+            if counts:
+                exact = np.array([users[label] for label in answer.labels], dtype=np.int64)
+                fresh = noise.at("counts")
+                table = _with_bars(with_noise(exact, _keys(labels, fresh), variance, fresh), variance, labels)
+            return _Outcome(table, mechanism.cost(answer) + moved(len(answer.labels)), answer.met_threshold)
+
+        offset = float(mechanism.offset)
+        plan = QuestionPlan(
+            question=wanted.noted("top_k", f"k={k}, candidates={seen}"),
+            mechanism="limited domain" + (", then discrete Gaussian noise on the counts" if counts else ""),
+            sql=wanted.sql(seen + 1),
+            k=k,
+            candidates=seen,
+            threshold=offset,
+            sure_from=offset + math.log(k / (1 - _COVERAGE)) * float(allowance.scale),
+            **self._cost(k + moved(k), 1, variance if counts else None),
+        )
+        return TableQuestion(plan, run)
+
+    def _known(self, wanted: _Wanted, domain: Domain, steps: int | None) -> TableQuestion:
+        most = wanted.max_keys_per_user
+        moved = len(domain) if most is None else min(most, len(domain))
+        paid = moved if steps is None else steps
+        variance = self._budget.allowance.variance(moved, paid)
+        mechanism = KnownGauss(domain=domain, variance=variance, max_keys_per_event=moved)
+        labels = domain.labels.to_list()
+
+        def run(rows: pl.DataFrame, noise: Noise) -> _Outcome:
+            users = dict(zip(rows["label"].to_list(), rows["users"].to_list(), strict=True))
+            exact = np.array([users.get(label, 0) for label in labels], dtype=np.int64)
+            shown, values = mechanism.answer(domain.labels, _keys(domain.labels, noise), exact, noise)
+            return _Outcome(_with_bars(values, variance, shown), paid)
+
+        plan = QuestionPlan(
+            question=wanted.noted("histogram", f"{len(domain)} labels"),
+            mechanism="discrete Gaussian noise on each label",
+            sql=wanted.sql(len(domain), labels),
+            **self._cost(paid, 0, variance),
+        )
+        return TableQuestion(plan, run)
+
+    def _unknown(self, wanted: _Wanted, seen: int, most: int, steps: int | None) -> TableQuestion:
+        paid, allowance = most if steps is None else steps, self._budget.allowance
+        variance = allowance.variance(most, paid)
+        mechanism = UnkGauss(
+            kbar=seen, variance=variance, delta=allowance.delta / min(most, seen), max_keys_per_event=most
+        )
+
+        def run(rows: pl.DataFrame, noise: Noise) -> _Outcome:
+            ordered = rows.sort("label")
+            exact = ordered["users"].to_numpy().astype(np.int64)
+            shown, values = mechanism.answer(ordered["label"], _keys(ordered["label"], noise), exact, noise)
+            return _Outcome(_with_bars(values, variance, shown), paid)
+
+        plan = QuestionPlan(
+            question=wanted.noted("histogram", f"candidates={seen}"),
+            mechanism="discrete Gaussian noise on labels and threshold",
+            sql=wanted.sql(seen + 1),
+            candidates=seen,
+            threshold=float(mechanism.gap),
+            **self._cost(paid, 1, variance),
+        )
+        return TableQuestion(plan, run)
+
+    def _cost(self, steps: int, calls: int, variance: Fraction | None) -> dict[str, Any]:
+        """What a plan says of its cost, and of the error of its counts."""
+        return {
+            "at_most": self._budget.amount(steps, calls),
+            "plain_epsilon": self._budget.allowance.plain_epsilon(steps),
+            "error": None if variance is None else gaussian_half_width(variance, _COVERAGE),
+        }
+
+    def _wanted(self, column: str, where: Where | None, max_keys_per_user: int | None) -> _Wanted:
+        if max_keys_per_user is not None:
+            check_at_least(1, max_keys_per_user=max_keys_per_user)
+        if not isinstance(column, str):
+            raise ParameterError(f"column must be the name of a column, got {type(column).__name__}")
+        key = find_column(self._columns, column, what="column")
+        asked, condition = self._narrowed(where)
+        return _Wanted(asked=asked, where=condition, key=key, max_keys_per_user=max_keys_per_user)
+
+    def _narrowed(self, where: Where | None) -> tuple[AskedRows, str]:
+        """The rows under a condition, and how it is noted."""
+        if where is None:
+            return self._asked, ""
+        condition = Filter.of(where)
+        sql = written(condition, self._columns, self._asked.dialect)
+        return replace(self._asked, where=sql), f" where {condition.text}"
+
+
+class TablePlans(Questions[QuestionPlan]):
+    """The plans of questions: their cost at most, their threshold and error, and the statement that would be sent.
+
+    >>> from pianissimo import Budget, Table
+    >>> table = Table(pl.DataFrame({"member": ["ann"], "article": ["a"]}), user="member", budget=Budget(2.0, 1e-8))
+    >>> plan = table.plan.top_k("article", k=10)
+    >>> plan.at_most.steps, round(plan.threshold)
+    (10, 619)
+    """
+
+    def _finish(self, question: TableQuestion) -> QuestionPlan:
+        return question.plan
+
+
+def noted(question: str) -> str:
+    """The question as the ledger notes it: printable, and not too long."""
+    printable = "".join(letter if letter.isprintable() else "?" for letter in question)
+    return printable if len(printable) <= _LONGEST_QUESTION else printable[: _LONGEST_QUESTION - 3] + "..."
+
+
+def _with_bars(values: NDArray[np.int64], variance: Fraction, labels: pl.Series | None = None) -> pl.DataFrame:
+    width = gaussian_half_width(variance, _COVERAGE)
+    keys = {} if labels is None else {"key": labels}
+    return pl.DataFrame({**keys, "estimate": values, "low": values - width, "high": values + width})
+
+
+def _keys(labels: pl.Series, noise: Noise) -> Keys:
+    return noise.at("labels").label_keys(*join_texts(labels))
+
+
+def _seen(candidates: Candidates, k: int, max_keys_per_user: int | None) -> int:
+    """How many labels are looked at: a choice that no row has a say in."""
+    # With a cut the threshold does not grow with their number, so that looking further is free.
+    auto = max(10 * k, _AUTO if max_keys_per_user is None else _AUTO_CUT)
+    seen = auto if candidates == "auto" else candidates
+    check_at_least(1, candidates=seen)
+    if not k <= seen:
+        raise ParameterError(f"k must be at most candidates, the number of labels looked at, got {k} of {seen}")
+    if not seen < MOST_DRAWS:
+        raise ParameterError(f"candidates must be below {MOST_DRAWS}, got {seen}")
+    return seen
+
+
+def _domain(domain: Labels, dialect: str) -> Domain:
+    if isinstance(domain, str):
+        raise ParameterError("domain must be a list of labels, got one text")
+    found = domain if isinstance(domain, Domain) else Domain([_label(label) for label in domain])
+    if not len(found) <= _LARGEST_DOMAIN:
+        raise ParameterError(f"domain must have at most {_LARGEST_DOMAIN} labels, got {len(found)}")
+    if not all(is_plain(label, dialect) for label in found.labels.to_list()):
+        raise ParameterError("domain must have labels without NUL, and without backslashes for this engine")
+    return found
+
+
+def _label(label: object) -> str:
+    if isinstance(label, bool | np.bool_):
+        raise ParameterError("domain must list texts, whole numbers or days, got a boolean; write it as in the answers")
+    if not isinstance(label, str | numbers.Integral | date) or isinstance(label, datetime):
+        what = "a null, which is no label" if label is None else type(label).__name__
+        raise ParameterError(f"domain must list texts, whole numbers or days, got {what}")
+    text = str(label)
+    if not is_utf8(text):
+        raise ParameterError("domain must list texts that can be written as UTF-8, got a lone surrogate")
+    return text
