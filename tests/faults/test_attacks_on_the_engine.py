@@ -78,7 +78,7 @@ def in_thread(do: Callable[[], object], *, wait: float = 30.0) -> tuple[threadin
     return thread, found
 
 
-def verified(home: Home) -> inspect.Verified:
+def verified(home: Home) -> inspect.StreamCheck:
     return inspect.verify(plan(), config(), home.place, secret=home.options["secret"], witness=home.options["witness"])
 
 
@@ -555,7 +555,7 @@ def two_lives(sqlite_home: Home) -> Home:
     shutil.rmtree(made.folder / "out")
     with made.open(alike=False) as live:
         run_to(live, 6)
-    assert verified(made) == inspect.Verified(incarnations=2, seals=5, releases=5, derived=0)
+    assert verified(made) == inspect.StreamCheck(incarnations=2, seals=5, releases=5, derived=0)
     return made
 
 

@@ -245,7 +245,6 @@ def test_a_writer_of_a_file_that_left_the_folder_may_go_on_for_a_while(
 def test_a_file_that_vanished_with_an_unfinished_line_stops_the_stream(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "_QUIET_LOOKS", 0)
     monkeypatch.setattr(follow, "_QUIET_SECONDS", 0)
     append(log, lines(3)[:-1])
     feed = started(log)

@@ -109,7 +109,6 @@ def test_a_line_that_is_copied_counts_twice(log: Path) -> None:
 
 def test_what_is_missing_is_told_to_everybody_who_asks(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that asks for ends must not be the only one that hears of it."""
-    monkeypatch.setattr(follow, "_QUIET_LOOKS", 0)
     monkeypatch.setattr(follow, "_QUIET_SECONDS", 0)
     append(log, lines(3)[:-1])
     feed = started(log)

@@ -30,7 +30,7 @@ from pianissimo.stream.stored import stream_from_plain
 
 __all__ = [
     "Status",
-    "Verified",
+    "StreamCheck",
     "is_state",
     "ledger_key",
     "read_status",
@@ -218,10 +218,10 @@ def stored_releases(place: Path | str) -> dict[str, pl.DataFrame]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class StreamCheck:
     """What was verified.
 
-    >>> Verified(seals=3, releases=3, derived=1, incarnations=1).derived
+    >>> StreamCheck(seals=3, releases=3, derived=1, incarnations=1).derived
     1
     """
 
@@ -243,13 +243,13 @@ def verify(
     *,
     secret: Given = None,
     witness: Path | str | None = None,
-) -> Verified:
+) -> StreamCheck:
     """Check every digest and order, the ledger and the witness, and derive the last releases again; or raise."""
     wiring = wire(place, secret=secret, witness=witness, read_only=True)
     with DurableStream(plan, config, wiring, create=False, read_only=True) as live:
         with live._store.reading():
             lives, seals, releases = _verified_lives(live._store, live._ring)
-        return Verified(
+        return StreamCheck(
             incarnations=lives,
             seals=seals,
             releases=releases,

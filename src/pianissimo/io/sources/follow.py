@@ -41,7 +41,7 @@ BLOCK_BYTES = 8 * 2**20
 MOST_FILES = 10_000
 """In the folder at one time."""
 
-MOST_AWAY = 256
+MOST_AWAY = 1024
 """Of files that were taken away, so many are remembered in case that they come back."""
 
 TextFormat = Literal["csv", "jsonl"]
@@ -51,7 +51,6 @@ _TAIL = 4096
 
 _SCAN = 65_536
 _MOST_OPEN = 256
-_QUIET_LOOKS = 2
 _QUIET_SECONDS = 2.0
 _ENDINGS: dict[str, TextFormat] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _PACKED = {".7z", ".br", ".bz2", ".gz", ".lz4", ".lzma", ".tgz", ".xz", ".z", ".zip", ".zst"}
@@ -92,9 +91,6 @@ class FollowedFile:
     header: str | None = None
     header_line: int = 0
     """The number of the line that is the header, once that is there."""
-
-    quiet: int = 0
-    """So often it was looked at, out of the folder, and had not grown."""
 
     heard: float | None = None
     """When it had last grown, or was first found to be out of the folder."""
@@ -318,7 +314,7 @@ class FolderFeed:
     def _look(self, each: FollowedFile, name: str, found: os.stat_result) -> None:
         """See how far a file has grown."""
         looked = (found.st_size, found.st_mtime_ns)
-        each.heard, each.quiet = None, 0
+        each.heard = None
         if looked == each.looked and name == each.name:
             return
         if each.descriptor is None and name != each.name and self._is_another(each, name, found):
@@ -350,13 +346,10 @@ class FolderFeed:
     def _look_after(self, each: FollowedFile) -> None:
         """A file that is not in the folder any more: read on while it is open, until its writer is quiet."""
         if each.descriptor is not None:
-            status, heard, quiet, size = os.fstat(each.descriptor), each.heard, each.quiet, each.scanned
+            status, heard, size, now = os.fstat(each.descriptor), each.heard, each.scanned, time.monotonic()
             self._look(each, each.name, status)
-            now = time.monotonic()
-            if heard is None or status.st_size != size:
-                heard, quiet = now, -1
-            each.heard, each.quiet = heard, quiet + 1
-            if each.end > each.offset or each.quiet < _QUIET_LOOKS or now < heard + _QUIET_SECONDS:
+            each.heard = now if heard is None or status.st_size != size else heard
+            if each.end > each.offset or now < each.heard + _QUIET_SECONDS:
                 return
             if status.st_nlink == 0 and not each.rest:
                 # Deleted, and all of it read: its inode is free for another.
