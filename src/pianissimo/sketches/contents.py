@@ -127,10 +127,6 @@ class CountTable:
         """All stored keys in their order with u(x)."""
         return self._core.listing() if self._core else empty_listing("int64")
 
-    def counts(self) -> KeyListing:
-        """The stored keys of positive count in their order with c(x)."""
-        return self.listing().lowered(self.decrements)
-
     def contents(self) -> Contents:
         """The same as columns."""
         listing = self.listing()

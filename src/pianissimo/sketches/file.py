@@ -22,8 +22,8 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class StoredSketch:
-    """All that the bytes of a sketch say."""
+class SketchRecord:
+    """All that a sketch says of itself, and that its bytes say: secret."""
 
     kind: SketchKind
     sets: bool
@@ -35,8 +35,12 @@ class StoredSketch:
     total: int
     lineage: Lineage
 
+    def counts(self) -> KeyListing:
+        """The keys of positive count c(x) in their order."""
+        return self.listing.lowered(self.decrements)
 
-def encode_sketch(sketch: StoredSketch) -> bytes:
+
+def encode_sketch(sketch: SketchRecord) -> bytes:
     """The bytes of a sketch."""
     content: dict[str, Any] = {
         "kind": sketch.kind,
@@ -55,13 +59,8 @@ def encode_sketch(sketch: StoredSketch) -> bytes:
     return codec.encode(_STATE, _VERSION, content)
 
 
-def decode_sketch(stored: bytes, kind: SketchKind | None = None) -> StoredSketch:
-    """The sketch in some bytes, if they are undamaged, of this version, and of the kind asked for.
-
-    >>> decode_sketch(b"something else")
-    Traceback (most recent call last):
-    pianissimo.errors.StateError: a stored state must begin with its magic word, got other bytes
-    """
+def decode_sketch(stored: bytes, kind: SketchKind | None = None) -> SketchRecord:
+    """The sketch in some bytes, if they are undamaged, of this version, and of the kind asked for."""
     content = codec.decode(_STATE, _VERSION, stored)
     try:
         sketch = _sketch(content)
@@ -72,7 +71,7 @@ def decode_sketch(stored: bytes, kind: SketchKind | None = None) -> StoredSketch
     return sketch
 
 
-def _sketch(content: dict[str, Any]) -> StoredSketch:
+def _sketch(content: dict[str, Any]) -> SketchRecord:
     kind, sets, key_kind = content["kind"], content["sets"], content["keys"]
     k, decrements, total = (_whole(content[name]) for name in ("k", "decrements", "total"))
     if kind not in get_args(SketchKind):
@@ -92,7 +91,7 @@ def _sketch(content: dict[str, Any]) -> StoredSketch:
     # And nothing is ever decremented before all counters are taken.
     if kind == "misra-gries" and (counted != total or (decrements and len(listing) < k)):
         raise ValueError
-    return StoredSketch(
+    return SketchRecord(
         kind=cast("SketchKind", kind),
         sets=sets,
         k=k,

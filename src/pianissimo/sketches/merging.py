@@ -15,37 +15,16 @@ from typing import Protocol, Self
 from pianissimo.checks import Real
 from pianissimo.errors import InputError, MergeError, StateError
 from pianissimo.noise import Noise
-from pianissimo.sketches.contents import LARGEST_TOTAL, Contents, KeyListing, Lineage, Source, empty_listing, key_series
-from pianissimo.sketches.file import StoredSketch, decode_sketch, encode_sketch
-from pianissimo.sketches.key_columns import KeyKind
+from pianissimo.sketches.contents import LARGEST_TOTAL, Contents, Source, empty_listing, key_series
+from pianissimo.sketches.file import SketchRecord, decode_sketch, encode_sketch
 from pianissimo.sketches.sparse_histogram import SparseRelease, release_merged
 
 
 class SketchPart(Protocol):
     """What can be merged."""
 
-    @property
-    def k(self) -> int:
-        """The number of counters."""
-
-    @property
-    def sets(self) -> bool:
-        """Whether sets of keys were counted: then one set is what a release hides."""
-
-    @property
-    def key_kind(self) -> KeyKind | None:
-        """The type of the keys; None while nothing was counted."""
-
-    @property
-    def lineage(self) -> Lineage:
-        """What it was made of."""
-
-    @property
-    def total(self) -> int:
-        """How many keys were counted."""
-
-    def counts(self) -> KeyListing:
-        """The positive counts, in the order of the keys."""
+    def record(self) -> SketchRecord:
+        """All that it says of itself."""
 
 
 class MergedSketch:
@@ -61,25 +40,21 @@ class MergedSketch:
     {3: 1}
     """
 
-    def __init__(
-        self, *, k: int, sets: bool, key_kind: KeyKind | None, listing: KeyListing, total: int, lineage: Lineage
-    ) -> None:
-        self.k = k
-        self.sets = sets
-        self.key_kind: KeyKind | None = key_kind
-        self.total = total
+    def __init__(self, record: SketchRecord) -> None:
+        self._record = record
+        self.k, self.sets, self.key_kind = record.k, record.sets, record.key_kind
+        self.total = record.total
         """How many keys all streams had: secret."""
-        self.lineage = lineage
-        self._listing = listing
+        self.lineage = record.lineage
 
-    def counts(self) -> KeyListing:
-        """The counts in the order of their keys: secret."""
-        return self._listing
+    def record(self) -> SketchRecord:
+        """All that it says of itself: secret."""
+        return self._record
 
     def contents(self) -> Contents:
         """The counts as columns: secret."""
-        keys = key_series(self.key_kind, self._listing)
-        return Contents(keys, self._listing.values(), 0, self.total, Source.MERGED)
+        listing = self._record.listing
+        return Contents(key_series(self.key_kind, listing), listing.values(), 0, self.total, Source.MERGED)
 
     def estimates(self) -> dict[int | str | bytes, int]:
         """The count of each key, without noise: for trusted eyes only."""
@@ -96,18 +71,7 @@ class MergedSketch:
 
     def to_bytes(self) -> bytes:
         """All of it, versioned and checksummed: secret."""
-        return encode_sketch(
-            StoredSketch(
-                kind="merged",
-                sets=self.sets,
-                k=self.k,
-                key_kind=self.key_kind,
-                listing=self._listing,
-                decrements=0,
-                total=self.total,
-                lineage=self.lineage,
-            )
-        )
+        return encode_sketch(self._record)
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> Self:
@@ -115,27 +79,21 @@ class MergedSketch:
         return cls.from_stored(decode_sketch(stored, "merged"))
 
     @classmethod
-    def from_stored(cls, stored: StoredSketch) -> Self:
+    def from_stored(cls, stored: SketchRecord) -> Self:
         """The sketch that a file says."""
         counts = stored.listing.values()
         if stored.decrements or len(counts) > stored.k or (len(counts) and int(counts.min()) < 1):
             raise StateError("a stored merged sketch must have at most k positive counts, got something else")
-        return cls(
-            k=stored.k,
-            sets=stored.sets,
-            key_kind=stored.key_kind,
-            listing=stored.listing,
-            total=stored.total,
-            lineage=stored.lineage,
-        )
+        return cls(stored)
 
     def __repr__(self) -> str:
         unit = "sets of keys" if self.sets else "keys"
         return f"MergedSketch(k={self.k}, {unit}, {len(self.lineage.sources)} streams)"
 
 
-def merge_two(left: SketchPart, right: SketchPart) -> MergedSketch:
+def merge_two(first: SketchPart, second: SketchPart) -> MergedSketch:
     """Two sketches of different streams, as one."""
+    left, right = first.record(), second.record()
     if left.k != right.k:
         raise MergeError(f"sketches must have the same k, got {left.k} and {right.k}")
     if left.sets != right.sets:
@@ -150,12 +108,16 @@ def merge_two(left: SketchPart, right: SketchPart) -> MergedSketch:
     # An empty sketch whose keys have no type yet merges as one of the other's type.
     counts = [part.counts() if part.key_kind else empty_listing(kind or "int64") for part in (left, right)]
     return MergedSketch(
-        k=left.k,
-        sets=left.sets,
-        key_kind=kind,
-        listing=counts[0].merge(counts[1], left.k),
-        total=left.total + right.total,
-        lineage=lineage,
+        SketchRecord(
+            kind="merged",
+            sets=left.sets,
+            k=left.k,
+            key_kind=kind,
+            listing=counts[0].merge(counts[1], left.k),
+            decrements=0,
+            total=left.total + right.total,
+            lineage=lineage,
+        )
     )
 
 

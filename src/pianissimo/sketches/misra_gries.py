@@ -1,19 +1,14 @@
-"""What both sketches of one stream share: a table of counters, where it comes from, and the bytes it is stored in.
+"""The Misra-Gries sketch, the heavy keys of a stream in k counters, and its privacy-aware form for streams of sets.
 
-The Misra-Gries sketch: the heavy keys of a stream in k counters.
+Lebeda and Tetek, "Better Differentially Private Approximate Histograms and Heavy Hitters using the Misra-Gries Sketch".
 
-Lebeda and Tetek, "Better Differentially Private Approximate Histograms and Heavy Hitters using the Misra-Gries Sketch",
-Algorithm 1. A key that is stored counts one more; a new key takes a free counter, or else the counter of the *smallest*
-key of count zero; if there is none, all counts go down by one. The order of evictions is a part of the promise: with
-another one, two neighbouring streams can differ in more keys than a release allows for.
+*Single keys* (Algorithm 1). A key that is stored counts one more; a new key takes a free counter, or else the counter
+of the *smallest* key of count zero; if there is none, all counts go down by one. The order of evictions is a part of
+the promise: with another one, two neighbouring streams can differ in more keys than a release allows for.
 
-The privacy-aware Misra-Gries sketch: the heavy keys of a stream of sets.
-
-Lebeda and Tetek, Algorithm 4. Each distinct key of a set counts one more; if more than k keys are stored then, all
-counts go down by one, once for the whole set, and zeros are dropped. So one set, of any size, moves every count by at
-most one, all in one direction, in at most k keys: what one event or one user brings need not be clipped.
-
-A sketch of whatever kind, from its bytes.
+*Sets* (Algorithm 4). Each distinct key of a set counts one more; if more than k keys are stored then, all counts go
+down by one, once for the whole set, and zeros are dropped. So one set, of any size, moves every count by at most one,
+all in one direction, in at most k keys: what one event or one user brings need not be clipped.
 """
 
 from typing import ClassVar, Literal, Self
@@ -21,8 +16,8 @@ from typing import ClassVar, Literal, Self
 from pianissimo.checks import Real, check_at_least, check_name
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.noise import Noise
-from pianissimo.sketches.contents import MOST_COUNTERS, Contents, CountTable, KeyListing, Lineage, listing_of
-from pianissimo.sketches.file import StoredSketch, decode_sketch, encode_sketch
+from pianissimo.sketches.contents import MOST_COUNTERS, Contents, CountTable, Lineage, listing_of
+from pianissimo.sketches.file import SketchRecord, decode_sketch, encode_sketch
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind, key_column, sets_of
 from pianissimo.sketches.merging import MergedSketch, SketchPart, merge_two
 from pianissimo.sketches.private_release import SketchRelease, release_sketch
@@ -83,9 +78,18 @@ class StreamSketch:
         """The stored keys in their order with u(x) = c(x) + D: secret, for the code that releases it."""
         return self._table.contents()
 
-    def counts(self) -> KeyListing:
-        """The positive counts in the order of their keys: secret."""
-        return self._table.counts()
+    def record(self) -> SketchRecord:
+        """All that it says of itself: secret."""
+        return SketchRecord(
+            kind=self.stored_as,
+            sets=self.sets,
+            k=self.k,
+            key_kind=self.key_kind,
+            listing=self._table.listing(),
+            decrements=self.decrements,
+            total=self.total,
+            lineage=self.lineage,
+        )
 
     def merge(self, other: SketchPart) -> MergedSketch:
         """The merge of this sketch with that of another stream of the same kind; both stay as they are."""
@@ -93,18 +97,7 @@ class StreamSketch:
 
     def to_bytes(self) -> bytes:
         """All of it, versioned and checksummed: secret."""
-        return encode_sketch(
-            StoredSketch(
-                kind=self.stored_as,
-                sets=self.sets,
-                k=self.k,
-                key_kind=self.key_kind,
-                listing=self._table.listing(),
-                decrements=self.decrements,
-                total=self.total,
-                lineage=self.lineage,
-            )
-        )
+        return encode_sketch(self.record())
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> Self:
@@ -112,7 +105,7 @@ class StreamSketch:
         return cls.from_stored(decode_sketch(stored, cls.stored_as))
 
     @classmethod
-    def from_stored(cls, stored: StoredSketch) -> Self:
+    def from_stored(cls, stored: SketchRecord) -> Self:
         """The sketch that a file says."""
         sketch = cls(stored.k)
         if stored.lineage.parents:

@@ -56,7 +56,7 @@ class MergingNodes:
         leaf = PrivacyAwareMisraGries(self._k, keys=self._keys)
         if sets is not None:
             leaf.update(sets)
-        node, total, level = leaf.counts(), leaf.total, 0
+        node, total, level = leaf.record().counts(), leaf.total, 0
         while tick % (2 << level) == 0:
             before, more = self._ended.pop(level)
             node, total, level = before.merge(node, self._k), total + more, level + 1

@@ -1,12 +1,11 @@
 """From one event to all events of a user: caps that follow the stream, and what is counted under them."""
 
-from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, FixedCap, PeriodCap
+from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, CutOff, FixedCap, PeriodCap
 from pianissimo.users.counters import Counters, Law, PlanKind, Sensitivity
-from pianissimo.users.heads import CountHead, Head, HistogramHead, SumHead
+from pianissimo.users.heads import Bars, CountHead, HistogramHead, SumHead, UserCounts, UserLargest, UserTotal
 from pianissimo.users.quantile_tree import QuantilesHead, UserQuantiles, deviations_below
-from pianissimo.users.statistics import UserRelease, UserStatistics
+from pianissimo.users.statistics import Head, UserRelease, UserStatistics
 from pianissimo.users.totals import UserDistinct, UserSum
-from pianissimo.users.value import Bars, CutOff, UserCounts, UserLargest, UserTotal
 
 __all__ = [
     "ESTIMATOR_SHARE",

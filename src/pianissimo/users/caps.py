@@ -6,12 +6,14 @@ tau_1, .. At each tick one noisy test asks whether so many users are above the c
 never lowers that number, so the tests of one level are one run of the sparse vector technique for monotone queries,
 at half its usual noise: docs/privacy.md, 'Users'. All comparisons are of whole numbers.
 
-What a user-level mechanism loses: the cap's tests, a pure epsilon, beside the counters, a rho or an epsilon.
+What a cap cuts off is not known: it only ever lowers a count. Of it two things are public. While the cap follows the
+stream, fewer than `users_above` users are above it, up to the failure probability of its tests; and whoever knows how
+many units a user has at most may say so, and gets bars that reach over the cut as well.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
@@ -19,9 +21,8 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Booked, Guarantee, Loss, Mixed, Neighbors, Pure, Unit
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
+from pianissimo.noise.keyed import sealed
 from pianissimo.noise.laws import LaplaceNode, laplace_node
 from pianissimo.users.user_table import Users
 
@@ -73,11 +74,7 @@ class AdaptiveCap:
 
     @cached_property
     def caps(self) -> tuple[int, ...]:
-        """tau_1, 2 tau_1, 4 tau_1, ..
-
-        >>> AdaptiveCap(epsilon=Fraction(1), first=3, levels=3).caps
-        (3, 6, 12)
-        """
+        """tau_1, 2 tau_1, 4 tau_1, .."""
         return tuple(self.first << level for level in range(self.levels))
 
     @cached_property
@@ -117,19 +114,11 @@ class AdaptiveCap:
         return math.ceil(discount_of(float(self.nodes[level - 1].scale), self._failure(level), test))
 
     def users_above(self, level: int, tests: int) -> int | None:
-        """Fewer users than this are above the cap, up to the failure probability; None at the last level.
-
-        >>> AdaptiveCap(epsilon=Fraction(1), levels=2).users_above(2, 0) is None
-        True
-        """
+        """Fewer users than this are above the cap, up to the failure probability; None at the last level."""
         return 2 * self.discount(level, max(tests, 1)) if level < self.levels else None
 
     def draws(self, horizon: int) -> int:
-        """How many draws all tests take at most.
-
-        >>> AdaptiveCap(epsilon=Fraction(1), levels=2).draws(horizon=10)
-        13
-        """
+        """How many draws all tests take at most."""
         return horizon + 2 * self.levels - 1
 
     def _failure(self, level: int) -> float:
@@ -143,9 +132,6 @@ class FixedCap:
 
     Guarantee: nothing is lost for the cap.
     Error: what is cut off is missing, and nobody learns how much.
-
-    >>> FixedCap(units=3).caps
-    (3,)
     """
 
     units: int
@@ -169,9 +155,6 @@ class PeriodCap:
     `ticks` ticks, the first of which begins with the run. A user who is active in several periods loses as much in
     each of them.
     Error: what is cut off is missing, and nobody learns how much.
-
-    >>> PeriodCap(units=3, ticks=24).caps
-    (3,)
     """
 
     units: int
@@ -193,12 +176,41 @@ class PeriodCap:
 Cap = AdaptiveCap | FixedCap | PeriodCap
 
 
-class Course:
-    """Where a run stands: its cap, since when, and how many times counters have started. All of it is public.
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """What is public of the units that a cap leaves out.
 
-    >>> Course(FixedCap(units=3)).cap
-    3
+    >>> CutOff(cap=64, users_above=10).most_missing(most_units=100)
+    360
     """
+
+    cap: int
+    """How many units of one user count."""
+
+    users_above: int | None
+    """Fewer users than this are above the cap, up to the failure probability; None where nothing is known."""
+
+    passed: tuple[tuple[int, int], ...] = ()
+    """Earlier caps and their bounds, where what they left out stays out."""
+
+    def most_missing(self, most_units: int | None) -> int | None:
+        """How many units are missing at most if no user has more than `most_units`; None if nothing is known.
+
+        >>> CutOff(cap=64, users_above=None).most_missing(most_units=64)
+        0
+        """
+        if most_units is None:
+            return None
+        if all(most_units <= cap for cap in (self.cap, *(cap for cap, _ in self.passed))):
+            return 0
+        if self.users_above is None:
+            return None
+        own = self.users_above * max(0, most_units - self.cap)
+        return own + sum(users * max(0, most_units - cap) for cap, users in self.passed)
+
+
+class Course:
+    """Where a run stands: its cap, since when, and how many times counters have started. All of it is public."""
 
     def __init__(self, rule: Cap) -> None:
         self._rule = rule
@@ -219,6 +231,16 @@ class Course:
     def place(self) -> tuple[int, int, int]:
         """What the noise of the counters depends on."""
         return self.start, self.cap, self.since
+
+    def cut_off(self, passed: Sequence[Sequence[int]] = ()) -> CutOff:
+        """What is public of the units that the cap leaves out."""
+        rule = self._rule
+        above = rule.users_above(self.level, self.tests) if isinstance(rule, AdaptiveCap) else None
+        return CutOff(self.cap, above, tuple((cap, users) for cap, users in passed))
+
+    def ends_period(self, tick: int) -> bool:
+        """Whether the next tick begins anew with every user."""
+        return isinstance(self._rule, PeriodCap) and tick % self._rule.ticks == 0
 
     def close(self, users: Users, tick: int, noise: Noise) -> bool:
         """Test at the end of a tick, after its events are counted; whether the cap was raised."""
@@ -289,66 +311,7 @@ def is_above(count: float, discount: float, test_noise: float, threshold_noise: 
     return count - discount + test_noise > threshold_noise
 
 
-def weights_of(rule: Cap) -> Sequence[Fraction]:
-    """The counters' shares of their budget, start after start.
-
-    >>> weights_of(FixedCap(units=3))
-    (Fraction(1, 1),)
-    """
-    return rule.weights if isinstance(rule, AdaptiveCap) else (Fraction(1),)
-
-
 def _check_cap(units: int) -> None:
     check_at_least(1, units=units)
     if not units <= LARGEST_CAP:
         raise ParameterError(f"units must be at most 2^40, got {units}")
-
-
-def budget_of(rho: Fraction | None, epsilon: Fraction | None) -> Fraction:
-    """The one of both that is given.
-
-    >>> budget_of(Fraction(1, 2), None)
-    Fraction(1, 2)
-    """
-    if (rho is None) == (epsilon is None):
-        raise ParameterError("either rho or epsilon must be given, got both or neither")
-    budget = rho if rho is not None else epsilon
-    if not isinstance(budget, Fraction):
-        raise ParameterError(f"rho or epsilon must be an exact Fraction, got {type(budget).__name__}")
-    check_positive(budget=budget)
-    return budget
-
-
-def user_guarantee(cap: Cap, horizon: int, *, rho: Fraction | None, epsilon: Fraction | None, draws: int) -> Guarantee:
-    """The promise of counters of this loss under a cap, with so many draws."""
-    tests, pure = (cap.draws(horizon), cap.loss) if isinstance(cap, AdaptiveCap) else (0, Fraction(0))
-    distance = (draws + tests) * DRAW_DISTANCE
-    loss: Loss
-    if epsilon is not None:
-        loss = Pure(epsilon=pure + epsilon, distance=distance)
-    elif pure:
-        loss = Mixed(pure=pure, rho=rho or Fraction(0), distance=distance)
-    else:
-        loss = Booked(rho=rho or Fraction(0), distance=distance)
-    source = "Dong, Luo and Yi, Algorithms 4 and 5, corrected; docs/privacy.md, 'Users'"
-    if isinstance(cap, PeriodCap):
-        source = f"one user's events within one period of {cap.ticks} ticks; docs/privacy.md, 'Users'"
-    return Guarantee(
-        loss=loss,
-        unit=Unit.USER_PERIOD if isinstance(cap, PeriodCap) else Unit.USER,
-        neighbors=Neighbors.ADD_OR_REMOVE,
-        horizon=horizon,
-        source=source,
-    )
-
-
-def fitting_levels(cap: AdaptiveCap, attempt: Callable[[AdaptiveCap], object]) -> AdaptiveCap:
-    """The rule with the most levels, up to those given, with which an attempt succeeds."""
-    for levels in range(cap.levels, 1, -1):
-        rule = replace(cap, levels=levels)
-        try:
-            attempt(rule)
-        except ParameterError:
-            continue
-        return rule
-    return replace(cap, levels=1)

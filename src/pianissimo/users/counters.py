@@ -6,7 +6,8 @@ no more than one of them with all her units. Argument: docs/privacy.md, 'Users'.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
@@ -15,14 +16,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_at_least, check_probability
+from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
+from pianissimo.loss.losses import Booked, Guarantee, Loss, Mixed, Neighbors, Pure, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.bars import laplace_sum_quantile
-from pianissimo.noise.keyed import Keys, sealed, sealed_since
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
 from pianissimo.noise.plan import NoisePlan, difference_weights, variance_at
 from pianissimo.noise.running import RunningNoise, rounded, running_noise
+from pianissimo.users.caps import AdaptiveCap, Cap, PeriodCap
 
 _LONGEST_CHECK = 4096
 """Beyond so many ticks the columns of a plan are not looked at one by one."""
@@ -34,11 +37,7 @@ PlanKind = type[NoisePlan]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """How far one accepted unit of a user moves the series of a head.
-
-    >>> Sensitivity(total=3, squared=3)
-    Sensitivity(total=3, squared=3, moves=False)
-    """
+    """How far one accepted unit of a user moves the series of a head."""
 
     total: int
     """The sum of the sizes over all series: what Laplace noise pays for."""
@@ -69,11 +68,7 @@ class Law:
 
     @property
     def variance(self) -> Fraction:
-        """Of the noise, before its rounding.
-
-        >>> Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10))).variance
-        Fraction(200, 1)
-        """
+        """Of the noise, before its rounding."""
         own = Fraction(0) if self.prefix is None else self.prefix.variance
         return own + (variance_at(self.plan, self.age) if self.plan is not None and self.age else 0)
 
@@ -289,3 +284,70 @@ def _drawn(node: NodeNoise, noise: Noise, series: int) -> NDArray[np.int64]:
 
 def _scale(node: NodeNoise) -> float:
     return math.sqrt(node.variance / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class UserBudget:
+    """What the counters and the promise of a user-level mechanism follow from."""
+
+    cap: Cap
+    plan: PlanKind
+    horizon: int
+    rho: Fraction | None
+    epsilon: Fraction | None
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon)
+        if (self.rho is None) == (self.epsilon is None):
+            raise ParameterError("either rho or epsilon must be given, got both or neither")
+        if not isinstance(self.amount, Fraction):
+            raise ParameterError(f"rho or epsilon must be an exact Fraction, got {type(self.amount).__name__}")
+        check_positive(budget=self.amount)
+
+    @property
+    def amount(self) -> Fraction:
+        """Of the one of both that is given."""
+        return self.rho or self.epsilon or Fraction(0)
+
+    def counters(self, sensitivity: Sensitivity, *, share: Fraction = Fraction(1), series: int = 1) -> Counters:
+        """The counters that get this share of the budget."""
+        return Counters(
+            kind=self.plan,
+            horizon=self.horizon,
+            loss=self.amount * share,
+            is_pure=self.epsilon is not None,
+            sensitivity=sensitivity,
+            weights=self.cap.weights if isinstance(self.cap, AdaptiveCap) else (Fraction(1),),
+            series=series,
+        )
+
+    def guarantee(self, counters: Iterable[Counters]) -> Guarantee:
+        """The promise of these counters: the cap's tests, a pure epsilon, beside a rho or an epsilon."""
+        cap = self.cap
+        tests, pure = (cap.draws(self.horizon), cap.loss) if isinstance(cap, AdaptiveCap) else (0, Fraction(0))
+        distance = (sum(each.draws(cap.caps) for each in counters) + tests) * DRAW_DISTANCE
+        loss: Loss
+        if self.epsilon is not None:
+            loss = Pure(epsilon=pure + self.epsilon, distance=distance)
+        elif pure:
+            loss = Mixed(pure=pure, rho=self.amount, distance=distance)
+        else:
+            loss = Booked(rho=self.amount, distance=distance)
+        source = "Dong, Luo and Yi, Algorithms 4 and 5, corrected; docs/privacy.md, 'Users'"
+        if isinstance(cap, PeriodCap):
+            source = f"one user's events within one period of {cap.ticks} ticks; docs/privacy.md, 'Users'"
+        unit = Unit.USER_PERIOD if isinstance(cap, PeriodCap) else Unit.USER
+        neighbors = Neighbors.ADD_OR_REMOVE
+        return Guarantee(loss=loss, unit=unit, neighbors=neighbors, horizon=self.horizon, source=source)
+
+
+def fitting_levels(cap: AdaptiveCap, attempt: Callable[[AdaptiveCap], object]) -> AdaptiveCap:
+    """The rule with the most levels, up to those given, with which an attempt succeeds."""
+    for levels in range(cap.levels, 1, -1):
+        rule = replace(cap, levels=levels)
+        try:
+            attempt(rule)
+        except ParameterError:
+            continue
+        return rule
+    return replace(cap, levels=1)

@@ -1,24 +1,30 @@
-"""What is released of the accepted events: how many, a sum, how many of each label.
+"""What is released of the accepted events: how many, a sum, how many of each label, with error bars.
 
-A head says how far one accepted event moves its series, turns a column into codes row by row, adds up accepted rows and
-makes a value of noisy totals. All heads of a mechanism share the accepted events; each has its own part of the budget.
+A head has a `name`, that of its value and of its column, and a `share` of the counters' budget. It says how far one
+accepted event moves its series (`sensitivity`), how many exact totals it keeps (`cells`) and how many noisy ones it
+makes of them (`series`). It turns a column into whole numbers, each row judged by itself (`encode`), adds accepted rows
+to its totals (`add`), gives the totals of all series (`expand`) and makes a value of noisy ones (`value`). All heads of
+a mechanism share the accepted events.
+
+The noise of a release is known exactly from the plan and from when the cap was raised, so error bars are made of public
+things alone. They cover what was kept, and where it is known how many units a user has at most, what was cut off too.
 """
 
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_name, check_positive
+from pianissimo.checks import check_name, check_positive, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
+from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Law, Sensitivity
-from pianissimo.users.value import CutOff, UserCounts, UserTotal
 
 Codes = NDArray[np.int64]
 Signs = NDArray[np.int8]
@@ -27,85 +33,146 @@ _LARGEST_STEPS = 2**40
 _ONE = Fraction(1)
 
 
-class Head(Protocol):
-    """One statistic of the accepted events."""
+class Bars(NamedTuple):
+    """The ends of an interval that covers the truth."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserTotal:
+    """One estimate: of a count, a sum or a number of distinct values.
+
+    >>> from fractions import Fraction
+    >>> from pianissimo.noise.laws import LaplaceNode
+    >>> law = Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10)))
+    >>> total = UserTotal(estimate=1000, law=law, cut=CutOff(cap=64, users_above=10))
+    >>> total.bars(0.95)
+    Bars(low=970.0, high=1030.0)
+    >>> total.bars(0.95, most_units=100)
+    Bars(low=970.0, high=1390.0)
+    """
+
+    estimate: int
+    law: Law
+    cut: CutOff
+    unit: int = 1
+    """How far one unit moves the estimate."""
+
+    is_signed: bool = False
+    """Whether what is cut off may also be negative, so that it may be missing on either side."""
+
+    def bars(self, coverage: float, *, most_units: int | None = None) -> Bars:
+        """Bars that cover what was kept, and with `most_units` what was cut off too where that is bounded."""
+        half = self.law.half_width(coverage)
+        missing = self.unit * (self.cut.most_missing(most_units) or 0)
+        return _bars(self.estimate, half, half, missing, is_signed=self.is_signed)
+
+    def to_dict(self) -> dict[str, int]:
+        """The estimate and the cap."""
+        return {"estimate": self.estimate, "cap": self.cut.cap}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserCounts:
+    """An estimate for each label of a domain, in the order of its bytes."""
+
+    labels: pl.Series
+    estimates: NDArray[np.int64]
+    law: Law
+    cut: CutOff
+    is_signed: bool = False
+
+    def bars(self, coverage: float, *, most_units: int | None = None, together: bool = False) -> list[Bars]:
+        """Bars for each label: each with this chance, or all of them `together`."""
+        check_probability(coverage=coverage)
+        chance = 1 - (1 - coverage) / len(self.estimates) if together else coverage
+        half = self.law.half_width(chance)
+        missing = self.cut.most_missing(most_units) or 0
+        return [_bars(each, half, half, missing, is_signed=self.is_signed) for each in self.estimates.tolist()]
 
     @property
-    def name(self) -> str:
-        """Of its value, and of its column."""
+    def largest(self) -> "UserLargest":
+        """The largest of the counts: it costs nothing more."""
+        return UserLargest(int(self.estimates.max()), len(self.estimates), self.law, self.cut, self.is_signed)
 
-    @property
-    def share(self) -> Fraction:
-        """Its part of the counters' budget, beside those of the other heads."""
+    def to_dict(self) -> dict[str, int]:
+        """The labels and estimates as a dict."""
+        return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))
 
-    @property
-    def has_column(self) -> bool:
-        """Whether it looks at a column."""
 
-    @property
-    def sensitivity(self) -> Sensitivity:
-        """How far one accepted event moves its series."""
+@dataclass(frozen=True, slots=True, eq=False)
+class UserLargest:
+    """The largest of several noisy counts; it leans upward where counts are close, and its bars know."""
 
-    @property
-    def cells(self) -> int:
-        """How many exact totals it keeps."""
+    estimate: int
+    counts: int
+    law: Law
+    cut: CutOff
+    is_signed: bool = False
 
-    @property
-    def series(self) -> int:
-        """How many noisy totals it makes of them."""
+    def bars(self, coverage: float, *, most_units: int | None = None) -> Bars:
+        """Above, the noise of one count is enough: that of the label that is truly largest. Below, that of all."""
+        check_probability(coverage=coverage)
+        # Both sides fail with half of 1 - coverage; the noise is symmetric, so one side at p is two sides at 2 p - 1.
+        above = self.law.half_width(coverage)
+        below = self.law.half_width(1 - (1 - coverage) / self.counts)
+        missing = self.cut.most_missing(most_units) or 0
+        return _bars(self.estimate, below, above, missing, is_signed=self.is_signed)
 
-    def encode(self, column: pl.Series) -> Codes:
-        """A column as whole numbers, each row judged by itself."""
+    def to_dict(self) -> dict[str, int]:
+        """The estimate and the cap."""
+        return {"estimate": self.estimate, "cap": self.cut.cap}
 
-    def add(self, totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
-        """Add accepted rows to the totals."""
 
-    def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The totals of all series."""
+def _bars(estimate: int, below: float, above: float, missing: int, *, is_signed: bool) -> Bars:
+    """Noise on both sides, and what is missing above; of signed units on both sides too."""
+    return Bars(estimate - below - (missing if is_signed else 0), estimate + above + missing)
 
-    def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> Any:
-        """What is released."""
+
+def add_in_cells(totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
+    """Count codes from 0 up, with a sign where there are signs; negative codes are nowhere.
+
+    >>> totals = np.array([1, 2])
+    >>> add_in_cells(totals, np.array([1, -1, 1]), np.array([1, 1, 1], np.int8))
+    >>> totals
+    array([1, 4])
+    """
+    known = codes >= 0
+    if signs is None:
+        totals += np.bincount(codes[known], minlength=len(totals))
+    else:
+        for sign in (1, -1):
+            totals += sign * np.bincount(codes[known & (signs == sign)], minlength=len(totals))
+
+
+def _as_they_are(totals: NDArray[np.int64]) -> NDArray[np.int64]:
+    return totals
 
 
 @identified("count-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountHead:
-    """How many events there are, insertions less deletions.
-
-    >>> CountHead().sensitivity
-    Sensitivity(total=1, squared=1, moves=False)
-    """
+    """How many events there are, insertions less deletions."""
 
     name: str = "count"
     share: Fraction = _ONE
 
+    has_column: ClassVar[bool] = False
+    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
+    cells: ClassVar[int] = 1
+    series: ClassVar[int] = 1
+    expand = staticmethod(_as_they_are)
+
     def __post_init__(self) -> None:
         check_head(self.name, self.share)
-
-    @property
-    def has_column(self) -> bool:
-        return False
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        return Sensitivity(total=1, squared=1)
-
-    @property
-    def cells(self) -> int:
-        return 1
-
-    @property
-    def series(self) -> int:
-        return 1
 
     def encode(self, column: pl.Series) -> Codes:
         return np.ones(len(column), dtype=np.int64)
 
     def add(self, totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
         totals[0] += len(codes) if signs is None else int(signs.sum(dtype=np.int64))
-
-    def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
-        return totals
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserTotal:
         return UserTotal(int(estimates[0]), law, cut, is_signed=is_signed)
@@ -132,6 +199,11 @@ class SumHead:
 
     share: Fraction = _ONE
 
+    has_column: ClassVar[bool] = True
+    cells: ClassVar[int] = 1
+    series: ClassVar[int] = 1
+    expand = staticmethod(_as_they_are)
+
     def __post_init__(self) -> None:
         check_head(self.name, self.share)
         if not self.low < self.high:
@@ -141,37 +213,18 @@ class SumHead:
 
     @property
     def magnitude(self) -> int:
-        """The most that one event can add or take away.
-
-        >>> SumHead(name="amount", low=-5, high=3).magnitude
-        5
-        """
+        """The most that one event can add or take away."""
         return max(abs(self.low), abs(self.high))
-
-    @property
-    def has_column(self) -> bool:
-        return True
 
     @property
     def sensitivity(self) -> Sensitivity:
         return Sensitivity(total=self.magnitude, squared=self.magnitude**2)
-
-    @property
-    def cells(self) -> int:
-        return 1
-
-    @property
-    def series(self) -> int:
-        return 1
 
     def encode(self, column: pl.Series) -> Codes:
         return whole_steps(column).clip(self.low, self.high).to_numpy()
 
     def add(self, totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
         totals[0] += int((codes if signs is None else codes * signs).sum())
-
-    def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
-        return totals
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserTotal:
         either = is_signed or self.low < 0
@@ -193,17 +246,14 @@ class HistogramHead:
     domain: Domain
     share: Fraction = _ONE
 
+    has_column: ClassVar[bool] = True
+    # An event lies in one bin. Over all bins and ticks a user has `cap` of them, however they are spread.
+    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
+    expand = staticmethod(_as_they_are)
+    add = staticmethod(add_in_cells)
+
     def __post_init__(self) -> None:
         check_head(self.name, self.share)
-
-    @property
-    def has_column(self) -> bool:
-        return True
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        # An event lies in one bin. Over all bins and ticks a user has `cap` of them, however they are spread.
-        return Sensitivity(total=1, squared=1)
 
     @property
     def cells(self) -> int:
@@ -215,12 +265,6 @@ class HistogramHead:
 
     def encode(self, column: pl.Series) -> Codes:
         return codes_in(self.domain, column)
-
-    def add(self, totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
-        add_in_cells(totals, codes, signs)
-
-    def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
-        return totals
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserCounts:
         return UserCounts(self.domain.labels.clone(), estimates, law, cut, is_signed=is_signed)
@@ -252,22 +296,6 @@ def codes_in(domain: Domain, labels: pl.Series) -> Codes:
     if labels.dtype != pl.String or labels.null_count():
         raise InputError(f"labels must be texts without nulls, got {labels.dtype}")
     return labels.cast(_enum(domain), strict=False).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
-
-
-def add_in_cells(totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
-    """Count codes from 0 up, with a sign where there are signs; negative codes are nowhere.
-
-    >>> totals = np.array([1, 2])
-    >>> add_in_cells(totals, np.array([1, -1, 1]), np.array([1, 1, 1], np.int8))
-    >>> totals
-    array([1, 4])
-    """
-    known = codes >= 0
-    if signs is None:
-        totals += np.bincount(codes[known], minlength=len(totals))
-    else:
-        for sign in (1, -1):
-            totals += sign * np.bincount(codes[known & (signs == sign)], minlength=len(totals))
 
 
 @lru_cache(maxsize=64)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -35,9 +36,9 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
+from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Law, Sensitivity
-from pianissimo.users.heads import Codes, Signs, add_in_cells, check_head
-from pianissimo.users.value import Bars, CutOff
+from pianissimo.users.heads import Bars, Codes, add_in_cells, check_head
 
 DEEPEST = 16
 """A range has at most 2^16 cells."""
@@ -82,6 +83,9 @@ class QuantilesHead:
 
     share: Fraction = _ONE
 
+    has_column: ClassVar[bool] = True
+    add = staticmethod(add_in_cells)
+
     def __post_init__(self) -> None:
         check_head(self.name, self.share)
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
@@ -93,10 +97,6 @@ class QuantilesHead:
         for place in (*self.largest, *self.smallest):
             check_at_least(1, place=place)
         check_probability(failure_probability=self.failure_probability)
-
-    @property
-    def has_column(self) -> bool:
-        return True
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -120,9 +120,6 @@ class QuantilesHead:
         places = (np.clip(values, self.low, self.high) - self.low) * (self.cells / (self.high - self.low))
         codes: Codes = np.minimum(places.astype(np.int64), self.cells - 1)
         return codes
-
-    def add(self, totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
-        add_in_cells(totals, codes, signs)
 
     def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
         bins = [totals]
@@ -161,12 +158,7 @@ class UserQuantiles:
 
     @property
     def total(self) -> float:
-        """The estimate of the number of all accepted events.
-
-        >>> head = QuantilesHead(name="seconds", low=0.0, high=2.0, depth=1)
-        >>> UserQuantiles(head, np.array([3, 2, 5]), Law(None, 0, None), CutOff(64, None)).total
-        5.0
-        """
+        """The estimate of the number of all accepted events."""
         return float(self.below[-1])
 
     @property

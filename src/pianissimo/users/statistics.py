@@ -15,38 +15,26 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.users.caps import (
-    AdaptiveCap,
-    Cap,
-    Course,
-    PeriodCap,
-    budget_of,
-    fitting_levels,
-    user_guarantee,
-    weights_of,
-)
-from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters
-from pianissimo.users.heads import CountHead, Head, Signs
+from pianissimo.users.caps import AdaptiveCap, Cap, Course
+from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters, UserBudget, fitting_levels
+from pianissimo.users.heads import CountHead, HistogramHead, Signs, SumHead
+from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.user_table import Column, Rows, Users
-from pianissimo.users.value import CutOff
 
 _LARGEST_TOTAL = 2**61
+
+Head = CountHead | SumHead | HistogramHead | QuantilesHead
+"""One statistic of the accepted events."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserRelease:
-    """The values of all heads by name, the cap they were made with, and since when.
-
-    >>> release = UserRelease(tick=3, cap=64, since=0, values={})
-    >>> release.cap
-    64
-    """
+    """The values of all heads by name, the cap they were made with, and since when."""
 
     tick: int
     cap: int
@@ -133,11 +121,9 @@ class UserStatistics:
     state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon)
         names = [head.name for head in self.heads]
         if not names or len(set(names)) != len(names):
             raise ParameterError(f"heads must be one or more of different names, got {names}")
-        _ = budget_of(self.rho, self.epsilon)
         for counters in self.counters:
             counters.check(self.cap.caps)
 
@@ -155,26 +141,20 @@ class UserStatistics:
         return cls(cap=fitting_levels(cap, lambda rule: cls(cap=rule, **fields)), **fields)
 
     @property
+    def _budget(self) -> UserBudget:
+        return UserBudget(self.cap, self.plan, self.horizon, self.rho, self.epsilon)
+
+    @property
     def counters(self) -> tuple[Counters, ...]:
         """The counters of each head."""
-        shares = sum(head.share for head in self.heads)
+        budget, shares = self._budget, sum(head.share for head in self.heads)
         return tuple(
-            Counters(
-                kind=self.plan,
-                horizon=self.horizon,
-                loss=budget_of(self.rho, self.epsilon) * head.share / shares,
-                is_pure=self.epsilon is not None,
-                sensitivity=head.sensitivity,
-                weights=tuple(weights_of(self.cap)),
-                series=head.series,
-            )
-            for head in self.heads
+            budget.counters(head.sensitivity, share=head.share / shares, series=head.series) for head in self.heads
         )
 
     @property
     def guarantee(self) -> Guarantee:
-        draws = sum(counters.draws(self.cap.caps) for counters in self.counters)
-        return user_guarantee(self.cap, self.horizon, rho=self.rho, epsilon=self.epsilon, draws=draws)
+        return self._budget.guarantee(self.counters)
 
     def law(self, name: str, *, tick: int, cap: int | None = None, start: int = 1, since: int = 0) -> Law:
         """The noise of a head's series at a tick, if its counters started for the `start`-th time at tick `since`.
@@ -240,12 +220,14 @@ class UserStatistics:
         # cap would be lost for good.
         self._accept(state, raised=raised)
         values = self._values(state, tick, noise)
-        self._end_period(state, tick)
+        if state.course.ends_period(tick):
+            state.closed += state.users.kept
+            state.users.clear()
         return values
 
     def _values(self, state: UserStatisticsState, tick: int, noise: Noise) -> UserRelease:
         course = state.course
-        cut = self._cut(state)
+        cut = course.cut_off(state.passed)
         values = {}
         for head, counters, running, totals in zip(
             self.heads, self.counters, state.counters, self._head_totals(state), strict=True
@@ -288,16 +270,6 @@ class UserStatistics:
             if not self._is_plain_count(head):
                 chosen = next(codes) if head.has_column else np.ones(len(columns[0]), dtype=np.int64)
                 head.add(totals, chosen, signs)
-
-    def _end_period(self, state: UserStatisticsState, tick: int) -> None:
-        if isinstance(self.cap, PeriodCap) and tick % self.cap.ticks == 0:
-            state.closed += state.users.kept
-            state.users.clear()
-
-    def _cut(self, state: UserStatisticsState) -> CutOff:
-        course = state.course
-        above = self.cap.users_above(course.level, course.tests) if isinstance(self.cap, AdaptiveCap) else None
-        return CutOff(course.cap, above, tuple((cap, users) for cap, users in state.passed))
 
     def _check_totals(self, state: UserStatisticsState, rows: int) -> None:
         waiting = len(state.pending) + len(state.left_out) + rows

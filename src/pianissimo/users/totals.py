@@ -1,18 +1,14 @@
-"""What the mechanisms with one number a tick and a cap on what a user adds share: their counters and their promise.
+"""One number a tick to which each user adds at most a cap: a sum, and how many different values there are.
 
-A sum at user level with a cap in value units: what counts of a user is at most so much in all.
+*Sums* have a cap in value units. Dong, Luo and Yi, Section IV, without their cutting of steps into sub-steps: a
+counter's promise is about the mass that a user adds, however it is spread over ticks, so its error grows with the
+number of ticks alone. Values are whole steps of a public grid, each rounded by itself. Signed values are cut by the sum
+of their sizes: one stream, no second budget.
 
-Dong, Luo and Yi, Section IV, without their cutting of steps into sub-steps: a counter's promise is about the mass
-that a user adds, however it is spread over ticks, so its error grows with the number of ticks alone. Values are whole
-steps of a public grid, each rounded by itself. Signed values are cut by the sum of their sizes: one stream, no second
-budget.
-
-How many different values there are, at user level.
-
-Dong, Luo and Yi, Section IV, with the factor two that their Theorem IV.3 lacks. Repeats of a value by the same user are
-dropped, and of her different values the first so many are kept. What is counted is the number of values that somebody's
-kept values hold, each at the tick where it first appears. Without a user each of her values may disappear, or appear
-later because somebody else gives it then: one unit leaves a tick and one may enter another.
+*Different values:* the same section, with the factor two that their Theorem IV.3 lacks. Repeats of a value by the same
+user are dropped, and of her different values the first so many are kept. What is counted is the number of values that
+somebody's kept values hold, each at the tick where it first appears. Without a user each of her values may disappear,
+or appear later because somebody else gives it then: one unit leaves a tick and one may enter another.
 """
 
 from dataclasses import dataclass, field
@@ -24,28 +20,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
-from pianissimo.users.caps import (
-    AdaptiveCap,
-    Cap,
-    Course,
-    PeriodCap,
-    budget_of,
-    fitting_levels,
-    user_guarantee,
-    weights_of,
-)
-from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters, Sensitivity
-from pianissimo.users.heads import whole_steps
+from pianissimo.users.caps import AdaptiveCap, Cap, Course
+from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters, Sensitivity, UserBudget, fitting_levels
+from pianissimo.users.heads import UserTotal, whole_steps
 from pianissimo.users.statistics import batch_column
 from pianissimo.users.user_table import Names, Rows, Users, by_user, first_of_each
-from pianissimo.users.value import CutOff, UserTotal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +56,6 @@ class CappedTotal:
     """Of the number, to one unit of a user."""
 
     def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon)
-        _ = budget_of(self.rho, self.epsilon)
         self.counters.check(self.cap.caps)
 
     @classmethod
@@ -81,21 +64,17 @@ class CappedTotal:
         return cls(cap=fitting_levels(cap, lambda rule: cls(cap=rule, **fields)), **fields)
 
     @property
+    def _budget(self) -> UserBudget:
+        return UserBudget(self.cap, self.plan, self.horizon, self.rho, self.epsilon)
+
+    @property
     def counters(self) -> Counters:
         """The counters of the number."""
-        return Counters(
-            kind=self.plan,
-            horizon=self.horizon,
-            loss=budget_of(self.rho, self.epsilon),
-            is_pure=self.epsilon is not None,
-            sensitivity=self.sensitivity,
-            weights=tuple(weights_of(self.cap)),
-        )
+        return self._budget.counters(self.sensitivity)
 
     @property
     def guarantee(self) -> Guarantee:
-        draws = self.counters.draws(self.cap.caps)
-        return user_guarantee(self.cap, self.horizon, rho=self.rho, epsilon=self.epsilon, draws=draws)
+        return self._budget.guarantee([self.counters])
 
     def law(self, *, tick: int, cap: int | None = None, start: int = 1, since: int = 0) -> Law:
         """The noise at a tick if the counters started for the `start`-th time at tick `since`; public, without data."""
@@ -194,14 +173,12 @@ class UserSum(CappedTotal):
             self._accept(state, old if raised else None, cap)
         total = state.total if self.signed else state.total + state.users.kept
         estimates = state.counters.release(np.array([total], dtype=np.int64), place, tick, noise.at("sum"))
-        above = (
-            self.cap.users_above(state.course.level, state.course.tests) if isinstance(self.cap, AdaptiveCap) else None
-        )
-        if isinstance(self.cap, PeriodCap) and tick % self.cap.ticks == 0:
+        cut = state.course.cut_off()
+        if state.course.ends_period(tick):
             state.total = total
             state.users.clear()
         law = self.counters.law(*place, tick)
-        return UserTotal(int(estimates[0]), law, CutOff(cap, above), is_signed=self.signed)
+        return UserTotal(int(estimates[0]), law, cut, is_signed=self.signed)
 
     def _accept(self, state: UserSumState, old: int | None, cap: int) -> None:
         if old is not None and len(state.left_out):
@@ -318,14 +295,12 @@ class UserDistinct(CappedTotal):
             state.left_out.append(rest)
         total = np.array([np.count_nonzero(state.seen)], dtype=np.int64)
         estimates = state.counters.release(total, place, tick, noise.at("distinct"))
-        above = (
-            self.cap.users_above(state.course.level, state.course.tests) if isinstance(self.cap, AdaptiveCap) else None
-        )
-        if isinstance(self.cap, PeriodCap) and tick % self.cap.ticks == 0:
+        cut = state.course.cut_off()
+        if state.course.ends_period(tick):
             state.users.clear()
             state.pairs.clear()
         law = self.counters.law(*place, tick)
-        return UserTotal(int(estimates[0]), law, CutOff(cap, above))
+        return UserTotal(int(estimates[0]), law, cut)
 
 
 def _pairs(users: Keys, values: Keys) -> Keys:

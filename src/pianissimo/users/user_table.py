@@ -1,10 +1,8 @@
-"""What each user has given so far, by keyed name: the one file of this folder that knows the compiled core.
+"""What each user has given so far, by keyed name, and rows whose acceptance is not decided yet.
 
 A user's id is a whole number or a text. It is never stored: the table holds a 128-bit name that only the holder of the
 secret can make. The counters are for life. If they are lost, a returning user gets a fresh allowance and the promise
-is void, so they are part of every snapshot.
-
-Rows whose acceptance is not decided yet: those of the open tick, and those that a cap left out.
+is void, so they are part of every snapshot. No other file of this folder knows the compiled core.
 """
 
 from collections.abc import Callable
@@ -49,32 +47,17 @@ class Users:
 
     @property
     def kept(self) -> int:
-        """The sum over users of the smaller of their units and the cap.
-
-        >>> from pianissimo.testing import NoNoise
-        >>> Users(NoNoise(), cap=2).kept
-        0
-        """
+        """The sum over users of the smaller of their units and the cap."""
         return self._table.kept()
 
     @property
     def over(self) -> int:
-        """How many users have given more units than the cap.
-
-        >>> from pianissimo.testing import NoNoise
-        >>> Users(NoNoise(), cap=2).over
-        0
-        """
+        """How many users have given more units than the cap."""
         return self._table.over()
 
     @property
     def bytes(self) -> int:
-        """What the tables take.
-
-        >>> from pianissimo.testing import NoNoise
-        >>> Users(NoNoise(), cap=2).bytes
-        0
-        """
+        """What the tables take."""
         return self._table.bytes()
 
     def names(self, users: pl.Series) -> Keys:
