@@ -20,12 +20,12 @@ from pianissimo.sketches import (
     SparseHistogram,
     group_budget,
     group_delta,
-    group_threshold,
     private_release,
     release_merged,
     release_shards,
     release_sketch,
     shard_of,
+    threshold,
 )
 from pianissimo.testing import NoNoise, SeededNoise
 
@@ -142,6 +142,11 @@ def test_the_distance_of_the_noise_is_within_delta() -> None:
     """At a delta of the size of the distance, nothing is left for a threshold."""
     with pytest.raises(ParameterError, match="finite bits"):
         PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-31)
+
+
+def group_threshold(*, epsilon: float, delta: float, k: int, elements: int) -> int:
+    share, part = group_budget(epsilon=epsilon, delta=delta, elements=elements)
+    return threshold(epsilon=share, delta=part, k=k)
 
 
 def test_group_thresholds_of_the_card() -> None:

@@ -18,9 +18,9 @@ from tests.sketches.small_sketches import (
 )
 
 from pianissimo.errors import ParameterError
-from pianissimo.sketches import exposure, gaussian_delta, threshold
+from pianissimo.sketches import exposure, threshold
 from pianissimo.sketches.sketch_thresholds import gaussian_calibration, gaussian_exposure, private_key_chance
-from pianissimo.sketches.tails import least_integer, tail
+from pianissimo.sketches.tails import least_integer, shift_divergence, tail
 
 # epsilon, digits of delta; the paper's thresholds (Laplace, geometric), its lemma worked out exactly, ours, ours for
 # k = 1, and those for standard sketches of 64 and 1024 counters.
@@ -38,6 +38,12 @@ TABLE = [
     ("2", 8, 20.5, 23, 12, 12, 12, 14, 15),
     ("2", 10, 25.1, 27, 14, 14, 14, 16, 18),
 ]
+
+
+def gaussian_delta(theta: int, *, variance: int, epsilon: Fraction | int, k: int) -> float:
+    """The delta of one release with discrete Gaussian noise: a shared number moves beside a private key, or not."""
+    private = [float(gaussian_exposure(theta, variance=Fraction(variance), k=keys)) for keys in (1, k)]
+    return max(private[1], shift_divergence(variance, 1, float(epsilon)) + private[0])
 
 
 @pytest.mark.parametrize("row", TABLE)

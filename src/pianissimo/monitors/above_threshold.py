@@ -9,22 +9,20 @@ one. The whole output is (e1 + e2)-DP, however long and however the queries adap
 likely, and the last query, not lower, loses e^e2 at most. The other way keep the threshold noise: every BOTTOM gets
 likelier. Queries that may move either way need twice the scale; with that of monotone ones they cost 1.5 epsilon.
 
-Noise is whole-numbered, as are queries and threshold: the proof uses only that one step changes a chance by e^(1 /
-scale).
+Noise is whole-numbered, as are queries and threshold: the proof uses only that one step changes a chance by
+e^(1 / scale).
 
-The published monitor with charges per user, with explicit constants: for comparison only.
-
-Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021, Algorithm 3 and Theorem 3.2: with
-L = ln(1 / d), v = L / e (at least 2) and Cap = v ln v,
+**With charges per user** (`ThresholdMonitor`), for comparison only: `race_monitor` promises the same with some 3,000
+times less noise. Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021, Algorithm 3 and
+Theorem 3.2, with explicit constants: with L = ln(1 / d), v = L / e (at least 2) and Cap = v ln v,
 
 ```text
 TOP iff weight + Lap(10 Cap) + min(Lap(v), Cap) >= threshold
 ```
 
 is (e (25 + 75 (k + 1) / L), 3 d)-DP for adding or removing a user, over any number of adaptive tests. Logarithms are
-natural. Section 4 of the paper replaces a user's data, which is two such steps: (2 x, 3 d (1 + e^x)) if one is (x, 3
-d).
-`race_monitor` promises the same with some 3,000 times less noise.
+natural. Section 4 of the paper replaces a user's data, which is two such steps: (2 x, 3 d (1 + e^x)) if one is
+(x, 3 d).
 """
 
 import math

@@ -1,6 +1,4 @@
-"""What a monitor reports: keys, each with an estimate of its weight.
-
-Alarms: at each tick the predicates that unusually many users match, each with the noisy number of them.
+"""Alarms: at each tick the predicates that unusually many users match, each with the noisy number of them.
 
 A predicate looks at one event. A user counts for an alarm, once, if at least one of her events of the tick matches it;
 so each alarm is a test of `race_monitor`, whose weight a user moves by at most one.
@@ -126,11 +124,11 @@ class Alarms:
     def calibrated(
         cls,
         *,
+        thresholds: Mapping[str, int],
+        alarms_per_user: int,
         horizon: int,
         epsilon: Real,
         delta: Real,
-        alarms_per_user: int,
-        thresholds: Mapping[str, int],
         replacement: bool = False,
     ) -> Self:
         """Find the monitor with the least noise within (epsilon, delta).

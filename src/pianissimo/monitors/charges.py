@@ -1,13 +1,8 @@
-"""What monitors use of the compiled core.
-
-Who is active: how often each user was charged in her life, and what the users hold in the open tick.
+"""Who is active: how often each user was charged in her life, and what the users hold in the open tick.
 
 Users are kept under keyed 128-bit names, and only those that were ever charged: a user without an entry is a new one.
-
-What users hold in some events, by user: the users in the order of their names, and each one's keys once.
-
-A user's first keys of a tick count, in the order in which they come, so that her own order is kept. Nothing is told of
-the order between users.
+What users hold is gathered by user, in the order of their names, and each one's keys once. A user's first keys of a
+tick count, in the order in which they come, so that her own order is kept. Nothing is told of the order between users.
 """
 
 import numpy as np

@@ -18,11 +18,9 @@ from pianissimo.sketches.reduction import Reduced, ReducedMisraGries, ReducedRel
 from pianissimo.sketches.set_tree import SetTree
 from pianissimo.sketches.sketch_thresholds import (
     exposure,
-    gaussian_delta,
     gaussian_threshold,
     group_budget,
     group_delta,
-    group_threshold,
     threshold,
 )
 from pianissimo.sketches.sketch_tree import HeavyKeys, SketchTree
@@ -55,11 +53,9 @@ __all__ = [
     "SparseRelease",
     "add_reduced",
     "exposure",
-    "gaussian_delta",
     "gaussian_threshold",
     "group_budget",
     "group_delta",
-    "group_threshold",
     "merge_in_order",
     "merge_in_pairs",
     "reduce",

@@ -1,13 +1,11 @@
-"""A finite public universe of keys, of any size, that is never gone through element by element.
-
-A pure-epsilon release over a finite public universe of any size.
+"""A pure-epsilon release over a finite public universe of keys, of any size.
 
 Lebeda and Tetek, section 6: discrete Laplace noise on the value of every key of the universe, also on those that no
 sketch holds, of which only what reaches a public threshold is shown. That is epsilon-private whatever the threshold.
 
 A universe of 2^64 keys is not gone through. The tail of the noise has no memory: of the M keys of value zero, a
 Binomial number with p = a^Theta / (1 + a) passes, each is uniform among them, and exceeds the threshold by a geometric
-draw. All three are drawn exactly (`exact_draws`).
+draw. All three are drawn exactly (`key_noise`).
 
 For reduced counts (`reduction`), also added up over sketches, one element moves all values together by 2 k - 1; for the
 counts of a merged sketch by k.
@@ -16,10 +14,10 @@ counts of a merged sketch by k.
 import decimal
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -47,20 +45,6 @@ from pianissimo.sketches.sparse_histogram import positive_counts
 from pianissimo.sketches.tails import CONTEXT, decay, laplace_reach, to_decimal
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
-
-
-class Universe(Protocol):
-    """Keys in a public order: each has a place from 0 on."""
-
-    @property
-    def size(self) -> int:
-        """How many keys there are."""
-
-    def keys_at(self, places: list[int]) -> pl.Series:
-        """The keys at these places."""
-
-    def places_of(self, keys: pl.Series) -> list[int | None]:
-        """The place of each key, None if it is not in the universe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +106,11 @@ class KnownLabels:
         return found["place"].to_list()
 
 
-def as_universe(keys: "Universe | Domain | range") -> Universe:
+Universe = IntegerRange | KnownLabels
+"""Keys in a public order: each has a place from 0 on."""
+
+
+def as_universe(keys: Universe | Domain | range) -> Universe:
     """A universe from a domain of labels or a range of whole numbers.
 
     >>> as_universe(range(5)).size
@@ -225,10 +213,16 @@ class PureHistogram:
     ) -> Self:
         """For the reduced counts of one sketch, or of several added up; about `spurious` keys are shown by chance."""
         check_at_least(1, k=k, streams=streams)
-        moved = 2 * k if with_total else 2 * k - 1
-        most = k if streams == 1 else None
         return cls._with_threshold(
-            moved, k + 1, epsilon, universe, spurious, k * streams, most, max_keys_per_user, with_total
+            epsilon,
+            universe,
+            spurious,
+            sensitivity=2 * k if with_total else 2 * k - 1,
+            unit=k + 1,
+            stored=k * streams,
+            most=k if streams == 1 else None,
+            max_keys_per_user=max_keys_per_user,
+            with_total=with_total,
         )
 
     @classmethod
@@ -239,36 +233,15 @@ class PureHistogram:
         841
         """
         check_at_least(1, k=k)
-        return cls._with_threshold(k, 1, epsilon, universe, spurious, k, k, 1, False)  # noqa: FBT003
+        return cls._with_threshold(epsilon, universe, spurious, sensitivity=k, unit=1, stored=k, most=k)
 
     @classmethod
-    def _with_threshold(
-        cls,
-        sensitivity: int,
-        unit: int,
-        epsilon: Real,
-        universe: Universe | Domain | range,
-        spurious: Real,
-        stored: int,
-        most: int | None,
-        elements: int,
-        with_total: bool,  # noqa: FBT001
-    ) -> Self:
+    def _with_threshold(cls, epsilon: Real, universe: Universe | Domain | range, spurious: Real, **fields: Any) -> Self:
         check_positive(epsilon=epsilon, spurious=spurious)
-        check_at_least(1, max_keys_per_user=elements)
         keys = as_universe(universe)
-        rate = Fraction(epsilon) / (elements * sensitivity)
-        return cls(
-            sensitivity=sensitivity,
-            unit=unit,
-            epsilon=Fraction(epsilon),
-            universe=keys,
-            threshold=spurious_threshold(keys.size, rate, Fraction(spurious)),
-            stored=stored,
-            with_total=with_total,
-            most=most,
-            max_keys_per_user=elements,
-        )
+        # The rate does not depend on the threshold.
+        loud = cls(epsilon=Fraction(epsilon), universe=keys, threshold=1, **fields)
+        return replace(loud, threshold=spurious_threshold(keys.size, loud.rate, Fraction(spurious)))
 
     @property
     def rate(self) -> Fraction:

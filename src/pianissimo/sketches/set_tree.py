@@ -16,7 +16,7 @@ it by at most m, so with noise of m^2 times the variance it is one more count: k
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -145,30 +145,12 @@ class SetTree:
         _ = GaussianNode(self.total_variance).bound
 
     @classmethod
-    def calibrated(
-        cls,
-        *,
-        horizon: int,
-        rho: Real,
-        bad: Real,
-        k: int,
-        keys: KeyKind = "text",
-        max_keys_per_event: int | None = None,
-        with_total: bool = False,
-    ) -> Self:
+    def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, with_total: bool = False, **others: Any) -> Self:
         """The one with the least noise within this ledger; the variance is rounded up to a whole number."""
         check_at_least(1, horizon=horizon, k=k)
         check_positive(rho=rho)
-        variance = math.ceil((k + with_total) * level_count(horizon) / (2 * Fraction(rho)))
-        return cls(
-            horizon=horizon,
-            k=k,
-            variance=Fraction(variance),
-            bad=Fraction(bad),
-            keys=keys,
-            max_keys_per_event=max_keys_per_event,
-            with_total=with_total,
-        )
+        variance = Fraction(math.ceil((k + with_total) * level_count(horizon) / (2 * Fraction(rho))))
+        return cls(horizon=horizon, k=k, variance=variance, bad=Fraction(bad), with_total=with_total, **others)
 
     @property
     def total_variance(self) -> Fraction:

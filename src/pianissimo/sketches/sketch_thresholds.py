@@ -16,11 +16,9 @@ p the chances and G the tails of one noise. For every k >= 2 the first is attain
 without its second element: no smaller delta may be claimed, and no larger one is needed. A standard sketch is one that
 drops keys of count zero, or evicts them in any order and hides them: up to k keys of count 1 are then on one side only.
 
-Several elements of one user: an (epsilon, delta) for m elements from one for a single element.
-
-If adding one element is (e1, d1)-private, then along a chain of m elements d_m = d_(m-1) e^e1 + d1, so that m elements
-are (m e1, d1 (e^(m e1) - 1) / (e^e1 - 1))-private. The elements may repeat and be far apart. A Misra-Gries sketch
-really moves by m in one count, so no smaller noise would do for it.
+**Several elements of one user.** If adding one element is (e1, d1)-private, then along a chain of m elements
+d_m = d_(m-1) e^e1 + d1, so that m elements are (m e1, d1 (e^(m e1) - 1) / (e^e1 - 1))-private. The elements may repeat
+and be far apart. A Misra-Gries sketch really moves by m in one count, so no smaller noise would do for it.
 """
 
 import decimal
@@ -151,23 +149,12 @@ def gaussian_threshold(*, variance: Fraction, bad: Real, k: int) -> int:
     return least_integer(1, lambda theta: _gaussian_exposure(theta, variance, min(k, 2)) <= bad)
 
 
-def gaussian_delta(theta: int, *, variance: int, epsilon: Real, k: int) -> float:
-    """What one release with discrete Gaussian noise has for a delta at this epsilon, rounded up.
-
-    Either a shared number moves, and the divergence of a shift by one and the chance of one private key of count 1 add
-    up; or nothing shared does, and all is in the private keys.
-
-    >>> gaussian_delta(45, variance=28, epsilon=1, k=1024) <= 1e-8
-    True
-    """
-    exact = Fraction(variance)
-    moved = shift_divergence(variance, 1, float(epsilon)) + _gaussian_exposure(theta, exact, 1)
-    return max(_gaussian_exposure(theta, exact, min(k, 2)), moved)
-
-
 @lru_cache(maxsize=1024)
 def gaussian_calibration(epsilon: Fraction, delta: Fraction, k: int) -> tuple[int, int]:
     """The whole variance and the threshold of one Gaussian release at (epsilon, delta), with the least threshold.
+
+    Either a shared number moves, and the divergence of a shift by one and the chance of one private key of count 1 add
+    up; or nothing shared does, and all is in the private keys.
 
     >>> gaussian_calibration(Fraction(1), Fraction(1, 10**8), 1024)
     (27, 44)
@@ -222,16 +209,6 @@ def group_delta(delta: Fraction, *, epsilon: Fraction, elements: int) -> Fractio
         return delta
     with decimal.localcontext(CONTEXT):
         return short_bound(to_decimal(delta) * _growth(epsilon, elements) * (1 + _SLACK))
-
-
-def group_threshold(*, epsilon: Real, delta: Real, k: int, elements: int) -> int:
-    """The threshold of a sketch's release that hides so many elements of one user.
-
-    >>> group_threshold(epsilon=1, delta=1e-8, k=1024, elements=16)
-    389
-    """
-    share, part = group_budget(epsilon=epsilon, delta=delta, elements=elements)
-    return threshold(epsilon=share, delta=part, k=k)
 
 
 def _growth(epsilon: Fraction, elements: int) -> Decimal:

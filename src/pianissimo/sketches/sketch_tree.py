@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -212,9 +212,8 @@ class SketchTree:
         bad: Real,
         k: int,
         max_keys_per_event: int = 1,
-        keys: KeyKind = "text",
         with_total: bool = True,
-        adaptive: bool = True,
+        **others: Any,
     ) -> Self:
         """The one with the least noise within this ledger; the variance is rounded up to a whole number.
 
@@ -224,16 +223,9 @@ class SketchTree:
         check_at_least(1, horizon=horizon, k=k, max_keys_per_event=max_keys_per_event)
         check_positive(rho=rho)
         moved = _moved(horizon, k, max_keys_per_event, with_total=with_total)
-        return cls(
-            horizon=horizon,
-            k=k,
-            variance=Fraction(math.ceil(moved / (2 * Fraction(rho)))),
-            bad=Fraction(bad),
-            max_keys_per_event=max_keys_per_event,
-            keys=keys,
-            with_total=with_total,
-            adaptive=adaptive,
-        )
+        others |= {"max_keys_per_event": max_keys_per_event, "with_total": with_total}
+        variance = Fraction(math.ceil(moved / (2 * Fraction(rho))))
+        return cls(horizon=horizon, k=k, variance=variance, bad=Fraction(bad), **others)
 
     @property
     def noise(self) -> PrefixNoise:
