@@ -22,7 +22,6 @@ STILL_TWICE: set[str] = {
     "Found",
     "Head",
     "frames",
-    "histogram",
     "history",
     "stream",
     "witness",

@@ -21,7 +21,7 @@ from pianissimo.audit.cases import ALPHA, attacks_on
 from pianissimo.audit.report import Composition
 from pianissimo.cli.audited import audit_tables
 from pianissimo.counting import MetaHistogram, MetaHistogramState, MetaTopList
-from pianissimo.counting.histogram import Tally
+from pianissimo.counting.known import Tally
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked, Guarantee

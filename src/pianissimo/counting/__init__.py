@@ -2,16 +2,15 @@
 
 from pianissimo.counting.compare import Comparison, compare, comparison_table, make
 from pianissimo.counting.counter import Counter, CounterState, Summer, grid_steps
-from pianissimo.counting.histogram import KnownHistogram, KnownHistogramState, LabelCounts, Rest
+from pianissimo.counting.known import KnownHistogram, KnownHistogramState, LabelCounts, Rest
 from pianissimo.counting.meta import MetaHistogram, MetaHistogramState, OneShot
 from pianissimo.counting.top import MetaTopList, TopList
-from pianissimo.counting.unknown import Cut, UnknownHistogram, UnknownHistogramState
+from pianissimo.counting.unknown import ThresholdRule, UnknownHistogram, UnknownHistogramState
 
 __all__ = [
     "Comparison",
     "Counter",
     "CounterState",
-    "Cut",
     "KnownHistogram",
     "KnownHistogramState",
     "LabelCounts",
@@ -21,6 +20,7 @@ __all__ = [
     "OneShot",
     "Rest",
     "Summer",
+    "ThresholdRule",
     "TopList",
     "UnknownHistogram",
     "UnknownHistogramState",

@@ -9,10 +9,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from pianissimo.checks import check_at_least
 from pianissimo.counting.reference import Reference, lower_bound, optimum, references
 from pianissimo.errors import ParameterError
@@ -138,6 +134,11 @@ def comparison_table(rows: Sequence[Comparison], *, width: int = 120) -> str:
     optimum                          1.704           1.689            1.00       -               computed
     normalised square root           1.783           1.709            1.05      16
     """
+    # Imported here: whoever only counts does not wait for it.
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in ("counter", "largest error", "typical error", "times optimum", "draws", "runs here", "notes"):
         text = column in ("counter", "runs here", "notes")

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
-from pianissimo.counting.histogram import LabelCounts, Tally, in_order
+from pianissimo.counting.known import LabelCounts, Tally, in_order
 from pianissimo.errors import InputError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, count_labels, detached

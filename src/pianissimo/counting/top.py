@@ -1,16 +1,16 @@
 """Top lists by sorting a histogram: post-processing, so that the list costs what the histogram costs."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import polars as pl
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least
-from pianissimo.counting.histogram import KnownHistogram, KnownHistogramState, LabelCounts, Tally
-from pianissimo.counting.meta import MetaHistogram, MetaHistogramState
-from pianissimo.counting.unknown import UnknownHistogram, UnknownHistogramState
+from pianissimo.counting.known import KnownHistogram, LabelCounts
+from pianissimo.counting.meta import MetaHistogram
+from pianissimo.counting.unknown import UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import detached
@@ -18,12 +18,47 @@ from pianissimo.loss.losses import Guarantee
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan
 
-TopListState = KnownHistogramState | UnknownHistogramState
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SortedRelease:
+    """A mechanism that is another's but for the order: a base class, as the lists differ by what they sort alone."""
+
+    histogram: Any
+
+    k: int
+    """How many labels are listed at most."""
+
+    state_version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return cast(Guarantee, self.histogram.guarantee)
+
+    def error(self, tick: int, coverage: float) -> float:
+        return cast(float, self.histogram.error(tick, coverage))
+
+    def start(self, noise: Noise) -> Any:
+        return self.histogram.start(noise)
+
+    def update(self, state: Any, batch: pl.Series) -> None:
+        self.histogram.update(state, batch)
+
+    def gather(self, state: Any, batch: pl.Series) -> codec.Plain:
+        return self.histogram.gather(state, batch)
+
+    def add(self, state: Any, gathered: codec.Plain) -> None:
+        self.histogram.add(state, gathered)
+
+    def release(self, state: Any, tick: int, noise: Noise) -> LabelCounts:
+        return first_of(self.histogram.release(state, tick, noise), self.k)
 
 
 @identified("top-list")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopList:
+class TopList(_SortedRelease):
     """The k labels with the largest estimates of a histogram, in order, released at every tick.
 
     Guarantee: that of the histogram; sorting its release is post-processing.
@@ -45,13 +80,8 @@ class TopList:
     histogram: KnownHistogram | UnknownHistogram
     """Whose release is sorted."""
 
-    k: int
-    """How many labels are listed at most."""
-
-    state_version: ClassVar[int] = 1
-
     def __post_init__(self) -> None:
-        check_at_least(1, k=self.k)
+        _SortedRelease.__post_init__(self)
         if isinstance(self.histogram, KnownHistogram) and not self.k <= len(self.histogram.domain):
             raise ParameterError(
                 f"k must be at most the {len(self.histogram.domain)} labels of the domain, got {self.k}"
@@ -62,44 +92,19 @@ class TopList:
         """Which noises enter which release."""
         return self.histogram.plan
 
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.histogram.guarantee
-
-    def error(self, tick: int, coverage: float) -> float:
-        return self.histogram.error(tick, coverage)
-
-    def start(self, noise: Noise) -> TopListState:
-        return self.histogram.start(noise)
-
-    def update(self, state: TopListState, batch: pl.Series) -> None:
-        self.histogram.update(state, batch)  # type: ignore[arg-type]
-
-    def gather(self, state: TopListState, batch: pl.Series) -> codec.Plain:
-        return self.histogram.gather(state, batch)  # type: ignore[arg-type]
-
-    def add(self, state: TopListState, gathered: codec.Plain) -> None:
-        self.histogram.add(state, gathered)  # type: ignore[arg-type]
-
-    def release(self, state: TopListState, tick: int, noise: Noise) -> LabelCounts:
-        return self._first(self.histogram.release(state, tick, noise))  # type: ignore[arg-type]
-
-    def between(self, state: TopListState, start: int, end: int, noise: Noise) -> LabelCounts:
-        return self._first(self.histogram.between(state, start, end, noise))  # type: ignore[arg-type]
+    def between(self, state: Any, start: int, end: int, noise: Noise) -> LabelCounts:
+        return first_of(self.histogram.between(state, start, end, noise), self.k)
 
     def between_error(self, start: int, end: int, coverage: float) -> float:
         return self.histogram.between_error(start, end, coverage)
 
-    def merge(self, left: TopListState, right: TopListState) -> TopListState:
-        return self.histogram.merge(left, right)  # type: ignore[arg-type]
-
-    def _first(self, value: LabelCounts) -> LabelCounts:
-        return first_of(value, self.k)
+    def merge(self, left: Any, right: Any) -> Any:
+        return self.histogram.merge(left, right)
 
 
 @identified("meta-top-list")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetaTopList:
+class MetaTopList(_SortedRelease):
     """The k labels with the largest estimates of a tree of one-shot answers, in order, released at every tick.
 
     Guarantee: that of the tree of answers; sorting its release is post-processing.
@@ -120,36 +125,6 @@ class MetaTopList:
 
     histogram: MetaHistogram
     """Whose release is sorted."""
-
-    k: int
-    """How many labels are listed at most."""
-
-    state_version: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        check_at_least(1, k=self.k)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.histogram.guarantee
-
-    def error(self, tick: int, coverage: float) -> float:
-        return self.histogram.error(tick, coverage)
-
-    def start(self, noise: Noise) -> MetaHistogramState:
-        return self.histogram.start(noise)
-
-    def update(self, state: MetaHistogramState, batch: pl.Series) -> None:
-        self.histogram.update(state, batch)
-
-    def gather(self, state: MetaHistogramState, batch: pl.Series) -> Tally:
-        return self.histogram.gather(state, batch)
-
-    def add(self, state: MetaHistogramState, gathered: Tally) -> None:
-        self.histogram.add(state, gathered)
-
-    def release(self, state: MetaHistogramState, tick: int, noise: Noise) -> LabelCounts:
-        return first_of(self.histogram.release(state, tick, noise), self.k)
 
 
 def first_of(value: LabelCounts, k: int) -> LabelCounts:

@@ -29,7 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_probability
-from pianissimo.counting.histogram import LabelCounts, Rest, Tally, add_counts, in_order
+from pianissimo.counting.known import LabelCounts, Rest, Tally, add_counts, in_order
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, LabelIndex, count_labels, detached
@@ -47,27 +47,31 @@ _LONGEST_SUM = 2**22
 
 
 @identified("threshold-rule")
-class Cut(Enum):
+class ThresholdRule(Enum):
     """How the chance of showing a label of one event is shared by the ticks.
 
-    >>> Cut("constant")
-    <Cut.CONSTANT: 'constant'>
+    >>> ThresholdRule("constant")
+    <ThresholdRule.CONSTANT: 'constant'>
     """
 
     PER_TICK = "per tick"
     CONSTANT = "constant"
 
 
-def threshold_at(plan: NoisePlan, tick: int, delta: Fraction, cut: Cut = Cut.PER_TICK) -> int:
+def threshold_at(plan: NoisePlan, tick: int, delta: Fraction, cut: ThresholdRule = ThresholdRule.PER_TICK) -> int:
     """m_t: the least estimate that is shown at `tick`, rounded up, for a plan whose every tick is published.
 
     >>> from pianissimo.noise import HaarPlan
     >>> threshold_at(HaarPlan.calibrated(horizon=4096, rho=0.5), 3413, Fraction(1, 10**6))
     34
-    >>> threshold_at(HaarPlan.calibrated(horizon=4096, rho=0.5), 3413, Fraction(1, 10**6), Cut.CONSTANT)
+    >>> threshold_at(HaarPlan.calibrated(horizon=4096, rho=0.5), 3413, Fraction(1, 10**6), ThresholdRule.CONSTANT)
     32
     """
-    spread = _spread_at(plan, tick, delta) if cut is Cut.PER_TICK else _constant_spread(cast(Hashable, plan), delta)
+    spread = (
+        _spread_at(plan, tick, delta)
+        if cut is ThresholdRule.PER_TICK
+        else _constant_spread(cast(Hashable, plan), delta)
+    )
     rounding = 0.5 if plan.shift else 0.0
     return math.ceil(1 + rounding + spread * (1 + _ROUNDING_ERROR))
 
@@ -184,7 +188,7 @@ class UnknownHistogram:
     Labels about the threshold are shown when their noise is high, so that this estimate leans downward by as much.
     """
 
-    cut: Cut = Cut.PER_TICK
+    cut: ThresholdRule = ThresholdRule.PER_TICK
     """How the chance of showing a label of one event is shared by the ticks."""
 
     history: int = 0

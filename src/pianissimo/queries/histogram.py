@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo.checks import check_at_least
-from pianissimo.counting import Cut, KnownHistogram, UnknownHistogram
+from pianissimo.counting import KnownHistogram, ThresholdRule, UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, Domain
@@ -80,7 +80,7 @@ class Histogram(KeyQuery):
             plan_for,
             remember=self.remember,
             other=self.other,
-            cut=Cut.CONSTANT if self.constant_threshold else Cut.PER_TICK,
+            cut=ThresholdRule.CONSTANT if self.constant_threshold else ThresholdRule.PER_TICK,
         )
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
@@ -125,7 +125,13 @@ def known_histogram(domain: Domain, keys: int, share: Share, plan_for: PlanFor) 
 
 
 def unknown_histogram(
-    keys: int, share: Share, plan_for: PlanFor, *, remember: bool = False, other: bool = False, cut: Cut = Cut.PER_TICK
+    keys: int,
+    share: Share,
+    plan_for: PlanFor,
+    *,
+    remember: bool = False,
+    other: bool = False,
+    cut: ThresholdRule = ThresholdRule.PER_TICK,
 ) -> tuple[UnknownHistogram, NoisePlan]:
     """A histogram of labels that nobody listed."""
     if share.pure or share.bad == 0:

@@ -3,12 +3,10 @@
 from pianissimo.selection.answer import Answer
 from pianissimo.selection.fixed_threshold import FixedThresholdGauss, FixedThresholdLaplace
 from pianissimo.selection.known_domain import KnownGauss, KnownGumb
-from pianissimo.selection.limited_dom import LimitedDomain, StrictDomain, limited_domain
-from pianissimo.selection.limited_laplace import LimitedLaplace
+from pianissimo.selection.limited_dom import LimitedDomain, LimitedLaplace, StrictDomain, limited_domain
 from pianissimo.selection.optimal_threshold import OptimalThreshold
 from pianissimo.selection.pay_what_you_get import Allowance, PayWhatYouGet
-from pianissimo.selection.peeling import Peeling, exponential_mechanism, peel
-from pianissimo.selection.race import first_in_race, race_distance
+from pianissimo.selection.race import Peeling, exponential_mechanism, first_in_race, peel, race_distance
 from pianissimo.selection.sparse_gumbel import SparseGumbel, SparseGumbelState
 from pianissimo.selection.unknown_domain import UnkGauss, UnkGumb
 

@@ -29,16 +29,54 @@ from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.noise.laws import LaplaceNode
+from pianissimo.noise.laws import GaussianNode, LaplaceNode, NodeNoise
 from pianissimo.selection.answer import Answer, Counted
-from pianissimo.selection.known_domain import check_variance, with_noise
+from pianissimo.selection.known_domain import check_variance
 from pianissimo.selection.limited_dom import strictly_larger
-from pianissimo.selection.limited_laplace import with_laplace
 from pianissimo.selection.offsets import at_least_one_of, check_exact, gaussian_offset, laplace_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixedThresholdLaplace:
+class _GapsAboveThreshold:
+    """What both kinds of noise share. A base class: the two differ by a law and its loss alone."""
+
+    k: int
+    """How many labels are looked at and published at most."""
+
+    delta: Fraction
+    """The chance that one label is published which only one user's presence has made a candidate; at most 1/2."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k)
+        check_half(self.delta)
+        _ = self.law.bound
+
+    @property
+    def law(self) -> NodeNoise:
+        """Of the noise on each gap."""
+        raise NotImplementedError
+
+    @property
+    def offset(self) -> int:
+        """A label is shown if its noisy gap is above this."""
+        raise NotImplementedError
+
+    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
+        """The labels that pass and their noisy gaps. Two histograms never share a noise: descend to a path."""
+        histogram = Counted.of(counts)
+        places, following = strictly_larger(histogram.counts, self.k)
+        values = np.empty(len(places), dtype=np.int64)
+        self.law.draw(noise, histogram.keys(places, noise), values)
+        values += histogram.counts[places] - following
+        return gaps_above(self.offset, histogram, places, values, self.k)
+
+    def cost(self, answer: Answer) -> int:  # noqa: ARG002
+        """In steps, or noisy gaps: all of them, whatever came back."""
+        return self.k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedThresholdLaplace(_GapsAboveThreshold):
     """The labels whose noisy gap over the count of rank k + 1 is above a fixed number, with that gap, largest first.
 
     Guarantee: k plain steps of epsilon, that is k epsilon, and a bad mass of 1 - (1 - delta)^k.
@@ -53,24 +91,19 @@ class FixedThresholdLaplace:
     Answer(labels=('a',), met_threshold=True, counts=(10,), k_bar=None)
     """
 
-    k: int
-    """How many labels are looked at and published at most."""
-
     epsilon: Fraction
     """What one moved gap costs."""
 
-    delta: Fraction
-    """The chance that one label is published which only one user's presence has made a candidate; at most 1/2."""
-
     def __post_init__(self) -> None:
-        check_at_least(1, k=self.k)
         check_exact(epsilon=self.epsilon, delta=self.delta)
-        check_half(self.delta)
-        _ = LaplaceNode(1 / self.epsilon).bound
+        _GapsAboveThreshold.__post_init__(self)
+
+    @property
+    def law(self) -> LaplaceNode:
+        return LaplaceNode(1 / self.epsilon)
 
     @property
     def offset(self) -> int:
-        """A label is shown if its noisy gap is above this."""
         return 1 + laplace_offset(1 / self.epsilon, self.delta)
 
     @property
@@ -80,77 +113,42 @@ class FixedThresholdLaplace:
 
     @property
     def loss(self) -> Booked:
-        return Booked(
-            rho=self.k * self.epsilon**2 / 2,
-            bad=at_least_one_of(self.k, self.delta),
-            distance=self.k * DRAW_DISTANCE,
-        )
-
-    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
-        """The labels that pass and their noisy gaps. Two histograms never share a noise: descend to a path."""
-        histogram = Counted.of(counts)
-        places, following = strictly_larger(histogram.counts, self.k)
-        gaps = histogram.counts[places] - following
-        values = with_laplace(gaps, histogram.keys(places, noise), 1 / self.epsilon, noise)
-        return gaps_above(self.offset, histogram, places, values, self.k)
-
-    def cost(self, answer: Answer) -> int:  # noqa: ARG002
-        """In steps: all of them, whatever came back."""
-        return self.k
+        bad = at_least_one_of(self.k, self.delta)
+        return Booked(rho=self.k * self.epsilon**2 / 2, bad=bad, distance=self.k * DRAW_DISTANCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixedThresholdGauss:
+class FixedThresholdGauss(_GapsAboveThreshold):
     """The same with Gaussian noise, whose price grows with the root of k.
 
-    Guarantee: the ledger (k / (2 variance), 1 - (1 - delta)^k).
+    Guarantee: booked as (k / (2 variance), 1 - (1 - delta)^k).
     Error: of a gap, the normal quantile at this variance.
     Cost: at most k draws.
 
-    >>> from pianissimo.testing import NoNoise
-    >>> mechanism = FixedThresholdGauss(k=2, variance=Fraction(4), delta=Fraction(1, 100))
-    >>> mechanism.offset
+    >>> FixedThresholdGauss(k=2, variance=Fraction(4), delta=Fraction(1, 100)).offset
     6
-    >>> mechanism.answer({"a": 12, "b": 7, "c": 2, "d": 1}, NoNoise())
-    Answer(labels=('a',), met_threshold=True, counts=(10,), k_bar=None)
     """
-
-    k: int
-    """How many labels are looked at and published at most."""
 
     variance: Fraction
     """Of the noise on each gap: tau^2."""
 
-    delta: Fraction
-    """The chance that one label is published which only one user's presence has made a candidate; at most 1/2."""
-
     def __post_init__(self) -> None:
-        check_at_least(1, k=self.k)
         check_variance(self.variance)
         check_exact(epsilon=self.variance, delta=self.delta)
-        check_half(self.delta)
+        _GapsAboveThreshold.__post_init__(self)
+
+    @property
+    def law(self) -> GaussianNode:
+        return GaussianNode(self.variance)
 
     @property
     def offset(self) -> int:
-        """A label is shown if its noisy gap is above this."""
         return 1 + gaussian_offset(self.variance, self.delta)
 
     @property
     def loss(self) -> Booked:
         bad = at_least_one_of(self.k, self.delta)
         return Booked(rho=self.k / (2 * self.variance), bad=bad, distance=self.k * DRAW_DISTANCE)
-
-    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
-        """The labels that pass and their noisy gaps. Two histograms never share a noise: descend to a path."""
-        histogram = Counted.of(counts)
-        places, following = strictly_larger(histogram.counts, self.k)
-        gaps = histogram.counts[places] - following
-        values = with_noise(gaps, histogram.keys(places, noise), self.variance, noise)
-        return gaps_above(self.offset, histogram, places, values, self.k)
-
-    def cost(self, answer: Answer) -> int:  # noqa: ARG002
-        """In noisy gaps: all of them, whatever came back."""
-        return self.k
 
 
 def gaps_above(offset: int, histogram: Counted, places: NDArray[np.int64], values: NDArray[np.int64], k: int) -> Answer:

@@ -27,12 +27,50 @@ from pianissimo.noise.laws import GaussianNode, gaussian_node
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyCounts:
+    """Counts published with Gaussian noise: what all one-shot answers share, as a base class."""
+
+    variance: Fraction
+    """Of the noise on each published count: tau^2."""
+
+    def error(self, coverage: float) -> float:
+        return gaussian_half_width(self.variance, coverage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RacedCounts(NoisyCounts):
+    """Counts of the first labels of a race: what KnownGumb and UnkGumb share, as a base class."""
+
+    k: int
+    """How many labels are published at most."""
+
+    scale: Fraction
+    """Of the Gumbel noise of the race: tau / 2."""
+
+    max_keys_per_event: int | None = None
+    """How many distinct labels of one event count, Delta_0; None for any number."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k)
+        check_race_scale(self.scale)
+        check_variance(self.variance)
+        if self.max_keys_per_event is not None:
+            check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+
+    @property
+    def rho(self) -> Fraction:
+        """Of the order and of the counts that one event can move."""
+        counts = moved_counts(self.k, self.max_keys_per_event)
+        return race_rho(self.k, self.scale) + counts / (2 * self.variance)
+
+
 @identified("known-gauss")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownGauss:
+class KnownGauss(NoisyCounts):
     """The noisy count of every label of a domain.
 
-    Guarantee: the ledger (D / (2 variance), 0) per answer, D = max_keys_per_event.
+    Guarantee: booked as (D / (2 variance), 0) per answer, D = max_keys_per_event.
     Error: the normal quantile at this variance, rounded up.
     Cost: one draw a label; labels of count 0 get noise too.
 
@@ -46,9 +84,6 @@ class KnownGauss:
 
     domain: Domain
     """The labels that are counted, all of which are published."""
-
-    variance: Fraction
-    """Of the noise on each count: tau^2."""
 
     max_keys_per_event: int = 1
     """How many distinct labels of one event count: Delta_0."""
@@ -79,9 +114,6 @@ class KnownGauss:
         """Never: every label is in every answer."""
         return False
 
-    def error(self, coverage: float) -> float:
-        return gaussian_half_width(self.variance, coverage)
-
     def answer(
         self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
     ) -> tuple[pl.Series, NDArray[np.int64]]:
@@ -91,13 +123,13 @@ class KnownGauss:
 
 @identified("known-gumb")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownGumb:
+class KnownGumb(RacedCounts):
     """The k labels of a domain with the largest counts, more or less, and a noisy count for each.
 
     Whatever the number of labels in an event: its price is in what is published. The order comes from Gumbel noise of
     its own; published are counts with fresh noise, never those of the race.
 
-    Guarantee: the ledger (k / (8 scale^2) + min(k, D) / (2 variance), 0) per answer, D = max_keys_per_event, infinite
+    Guarantee: booked as (k / (8 scale^2) + min(k, D) / (2 variance), 0) per answer, D = max_keys_per_event, infinite
     if that is None. With scale = tau / 2 and variance = tau^2 this is Theorem 9's k / tau^2.
     Error: of the published counts, the normal quantile at this variance, rounded up. Which labels are published is a
     matter of the scale: a label leads another by scale * ln(1 / p) or more and is behind it with a chance below p.
@@ -114,26 +146,10 @@ class KnownGumb:
     domain: Domain
     """The labels that run."""
 
-    k: int
-    """How many are published."""
-
-    scale: Fraction
-    """Of the Gumbel noise of the race: tau / 2."""
-
-    variance: Fraction
-    """Of the noise on each published count: tau^2."""
-
-    max_keys_per_event: int | None = None
-    """How many distinct labels of one event count, Delta_0; None for any number."""
-
     def __post_init__(self) -> None:
-        check_at_least(1, k=self.k)
+        RacedCounts.__post_init__(self)
         if not self.k <= len(self.domain):
             raise ParameterError(f"k must be at most the {len(self.domain)} labels of the domain, got {self.k}")
-        check_race_scale(self.scale)
-        check_variance(self.variance)
-        if self.max_keys_per_event is not None:
-            check_at_least(1, max_keys_per_event=self.max_keys_per_event)
 
     @classmethod
     def calibrated(
@@ -149,19 +165,13 @@ class KnownGumb:
 
     @property
     def loss(self) -> Booked:
-        counts = moved_counts(self.k, self.max_keys_per_event)
-        return Booked(
-            rho=race_rho(self.k, self.scale) + counts / (2 * self.variance),
-            distance=race_distance(len(self.domain), self.k) + self.k * DRAW_DISTANCE,
-        )
+        distance = race_distance(len(self.domain), self.k) + self.k * DRAW_DISTANCE
+        return Booked(rho=self.rho, distance=distance)
 
     @property
     def biased(self) -> bool:
         """Whether a label can be missing from an answer."""
         return self.k < len(self.domain)
-
-    def error(self, coverage: float) -> float:
-        return gaussian_half_width(self.variance, coverage)
 
     def answer(
         self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise

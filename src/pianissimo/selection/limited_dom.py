@@ -1,10 +1,9 @@
-"""The race of some labels and a threshold, which the selections on a limited domain share.
+"""Top k from the first k_bar labels of a histogram that nobody knew beforehand, paying for what comes back.
 
-Top k from the first k_bar labels of a histogram that nobody knew beforehand, paying for what comes back.
-
-Durfee and Rogers, "Practical differentially private top-k selection with pay-what-you-get composition", NeurIPS 2019,
-Algorithm 1 (LimitDom) and Theorem 1. An engine that knows no privacy gives the k_bar largest counts (equal ones by the
-bytes of the labels) and the count h that comes next. The labels of positive count and a threshold at
+**LimitedDomain.** Durfee and Rogers, "Practical differentially private top-k selection with pay-what-you-get
+composition", NeurIPS 2019, Algorithm 1 (LimitDom) and Theorem 1. An engine that knows no privacy gives the k_bar
+largest counts (equal ones by the bytes of the labels) and the count h that comes next. The labels of positive count and
+a threshold at
 
 ```text
 h + 1 + ln(m (1 - delta) / delta) / epsilon,    m = min(max_keys_per_user, k_bar)
@@ -25,9 +24,8 @@ Corrected here:
 
 The threshold is rounded up to a multiple of 2^-16, and the race is exact: see `offsets` and `race`.
 
-Top k from the labels whose count is strictly above the next one: for sources that cannot order equal counts.
-
-Durfee and Rogers 2019, Algorithm 5 and Lemma 6.8. As `limited_domain`, with the domain "count > h", h the count of rank
+**StrictDomain.** Top k from the labels whose count is strictly above the next one: for sources that cannot order equal
+counts. Durfee and Rogers 2019, Algorithm 5 and Lemma 6.8. As above, with the domain "count > h", h the count of rank
 k_bar + 1, so that it does not matter which of several equal counts is called the k_bar-th.
 
 Corrected here: m = k_bar always. One user who raises h by one can expel all k_bar labels, however few labels that user
@@ -38,6 +36,28 @@ Why it holds: the domains of two neighbors are nested, and the labels that are i
 Let x be the smaller h. If they belong to the larger histogram, the other side gets dummies of count x; if to the
 smaller, dummies of count x + 1. Then every entry of the renamed vectors moves by 0 or 1 in one direction, dummies come
 before the threshold with a chance of at most delta in total, and the lemma of the bad mass applies.
+
+**LimitedLaplace.** Top k from the first k_bar labels with Laplace noise: noisy counts come with the labels and cost
+nothing more.
+
+Durfee and Rogers 2019, Algorithm 4 (LimitDom_Lap) and Lemma 6.1, for users who hold at most max_keys_per_user labels.
+
+Corrected here:
+
+* Equation (7) prints the offset ln(Delta / epsilon), a misprint that breaks privacy: an exact delta of 0.5 at epsilon
+  = 1. Meant is ln(Delta / delta) / epsilon.
+* Lemma 6.1's bad mass has a factor e^(Delta epsilon) + 1 that is not needed, by the lemma of the bad mass
+  (docs/privacy.md, 'Unknown labels').
+* min(Delta, k_bar) labels at most are on one side only, so that many shares of delta are enough.
+
+*Whole numbers.* The noise is discrete Laplace of scale 1 / epsilon, and a label is shown if its noisy count is above
+the threshold's, ties excluded. A label of count h + 1 is then shown with the chance P[Z - Z' > y], y the offset beyond
+h + 1: the least whole y at which the exact tail is at most delta / min(Delta, k_bar).
+
+*Why.* On the renamed vectors of `unknown_domain` the counts, threshold included, differ by one in at most Delta
+places: independent noise makes that Delta plain steps of epsilon. Labels, order and noisy counts are all functions of
+the noisy vector. Among equal noisy counts labels go by their bytes; a renamed label that ties with a shown one is above
+the threshold itself, so it was already counted as bad.
 """
 
 from collections.abc import Mapping
@@ -49,16 +69,14 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
-from pianissimo.loss.losses import BoundedRange
+from pianissimo.loss.losses import Booked, BoundedRange
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Keys, exact_scale
+from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys, exact_scale
+from pianissimo.noise.laws import LaplaceNode
 from pianissimo.selection.answer import MOST, Answer, Counted
-from pianissimo.selection.offsets import GRID, check_exact, race_offset
+from pianissimo.selection.offsets import GRID, check_exact, laplace_difference_offset, race_offset
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance
 from pianissimo.selection.unknown_domain import largest
-
-ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
-"""For draws that belong to no label."""
 
 
 def race_to_threshold(
@@ -86,7 +104,59 @@ def race_to_threshold(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitedDomain:
+class _FirstBeforeThreshold:
+    """What both domains share. A base class: the two differ by which labels run and how many may be new alone."""
+
+    k: int
+    """How many labels are published at most."""
+
+    k_bar: int
+    """How many labels it may look at, largest counts first; at least k."""
+
+    epsilon: Fraction
+    """Of one step."""
+
+    delta: Fraction
+    """The chance that a label is published which only one user's presence has made a candidate."""
+
+    def __post_init__(self) -> None:
+        check_race_parameters(k=self.k, k_bar=self.k_bar, epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def moved(self) -> int:
+        """How many labels may be on one side only: m."""
+        return self.k_bar
+
+    @property
+    def offset(self) -> Fraction:
+        """How far the threshold is above the count that comes after the k_bar largest; a multiple of 2^-16."""
+        return 1 + race_offset(self.moved, self.delta, self.epsilon)
+
+    @property
+    def loss(self) -> BoundedRange:
+        distance = race_distance(self.k_bar + 1, self.k)
+        return BoundedRange(steps=self.k, width=self.epsilon, bad=self.delta, distance=distance)
+
+    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
+        """The labels before the threshold. The k_bar + 1 largest counts are enough; those of a LIMIT, for example.
+
+        Two histograms never share a noise: descend to a path of its own for each.
+        """
+        histogram = Counted.of(counts)
+        places, following = self._runners(histogram.counts)
+        threshold = following + self.offset
+        return race_to_threshold(histogram, places, threshold, epsilon=self.epsilon, k=self.k, noise=noise)
+
+    def _runners(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+        return largest(counts, self.k_bar)
+
+    def cost(self, answer: Answer) -> int:
+        """In steps: as many as there are labels in the answer, and one more if the threshold was met."""
+        return answer.length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedDomain(_FirstBeforeThreshold):
     """At most k labels, those with the largest counts more or less, in order.
 
     Guarantee: k steps of bounded range epsilon, (k epsilon^2 / 8) zCDP, and a bad mass of delta. Counts of distinct
@@ -102,50 +172,17 @@ class LimitedDomain:
     (('a',), True, 2)
     """
 
-    k: int
-    """How many labels are published at most."""
-
-    k_bar: int
-    """How many labels it may look at, largest counts first; at least k."""
-
-    epsilon: Fraction
-    """Of one step."""
-
-    delta: Fraction
-    """The chance that a label is published which only one user's presence has made a candidate."""
-
     max_keys_per_user: int | None = None
     """How many distinct labels of one user count; None for any number."""
 
     def __post_init__(self) -> None:
-        check_race_parameters(k=self.k, k_bar=self.k_bar, epsilon=self.epsilon, delta=self.delta)
+        _FirstBeforeThreshold.__post_init__(self)
         if self.max_keys_per_user is not None:
             check_at_least(1, max_keys_per_user=self.max_keys_per_user)
 
     @property
-    def offset(self) -> Fraction:
-        """How far the threshold is above the count that comes after the k_bar largest; a multiple of 2^-16."""
-        moved = self.k_bar if self.max_keys_per_user is None else min(self.max_keys_per_user, self.k_bar)
-        return 1 + race_offset(moved, self.delta, self.epsilon)
-
-    @property
-    def loss(self) -> BoundedRange:
-        distance = race_distance(self.k_bar + 1, self.k)
-        return BoundedRange(steps=self.k, width=self.epsilon, bad=self.delta, distance=distance)
-
-    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
-        """The labels before the threshold. The k_bar + 1 largest counts are enough; those of a LIMIT, for example.
-
-        Two histograms never share a noise: descend to a path of its own for each.
-        """
-        histogram = Counted.of(counts)
-        places, following = largest(histogram.counts, self.k_bar)
-        threshold = following + self.offset
-        return race_to_threshold(histogram, places, threshold, epsilon=self.epsilon, k=self.k, noise=noise)
-
-    def cost(self, answer: Answer) -> int:
-        """In steps: as many as there are labels in the answer, and one more if the threshold was met."""
-        return answer.length
+    def moved(self) -> int:
+        return self.k_bar if self.max_keys_per_user is None else min(self.max_keys_per_user, self.k_bar)
 
 
 def limited_domain(
@@ -183,12 +220,7 @@ def limited_domain(
 
 
 def check_race_parameters(*, k: int, k_bar: int, epsilon: Fraction, delta: Fraction) -> None:
-    """Refuse more answers than candidates, and what the race cannot run with.
-
-    >>> check_race_parameters(k=3, k_bar=2, epsilon=Fraction(1), delta=Fraction(1, 10))
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: k must be at most k_bar, the number of labels looked at, got 3 of 2
-    """
+    """Refuse more answers than candidates, and what the race cannot run with."""
     check_within(k=k, k_bar=k_bar)
     check_exact(epsilon=epsilon, delta=delta)
     if not Fraction(1, 2**32) <= epsilon <= 2**32:
@@ -213,7 +245,7 @@ def check_within(*, k: int, k_bar: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StrictDomain:
+class StrictDomain(_FirstBeforeThreshold):
     """At most k labels out of those whose count is above that of rank k_bar + 1, in order.
 
     Guarantee: k steps of bounded range epsilon, (k epsilon^2 / 8) zCDP, and a bad mass of delta, whatever the number
@@ -228,41 +260,8 @@ class StrictDomain:
     Answer(labels=('a', 'b'), met_threshold=False, counts=None, k_bar=None)
     """
 
-    k: int
-    """How many labels are published at most."""
-
-    k_bar: int
-    """How many labels it may look at, largest counts first; at least k."""
-
-    epsilon: Fraction
-    """Of one step."""
-
-    delta: Fraction
-    """The chance that a label is published which only one user's presence has made a candidate."""
-
-    def __post_init__(self) -> None:
-        check_race_parameters(k=self.k, k_bar=self.k_bar, epsilon=self.epsilon, delta=self.delta)
-
-    @property
-    def offset(self) -> Fraction:
-        """How far the threshold is above the count that comes after the k_bar largest; a multiple of 2^-16."""
-        return 1 + race_offset(self.k_bar, self.delta, self.epsilon)
-
-    @property
-    def loss(self) -> BoundedRange:
-        distance = race_distance(self.k_bar + 1, self.k)
-        return BoundedRange(steps=self.k, width=self.epsilon, bad=self.delta, distance=distance)
-
-    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
-        """The labels before the threshold. Two histograms never share a noise: descend to a path of its own."""
-        histogram = Counted.of(counts)
-        places, following = strictly_larger(histogram.counts, self.k_bar)
-        threshold = following + self.offset
-        return race_to_threshold(histogram, places, threshold, epsilon=self.epsilon, k=self.k, noise=noise)
-
-    def cost(self, answer: Answer) -> int:
-        """In steps: as many as there are labels in the answer, and one more if the threshold was met."""
-        return answer.length
+    def _runners(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+        return strictly_larger(counts, self.k_bar)
 
 
 def strictly_larger(counts: NDArray[np.int64], k_bar: int) -> tuple[NDArray[np.int64], int]:
@@ -273,3 +272,99 @@ def strictly_larger(counts: NDArray[np.int64], k_bar: int) -> tuple[NDArray[np.i
     """
     places, following = largest(counts, k_bar)
     return places[counts[places] > following], following
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedLaplace:
+    """The labels whose noisy count is above a noisy threshold, with that count, largest first, k at most.
+
+    Guarantee: D = max_keys_per_user plain steps of epsilon, that is D epsilon, and a bad mass of delta, whatever k is.
+    For D > 1 Gaussian noise (`UnkGauss`) costs sqrt(D) where this costs D.
+    Error: of a published count, the Laplace quantile ln(1 / (1 - coverage)) / epsilon; a label whose count is about the
+    threshold is published when its noise is high, so its count leans upward then.
+    Cost: at most k_bar + 1 draws.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> mechanism = LimitedLaplace(k=2, k_bar=2, epsilon=Fraction(1), delta=Fraction(1, 100))
+    >>> mechanism.offset
+    6
+    >>> mechanism.answer({"a": 20, "b": 8, "c": 3}, NoNoise())
+    Answer(labels=('a',), met_threshold=True, counts=(20,), k_bar=None)
+    """
+
+    k: int
+    """How many labels are published at most; it does not change the loss."""
+
+    k_bar: int
+    """How many labels it may look at, largest counts first; at least k."""
+
+    epsilon: Fraction
+    """What one moved count costs."""
+
+    delta: Fraction
+    """The chance that a label is published which only one user's presence has made a candidate."""
+
+    max_keys_per_user: int = 1
+    """How many distinct labels of one user count."""
+
+    def __post_init__(self) -> None:
+        check_within(k=self.k, k_bar=self.k_bar)
+        check_at_least(1, max_keys_per_user=self.max_keys_per_user)
+        check_exact(epsilon=self.epsilon, delta=self.delta)
+        _ = LaplaceNode(1 / self.epsilon).bound
+
+    @property
+    def offset(self) -> int:
+        """How far the threshold is above the count that comes after the k_bar largest."""
+        share = self.delta / min(self.max_keys_per_user, self.k_bar)
+        return 1 + laplace_difference_offset(1 / self.epsilon, share)
+
+    @property
+    def moved(self) -> int:
+        """How many of the noisy numbers, the threshold included, one user can move."""
+        return min(self.max_keys_per_user, self.k_bar + 1)
+
+    @property
+    def pure_epsilon(self) -> Fraction:
+        """What it costs by plain addition, with the bad mass for a delta."""
+        return self.moved * self.epsilon
+
+    @property
+    def loss(self) -> Booked:
+        # Independent noise on each: every moved one is epsilon-DP, so epsilon^2 / 2 zCDP.
+        return Booked(
+            rho=self.moved * self.epsilon**2 / 2,
+            bad=self.delta,
+            distance=(self.k_bar + 1) * DRAW_DISTANCE,
+        )
+
+    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
+        """The labels that pass and their noisy counts. Two histograms never share a noise: descend to a path."""
+        histogram = Counted.of(counts)
+        places, following = largest(histogram.counts, self.k_bar)
+        values = with_laplace(histogram.counts[places], histogram.keys(places, noise), 1 / self.epsilon, noise)
+        level = np.array([following + self.offset], dtype=np.int64)
+        threshold = with_laplace(level, ONE_KEY, 1 / self.epsilon, noise.at("threshold"))
+        passing = np.flatnonzero(values > threshold)
+        order = passing[np.lexsort((places[passing], -values[passing]))][: self.k]
+        return Answer(
+            histogram.names(places[order]),
+            met_threshold=len(passing) < self.k,
+            counts=tuple(values[order].tolist()),
+        )
+
+    def cost(self, answer: Answer) -> int:  # noqa: ARG002
+        """In steps: all of them, whatever came back."""
+        return self.moved
+
+
+def with_laplace(counts: NDArray[np.int64], keys: Keys, scale: Fraction, noise: Noise) -> NDArray[np.int64]:
+    """The counts plus a discrete Laplace draw each.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> with_laplace(np.array([3]), ONE_KEY, Fraction(2), NoNoise())
+    array([3])
+    """
+    values = np.empty(len(counts), dtype=np.int64)
+    LaplaceNode(scale).draw(noise, keys, values)
+    return values + counts

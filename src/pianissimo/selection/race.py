@@ -30,10 +30,15 @@ the others' arrivals fixed, the first k change with U only where the item passes
 A cell without a border decides as its middle does, since the middle is at least 2^-129 from any border, which is e
 2^-129 and more in the arrival (dU = E e^-E d ln E, and E e^-E <= 1/e), far above the 10^-100 of the decimals. So an
 exchange changes the outcome with a chance of at most k 2^-128, and n items make n k 2^-128: `race_distance`.
+
+**Peeling**, the exponential mechanism again and again on what is left, is the first k of one such race. The labels are
+known beforehand and all of them are given, those of count 0 too: for labels that come from the data, see `limited_dom`.
 """
 
 import decimal
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
@@ -41,8 +46,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive
-from pianissimo.errors import ParameterError
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.loss.losses import BoundedRange
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import exact_scale
 from pianissimo.noise.laws import SCALE_GRID
+from pianissimo.selection.answer import Answer, Counted
 
 _CONTEXT = decimal.Context(prec=160, rounding=decimal.ROUND_HALF_EVEN)
 _HALF_WIDTH = 2.0**-46
@@ -157,3 +166,73 @@ def _sorted_exactly(
     runners = dict(zip(places, zip(behind[group].tolist(), words, strict=True), strict=True))
     arrivals = {(lag, word): exact_arrival(lag, word, scale) for lag, word in set(runners.values())}
     return sorted(places, key=lambda place: (arrivals[runners[place]], place))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peeling:
+    """The first k labels of a known domain in a race of count + Gumbel(1 / epsilon).
+
+    Guarantee: k steps of bounded range epsilon, (k epsilon^2 / 8) zCDP; nothing bad.
+    Error: with a chance of 1 - b every picked count is at least h_(k) - ln(k (items - k) / b) / epsilon.
+    Cost: 128 bits a label.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> Peeling(items=3, k=2, epsilon=Fraction(1)).answer({"a": 3, "b": 0, "c": 9}, NoNoise()).labels
+    ('c', 'a')
+    """
+
+    items: int
+    """How many labels the domain has; public."""
+
+    k: int
+    """How many are picked."""
+
+    epsilon: Fraction
+    """Of one pick."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k)
+        check_at_least(1, items=self.items)
+        if not self.k <= self.items:
+            raise ParameterError(f"k must be at most the {self.items} labels of the domain, got {self.k}")
+        if not isinstance(self.epsilon, Fraction) or not self.epsilon > 0:
+            raise ParameterError(f"epsilon must be an exact Fraction above 0, got {self.epsilon!r}")
+        check_race_scale(1 / self.epsilon)
+
+    @property
+    def loss(self) -> BoundedRange:
+        return BoundedRange(steps=self.k, width=self.epsilon, distance=race_distance(self.items, self.k))
+
+    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
+        """The picks in order. Two histograms never share a noise: descend to a path of its own for each."""
+        histogram = Counted.of(counts)
+        if len(histogram.counts) != self.items:
+            raise InputError(f"counts must hold the {self.items} labels of the domain, got another number of them")
+        keys = histogram.keys(np.arange(self.items), noise)
+        first = first_in_race(histogram.counts, noise.at("race").bits(keys), 1 / self.epsilon, self.k)
+        return Answer(histogram.names(first), met_threshold=False)
+
+    def cost(self, answer: Answer) -> int:
+        """In steps: as many as there are labels in the answer."""
+        return answer.length
+
+
+def peel(counts: Mapping[str, int], *, k: int, epsilon: float | Fraction, noise: Noise) -> list[str]:
+    """Picks k labels of a known domain, one after the other, in k steps of bounded range `epsilon`.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> peel({"a": 3, "b": 0, "c": 9}, k=2, epsilon=1.0, noise=NoNoise())
+    ['c', 'a']
+    """
+    mechanism = Peeling(items=len(counts), k=k, epsilon=exact_scale(epsilon=epsilon))
+    return list(mechanism.answer(counts, noise).labels)
+
+
+def exponential_mechanism(counts: Mapping[str, int], *, epsilon: float | Fraction, noise: Noise) -> str:
+    """One label of a known domain, drawn with a chance proportional to exp(epsilon count).
+
+    >>> from pianissimo.testing import NoNoise
+    >>> exponential_mechanism({"a": 3, "b": 0, "c": 9}, epsilon=1.0, noise=NoNoise())
+    'c'
+    """
+    return peel(counts, k=1, epsilon=epsilon, noise=noise)[0]

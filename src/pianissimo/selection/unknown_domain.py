@@ -42,21 +42,20 @@ from pianissimo.identity import identified
 from pianissimo.labels import detached
 from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
+from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys
 from pianissimo.noise.laws import gaussian_node
-from pianissimo.selection.known_domain import check_variance, gaussian_half_width, halves, moved_counts, with_noise
-from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho
+from pianissimo.selection.known_domain import NoisyCounts, RacedCounts, check_variance, halves, moved_counts, with_noise
+from pianissimo.selection.race import first_in_race, race_distance
 
 _ROUNDING_ERROR = 1e-9
-_ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
 
 
 @identified("unk-gauss")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnkGauss:
+class UnkGauss(NoisyCounts):
     """The labels whose noisy count reaches a noisy threshold, with that count, largest first.
 
-    Guarantee: the ledger (D / (2 variance), min(D, kbar) delta) per answer, D = max_keys_per_event.
+    Guarantee: booked as (D / (2 variance), min(D, kbar) delta) per answer, D = max_keys_per_event.
     Error: the normal quantile at this variance, rounded up; a label whose count is about the threshold is published
     when its noise is high, so its count leans upward then.
     Cost: at most kbar + 1 draws.
@@ -72,10 +71,7 @@ class UnkGauss:
     """
 
     kbar: int
-    """How many labels it may look at, largest counts first."""
-
-    variance: Fraction
-    """Of the noise on each count and on the threshold: tau^2."""
+    """How many labels it may look at, largest counts first. The threshold has the noise of a count."""
 
     delta: Fraction
     """The chance that a label which is only there because of one event is published."""
@@ -123,9 +119,6 @@ class UnkGauss:
         """Always: labels below the threshold are missing."""
         return True
 
-    def error(self, coverage: float) -> float:
-        return gaussian_half_width(self.variance, coverage)
-
     def answer(
         self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
     ) -> tuple[pl.Series, NDArray[np.int64]]:
@@ -133,7 +126,7 @@ class UnkGauss:
         places, following = largest(counts, self.kbar)
         values = with_noise(counts[places], keys[places], self.variance, noise)
         level = np.array([following + self.gap], dtype=np.int64)
-        threshold = with_noise(level, _ONE_KEY, self.variance, noise.at("threshold"))
+        threshold = with_noise(level, ONE_KEY, self.variance, noise.at("threshold"))
         passing = np.flatnonzero(values >= threshold)
         order = passing[np.lexsort((places[passing], -values[passing]))]
         return detached(labels.gather(places[order])), values[order]
@@ -141,53 +134,31 @@ class UnkGauss:
 
 @identified("unk-gumb")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnkGumb:
+class UnkGumb(RacedCounts):
     """At most k labels with the largest counts, more or less, and a noisy count for each.
 
     Labels and threshold run a race of count + Gumbel(scale); published are the labels before the threshold, k at
     most. An event may hold any number of labels. The counts carry fresh noise, never that of the race.
 
-    Guarantee: the ledger (k / (8 scale^2) + min(k, D) / (2 variance), min(D, kbar) delta) per answer, D =
+    Guarantee: booked as (k / (8 scale^2) + min(k, D) / (2 variance), min(D, kbar) delta) per answer, D =
     max_keys_per_event, infinite if that is None. With scale = tau / 2 and variance = tau^2 this is (k / tau^2, kbar
     delta).
     Error: of the published counts, the normal quantile at this variance, rounded up.
     Cost: 128 bits for each of kbar labels and k draws.
 
-    >>> from pianissimo.testing import NoNoise
-    >>> one_shot = UnkGumb(k=2, kbar=10, scale=Fraction(1), variance=Fraction(4), delta=Fraction(1, 10**6))
-    >>> one_shot.gap
+    >>> UnkGumb(k=2, kbar=10, scale=Fraction(1), variance=Fraction(4), delta=Fraction(1, 10**6)).gap
     15
-    >>> labels, counts = one_shot.answer(
-    ...     pl.Series(["a", "b", "c"]), np.zeros((3, 2), np.uint64), np.array([30, 15, 90]), NoNoise())
-    >>> labels.to_list(), counts.tolist()
-    (['c', 'a'], [90, 30])
     """
-
-    k: int
-    """How many labels are published at most."""
 
     kbar: int
     """How many labels it may look at, largest counts first; at least k."""
 
-    scale: Fraction
-    """Of the Gumbel noise of the race: tau / 2."""
-
-    variance: Fraction
-    """Of the noise on each published count: tau^2."""
-
     delta: Fraction
     """The chance that a label which is only there because of one event is published."""
 
-    max_keys_per_event: int | None = None
-    """How many distinct labels of one event count, Delta_0; None for any number."""
-
     def __post_init__(self) -> None:
-        check_at_least(1, k=self.k)
+        RacedCounts.__post_init__(self)
         check_at_least(self.k, kbar=self.kbar)
-        check_race_scale(self.scale)
-        check_variance(self.variance)
-        if self.max_keys_per_event is not None:
-            check_at_least(1, max_keys_per_event=self.max_keys_per_event)
         check_bad_mass(self.delta, moved_counts(self.kbar, self.max_keys_per_event))
 
     @classmethod
@@ -215,9 +186,8 @@ class UnkGumb:
 
     @property
     def loss(self) -> Booked:
-        counts = moved_counts(self.k, self.max_keys_per_event)
         return Booked(
-            rho=race_rho(self.k, self.scale) + counts / (2 * self.variance),
+            rho=self.rho,
             bad=moved_counts(self.kbar, self.max_keys_per_event) * self.delta,
             distance=race_distance(self.kbar + 1, self.k) + self.k * DRAW_DISTANCE,
         )
@@ -226,9 +196,6 @@ class UnkGumb:
     def biased(self) -> bool:
         """Always: labels after the threshold are missing."""
         return True
-
-    def error(self, coverage: float) -> float:
-        return gaussian_half_width(self.variance, coverage)
 
     def answer(
         self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
@@ -243,7 +210,7 @@ class UnkGumb:
         # In the order of the labels, as ties go by position; the threshold first.
         places = np.sort(ranked)
         runners = np.concatenate([[following + self.gap], counts[places]])
-        bits = np.concatenate([noise.at("threshold").bits(_ONE_KEY), noise.at("race").bits(keys[places])])
+        bits = np.concatenate([noise.at("threshold").bits(ONE_KEY), noise.at("race").bits(keys[places])])
         first = first_in_race(runners, bits, self.scale, self.k)
         before = np.logical_and.accumulate(first != 0)
         return places[first[before] - 1]

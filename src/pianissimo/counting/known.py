@@ -1,6 +1,4 @@
-"""Labels with their counts: what a histogram releases, and how one is added to another.
-
-A histogram of labels known beforehand: one independent running count for each.
+"""A histogram of labels known beforehand: one independent running count for each, and how counts of labels are added.
 
 Cardoso and Rogers 2022, Algorithm 2 (KnownBase), over any noise plan.
 """
