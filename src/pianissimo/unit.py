@@ -92,29 +92,5 @@ class User:
         return None if self.within is None else ticks_in(self.within, tick)
 
 
-def user(
-    column: str,
-    *,
-    max_events_per_user: int | None = None,
-    within: timedelta | str | int | None = None,
-    weight: str | None = None,
-    most_events_per_user: int | None = None,
-    first_cap: int = 64,
-    caps: int = 15,
-    cap_share: float = 0.2,
-) -> User:
-    """Hide a user with all her events, whom this column names: `unit=user("customer")`.
-
-    >>> user("customer").column
-    'customer'
-    """
-    return User(
-        column,
-        max_events_per_user=max_events_per_user,
-        within=within,
-        weight=weight,
-        most_events_per_user=most_events_per_user,
-        first_cap=first_cap,
-        caps=caps,
-        cap_share=cap_share,
-    )
+user = User
+"""Hide a user with all her events, whom this column names: `unit=user("customer")`."""

@@ -30,11 +30,10 @@ from pianissimo.io.sources.source_records import RowJudge
 from pianissimo.ledger import Head
 from pianissimo.noise import Secret
 from pianissimo.queries import Query
-from pianissimo.stream import StreamRelease
+from pianissimo.stream import Stream, StreamRelease
 from pianissimo.stream.batches import as_frame, query_inputs
 from pianissimo.stream.release import payload_of, release_of
 from pianissimo.stream.spec import load_spec
-from pianissimo.stream.stored import stream_from_plain
 
 SPEC = """
 [stream]
@@ -146,7 +145,7 @@ def _stored_stream(content: bytes, _: Path) -> Any:
         found = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return stream_from_plain(found)
+    return Stream.from_plain(found)
 
 
 def _text(parse: Callable[[str], Any]) -> Parser:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import pianissimo as pp
 from pianissimo.errors import PianissimoError, StateError
 from pianissimo.loss.losses import Unit
-from pianissimo.stream import Stream
-from pianissimo.stream.stored import stream_from_plain, stream_to_plain
+from pianissimo.stream import Stream, StreamPlan
 
 labels = st.lists(st.text("abcü", min_size=1, max_size=4), min_size=3, max_size=6, unique=True)
 amounts = st.integers(-(10**6), 10**6).map(lambda value: value / 2)
@@ -156,9 +155,9 @@ def check_round_trip(stream: Stream | None) -> None:
         return
     _kinds.update(type(each).__name__ for each in stream.queries)
     _users += stream.user is not None
-    plain = stream_to_plain(stream)
-    again = stream_from_plain(json.loads(json.dumps(plain)))
-    assert stream_to_plain(again) == plain
+    plain = stream.to_plain()
+    again = Stream.from_plain(json.loads(json.dumps(plain)))
+    assert again.to_plain() == plain
     # All of it, conditions included: plans are told apart by it.
     assert repr(again) == repr(stream)
     assert again.user == stream.user
@@ -179,7 +178,7 @@ def test_the_plan_of_a_stored_alarm_is_the_plan(condition: Any) -> None:
         unit=pp.user("who"),
         queries=[pp.Alarm("cheap", where=condition), pp.Trending("rising", key="drug")],
     )
-    again = stream_from_plain(json.loads(json.dumps(stream_to_plain(stream))))
+    again = Stream.from_plain(json.loads(json.dumps(stream.to_plain())))
     assert again.plan().digest == stream.plan().digest
     other = Stream(
         "s",
@@ -196,12 +195,49 @@ def test_numbers_of_other_libraries_are_stored_as_numbers() -> None:
     stream = Stream(
         "s", budget=pp.Budget(1.0, 1e-6), horizon=20, queries=[pp.Quantiles("n", value="price", range=(number, 5))]
     )
-    assert json.loads(json.dumps(stream_to_plain(stream)))["queries"][0]["range"] == [2, 5]
+    assert json.loads(json.dumps(stream.to_plain()))["queries"]["tuple"][0]["range"]["tuple"] == [2, 5]
+
+
+def test_a_stored_plan_is_the_plan_and_is_never_chosen_anew() -> None:
+    of_events = {"queries": (pp.Count("n"), pp.Histogram("h", key="drug"))}
+    of_users = {"queries": (pp.Count("n"), pp.Distinct("d", key="drug")), "unit": pp.user("who")}
+    for asked in (of_events, of_users):
+        fields: dict[str, Any] = {"budget": pp.Budget(1.0, 1e-6), "horizon": 20, "tick": "1h", **asked}
+        plan = Stream("s", **fields).plan()
+        again = StreamPlan.from_plain(json.loads(json.dumps(plan.to_plain())))
+        assert again == plan
+        assert again.digest == plan.digest
+        assert again.to_plain() == plan.to_plain()
+        assert [each.guarantee for each in again.queries] == [each.guarantee for each in plan.queries]
+    changes: list[dict[str, Any]] = [{"format": 0}, {"stream": 3}, {"mechanisms": {"tuple": []}}, {"queries": [{}]}]
+    for change in changes:
+        with pytest.raises(StateError, match="that this one knows"):
+            StreamPlan.from_plain(plan.to_plain() | change)
+
+
+def test_queries_of_one_part_share_their_stored_mechanism() -> None:
+    asked = [pp.Count("n"), pp.Sum("s", value="price", range=(0, 5))]
+    plan = Stream("s", budget=pp.Budget(1.0, 1e-6), horizon=20, unit=pp.user("who"), queries=asked).plan()
+    first, second = StreamPlan.from_plain(plan.to_plain()).queries
+    assert first.mechanism is second.mechanism
+
+
+def test_what_is_asked_for_is_compared_field_by_field() -> None:
+    def stream(*queries: Any, **changes: Any) -> Stream:
+        return Stream("s", **{"budget": pp.Budget(1.0, 1e-6), "horizon": 20, "queries": queries, **changes})
+
+    asked = stream(pp.Count("n"), pp.Histogram("h", key="drug"))
+    assert asked.differences(stream(pp.Count("n"), pp.Histogram("h", key="drug"))) == []
+    assert asked.differences(stream(pp.Histogram("h", key="drug"), pp.Count("n"))) == ["queries"]
+    assert asked.differences(stream(pp.Count("n"), pp.Count("h"), horizon=21)) == ["horizon", "queries.h"]
+    assert asked.differences(stream(pp.Count("n", every=2))) == ["queries.n.every", "queries.h"]
 
 
 def test_what_is_not_of_this_version_is_refused() -> None:
     stream = Stream("s", budget=pp.Budget(1, 1e-9), horizon=10, unit=pp.user("who"), queries=[pp.Count("n")])
-    plain = stream_to_plain(stream)
-    for change in ({"unit": {"user": {"column": "who", "more": 1}}}, {"unit": "nobody"}, {"queries": [{"kind": "No"}]}):
-        with pytest.raises(StateError, match="of this version"):
-            stream_from_plain(plain | change)
+    plain = stream.to_plain()
+    for change in ({"unit": {"is": "user-unit/1", "column": "who", "more": 1}}, {"unit": "nobody"}, {"is": "stream/9"}):
+        with pytest.raises(StateError, match="that this version knows"):
+            Stream.from_plain(plain | change)
+    with pytest.raises(StateError, match="must be a stream"):
+        Stream.from_plain(3)

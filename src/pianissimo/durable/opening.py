@@ -12,7 +12,6 @@ from pianissimo.durable.shared_ledger import ledger_elsewhere
 from pianissimo.durable.stream import SNAPSHOT_EVERY, DurableStream
 from pianissimo.noise import Secret
 from pianissimo.stream import Stream
-from pianissimo.stream.stored import stream_to_plain
 
 
 def open_stream(
@@ -53,4 +52,4 @@ def config_of(stream: Stream, origin: datetime | None = None) -> dict[str, Any]:
         "tick_seconds": None if tick is None else tick.total_seconds(),
         "origin": None if origin is None else origin.isoformat(),
     }
-    return {"clock": clock, "stream": stream_to_plain(stream)}
+    return {"clock": clock, "stream": stream.to_plain()}

@@ -26,7 +26,6 @@ from pianissimo.noise import Secret
 from pianissimo.storage.postgres import is_server
 from pianissimo.stream import Stream, StreamPlan
 from pianissimo.stream.release import release_of
-from pianissimo.stream.stored import stream_from_plain
 
 __all__ = [
     "Status",
@@ -151,7 +150,7 @@ def stored_stream(place: Path | str) -> tuple[Stream, datetime | None]:
     finally:
         store.close()
     origin = content["clock"]["origin"]
-    return stream_from_plain(content["stream"]), None if origin is None else datetime.fromisoformat(origin)
+    return Stream.from_plain(content["stream"]), None if origin is None else datetime.fromisoformat(origin)
 
 
 def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:

@@ -11,19 +11,20 @@ The losses are then composed from the mechanisms as they are, rounded, and must 
 breaks its budget is never returned.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from typing import Any
 
+from pianissimo import identity
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least, check_probability
-from pianissimo.errors import ParameterError
+from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
 from pianissimo.noise.keyed import DRAW_DISTANCE
@@ -34,6 +35,10 @@ from pianissimo.stream.plan_table import render_plan
 from pianissimo.unit import User
 
 _PATH_VERSION = 1
+_PLAN_FORMAT = 1
+_TOLD = ("name", "pure", "note", "noise", "memory")
+"""What a stored plan tells of a mechanism besides its parameters and its error."""
+
 _PURE_SLACK = 1e-12
 """A pure plan's delta, from the distance of its noise, is far below this."""
 
@@ -47,8 +52,8 @@ class QueryPlan:
     """Of the stream's budget."""
 
     chosen: Candidate
-    alternatives: tuple[Candidate, ...]
-    """What else would have fitted, best first."""
+    alternatives: tuple[Candidate, ...] = field(default=(), compare=False)
+    """What else would have fitted, best first; a stored plan does not tell."""
 
     @property
     def mechanism(self) -> Any:
@@ -131,7 +136,7 @@ class QueryPlan:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class StreamPlan:
     """What a stream will do, and what it promises, before any data.
 
@@ -172,11 +177,71 @@ class StreamPlan:
     @cached_property
     def digest(self) -> bytes:
         """A short name for all that changes a release; it is part of the path of all noise."""
-        parts = [f"version {_PATH_VERSION}", self.name, repr(self.horizon)]
         # Which column names the users, and which one takes events back, decides what is counted.
-        parts += [repr(self.unit)] if isinstance(self.unit, User) else []
-        parts += [f"{plan.query!r}: {plan.mechanism!r}" for plan in self.queries]
-        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
+        answered = tuple((plan.query, plan.mechanism) for plan in self.queries)
+        return identity.digest((_PATH_VERSION, self.name, self.horizon, self.unit, answered))
+
+    def to_plain(self) -> dict[str, Any]:
+        """All that is needed to run it, as plain data that JSON can hold; what was not chosen is left out.
+
+        >>> from pianissimo.queries import Count
+        >>> plan = make_plan(name="shop", unit=Unit.EVENT, budget=Budget(1.0, 1e-9), horizon=24, coverage=0.95,
+        ...                  queries=[Count("purchases")])
+        >>> StreamPlan.from_plain(json.loads(json.dumps(plan.to_plain()))) == plan
+        True
+        """
+        mechanisms = _mechanisms(self.queries)
+        places = {id(mechanism): place for place, mechanism in enumerate(mechanisms)}
+        parts = (self.name, self.unit, self.budget, self.horizon, self.coverage, self.tick, self.price)
+        return {
+            "format": _PLAN_FORMAT,
+            "stream": identity.to_plain(parts),
+            # A mechanism that answers several queries is one.
+            "mechanisms": identity.to_plain(mechanisms),
+            "queries": [
+                {
+                    "query": identity.to_plain(plan.query),
+                    "share": identity.to_plain(plan.share),
+                    "chosen": {
+                        **{name: getattr(plan.chosen, name) for name in _TOLD},
+                        "expected_error": asdict(plan.expected_error),
+                        "mechanism": places[id(plan.mechanism)],
+                    },
+                }
+                for plan in self.queries
+            ],
+        }
+
+    @classmethod
+    def from_plain(cls, content: dict[str, Any]) -> "StreamPlan":
+        """The plan that `to_plain` wrote down, also by an earlier version: it is never chosen anew."""
+        try:
+            _ = {_PLAN_FORMAT: None}[content["format"]]
+            name, unit, budget, horizon, coverage, tick, cost = identity.from_plain(content["stream"])
+            mechanisms = identity.from_plain(content["mechanisms"])
+            plans = [_query_plan(each, mechanisms) for each in content["queries"]]
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise StateError(
+                "a stored plan must be of a version that this one knows, got another; "
+                "open it with the version that wrote it, or a later one"
+            ) from None
+        return cls(
+            name=name,
+            unit=unit,
+            budget=budget,
+            horizon=horizon,
+            coverage=coverage,
+            tick=tick,
+            queries=tuple(plans),
+            price=cost,
+        )
+
+    def __repr__(self) -> str:
+        asked = ", ".join(plan.query.name for plan in self.queries)
+        return f"StreamPlan({self.name!r}, epsilon={self.price.epsilon:.4g}, delta={self.price.delta:.2g}, [{asked}])"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""
@@ -252,6 +317,16 @@ def make_plan(
 def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:
     """Each mechanism once, also where it answers several queries."""
     return list({id(plan.mechanism): plan.mechanism for plan in plans}.values())
+
+
+def _query_plan(content: dict[str, Any], mechanisms: Sequence[Any]) -> QueryPlan:
+    told = dict(content["chosen"])
+    chosen = Candidate(
+        mechanism=mechanisms[told.pop("mechanism")], expected_error=ExpectedError(**told.pop("expected_error")), **told
+    )
+    return QueryPlan(
+        query=identity.from_plain(content["query"]), share=identity.from_plain(content["share"]), chosen=chosen
+    )
 
 
 Way = list[list[Candidate]]

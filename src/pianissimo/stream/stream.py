@@ -1,14 +1,15 @@
 """What a user writes: a stream with its unit, its budget, its horizon and its queries."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from pianissimo import identity
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least, check_name, check_probability, duration_of
-from pianissimo.errors import ParameterError
+from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
 from pianissimo.queries import KINDS, Query
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pianissimo.durable.stream import DurableStream
 
 
+@identity.identified("stream")
 @dataclass(frozen=True, slots=True)
 class Stream:
     """Statistics of a stream of events, released at every tick under one promise.
@@ -50,8 +52,8 @@ class Stream:
     queries: Sequence[Query]
     """What is released at every tick."""
 
-    unit: Unit | User = Unit.EVENT
-    """Whose presence is hidden: one event, or `user("customer")`, a user with all her events."""
+    unit: Unit | User | Literal["event"] = Unit.EVENT
+    """Whose presence is hidden: "event", or `user("customer")`, a user with all her events."""
 
     coverage: float = 0.95
     """The chance with which error bars hold the truth."""
@@ -63,8 +65,10 @@ class Stream:
         check_name(name=self.name)
         if not isinstance(self.budget, Budget):
             raise ParameterError(f"budget must be a Budget(epsilon, delta), got {type(self.budget).__name__}")
+        if self.unit == Unit.EVENT.value:
+            object.__setattr__(self, "unit", Unit.EVENT)
         if self.unit is not Unit.EVENT and not isinstance(self.unit, User):
-            raise ParameterError(f"unit must be Unit.EVENT or user('column'), got {self.unit!r}")
+            raise ParameterError(f"unit must be 'event' or user('column'), got {self.unit!r}")
         if self.horizon is not None:
             check_at_least(1, horizon=self.horizon)
         if self.tick is not None:
@@ -118,6 +122,44 @@ class Stream:
         """
         return needed_columns(self.queries, self.user)
 
+    def to_plain(self) -> Any:
+        """All that was asked for, as plain data that JSON can hold.
+
+        >>> from pianissimo.queries import Count
+        >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Count("n")], tick="1m")
+        >>> Stream.from_plain(stream.to_plain()) == stream
+        True
+        """
+        return identity.to_plain(self)
+
+    @classmethod
+    def from_plain(cls, content: Any) -> "Stream":
+        """The stream that `to_plain` wrote down, also by an earlier version."""
+        stream = identity.from_plain(content)
+        if not isinstance(stream, cls):
+            raise StateError("what is stored must be a stream, got something else")
+        return stream
+
+    def differences(self, stored: "Stream") -> list[str]:
+        """Where it asks for something else than a stored stream, by the names of fields.
+
+        >>> from pianissimo.queries import Count
+        >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Count("n")])
+        >>> stream.differences(Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Count("n", weight=2.0)]))
+        ['queries.n.weight']
+        """
+        names = [each.name for each in fields(self) if each.name != "queries"]
+        now, before = (identity.to_plain(tuple(getattr(each, name) for name in names)) for each in (self, stored))
+        found = [name for name, one, other in zip(names, now["tuple"], before["tuple"], strict=True) if one != other]
+        own, others = ({query.name: identity.to_plain(query) for query in each.queries} for each in (self, stored))
+        for name in own | others:
+            one, other = own.get(name), others.get(name)
+            if one is None or other is None or one["is"] != other["is"]:
+                found.append(f"queries.{name}")
+            else:
+                found += [f"queries.{name}.{each}" for each in sorted(one | other) if one.get(each) != other.get(each)]
+        return found or (["queries"] if list(own) != list(others) else [])
+
     def plan(self) -> StreamPlan:
         """What the stream will do and promise, before any data.
 
@@ -128,7 +170,7 @@ class Stream:
         """
         return make_plan(
             name=self.name,
-            unit=self.unit,
+            unit=cast(Unit | User, self.unit),
             budget=self.budget,
             horizon=self.horizon,
             coverage=self.coverage,
