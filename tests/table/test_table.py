@@ -559,3 +559,27 @@ def test_places_of_sources() -> None:
     assert place_of("mysql://db/clicks") is None
     assert place_of("folder") == Path("folder")
     assert place_of(clicks()) is None
+
+
+def test_tables_and_answers_are_shown_in_short(table: Table) -> None:
+    asked = table.count(where="country = 'DE'")
+    assert repr(asked).startswith("TableAnswer('count of users where \"country\" = \\'DE\\'', rows=1, cost 1 steps")
+    assert len(repr(asked)) < 200
+    assert len(repr(table)) < 200
+    assert "is left" in asked._repr_html_()
+    assert "<table" in asked._repr_html_()
+    assert table._repr_html_().startswith("<p><b>table</b> by member: ")
+
+
+def test_an_answer_has_its_columns_in_one_order(table: Table) -> None:
+    columns = ["key", "estimate", "low", "high"]
+    assert table.count().table.columns == columns[1:]
+    assert table.top_k("article", 2).table.columns == columns[:1]
+    assert table.top_k("article", 2, counts=True).table.columns == columns
+    assert table.histogram("article", domain=["tea"]).table.columns == columns
+    assert table.histogram("article", max_keys_per_user=1).table.columns == columns
+
+
+def test_a_condition_may_be_a_polars_expression(table: Table) -> None:
+    expected = table.count(where="country = 'DE' AND clicks > 2").estimate
+    assert table.count(where=(pl.col("country") == "DE") & (pl.col("clicks") > 2)).estimate == expected

@@ -1,4 +1,4 @@
-"""The engines that are asked: DuckDB for files and tables in memory, SQLAlchemy for everything that has a URL.
+"""The engines that are asked: SQLAlchemy for everything that has a URL, DuckDB (`duckdb_engine`) for files and memory.
 
 An engine tells the kinds of a table's columns and answers one statement with labels and counts. What it says when
 something goes wrong may hold values of rows (DuckDB quotes the text it could not convert), so of its errors only the
@@ -9,86 +9,55 @@ statement that the engine does not understand. So a statement is planned first (
 goes wrong once it is sent may be due to a row, a timeout or a lack of memory too, and is paid for.
 """
 
+import importlib
 import re
-import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.storage.postgres import is_like_a_url
-from pianissimo.table.frames import ParquetFiles, arrow_table
 from pianissimo.table.statements import BYTE_ORDER, IS_TEXT, Kind, TableColumn
 
 if TYPE_CHECKING:
-    import duckdb
     import sqlalchemy
 
-_FRAME = "table"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-_SETTINGS = {"python_enable_replacements": "false"}
-"""A name that is not in the database is not one of the caller's variables either."""
 
 
 class DataDependentError(InputError):
-    """The engine failed at the rows: that it failed may say something about them.
-
-    >>> issubclass(DataDependentError, InputError)
-    True
-    """
+    """The engine failed at the rows: that it failed may say something about them."""
 
 
-class TableEngine(Protocol):
-    """What is asked of a database."""
+class TableEngine(ABC):
+    """A database with the table that is asked."""
 
-    @property
-    def dialect(self) -> str:
+    def __init__(
+        self, dialect: str, name: tuple[str, ...], canonical: tuple[str, ...], columns: Mapping[str, TableColumn]
+    ) -> None:
+        self.dialect = dialect
         """What sqlglot calls its SQL."""
-
-    @property
-    def name(self) -> tuple[str, ...]:
+        self.name = name
         """The table's name, after those of its schema and catalogue."""
-
-    @property
-    def canonical(self) -> tuple[str, ...]:
+        self.canonical = canonical
         """The table's name as the engine has it, however it was spelled; without one for files and in memory."""
+        self.columns = columns
 
-    @property
-    def columns(self) -> Mapping[str, TableColumn]:
-        """The table's columns."""
-
+    @abstractmethod
     def check(self, statement: str) -> None:
         """Refuse what the engine would refuse whatever the rows are; no row is looked at."""
 
+    @abstractmethod
     def rows(self, statement: str) -> pl.DataFrame:
         """The answer to one statement, its columns called label and users, or users alone."""
 
+    @abstractmethod
     def close(self) -> None:
         """Ask no more."""
-
-
-def open_engine(source: object, name: str | None) -> TableEngine:
-    """The engine that has the table: from a URL, a path, or the table itself.
-
-    >>> engine = open_engine(pl.DataFrame({"member": ["ann"], "article": ["a"]}), None)
-    >>> engine.dialect, list(engine.columns)
-    ('duckdb', ['member', 'article'])
-    """
-    if isinstance(source, Path) or (isinstance(source, str) and "://" not in source):
-        if is_like_a_url(source):
-            raise ParameterError(
-                "source must be a path or a URL with ://, got something between"
-            )  # and with a password
-        return _open_path(Path(source), name)
-    if isinstance(source, str):
-        if source.startswith("duckdb://"):
-            return DuckDbEngine.of_file(Path(unquote(source.partition("://")[2].removeprefix("/"))), _needed(name))
-        return SqlEngine(source, _needed(name))
-    return DuckDbEngine.of_frame(source)
 
 
 def place_of(source: object) -> Path | None:
@@ -112,132 +81,7 @@ def place_of(source: object) -> Path | None:
     return None
 
 
-class DuckDbEngine:
-    """DuckDB inside this process.
-
-    >>> engine = DuckDbEngine.of_frame(pl.DataFrame({"member": ["ann", "bob"]}))
-    >>> engine.rows('SELECT COUNT(DISTINCT "member") AS "users" FROM "table"').item()
-    2
-    >>> engine.close()
-    """
-
-    dialect = "duckdb"
-
-    def __init__(
-        self,
-        connection: "duckdb.DuckDBPyConnection",
-        name: tuple[str, ...],
-        *,
-        in_catalogue: bool = False,
-        without_values: frozenset[str] = frozenset(),
-        files: ParquetFiles | None = None,
-    ) -> None:
-        self._connection = connection
-        self._turn = threading.Lock()
-        self._name = name
-        self._files = files
-        self._slow: duckdb.DuckDBPyConnection | None = None
-        described = ".".join('"' + part.replace('"', '""') + '"' for part in name)
-        with _duckdb_errors("find the table"):
-            found = connection.execute(f"DESCRIBE {described}").fetchall()
-            self._canonical = _duckdb_name(connection, name) if in_catalogue else ()
-        self._types = {row[0]: row[1] for row in found}
-        self._columns = {
-            name: TableColumn(name, Kind.PRESENCE) if name in without_values else _column(name, kind)
-            for name, kind in self._types.items()
-        }
-
-    @classmethod
-    def of_file(cls, path: Path, name: str) -> "DuckDbEngine":
-        """A table of a DuckDB file, which is opened for reading alone."""
-        duckdb = _module("duckdb")
-        if not path.is_file():
-            raise InputError(f"a DuckDB file must be there to be asked, got none at {path}")
-        with _duckdb_errors("open the file"):
-            connection = duckdb.connect(str(path), read_only=True, config=_SETTINGS)
-        return cls(connection, _parts(name), in_catalogue=True)
-
-    @classmethod
-    def of_parquet(cls, path: Path) -> "DuckDbEngine":
-        """All Parquet files of a folder and the folders in it, or one file."""
-        duckdb = _module("duckdb")
-        files = ParquetFiles.of(path)
-        connection = duckdb.connect(config=_SETTINGS)
-        with _duckdb_errors("open the Parquet files"):
-            files.view(connection, _FRAME)
-        return cls(connection, (_FRAME,), files=files)
-
-    @classmethod
-    def of_frame(cls, frame: object) -> "DuckDbEngine":
-        """A table in memory: polars, pandas or Arrow."""
-        duckdb = _module("duckdb")
-        _module("pyarrow")
-        arrow, without_values = arrow_table(frame)
-        connection = duckdb.connect(config=_SETTINGS)
-        with _duckdb_errors("read the table"):
-            connection.register(_FRAME, arrow)
-        return cls(connection, (_FRAME,), without_values=without_values)
-
-    @property
-    def name(self) -> tuple[str, ...]:
-        return self._name
-
-    @property
-    def canonical(self) -> tuple[str, ...]:
-        return self._canonical
-
-    @property
-    def columns(self) -> Mapping[str, TableColumn]:
-        return self._columns
-
-    def check(self, statement: str) -> None:
-        import duckdb
-
-        refusals = (
-            duckdb.ConnectionException,
-            duckdb.CatalogException,
-            duckdb.BinderException,
-            duckdb.ParserException,
-            duckdb.PermissionException,
-            duckdb.NotImplementedException,
-            duckdb.IOException,
-        )
-        try:
-            with self._turn:
-                self._connection.execute(f"EXPLAIN {statement}").fetchall()
-        except refusals as error:
-            raise _no_answer(error) from None
-        except Exception:  # noqa: BLE001, S110
-            # It may be about what the table holds, and shows again when it is paid for.
-            pass
-
-    def rows(self, statement: str) -> pl.DataFrame:
-        try:
-            # A cursor of its own would not see a table in memory, so that questions take turns.
-            with self._turn:
-                try:
-                    return _answer(self._connection, statement)
-                except Exception:
-                    if self._files is None:
-                        raise
-                    return _answer(self._slowly(self._files), statement)
-        except Exception as error:  # noqa: BLE001
-            raise _failed_at_rows(error) from None
-
-    def _slowly(self, files: ParquetFiles) -> "duckdb.DuckDBPyConnection":
-        if self._slow is None:
-            connection = _module("duckdb").connect(config=_SETTINGS)
-            files.slow_view(connection, _FRAME, self._types)
-            self._slow = connection
-        return self._slow
-
-    def close(self) -> None:
-        self._connection.close()
-        if self._slow is not None:
-            self._slow.close()
-
-
-class SqlEngine:
+class SqlEngine(TableEngine):
     """Any database that SQLAlchemy has a driver for.
 
     >>> SqlEngine("nonsense://", "clicks")
@@ -246,7 +90,7 @@ class SqlEngine:
     """
 
     def __init__(self, url: str, name: str) -> None:
-        alchemy = _module("sqlalchemy")
+        alchemy = optional("sqlalchemy")
         scheme, _, rest = url.partition("://")
         if scheme in {"postgresql", "postgres"}:
             url = f"postgresql+psycopg://{rest}"
@@ -261,25 +105,25 @@ class SqlEngine:
             raise InputError(f"a database must be there to be asked, got none at {place}")
         dialects = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}
         found = self._engine.dialect.name
-        self.dialect = dialects.get(found, found)
-        self._name = _parts(name)
+        dialect, parts = dialects.get(found, found), name_parts(name)
+        super().__init__(dialect, parts, parts, {})
         if self.dialect not in BYTE_ORDER:
             known = ", ".join(BYTE_ORDER)
             raise ParameterError(f"source must be an engine that can compare texts by bytes, of {known}, got {found}")
         if self.dialect == "sqlite":
             alchemy.event.listen(self._engine, "connect", _add_is_text)
         try:
-            self._columns = self._reflected(alchemy)
+            self.columns = self._reflected(alchemy)
             with self._connected() as connection:
-                self._canonical = self._looked_up(connection)
+                self.canonical = self._looked_up(connection)
         except BaseException:
             self._engine.dispose()
             raise
 
     def _reflected(self, alchemy: Any) -> dict[str, TableColumn]:
-        schema = ".".join(self._name[:-1]) or None
+        schema = ".".join(self.name[:-1]) or None
         try:
-            found = alchemy.inspect(self._engine).get_columns(self._name[-1], schema=schema)
+            found = alchemy.inspect(self._engine).get_columns(self.name[-1], schema=schema)
         except alchemy.exc.NoSuchTableError:
             raise InputError("a table must be in the database to be asked, got a name that is not there") from None
         except (alchemy.exc.SQLAlchemyError, OSError) as error:
@@ -290,32 +134,20 @@ class SqlEngine:
 
     def _looked_up(self, connection: "sqlalchemy.Connection") -> tuple[str, ...]:
         """The table's name as the engine has it."""
-        alchemy = _module("sqlalchemy")
+        alchemy = optional("sqlalchemy")
         if self.dialect == "sqlite":
             where = "type IN ('table', 'view') AND name = :name COLLATE NOCASE"
-            query, name = f"SELECT name FROM sqlite_master WHERE {where}", self._name[-1]  # noqa: S608
+            query, name = f"SELECT name FROM sqlite_master WHERE {where}", self.name[-1]  # noqa: S608
         elif self.dialect == "postgres":
             query = (
                 "SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
                 "WHERE c.oid = to_regclass(:name)"
             )
-            name = ".".join('"' + part.replace('"', '""') + '"' for part in self._name)
+            name = ".".join('"' + part.replace('"', '""') + '"' for part in self.name)
         else:
-            return self._name
+            return self.name
         found = connection.execute(alchemy.text(query), {"name": name}).fetchone()
-        return self._name if found is None else tuple(map(str, found))
-
-    @property
-    def name(self) -> tuple[str, ...]:
-        return self._name
-
-    @property
-    def canonical(self) -> tuple[str, ...]:
-        return self._canonical
-
-    @property
-    def columns(self) -> Mapping[str, TableColumn]:
-        return self._columns
+        return self.name if found is None else tuple(map(str, found))
 
     def check(self, statement: str) -> None:
         with self._connected() as connection:
@@ -326,29 +158,29 @@ class SqlEngine:
             except Exception as error:  # noqa: BLE001
                 # SQLite does nothing but compile. Others may be about what the table holds, and show again later.
                 if self.dialect == "sqlite" or _REFUSED.match(str(_state(error))):
-                    raise _no_answer(error) from None
+                    raise no_answer(error) from None
 
     def rows(self, statement: str) -> pl.DataFrame:
         with self._connected() as connection:
             try:
                 found = _sent(connection, statement)
-                return _frame([tuple(row) for row in found.fetchall()], list(found.keys()))
+                return answer_frame([tuple(row) for row in found.fetchall()], list(found.keys()))
             except Exception as error:  # noqa: BLE001
-                raise _failed_at_rows(error) from None
+                raise failed_at_rows(error) from None
 
     @contextmanager
     def _connected(self) -> "Iterator[sqlalchemy.Connection]":
         """A connection on which nothing was asked yet, and which understands our texts as we write them."""
-        alchemy = _module("sqlalchemy")
+        alchemy = optional("sqlalchemy")
         try:
             connection = self._engine.connect()
         except (alchemy.exc.SQLAlchemyError, OSError) as error:
-            raise _no_answer(error) from None
+            raise no_answer(error) from None
         try:
             try:
                 _set_up(connection, self.dialect)
             except (alchemy.exc.SQLAlchemyError, OSError) as error:
-                raise _no_answer(error) from None
+                raise no_answer(error) from None
             yield connection
         finally:
             with suppress(alchemy.exc.SQLAlchemyError, OSError):
@@ -426,85 +258,34 @@ def _closed(statement: str) -> pl.DataFrame:  # noqa: ARG001
     raise InputError("the database must be open to answer, got a closed one")
 
 
-def _open_path(path: Path, name: str | None) -> TableEngine:
-    if path.suffix in {".duckdb", ".ddb"}:
-        return DuckDbEngine.of_file(path, _needed(name))
-    if path.suffix in {".sqlite", ".sqlite3"}:
-        return SqlEngine(f"sqlite:///{path}", _needed(name))
-    return DuckDbEngine.of_parquet(path)
-
-
-def _needed(name: str | None) -> str:
-    if not isinstance(name, str) or not name:
-        raise ParameterError("name must be the name of a table of the database, got none")
-    return name
-
-
-def _parts(name: str) -> tuple[str, ...]:
+def name_parts(name: str) -> tuple[str, ...]:
+    """A table's name after those of its schema and catalogue."""
     parts = tuple(name.split("."))
     if not 1 <= len(parts) <= 3 or not all(parts) or "\0" in name:
         raise ParameterError("name must be a table, or schema.table, got something else")
     return parts
 
 
-def _module(name: str) -> Any:
-    import importlib
-
+def optional(name: str) -> Any:
+    """A module that only tables need."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
         raise ParameterError(f"{name} must be installed to ask this source: pip install pianissimo[tables]") from None
 
 
-@contextmanager
-def _duckdb_errors(what: str) -> Iterator[None]:
-    import duckdb
-
-    try:
-        yield
-    except (duckdb.Error, OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, ParameterError):
-            raise
-        raise InputError(f"the database must {what}, got {type(error).__name__}") from None
-
-
-def _duckdb_name(connection: "duckdb.DuckDBPyConnection", name: tuple[str, ...]) -> tuple[str, ...]:
-    """Schema and name as the catalogue has them; the schema is left out if it is the one that all files have."""
-    found = connection.execute(
-        "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT internal UNION ALL "
-        "SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT internal"
-    ).fetchall()
-    database, schema = connection.execute("SELECT current_database(), current_schema()").fetchall()[0]
-    *before, last = name
-    first = before[0] if before else ""
-    readings: list[tuple[str, ...]] = [(database, schema)] if not before else [(database, first), (first, "main")]
-    wanted = {tuple(part.casefold() for part in (*each, last)) for each in readings if len(name) < 3}
-    wanted |= {tuple(part.casefold() for part in name)}
-    matches = [each for each in found if tuple(part.casefold() for part in each) in wanted]
-    if len(matches) != 1:
-        raise InputError(
-            "a table must be in the database under one name, got none or several; write database.schema.name"
-        )
-    _, schema, table = matches[0]
-    return (table,) if schema == "main" else (schema, table)
-
-
-def _answer(connection: "duckdb.DuckDBPyConnection", statement: str) -> pl.DataFrame:
-    found = connection.execute(statement)
-    names = [each[0] for each in found.description or []]
-    return _frame(found.fetchall(), names)
-
-
-def _no_answer(error: Exception) -> InputError:
+def no_answer(error: Exception) -> InputError:
+    """The error for what says nothing about rows."""
     return InputError(f"the database must answer, got {type(error).__name__}; nothing was charged")
 
 
-def _failed_at_rows(error: Exception) -> DataDependentError:
+def failed_at_rows(error: Exception) -> DataDependentError:
+    """The error for what may."""
     kind = type(error).__name__
     return DataDependentError(f"the database must answer, got {kind} while it looked at rows; the charge stands")
 
 
-def _frame(rows: list[tuple[Any, ...]], names: list[str]) -> pl.DataFrame:
+def answer_frame(rows: list[tuple[Any, ...]], names: list[str]) -> pl.DataFrame:
     """Labels as texts, whatever they were."""
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
     kinds = [pl.String if name == "label" else pl.Int64 for name in names]
@@ -519,35 +300,6 @@ def _frame(rows: list[tuple[Any, ...]], names: list[str]) -> pl.DataFrame:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-_DUCKDB_KINDS = {
-    **dict.fromkeys(("VARCHAR",), Kind.TEXT),
-    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), Kind.INTEGER),
-    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"), Kind.INTEGER),
-    **dict.fromkeys(("FLOAT", "DOUBLE"), Kind.REAL),
-    **dict.fromkeys(("HUGEINT", "UHUGEINT"), Kind.DECIMAL),
-    "BOOLEAN": Kind.BOOLEAN,
-    "DATE": Kind.DATE,
-    "TIMESTAMP": Kind.TIMESTAMP,
-    "TIMESTAMP_S": Kind.TIMESTAMP_S,
-    "TIMESTAMP_MS": Kind.TIMESTAMP_MS,
-    "TIMESTAMP_NS": Kind.TIMESTAMP_NS,
-    "TIMESTAMP WITH TIME ZONE": Kind.TIMESTAMP_WITH_ZONE,
-}
-
-
-def _column(name: str, kind: str) -> TableColumn:
-    """A column of DuckDB.
-
-    >>> _column("country", "ENUM('DE', 'FR')")
-    TableColumn(name='country', kind=<Kind.TEXT: 'text'>, is_enum=True)
-    """
-    if kind.startswith("ENUM(") and kind.endswith(")"):  # and not a list of them
-        return TableColumn(name, Kind.TEXT, is_enum=True)
-    if kind.startswith("DECIMAL(") and kind.endswith(")"):
-        return TableColumn(name, Kind.DECIMAL)
-    return TableColumn(name, _DUCKDB_KINDS.get(kind, Kind.OTHER))
 
 
 def _alchemy_kind(alchemy: Any, kind: Any) -> Kind:

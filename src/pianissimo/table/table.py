@@ -20,16 +20,17 @@ import weakref
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
-from types import TracebackType
 from typing import Self
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from pianissimo.budget import Budget
 from pianissimo.errors import BudgetError, InputError, ParameterError
 from pianissimo.ledger import Charge, Head, Ledger, open_guarded
 from pianissimo.noise import KeyedNoise, Noise, Secret, fresh_secret
+from pianissimo.storage.postgres import is_like_a_url
 from pianissimo.table.allowance import LedgerInSteps, StepAllowance, TableBudget, open_in_steps
-from pianissimo.table.engines import DataDependentError, TableEngine, open_engine, place_of
+from pianissimo.table.duckdb_engine import DuckDbEngine
+from pianissimo.table.engines import DataDependentError, SqlEngine, TableEngine, place_of
 from pianissimo.table.questions import Questions, TableAnswer, TablePlans, TableQuestion, noted
 from pianissimo.table.statements import AskedRows, Kind, TableColumn, find_column
 
@@ -134,9 +135,7 @@ class Table(Questions[TableAnswer]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -182,6 +181,41 @@ class Table(Questions[TableAnswer]):
         if not steps > 0:
             raise BudgetError("two steps must be left for a label with its count, got one")
         return min(k, steps)
+
+
+def open_engine(source: object, name: str | None) -> TableEngine:
+    """The engine that has the table: from a URL, a path, or the table itself.
+
+    >>> import polars as pl
+    >>> engine = open_engine(pl.DataFrame({"member": ["ann"], "article": ["a"]}), None)
+    >>> engine.dialect, list(engine.columns)
+    ('duckdb', ['member', 'article'])
+    """
+    if isinstance(source, Path) or (isinstance(source, str) and "://" not in source):
+        if is_like_a_url(source):
+            raise ParameterError(
+                "source must be a path or a URL with ://, got something between"
+            )  # and with a password
+        return _open_path(Path(source), name)
+    if isinstance(source, str):
+        if source.startswith("duckdb://"):
+            return DuckDbEngine.of_file(Path(unquote(source.partition("://")[2].removeprefix("/"))), _needed(name))
+        return SqlEngine(source, _needed(name))
+    return DuckDbEngine.of_frame(source)
+
+
+def _open_path(path: Path, name: str | None) -> TableEngine:
+    if path.suffix in {".duckdb", ".ddb"}:
+        return DuckDbEngine.of_file(path, _needed(name))
+    if path.suffix in {".sqlite", ".sqlite3"}:
+        return SqlEngine(f"sqlite:///{path}", _needed(name))
+    return DuckDbEngine.of_parquet(path)
+
+
+def _needed(name: str | None) -> str:
+    if not isinstance(name, str) or not name:
+        raise ParameterError("name must be the name of a table of the database, got none")
+    return name
 
 
 def _user_column(engine: TableEngine, name: str) -> TableColumn:
