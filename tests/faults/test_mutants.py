@@ -23,7 +23,7 @@ from pianissimo.counting import KnownHistogram, UnknownHistogram
 from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import InputError, PianissimoError
 from pianissimo.io import inspect
-from pianissimo.io.loop import StreamLoop
+from pianissimo.io.loop import Reports, StreamLoop
 from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.noise.keyed import Integers, Keys
@@ -214,8 +214,10 @@ def surfaces(home: Home, times: int, caplog: pytest.LogCaptureFixture, capfd: py
             live,
             Source(times),
             TICKS,
-            health=health,
-            progress=lambda tick, last, lag: told.append(f"{tick} {last} {lag} {_timeless(health)}"),
+            reports=Reports(
+                health=health,
+                progress=lambda tick, last, lag: told.append(f"{tick} {last} {lag} {_timeless(health)}"),
+            ),
         ).run()
         bad = [{**event, "price": None} for event in events(3) * times]
         with pytest.raises(InputError) as problem:

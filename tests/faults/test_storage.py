@@ -33,7 +33,7 @@ from tests.faults.world import (
 
 from pianissimo.errors import DiskFullError, PianissimoError, SyncError
 from pianissimo.io import inspect
-from pianissimo.io.loop import StreamLoop
+from pianissimo.io.loop import Reports, StreamLoop
 
 pytest_plugins = ["tests.faults.fixtures"]
 SYNCS = 60
@@ -193,7 +193,7 @@ def test_a_full_disk_makes_it_wait_and_it_goes_on_unaided(sqlite_home: Home, tmp
         with small.open() as live:
             run_to(live, 2)
             _fill(ballast)
-            engine = StreamLoop(live, Numbers(), TICKS, health=tmp_path / "health.json")
+            engine = StreamLoop(live, Numbers(), TICKS, reports=Reports(health=tmp_path / "health.json"))
             thread = threading.Thread(target=engine.run)
             thread.start()
             deadline = time.monotonic() + 60

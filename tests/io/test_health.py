@@ -14,7 +14,7 @@ from pianissimo.cli.main import cli
 from pianissimo.durable.opening import open_stream
 from pianissimo.errors import DiskFullError, StoreError
 from pianissimo.io import loop
-from pianissimo.io.loop import StreamLoop
+from pianissimo.io.loop import Reports, StreamLoop
 from pianissimo.storage.files import write_whole
 
 STREAM = Stream("s", budget=Budget(4, 1e-6), horizon=20, queries=[Count("n")], tick="1m")
@@ -64,7 +64,7 @@ def test_where_no_second_file_fits_the_first_is_written_over_and_people_are_told
 
     monkeypatch.setattr(loop, "FIRST_WAIT", 0.001)
     with open_stream(STREAM, tmp_path / "state") as live:
-        StreamLoop(live, Fixed({3: fill, 5: empty}), 6, health=health).run()
+        StreamLoop(live, Fixed({3: fill, 5: empty}), 6, reports=Reports(health=health)).run()
     assert [(each["state"], each["tick"]) for each in seen] == [
         ("running", 2),
         ("waiting for room", 2),
@@ -90,7 +90,7 @@ def test_a_stream_that_fails_for_want_of_room_says_so_in_the_file(
         raise StoreError("the disk must have room")
 
     with open_stream(STREAM, tmp_path / "state") as live, pytest.raises(StoreError):
-        StreamLoop(live, Fixed({2: fail}), 6, health=health).run()
+        StreamLoop(live, Fixed({2: fail}), 6, reports=Reports(health=health)).run()
     assert (read(health)["state"], read(health)["message"]) == ("failed", "the disk must have room")
     assert "the stream is failed: the disk must have room" in capsys.readouterr().err
 
@@ -99,7 +99,9 @@ def test_a_file_that_cannot_be_written_at_all_stops_nothing_and_is_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with open_stream(STREAM, tmp_path / "state") as live:
-        assert StreamLoop(live, Fixed({}), 6, health=tmp_path / "nowhere" / "health.json").run().tick == 6
+        assert (
+            StreamLoop(live, Fixed({}), 6, reports=Reports(health=tmp_path / "nowhere" / "health.json")).run().tick == 6
+        )
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 

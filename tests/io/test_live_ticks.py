@@ -15,9 +15,9 @@ from pianissimo import Budget, Count, Histogram, Stream
 from pianissimo.durable.opening import open_stream
 from pianissimo.errors import DiskFullError, RefusalError, SourceAwayError, SourceError
 from pianissimo.io.clock import WallClock
-from pianissimo.io.loop import StreamLoop
+from pianissimo.io.loop import Reports, StreamLoop
 from pianissimo.io.sources import live_ticks
-from pianissimo.io.sources.live_ticks import LiveTicks
+from pianissimo.io.sources.live_ticks import LiveTicks, TickRules
 from pianissimo.io.sources.source_records import EndOfTicks, Records, RefusedFile, RowJudge
 from pianissimo.queries import Query
 from pianissimo.testing import NoNoise
@@ -105,7 +105,8 @@ def ticks_of(hands: Hands, shelf: Any, tmp_path: Path, **options: Any) -> LiveTi
         RowJudge(QUERIES, time=time),
         hands.clock(**leap),
         refused=RefusedFile(tmp_path / "refused.jsonl"),
-        **options,
+        stop=options.pop("stop", None),
+        rules=TickRules(**options),
     )
     ticks.seek(None, 0)
     return ticks
@@ -525,7 +526,7 @@ def run(
     with open_stream(
         stream(), tmp_path / "state", origin=ORIGIN, make_noise=lambda secret: NoNoise(), snapshot_every=2
     ) as live:
-        summary = StreamLoop(live, ticks, last, stop=stop, health=health, lag=ticks.lag).run()
+        summary = StreamLoop(live, ticks, last, stop=stop, reports=Reports(health=health, lag=ticks.lag)).run()
         counts = [live.released(tick)["purchases"]["estimate"][0] for tick in range(1, live.tick_number + 1)]
     return counts, (summary, json.loads(health.read_text()))
 

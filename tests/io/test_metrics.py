@@ -11,7 +11,7 @@ import pytest
 from pianissimo import Budget, Count, Histogram, Stream
 from pianissimo.durable.opening import open_stream
 from pianissimo.errors import InputError, ParameterError, StoreError
-from pianissimo.io.loop import StreamLoop
+from pianissimo.io.loop import Reports, StreamLoop
 from pianissimo.io.metrics import Metrics
 
 TIMES = re.compile(r"^(pianissimo_\w*seconds|\w+_created)\S* .*$", re.MULTILINE)
@@ -54,7 +54,7 @@ def figures(folder: Path, counts: list[int]) -> str:
     )
     metrics = Metrics()
     with open_stream(stream, folder / "state", sinks=[Broken()]) as live:
-        StreamLoop(live, Fixed(counts), len(counts), lag=lambda tick: 9 - tick, metrics=metrics).run()
+        StreamLoop(live, Fixed(counts), len(counts), reports=Reports(lag=lambda tick: 9 - tick, metrics=metrics)).run()
     return metrics.text()
 
 

@@ -14,7 +14,7 @@ from pianissimo import Histogram
 from pianissimo.errors import DiskFullError, SourceError
 from pianissimo.io.clock import WallClock
 from pianissimo.io.sources import stdin as standard_input
-from pianissimo.io.sources.live_ticks import LiveTicks
+from pianissimo.io.sources.live_ticks import LiveTicks, TickRules
 from pianissimo.io.sources.source_records import EndOfTicks, OnceFeed, RefusedFile, RowJudge
 from pianissimo.io.sources.stdin import StandardInput
 
@@ -183,7 +183,7 @@ def test_the_last_lines_are_given_again_after_the_side_file_had_no_room(
             RowJudge([Histogram("drugs", key="drug")]),
             WallClock(origin=datetime.now(UTC), tick=timedelta(hours=1)),
             refused=RefusedFile(tmp_path / "refused.jsonl"),
-            until_end=True,
+            rules=TickRules(until_end=True),
         )
         with pytest.raises(DiskFullError):
             list(ticks.batches(1))

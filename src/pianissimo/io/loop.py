@@ -66,6 +66,20 @@ class LoopSummary:
     """Whether it was told to stop before the last tick."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """Whom a loop tells where it stands, besides its sinks."""
+
+    health: Path | None = None
+    """A file that is written at every tick."""
+
+    progress: Progress | None = None
+    rang: Rang | None = None
+    metrics: "Metrics | None" = None
+    lag: Callable[[int], int] | None = None
+    """How many ticks after one are over by the clock."""
+
+
 class StreamLoop:
     """Runs a durable stream on a source."""
 
@@ -75,21 +89,18 @@ class StreamLoop:
         source: TickSource,
         last_tick: int,
         *,
-        health: Path | None = None,
-        progress: Progress | None = None,
-        rang: Rang | None = None,
+        reports: Reports | None = None,
         stop: threading.Event | None = None,
-        lag: Callable[[int], int] | None = None,
-        metrics: "Metrics | None" = None,
     ) -> None:
+        reports = reports or Reports()
         self._live = live
         self._source = source
         self._last_tick = last_tick
-        self._health = health
-        self._progress = progress
-        self._rang = rang
-        self._lag_of = lag
-        self._metrics = metrics
+        self._health = reports.health
+        self._progress = reports.progress
+        self._rang = reports.rang
+        self._lag_of = reports.lag
+        self._metrics = reports.metrics
         self._watched = [each.query.name for each in live.plan.queries if each.query.watched]
         self.stop = threading.Event() if stop is None else stop
         self._is_health_told = False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import polars as pl
 
@@ -27,18 +27,17 @@ from pianissimo.durable.stream import DurableStream
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
 from pianissimo.io.clock import WallClock, longest_leap_of
-from pianissimo.io.loop import LoopSummary, Progress, Rang, StreamLoop
+from pianissimo.io.loop import LoopSummary, Progress, Rang, Reports, StreamLoop
 from pianissimo.io.metrics import Metrics, listening_place
 from pianissimo.io.sinks import kafka_settings, make_sink
 from pianissimo.io.sinks.folder import FolderSink, ReleaseFolder, check_free
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import FileTicks, read_rows
 from pianissimo.io.sources.follow import FolderFeed
-from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks
+from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks, TickRules
 from pianissimo.io.sources.source_records import RefusedFile, RowJudge, TickSource
 from pianissimo.ledger import STATE_FILE
 from pianissimo.storage.files import write_whole
-from pianissimo.stream import StreamPlan
 from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec
 
 _log = logging.getLogger(__name__)
@@ -135,82 +134,87 @@ class DurableRun:
     """The file of refused lines, for whoever may see the data; None if every line was counted."""
 
 
-def run_durably(
-    spec: StreamSpec,
-    state: str,
-    *,
-    secret: Given = None,
-    witness: Path | str | None = None,
-    out: Path | None = None,
-    format: FileFormat = "parquet",  # noqa: A002
-    take_over: bool = False,
-    ledger: Path | str | None = None,
-    ledger_key: Path | str | None = None,
-    cap: Budget | None = None,
-    progress: Progress | None = None,
-    rang: Rang | None = None,
-    health: Path | None = None,
-    metrics: str | None = None,
-    longest_leap: int | None = None,
-    clock: Callable[..., WallClock] = WallClock,
-    stop: threading.Event | None = None,
-) -> DurableRun:
-    """Go on with the stream of a file where it stands, or begin it, up to its last tick or until a signal.
+class RunOptions(TypedDict, total=False):
+    """How a stream file is run; what is left out is as in its file, or as the defaults are."""
 
-    `metrics` is HOST:PORT for Prometheus; `longest_leap` how many ticks may be over at once when it is started, by
-    default those that `longest_leap_of` tells. Whoever catches signals gives `stop`, which says that one came.
-    """
+    secret: Given
+    witness: Path | str | None
+    ledger: Path | str | None
+    ledger_key: Path | str | None
+    cap: Budget | None
+    take_over: bool
+    out: Path | None
+    format: FileFormat
+    progress: Progress | None
+    rang: Rang | None
+    health: Path | None
+    metrics: str | None
+    """HOST:PORT for Prometheus."""
+
+    longest_leap: int | None
+    """How many ticks may be over at once when it is started, by default those that `longest_leap_of` tells."""
+
+    clock: Callable[..., WallClock]
+    stop: threading.Event | None
+    """Given by whoever catches signals: says that one came."""
+
+
+def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> DurableRun:
+    """Go on with the stream of a file where it stands, or begin it, up to its last tick or until a signal."""
     forbid_dumps()
-    figures = None
+    health, metrics, witness, stop = given.get("health"), given.get("metrics"), given.get("witness"), given.get("stop")
     if health is not None and (not health.parent.is_dir() or health.is_dir()):
         raise ParameterError(f"health must be a file in a folder that is there, got {health}; make the folder first")
     if metrics is not None:
         listening_place(metrics)
-        figures = Metrics()
+    figures = None if metrics is None else Metrics()
     place = Place.of(state, witness=witness)
     with stop_on_signals() if stop is None else nullcontext(stop) as told:
-        wall = _wall_clock(spec, longest_leap, clock)
+        wall = _wall_clock(spec, given.get("longest_leap"), given.get("clock", WallClock))
         if wall is not None and not _is_known(place):
             wall.check_origin()
-        plan = spec.stream.plan()
-        sinks = [make_sink(each, plan) for each in spec.sinks]
-        if out is not None:
-            sinks.append(FolderSink(out, plan=plan.to_dict(), format=format))
-        if len({sink.name for sink in sinks}) < len(sinks):
-            raise SpecError("every sink must have a name of its own, got two of one name")
+        sinks = _sinks(spec, given)
         refused = RefusedFile(_beside(place))
-        own = _own_files(place, sinks, plan, health)
+        own = _own_files(place, sinks, spec, health)
         source: TickSource = (
             FileTicks(spec, refused.add) if wall is None else _live_ticks(spec, refused, told, wall, own)
         )
         options: dict[str, Any] = {
             "origin": spec.origin,
             "sinks": sinks,
-            "take_over": take_over,
-            "cap": cap or spec.ledger.cap,
-            "ledger": ledger or spec.ledger.place,
-            "ledger_key": ledger_key or spec.ledger.key,
+            "secret": given.get("secret"),
+            "witness": witness,
+            "take_over": given.get("take_over", False),
+            "cap": given.get("cap") or spec.ledger.cap,
+            "ledger": given.get("ledger") or spec.ledger.place,
+            "ledger_key": given.get("ledger_key") or spec.ledger.key,
         }
         with _watched(source):
             if told.is_set() and not _is_known(place):
                 loop = LoopSummary(first_tick=1, tick=0, last_tick=spec.last_tick, stopped=True)
                 return DurableRun(loop=loop, created=False, refused=None)
-            with open_stream(spec.stream, state, secret=secret, witness=witness, **options) as live:
-                engine = StreamLoop(
-                    live,
-                    source,
-                    spec.last_tick,
-                    progress=progress,
-                    rang=rang,
+            with open_stream(spec.stream, state, **options) as live:
+                reports = Reports(
+                    progress=given.get("progress"),
+                    rang=given.get("rang"),
                     health=health or (place.folder and place.folder / "health.json"),
-                    stop=told,
                     lag=source.lag if isinstance(source, LiveTicks) else None,
                     metrics=figures,
                 )
                 with _served(figures, metrics, live):
-                    loop = engine.run()
+                    loop = StreamLoop(live, source, spec.last_tick, reports=reports, stop=told).run()
                 found = refused.path if refused.used else None
                 return DurableRun(loop=loop, created=live.recovered.created, refused=found)
+
+
+def _sinks(spec: StreamSpec, given: RunOptions) -> list[Sink]:
+    plan, out = spec.stream.plan(), given.get("out")
+    sinks = [make_sink(each, plan) for each in spec.sinks]
+    if out is not None:
+        sinks.append(FolderSink(out, plan=plan.to_dict(), format=given.get("format", "parquet")))
+    if len({sink.name for sink in sinks}) < len(sinks):
+        raise SpecError("every sink must have a name of its own, got two of one name")
+    return sinks
 
 
 @contextmanager
@@ -264,13 +268,11 @@ def _live_ticks(
         wall,
         refused=refused,
         stop=stop,
-        late=source.late,
-        until_end=source.until_end,
-        ordered=spec.stream.user is not None,
+        rules=TickRules(late=source.late, until_end=source.until_end, ordered=spec.stream.user is not None),
     )
 
 
-def _own_files(place: Place, sinks: Iterable[Sink], plan: StreamPlan, health: Path | None) -> Iterator[Path]:
+def _own_files(place: Place, sinks: Iterable[Sink], spec: StreamSpec, health: Path | None) -> Iterator[Path]:
     """What the stream itself writes: none of it may be read as events."""
     yield from (each for each in (place.secret, place.witness, health) if each is not None)
     refused = _beside(place)
@@ -280,7 +282,7 @@ def _own_files(place: Place, sinks: Iterable[Sink], plan: StreamPlan, health: Pa
     for sink in sinks:
         if isinstance(sink, FolderSink):
             yield sink.path / "plan.json"
-            yield from (sink.path / each.query.name / f"ticks-1.{sink.format}" for each in plan.queries)
+            yield from (sink.path / query.name / f"ticks-1.{sink.format}" for query in spec.stream.queries)
 
 
 def _check_followed(feed: FolderFeed, own: Iterable[Path]) -> None:

@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from operator import itemgetter
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
@@ -92,17 +93,30 @@ class _End(NamedTuple):
     """Whether there is no tick after it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickRules:
+    """What belongs to a tick, and in which order."""
+
+    late: Late = "count"
+    """With "drop" an event whose own time lies before the beginning of the open tick is left out; with "count" it
+    counts, like every other, in the tick in which it came."""
+
+    until_end: bool = False
+    """Whether the stream ends with a feed that ends."""
+
+    ordered: bool = False
+    """For streams of users, where the order of a user's events decides which of them count. As they are read, that
+    order depends on where pieces are cut, and so on everybody's events. The rows of a tick are therefore kept until its
+    end, all of them in memory, and handed over by file or partition, and there by line or offset: of two events of a
+    user, others have no say in which one is first."""
+
+    def __post_init__(self) -> None:
+        if self.late not in ("count", "drop"):
+            raise ParameterError(f"late must be 'count' or 'drop', got {self.late!r}")
+
+
 class LiveTicks:
-    """The rows of a feed, by tick.
-
-    With `late = "drop"` an event whose own time lies before the beginning of the open tick is left out; with "count" it
-    counts, like every other, in the tick in which it came. `until_end` ends the stream with a feed that ends.
-
-    `ordered` is for streams of users, where the order of a user's events decides which of them count. As they are read,
-    that order depends on where pieces are cut, and so on everybody's events. The rows of a tick are therefore kept
-    until its end, all of them in memory, and handed over by file or partition, and there by line or offset: of two
-    events of a user, others have no say in which one is first.
-    """
+    """The rows of a feed, by tick."""
 
     def __init__(
         self,
@@ -112,19 +126,13 @@ class LiveTicks:
         *,
         refused: RefusedFile,
         stop: threading.Event | None = None,
-        late: Late = "count",
-        until_end: bool = False,
-        ordered: bool = False,
+        rules: TickRules | None = None,
     ) -> None:
-        if late not in ("count", "drop"):
-            raise ParameterError(f"late must be 'count' or 'drop', got {late!r}")
         self._feed = feed
         self._once = feed if isinstance(feed, OnceFeed) else None
         self._judge = judge
         self._clock = clock
-        self._late = late
-        self._until_end = until_end
-        self._ordered = ordered
+        self._rules = rules or TickRules()
         self._stop = threading.Event() if stop is None else stop
         self.refused = refused
         self._asking = threading.RLock()
@@ -223,7 +231,7 @@ class LiveTicks:
             # The clock was put back: ticks that seemed to be over are open again.
             self._ends.clear()
             self._covered = tick - 1
-            if self._once is not None and self._until_end and self._once.ended:
+            if self._once is not None and self._rules.until_end and self._once.ended:
                 return self._last_end(tick)
             if self._stop.is_set():
                 raise EndOfTicks(ended=False)
@@ -239,7 +247,7 @@ class LiveTicks:
         return self._ends[0]
 
     def _read(self, end: Any, tick: int) -> Iterator[pl.DataFrame]:
-        begin = microseconds_of(self._clock.begin(tick)) if self._late == "drop" else None
+        begin = microseconds_of(self._clock.begin(tick)) if self._rules.late == "drop" else None
         for records in self._feed.read(end):
             judged = self._judge.read(records)
             # What is late is neither counted nor refused.
@@ -248,13 +256,13 @@ class LiveTicks:
             self._rows += rows.height
             with self._room():
                 self.refused.add(records.place, judged.refused)
-            if self._rows >= MOST_ROWS and not self._ordered:
+            if self._rows >= MOST_ROWS and not self._rules.ordered:
                 yield from self._handed_over()
             # Also in the midst of much: the tick ends when it is over, not when all of this is read.
             self._closed(tick)
 
     def _handed_over(self) -> Iterator[pl.DataFrame]:
-        if self._ordered:
+        if self._rules.ordered:
             # A place gives its records in the order of their numbers, and this sort leaves them in it.
             self._frames.sort(key=itemgetter(0))
         while self._frames:
