@@ -97,11 +97,7 @@ class AboveThreshold:
         return Pure(exact_scale(epsilon=self.epsilon), distance=(tests + 1) * DRAW_DISTANCE)
 
     def margin_of_detection(self, failure_probability: float) -> float:
-        """How far above the threshold a query must be to have stopped the test, but for this probability.
-
-        >>> round(AboveThreshold(threshold=10, epsilon=1).margin_of_detection(0.05), 2)
-        11.98
-        """
+        """How far above the threshold a query must be to have stopped the test, but for this probability."""
         check_probability(failure_probability=failure_probability)
         scales = self.threshold_scale + self.query_scale
         return float(scales) * math.log(1 / failure_probability)
@@ -240,12 +236,7 @@ class ThresholdMonitor:
     def decide(
         self, weights: NDArray[np.int64], outer: NDArray[np.int64], inner: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """The outcome of tests as a function of their noises.
-
-        >>> vector = ThresholdMonitor(k=1, threshold=1000, e=0.1, d=math.exp(-10))
-        >>> vector.decide(np.array([900]), outer=np.array([60]), inner=np.array([500]))
-        array([ True])
-        """
+        """The outcome of tests as a function of their noises."""
         # weight + outer is whole, so the fraction of the cap never decides.
         capped = np.minimum(inner, math.floor(self.cap))
         return weights + outer + capped >= self.threshold

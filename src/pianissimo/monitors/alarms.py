@@ -45,9 +45,6 @@ class Found:
 
     An estimate is as often too high as too low before the cut at the threshold; a key that is about the threshold is
     reported when its noise is high, so its estimate leans upward then.
-
-    >>> Found(pl.Series(["flu", "measles"]), np.array([301, 512])).to_dict()
-    {'flu': 301, 'measles': 512}
     """
 
     labels: pl.Series

@@ -103,13 +103,7 @@ class UserCharges:
 
 
 def check_charges(charges: UserCharges, *, limit: int, per_tick: int) -> None:
-    """Refuse charges that another monitor keeps: it would let a user be charged more often than is promised.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> check_charges(UserCharges(NoNoise(), limit=50, per_tick=1), limit=1, per_tick=1)
-    Traceback (most recent call last):
-    pianissimo.errors.StateError: charges must be those of this monitor, got those of another; start makes them
-    """
+    """Refuse charges that another monitor keeps: it would let a user be charged more often than is promised."""
     if (charges.limit, charges.per_tick) != (limit, per_tick):
         raise StateError("charges must be those of this monitor, got those of another; start makes them")
 
@@ -142,12 +136,7 @@ def first_holdings(names: Keys, keys: NDArray[np.int64], most: int) -> codec.Pla
 
 
 def all_holdings(names: Keys, keys: NDArray[np.int64]) -> codec.Plain:
-    """The same of users who may hold all keys: then not even a user's own order matters.
-
-    >>> names = np.array([[9, 0], [1, 0], [9, 0], [9, 0]], dtype=np.uint64)
-    >>> all_holdings(names, np.array([5, 5, 5, 4]))[2]
-    array([5, 4, 5], dtype=uint8)
-    """
+    """The same of users who may hold all keys: then not even a user's own order matters."""
     users, counts, _, order = group_names(names)
     rows = pl.DataFrame({"user": np.repeat(np.arange(len(users), dtype=np.uint32), counts), "key": keys[order]})
     rows = rows.unique().sort("user", "key")

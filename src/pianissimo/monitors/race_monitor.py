@@ -210,13 +210,7 @@ class RaceMonitor:
         return int(tops.values[0]) if len(tops.places) else None
 
     def test_weights(self, weights: Integers, keys: Keys, noise: Noise) -> Tops:
-        """Test weights under distinct item keys, all together; charging is up to the caller.
-
-        >>> from pianissimo.testing import NoNoise
-        >>> tops = RaceMonitor(1, 10, 50).test_weights(np.array([60, 40]), np.arange(2, dtype=np.uint64), NoNoise())
-        >>> tops.places, tops.values  # without noise there is its median, 3
-        (array([0]), array([63]))
-        """
+        """Test weights under distinct item keys, all together; charging is up to the caller."""
         return self.decide(weights, noise.bits(keys))
 
     def decide(self, weights: Integers, bits: Bits, thresholds: Integers | None = None) -> Tops:
@@ -238,11 +232,7 @@ _SHARE_OF_DISTANCE = Fraction(1, 1000)
 
 
 def clock_delta(epsilon: Real, delta: Real, draws: int) -> Fraction:
-    """What is left of delta for the clocks, when so many draws are each at `DRAW_DISTANCE` from their law.
-
-    >>> clock_delta(1, 0.5, 10)
-    Fraction(999, 2000)
-    """
+    """What is left of delta for the clocks, when so many draws are each at `DRAW_DISTANCE` from their law."""
     check_positive(epsilon=epsilon)
     check_probability(delta=delta)
     share = Fraction(delta) * _SHARE_OF_DISTANCE
@@ -268,9 +258,6 @@ def automatic_threshold(
     """Find the least threshold that should be used: quiet, or, of unknown keys, one that keeps `delta_skip`.
 
     Of unknown keys `tests` is the number of ticks.
-
-    >>> automatic_threshold(Fraction(1092, 100), 10**9)
-    267
     """
     if max_keys_per_user is not None and delta_skip is not None:
         return lone_threshold(scale, tests, max_keys_per_user, delta_skip)

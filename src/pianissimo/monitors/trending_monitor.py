@@ -346,11 +346,7 @@ class _Labels:
 
 
 def domain_size(domain: Domain | NumberedDomain) -> int:
-    """How many keys a domain has.
-
-    >>> domain_size(Domain(["a", "b"]))
-    2
-    """
+    """How many keys a domain has."""
     return len(domain) if isinstance(domain, Domain) else domain.size
 
 

@@ -1,15 +1,16 @@
-"""What a sketch holds: its counters in the compiled core, the same as columns, and which streams they come from.
+"""What a sketch holds: its counters in the compiled core, the same as columns, which streams they come from, its bytes.
 
-All of it is secret but for the lineage, which has names and the order of merging and no data. Two sketches that share a
-part may not merge: its keys would count twice, and one of them would then move a merged sketch by more than its release
-allows for.
+The lineage has names and the order of merging and no data; all the rest is secret. Two sketches that share a part may
+not merge: its keys would count twice, and one of them would then move a merged sketch by more than its release allows
+for. Bytes are versioned and checksummed, in the envelope of every stored state (`codec`), with parameters and lineage,
+and what is not known is refused. They hold exact counts and are as secret as the stream.
 """
 
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Self
+from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from pianissimo import _core, codec
 from pianissimo.errors import InputError, MergeError, StateError
-from pianissimo.sketches.key_columns import KeyColumn, KeyKind, view_chunks
+from pianissimo.sketches.key_columns import LONGEST_KEY, KeyColumn, KeyKind, view_chunks
 
 LARGEST_TOTAL = 2**63 - 1
 """Counters are 63 bits."""
@@ -28,7 +29,12 @@ MOST_COUNTERS = 2**22
 KeyListing = _core.KeyListing
 """Keys in their order, each with a number."""
 
+SketchKind = Literal["misra-gries", "privacy-aware", "merged"]
+"""The kinds of sketches that are stored."""
+
 _ID_BYTES = 16
+_STATE = "sketch"
+_VERSION = 1
 
 
 class Source(Enum):
@@ -143,11 +149,7 @@ def empty_listing(kind: KeyKind) -> KeyListing:
 
 
 def listing_of(keys: pl.Series, values: NDArray[np.int64]) -> KeyListing:
-    """Keys in their order, each with its number.
-
-    >>> listing_of(pl.Series([3, 7]), np.array([5, 6])).values()
-    array([5, 6])
-    """
+    """Keys in their order, each with its number."""
     if keys.dtype == pl.Int64:
         return KeyListing.of_integers(keys.to_numpy(), values)
     texts = keys.cast(pl.Binary).to_list()
@@ -155,11 +157,7 @@ def listing_of(keys: pl.Series, values: NDArray[np.int64]) -> KeyListing:
 
 
 def key_series(kind: KeyKind | None, listing: KeyListing) -> pl.Series:
-    """The keys of a listing as a column of their own memory.
-
-    >>> key_series("text", KeyListing.of_bytes(b"abc", np.array([1, 2], np.uint32), np.array([5, 6]))).to_list()
-    ['a', 'bc']
-    """
+    """The keys of a listing as a column of their own memory."""
     if kind is None:
         return pl.Series("key", [], dtype=pl.Null)
     if kind == "int64":
@@ -245,3 +243,115 @@ def _part(row: object, parts: Sequence[Lineage], used: set[int]) -> Lineage:
             pair = parts[left], parts[right]
             return Lineage(identity, name, pair, pair[0].sources | pair[1].sources)
     raise StateError("a stored lineage must be one tree, got something else")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class SketchRecord:
+    """All that a sketch says of itself, and that its bytes say: secret."""
+
+    kind: SketchKind
+    sets: bool
+    k: int
+    key_kind: KeyKind | None
+    listing: KeyListing
+    """Keys with u(x), or with the counts of a merged sketch."""
+    decrements: int
+    total: int
+    lineage: Lineage
+
+    def counts(self) -> KeyListing:
+        """The keys of positive count c(x) in their order."""
+        return self.listing.lowered(self.decrements)
+
+
+def encode_sketch(sketch: SketchRecord) -> bytes:
+    """The bytes of a sketch."""
+    content: dict[str, Any] = {
+        "kind": sketch.kind,
+        "sets": sketch.sets,
+        "k": sketch.k,
+        "keys": sketch.key_kind,
+        "decrements": sketch.decrements,
+        "total": sketch.total,
+        "lineage": sketch.lineage.to_plain(),
+        "values": sketch.listing.values(),
+    }
+    if sketch.key_kind == "int64":
+        content["integers"] = sketch.listing.integers()
+    elif sketch.key_kind is not None:
+        content["text"], content["lengths"] = sketch.listing.bytes()
+    return codec.encode(_STATE, _VERSION, content)
+
+
+def decode_sketch(stored: bytes, kind: SketchKind | None = None) -> SketchRecord:
+    """The sketch in some bytes, if they are undamaged, of this version, and of the kind asked for."""
+    content = codec.decode(_STATE, _VERSION, stored)
+    try:
+        sketch = _sketch(content)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise StateError("a stored sketch must be well formed, got something else") from None
+    if kind is not None and sketch.kind != kind:
+        raise StateError(f"a stored sketch must be of kind {kind}, got kind {sketch.kind}")
+    return sketch
+
+
+def _sketch(content: dict[str, Any]) -> SketchRecord:
+    kind, sets, key_kind = content["kind"], content["sets"], content["keys"]
+    k, decrements, total = (_whole(content[name]) for name in ("k", "decrements", "total"))
+    if kind not in get_args(SketchKind):
+        raise StateError("a stored sketch must be of a kind that this version knows, got another")
+    if not isinstance(sets, bool) or (kind != "merged" and sets != (kind == "privacy-aware")):
+        raise ValueError
+    if key_kind is not None and key_kind not in get_args(KeyKind):
+        raise ValueError
+    if not 1 <= k <= MOST_COUNTERS or max(decrements, total) > LARGEST_TOTAL:
+        raise ValueError
+    listing = _listing(key_kind, content)
+    values = listing.values()
+    # (k + 1) D + sum of c = n for a sketch of keys; for the others n is at least that.
+    counted = (k + 1) * decrements + sum((values - decrements).tolist())
+    if len(listing) > k or (len(values) and int(values.min()) < decrements) or counted > total:
+        raise ValueError
+    # And nothing is ever decremented before all counters are taken.
+    if kind == "misra-gries" and (counted != total or (decrements and len(listing) < k)):
+        raise ValueError
+    return SketchRecord(
+        kind=cast("SketchKind", kind),
+        sets=sets,
+        k=k,
+        key_kind=key_kind,
+        listing=listing,
+        decrements=decrements,
+        total=total,
+        lineage=Lineage.from_plain(content["lineage"]),
+    )
+
+
+def _listing(key_kind: KeyKind | None, content: dict[str, Any]) -> KeyListing:
+    values = _array(content["values"], np.int64)
+    if key_kind is None:
+        if len(values):
+            raise ValueError
+        return empty_listing("int64")
+    if key_kind == "int64":
+        return KeyListing.of_integers(_array(content["integers"], np.int64), values)
+    text, lengths = content["text"], _array(content["lengths"], np.uint32)
+    if len(lengths) and int(lengths.max()) > LONGEST_KEY:
+        raise ValueError
+    listing = KeyListing.of_bytes(text, lengths, values)
+    if key_kind == "text":
+        for start, length in zip((np.cumsum(lengths) - lengths).tolist(), lengths.tolist(), strict=True):
+            text[start : start + length].decode()
+    return listing
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError
+    return value
+
+
+def _array(value: object, dtype: type[np.generic]) -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype != dtype or value.ndim != 1:
+        raise ValueError
+    return np.ascontiguousarray(value)

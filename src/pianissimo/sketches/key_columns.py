@@ -67,12 +67,7 @@ _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 @contextmanager
 def view_chunks(column: pl.Series) -> Iterator[list[Chunk]]:
-    r"""The views and the data buffers of each chunk of a String or Binary column, valid inside the block alone.
-
-    >>> with view_chunks(pl.Series(["a"])) as [(views, buffers)]:
-    ...     views.tobytes()[:5], buffers
-    (b'\x01\x00\x00\x00a', [])
-    """
+    """The views and the data buffers of each chunk of a String or Binary column, valid inside the block alone."""
     if column.dtype not in (pl.String, pl.Binary):
         raise TypeError("a column of views must be of texts or bytes")
     # Through Binary both have one layout; the capsule owns the stream and lets go of it at the end.
@@ -93,11 +88,7 @@ def view_chunks(column: pl.Series) -> Iterator[list[Chunk]]:
 
 
 def are_texts(column: pl.Series) -> pl.Series:
-    r"""For each row of a Binary column whether it is UTF-8; null where it is null.
-
-    >>> are_texts(pl.Series([b"a", b"\xff"])).to_list()
-    [True, False]
-    """
+    r"""For each row of a Binary column whether it is UTF-8; null where it is null."""
     with view_chunks(column) as chunks:
         parts = [_core.are_texts(views, buffers) for views, buffers in chunks]
     texts = pl.Series(np.concatenate(parts) if parts else np.empty(0, bool), dtype=pl.Boolean)
@@ -156,9 +147,6 @@ def key_column(values: object, kind: KeyKind | None = None, *, trusted: bool = T
     """The keys of a batch, if it has none that is null and they are of the kind asked for.
 
     Texts are only surely UTF-8 if polars made them: what came through Arrow's interface, or as bytes, is marked.
-
-    >>> key_column(np.array([3, 1], dtype=np.int32)).kind
-    'int64'
     """
     if isinstance(values, np.ndarray) and values.dtype == np.int64 and values.ndim == 1 and kind in ("int64", None):
         return KeyColumn("int64", np.ascontiguousarray(values), check_texts=False)

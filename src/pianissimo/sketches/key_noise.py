@@ -50,20 +50,12 @@ def item_keys(keys: pl.Series, noise: Noise) -> Keys:
 
 
 def in_key_order(keys: pl.Series) -> NDArray[np.int64]:
-    """The places of the keys in their own order, so that nothing depends on where a table holds them.
-
-    >>> in_key_order(pl.Series(["b", "a"]))
-    array([1, 0])
-    """
+    """The places of the keys in their own order, so that nothing depends on where a table holds them."""
     return keys.arg_sort().to_numpy().astype(np.int64)
 
 
 def own(keys: pl.Series) -> pl.Series:
-    """The same keys in memory of their own, without the bytes of keys that were left out.
-
-    >>> own(pl.Series("x", ["shown", "hidden"]).head(1)).to_list()
-    ['shown']
-    """
+    """The same keys in memory of their own, without the bytes of keys that were left out."""
     return pl.Series("key", keys.to_list(), dtype=keys.dtype)
 
 
@@ -107,12 +99,7 @@ def unit_table(
 
 
 def check_typed(contents: Contents) -> None:
-    """Refuse a sketch without a type of keys: the type of what is released must not tell whether a key came.
-
-    >>> check_typed(Contents(pl.Series([], dtype=pl.Null), np.array([], np.int64), 0, 0))
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: the type of keys must be known before a release, got none; declare it with keys=
-    """
+    """Refuse a sketch without a type of keys: the type of what is released must not tell whether a key came."""
     if contents.keys.dtype == pl.Null:
         raise ParameterError("the type of keys must be known before a release, got none; declare it with keys=")
 
@@ -139,12 +126,7 @@ def check_unmerged(contents: Contents, k: int) -> None:
 
 
 def checked_counts(counts: Counts) -> Counts:
-    """The counts, if noise can be added without an overflow.
-
-    >>> checked_counts(np.array([2**62]))
-    Traceback (most recent call last):
-    pianissimo.errors.InputError: counts must stay below 2^62 to be released, got more; start a new sketch
-    """
+    """The counts, if noise can be added without an overflow."""
     if len(counts) and not (int(counts.max()) < LARGEST_COUNT and int(counts.min()) > -LARGEST_COUNT):
         raise InputError("counts must stay below 2^62 to be released, got more; start a new sketch")
     return counts
@@ -170,11 +152,7 @@ def given_or_fresh(noise: Noise | None) -> Noise:
 
 
 def without_distance(delta: Fraction, draws: int, epsilon: Fraction) -> Fraction:
-    """What is left of delta, rounded down, when (1 + e^epsilon) times the distance of so many draws is taken away.
-
-    >>> Fraction(1, 100) - without_distance(Fraction(1, 100), 1, Fraction(1)) < Fraction(1, 2**108)
-    True
-    """
+    """What is left of delta, rounded down, when (1 + e^epsilon) times the distance of so many draws is taken away."""
     factor = 1 + Fraction(to_decimal(min(epsilon, Fraction(10**4))).exp(CONTEXT) * (1 + Decimal("1e-30")))
     left = delta - factor * draws * DRAW_DISTANCE
     if not left > 0:
@@ -189,12 +167,7 @@ _MOST_MEAN = 2**12
 
 
 class Bits:
-    """Uniform bits of a path, as many as are asked for.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> Bits(NoNoise()).first(3), Bits(NoNoise()).first(129)
-    (4, 340282366920938463463374607431768211457)
-    """
+    """Uniform bits of a path, as many as are asked for."""
 
     def __init__(self, noise: Noise) -> None:
         self._noise = noise
@@ -212,12 +185,7 @@ class Bits:
 
 
 def uniform_below(limit: int, noise: Noise) -> int:
-    """A uniform whole number from 0 up to but not including `limit`.
-
-    >>> from pianissimo.testing import SeededNoise
-    >>> 0 <= uniform_below(10, SeededNoise(1)) < 10
-    True
-    """
+    """A uniform whole number from 0 up to but not including `limit`."""
     width = max(1, (limit - 1).bit_length())
     for attempt in range(1024):
         word = Bits(noise.at(attempt)).first(width)

@@ -15,8 +15,16 @@ from typing import Protocol, Self
 from pianissimo.checks import Real
 from pianissimo.errors import InputError, MergeError, StateError
 from pianissimo.noise import Noise
-from pianissimo.sketches.contents import LARGEST_TOTAL, Contents, Source, empty_listing, key_series
-from pianissimo.sketches.file import SketchRecord, decode_sketch, encode_sketch
+from pianissimo.sketches.contents import (
+    LARGEST_TOTAL,
+    Contents,
+    SketchRecord,
+    Source,
+    decode_sketch,
+    empty_listing,
+    encode_sketch,
+    key_series,
+)
 from pianissimo.sketches.sparse_histogram import SparseRelease, release_merged
 
 
@@ -122,12 +130,7 @@ def merge_two(first: SketchPart, second: SketchPart) -> MergedSketch:
 
 
 def merge_in_order(sketches: Sequence[SketchPart]) -> MergedSketch:
-    """All sketches, one after the other, in the order given: it must not depend on data.
-
-    >>> from pianissimo.sketches import MisraGries
-    >>> merge_in_order([MisraGries(k=8) for shard in range(3)])
-    MergedSketch(k=8, keys, 3 streams)
-    """
+    """All sketches, one after the other, in the order given: it must not depend on data."""
     _check_some(sketches)
     merged = merge_two(sketches[0], sketches[1])
     for sketch in sketches[2:]:

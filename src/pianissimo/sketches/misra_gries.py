@@ -16,8 +16,16 @@ from typing import ClassVar, Literal, Self
 from pianissimo.checks import Real, check_at_least, check_name
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.noise import Noise
-from pianissimo.sketches.contents import MOST_COUNTERS, Contents, CountTable, Lineage, listing_of
-from pianissimo.sketches.file import SketchRecord, decode_sketch, encode_sketch
+from pianissimo.sketches.contents import (
+    MOST_COUNTERS,
+    Contents,
+    CountTable,
+    Lineage,
+    SketchRecord,
+    decode_sketch,
+    encode_sketch,
+    listing_of,
+)
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind, key_column, sets_of
 from pianissimo.sketches.merging import MergedSketch, SketchPart, merge_two
 from pianissimo.sketches.private_release import SketchRelease, release_sketch
@@ -148,23 +156,12 @@ class MisraGries(StreamSketch):
         """The heavy keys, once, at (epsilon, delta) for one element: see `release_sketch`.
 
         A further release of a sketch that has grown costs its own budget and needs a noise path of its own.
-
-        >>> sketch = MisraGries(k=8)
-        >>> sketch.update([3] * 500 + [7])
-        >>> sketch.release(epsilon=1, delta=1e-9).keys.to_list()
-        [3]
         """
         return release_sketch(self.contents(), k=self.k, epsilon=epsilon, delta=delta, noise=noise)
 
     @classmethod
     def from_contents(cls, contents: Contents, k: int, *, keys: KeyKind) -> Self:
-        """The sketch that held these.
-
-        >>> sketch = MisraGries(2, keys="int64")
-        >>> sketch.update([5, 5, 3])
-        >>> MisraGries.from_contents(sketch.contents(), 2, keys="int64").estimates()
-        {3: 1, 5: 2}
-        """
+        """The sketch that held these."""
         sketch = cls(k, keys=keys)
         listing = listing_of(contents.keys, contents.over)
         sketch._table.restore(keys, listing, decrements=contents.decrements, total=contents.total)

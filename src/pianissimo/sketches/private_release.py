@@ -149,11 +149,7 @@ class PrivateMisraGries:
         )
 
     def reach(self, coverage: float) -> int:
-        """What no noise of a release exceeds in size, with this chance.
-
-        >>> PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8).reach(0.99)
-        11
-        """
+        """What no noise of a release exceeds in size, with this chance."""
         return laplace_reach(self.epsilon, self.k + 1, coverage)
 
     def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:
@@ -230,11 +226,7 @@ class GaussianMisraGries:
         )
 
     def reach(self, coverage: float) -> int:
-        """What no noise of one release exceeds in size, with this chance.
-
-        >>> GaussianMisraGries(k=1024, variance=Fraction(28), threshold=45).reach(0.99)
-        23
-        """
+        """What no noise of one release exceeds in size, with this chance."""
         return gaussian_reach(self.variance, self.k + 1, coverage)
 
     def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:

@@ -80,11 +80,7 @@ class IntegerRange:
 
 @dataclass(frozen=True, slots=True)
 class KnownLabels:
-    """The labels of a domain.
-
-    >>> KnownLabels(Domain(["b", "a"])).places_of(pl.Series(["b", "c"]))
-    [1, None]
-    """
+    """The labels of a domain."""
 
     domain: Domain
 
@@ -111,11 +107,7 @@ Universe = IntegerRange | KnownLabels
 
 
 def as_universe(keys: Universe | Domain | range) -> Universe:
-    """A universe from a domain of labels or a range of whole numbers.
-
-    >>> as_universe(range(5)).size
-    5
-    """
+    """A universe from a domain of labels or a range of whole numbers."""
     if isinstance(keys, Domain):
         return KnownLabels(keys)
     if isinstance(keys, range):
@@ -126,12 +118,7 @@ def as_universe(keys: Universe | Domain | range) -> Universe:
 
 
 def other_places(size: int, taken: list[int], count: int, noise: Noise) -> list[int]:
-    """So many distinct places of a universe, uniform among those that are not taken; `taken` is in order.
-
-    >>> from pianissimo.testing import SeededNoise
-    >>> sorted(other_places(6, [1, 4], 4, SeededNoise(1)))
-    [0, 2, 3, 5]
-    """
+    """So many distinct places of a universe, uniform among those that are not taken; `taken` is in order."""
     free = size - len(taken)
     if 2 * count > free:
         left_out = set(_distinct(free, free - count, noise))
@@ -227,11 +214,7 @@ class PureHistogram:
 
     @classmethod
     def of_merged(cls, *, k: int, epsilon: Real, universe: Universe | Domain | range, spurious: Real = 1) -> Self:
-        """For the counts of a merged sketch, or of a sketch of sets; about `spurious` keys are shown by chance.
-
-        >>> PureHistogram.of_merged(k=64, epsilon=1, universe=range(10**6)).threshold
-        841
-        """
+        """For the counts of a merged sketch, or of a sketch of sets; about `spurious` keys are shown by chance."""
         check_at_least(1, k=k)
         return cls._with_threshold(epsilon, universe, spurious, sensitivity=k, unit=1, stored=k, most=k)
 

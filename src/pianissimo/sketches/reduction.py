@@ -83,13 +83,7 @@ def reduce(contents: Contents, *, k: int) -> Reduced:
 
 
 def add_reduced(parts: Sequence[Reduced]) -> Reduced:
-    """The sum per key over sketches of different streams, all of the same k.
-
-    >>> part = Reduced(pl.Series([1, 4]), np.array([12, 1]), total=18, k=2)
-    >>> both = add_reduced([part, part])
-    >>> both.keys.to_list(), both.values.tolist(), both.total
-    ([1, 4], [24, 2], 36)
-    """
+    """The sum per key over sketches of different streams, all of the same k."""
     if not parts:
         raise MergeError("at least one sketch must be added up, got none")
     first = parts[0]

@@ -147,11 +147,7 @@ class SparseHistogram:
         return cls(moved=moved, variance=variance, tau=tau)
 
     def delta_at(self, epsilon: Real) -> Fraction:
-        """A delta that holds at this epsilon, rounded up: the largest condition of all.
-
-        >>> 9e-7 < SparseHistogram(moved=10, variance=179, tau=71).delta_at(1) <= 1e-6
-        True
-        """
+        """A delta that holds at this epsilon, rounded up: the largest condition of all."""
         check_positive(epsilon=epsilon)
         return short_bound(worst_delta(self.moved, self.variance, self.tau, float_down(Fraction(epsilon))))
 
@@ -164,11 +160,7 @@ class SparseHistogram:
         )
 
     def loss_at(self, epsilon: Real) -> Mixed:
-        """The same as an epsilon with a bad mass, which is less for one release.
-
-        >>> SparseHistogram.calibrated(moved=100, epsilon=1, delta=1e-6).loss_at(1).bad <= Fraction(1, 10**6)
-        True
-        """
+        """The same as an epsilon with a bad mass, which is less for one release."""
         return Mixed(pure=Fraction(epsilon), bad=self.delta_at(epsilon), distance=self.moved * DRAW_DISTANCE)
 
     def release(self, contents: Contents, noise: Noise, *, epsilon: Real, coverage: float = 0.95) -> SparseRelease:
@@ -192,11 +184,7 @@ def positive_counts(contents: Contents, most: int) -> tuple[pl.Series, Counts]:
 
 
 def worst_delta(moved: int, variance: int, tau: int, epsilon: float) -> float:
-    """The largest of all conditions, or up to a thousandth more if it is at neither end.
-
-    >>> 9e-7 < worst_delta(10, 179, 71, 1.0) <= 1e-6
-    True
-    """
+    """The largest of all conditions, or up to a thousandth more if it is at neither end."""
     bound = max(_exact(moved, variance, tau, epsilon, shared) for shared in (0, moved))
     while bound < 1 and not holds_for_all(moved, variance, tau, epsilon, bound):
         bound *= 1 + 1e-3
@@ -312,11 +300,7 @@ class CorrelatedHistogram:
         return cls(k=k, variance=variance, shared_variance=shared, threshold=least)
 
     def delta_at(self, epsilon: Real) -> Fraction:
-        """dG + dT at this epsilon, rounded up.
-
-        >>> CorrelatedHistogram(k=100, variance=2097, shared_variance=210, threshold=278).delta_at(1) <= 1e-6
-        True
-        """
+        """dG + dT at this epsilon, rounded up."""
         check_positive(epsilon=epsilon)
         noise = noise_delta(self.k, self.variance, self.shared_variance, float_down(Fraction(epsilon)))
         return short_bound(min(1.0, enlarge(noise + self._shown)))
@@ -334,11 +318,7 @@ class CorrelatedHistogram:
         )
 
     def loss_at(self, epsilon: Real) -> Mixed:
-        """The same as an epsilon with a bad mass, which is less for one release.
-
-        >>> CorrelatedHistogram.calibrated(k=100, epsilon=1, delta=1e-6).loss_at(1).bad <= Fraction(1, 10**6)
-        True
-        """
+        """The same as an epsilon with a bad mass, which is less for one release."""
         return Mixed(pure=Fraction(epsilon), bad=self.delta_at(epsilon), distance=(self.k + 1) * DRAW_DISTANCE)
 
     def reach(self, coverage: float) -> float:
@@ -390,11 +370,7 @@ def threshold_delta(k: int, variance: int, shared_variance: int, threshold: int)
 
 @lru_cache(maxsize=1024)
 def correlated_calibration(k: int, epsilon: float, delta: float) -> tuple[int, int, int]:
-    """V1, V0 and Theta within (epsilon, delta).
-
-    >>> correlated_calibration(1000, 1.0, 1e-6)
-    (19658, 622, 873)
-    """
+    """V1, V0 and Theta within (epsilon, delta)."""
     root = math.sqrt(k)
     unit = least_sigma(epsilon, delta / 2) ** 2
     while unit * k < 2**40:

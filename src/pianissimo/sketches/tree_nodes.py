@@ -1,18 +1,15 @@
-"""Which sketches a tree of time needs: nodes that end, nodes that begin, and what is kept of those that ended.
+"""What a tree of sketches over time needs: nodes that begin and end, what is kept of them, and the open tick.
 
 Ticks 1 .. T by the clock, L = floor(log2 T) + 1 levels. Node (level, j) covers the ticks (j - 1) 2^level + 1 .. j
 2^level and is used in prefixes for odd j alone. The first t ticks are the nodes of the ones of t in binary. At each
 tick one used node ends, and an element is in at most L of them.
 
-What came in the open tick, in an order of its own: keys, or sets of keys, with how often each came.
-
-A sketch depends on the order of its stream. It is fed when the tick ends, with all that came in the tick, sorted. This
-order is a function of what came alone: leave one element out, and what is left is the same sequence without it. So
-neighbors stay neighbors, and all that is known of sketches of neighboring streams holds. Sorting each batch by itself
-would not do: where batches are cut may depend on how many events there are, and one event less would move others from
-batch to batch and so to other places of the stream.
-
-The price is memory for the distinct keys of one tick.
+A sketch depends on the order of its stream. It is fed when the tick ends, with all that came in the tick, keys or sets
+of keys, sorted. This order is a function of what came alone: leave one element out, and what is left is the same
+sequence without it. So neighbors stay neighbors, and all that is known of sketches of neighboring streams holds.
+Sorting each batch by itself would not do: where batches are cut may depend on how many events there are, and one event
+less would move others from batch to batch and so to other places of the stream. The price is memory for the distinct
+keys of one tick.
 """
 
 from collections.abc import ItemsView
@@ -33,20 +30,12 @@ from pianissimo.sketches.misra_gries import MisraGries
 
 
 def level_count(horizon: int) -> int:
-    """L: how many levels a tree over so many ticks has.
-
-    >>> level_count(7), level_count(8)
-    (3, 4)
-    """
+    """L: how many levels a tree over so many ticks has."""
     return horizon.bit_length()
 
 
 def ended_level(tick: int) -> int:
-    """The level of the used node that ends at a tick.
-
-    >>> [ended_level(tick) for tick in range(1, 9)]
-    [0, 1, 0, 2, 0, 1, 0, 3]
-    """
+    """The level of the used node that ends at a tick."""
     return (tick & -tick).bit_length() - 1
 
 
@@ -60,22 +49,12 @@ def prefix_nodes(tick: int) -> list[tuple[int, int]]:
 
 
 def rounded_up_root(value: Fraction | float) -> int:
-    """A whole number that is not below the root of a value.
-
-    >>> rounded_up_root(10.0)
-    4
-    """
+    """A whole number that is not below the root of a value."""
     return int(np.ceil(np.sqrt(float(value)) * (1 + 1e-9)))
 
 
 class NodeSketches:
-    """The sketches of all used nodes that are open: secret.
-
-    >>> nodes = NodeSketches(k=2, keys="int64", horizon=4)
-    >>> nodes.feed(pl.Series([1, 1]))
-    >>> [nodes.close(1).total, nodes.close(2).total]
-    [2, 2]
-    """
+    """The sketches of all used nodes that are open: secret."""
 
     def __init__(self, *, k: int, keys: KeyKind, horizon: int) -> None:
         self._k, self._keys, self._horizon = k, keys, horizon
@@ -132,14 +111,7 @@ class Node:
 
 
 class EndedNodes:
-    """The nodes that cover all ticks so far, by level: secret where their values are.
-
-    >>> nodes = EndedNodes()
-    >>> for tick in (1, 2, 3):
-    ...     nodes.put(tick, Node(pl.Series([tick]), np.array([1]), 1))
-    >>> nodes.keys().to_list()
-    [2, 3]
-    """
+    """The nodes that cover all ticks so far, by level: secret where their values are."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, Node] = {}
@@ -201,13 +173,7 @@ def event_keys(events: pl.Series, max_keys_per_event: int) -> pl.Series:
 
 
 def event_sets(events: pl.Series, max_keys_per_event: int | None) -> pl.Series:
-    """The keys of a batch as sets: of each event the first so many distinct ones, or all.
-
-    >>> event_sets(pl.Series([["a", "b", "a", "c"], []]), 2).to_list()
-    [['a', 'b'], []]
-    >>> event_sets(pl.Series(["a", "b"]), None).to_list()
-    [['a'], ['b']]
-    """
+    """The keys of a batch as sets: of each event the first so many distinct ones, or all."""
     if not isinstance(events.dtype, pl.List):
         return events.reshape((-1, 1)).arr.to_list() if len(events) else events.head(0).implode().head(0)
     if max_keys_per_event is None:
@@ -230,7 +196,35 @@ def _counted(frame: pl.DataFrame) -> codec.Plain:
     return [plain_keys(ordered["key"]), codec.narrow(ordered["count"].to_numpy())]
 
 
-class OpenKeys:
+class OpenTick:
+    """What was gathered in the open tick, chunk by chunk: secret."""
+
+    def __init__(self) -> None:
+        self._chunks: list[codec.Plain] = []
+
+    def add(self, gathered: codec.Plain) -> None:
+        """More of it."""
+        if len(gathered[1]):
+            self._chunks.append(gathered)
+
+    def _take(self) -> codec.Plain:
+        whole, self._chunks = self.to_plain(), []
+        return whole
+
+    def _together(self) -> codec.Plain:
+        """All chunks as one."""
+        raise NotImplementedError
+
+    def to_plain(self) -> codec.Plain:
+        """Its content as plain data."""
+        return self._together() if len(self._chunks) > 1 else self._chunks[0] if self._chunks else []
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        self._chunks = [content] if content else []
+
+
+class OpenKeys(OpenTick):
     """The keys of the open tick: secret.
 
     >>> tick = OpenKeys()
@@ -239,37 +233,18 @@ class OpenKeys:
     ([3, 7, 7], 0)
     """
 
-    def __init__(self) -> None:
-        self._chunks: list[codec.Plain] = []
-
-    def add(self, gathered: codec.Plain) -> None:
-        """More keys."""
-        if len(gathered[1]):
-            self._chunks.append(gathered)
-
     def take(self) -> pl.Series:
         """All keys in their order, each as often as it came; the next tick begins."""
         if not self._chunks:
             return pl.Series("key", [], dtype=pl.Null)
-        keys, counts = self._whole()
-        self._chunks = []
+        keys, counts = self._take()
         return series_of(keys).gather(np.repeat(np.arange(len(counts)), counts))
 
-    def _whole(self) -> codec.Plain:
-        if len(self._chunks) == 1:
-            return self._chunks[0]
+    def _together(self) -> codec.Plain:
         rows = pl.concat(
             pl.DataFrame({"key": series_of(keys), "count": counts.astype(np.int64)}) for keys, counts in self._chunks
         )
         return _counted(rows.group_by("key").sum())
-
-    def to_plain(self) -> codec.Plain:
-        """Its content as plain data."""
-        return self._whole() if self._chunks else []
-
-    def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
-        self._chunks = [content] if content else []
 
 
 def gather_sets(sets: pl.Series, kind: KeyKind) -> codec.Plain:
@@ -301,7 +276,7 @@ def _by_size(places: NDArray[np.uint32], sizes: NDArray[np.int64]) -> codec.Plai
     return found
 
 
-class OpenSets:
+class OpenSets(OpenTick):
     """The sets of keys of the open tick: secret.
 
     >>> tick = OpenSets("int64")
@@ -312,34 +287,15 @@ class OpenSets:
     """
 
     def __init__(self, kind: KeyKind) -> None:
+        super().__init__()
         self._kind: KeyKind = kind
-        self._chunks: list[codec.Plain] = []
-
-    def add(self, gathered: codec.Plain) -> None:
-        """More sets."""
-        if gathered[1]:
-            self._chunks.append(gathered)
 
     def take(self) -> pl.Series | None:
         """All sets in their order, each as often as it came; None if there are none. The next tick begins."""
-        if not self._chunks:
-            return None
-        sets = _listed(self._whole())
-        self._chunks = []
-        return sets
+        return _listed(self._take()) if self._chunks else None
 
-    def _whole(self) -> codec.Plain:
-        if len(self._chunks) == 1:
-            return self._chunks[0]
+    def _together(self) -> codec.Plain:
         return gather_sets(pl.concat(_listed(chunk) for chunk in self._chunks), self._kind)
-
-    def to_plain(self) -> codec.Plain:
-        """Its content as plain data."""
-        return self._whole() if self._chunks else []
-
-    def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
-        self._chunks = [content] if content else []
 
 
 def _listed(gathered: codec.Plain) -> pl.Series:
@@ -367,11 +323,7 @@ def _checked(keys: pl.Series, kind: KeyKind, *, trusted: bool = True) -> pl.Seri
 
 
 def plain_keys(keys: pl.Series) -> codec.Plain:
-    """Keys as plain data, without a Python object for each.
-
-    >>> plain_keys(pl.Series([b"ab", b"c"], dtype=pl.Binary))
-    [b'abc', array([2, 1], dtype=uint32)]
-    """
+    """Keys as plain data, without a Python object for each."""
     if keys.dtype == pl.Int64:
         return keys.to_numpy()
     if keys.dtype == pl.String:
@@ -380,11 +332,7 @@ def plain_keys(keys: pl.Series) -> codec.Plain:
 
 
 def series_of(keys: codec.Plain) -> pl.Series:
-    """The keys that `plain_keys` made plain.
-
-    >>> series_of([b"abc", np.array([2, 1], dtype=np.uint32)]).to_list()
-    [b'ab', b'c']
-    """
+    """The keys that `plain_keys` made plain."""
     if not isinstance(keys, list):
         return pl.Series("key", keys)
     text, lengths = keys

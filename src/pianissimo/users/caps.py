@@ -89,28 +89,16 @@ class AdaptiveCap:
 
     @cached_property
     def nodes(self) -> tuple[LaplaceNode, ...]:
-        """The noise of each level's threshold and tests, whose shares of `epsilon` sum to one; the last has no tests.
-
-        >>> float(AdaptiveCap(epsilon=Fraction(1), levels=2).nodes[0].scale)
-        2.0
-        """
+        """The noise of each level's threshold and tests, whose shares of `epsilon` sum to one; the last has none."""
         return tuple(laplace_node(2 / (self.epsilon * weight)) for weight in falling_weights(self.levels - 1))
 
     @property
     def loss(self) -> Fraction:
-        """What all tests lose: at a level, one over the scale for its threshold and one for the test that ends it.
-
-        >>> AdaptiveCap(epsilon=Fraction(1), levels=2).loss
-        Fraction(1, 1)
-        """
+        """What all tests lose: at a level, one over the scale for its threshold and one for the test that ends it."""
         return sum((2 / node.scale for node in self.nodes), start=Fraction(0))
 
     def discount(self, level: int, test: int) -> int:
-        """What is taken off the number of users above the cap at the so-manieth test of a level: public.
-
-        >>> AdaptiveCap(epsilon=Fraction(1), levels=2).discount(1, 1)
-        15
-        """
+        """What is taken off the number of users above the cap at the so-manieth test of a level: public."""
         return math.ceil(discount_of(float(self.nodes[level - 1].scale), self._failure(level), test))
 
     def users_above(self, level: int, tests: int) -> int | None:
@@ -178,11 +166,7 @@ Cap = AdaptiveCap | FixedCap | PeriodCap
 
 @dataclass(frozen=True, slots=True)
 class CutOff:
-    """What is public of the units that a cap leaves out.
-
-    >>> CutOff(cap=64, users_above=10).most_missing(most_units=100)
-    360
-    """
+    """What is public of the units that a cap leaves out."""
 
     cap: int
     """How many units of one user count."""
@@ -303,11 +287,7 @@ def discount_of(scale: float, failure: float, test: int) -> float:
 
 
 def is_above(count: float, discount: float, test_noise: float, threshold_noise: float) -> bool:
-    """Whether a test says that too many users are above the cap.
-
-    >>> is_above(12, 10.206, -1, 0.5)
-    True
-    """
+    """Whether a test says that too many users are above the cap."""
     return count - discount + test_noise > threshold_noise
 
 

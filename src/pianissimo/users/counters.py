@@ -74,11 +74,7 @@ class Law:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the noise, with its rounding.
-
-        >>> round(Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10))).deviation, 2)
-        14.14
-        """
+        """The standard deviation of the noise, with its rounding."""
         return math.sqrt(self.variance + Fraction(1 if self._is_rounded else 0, 12))
 
     def half_width(self, coverage: float, *, weights: tuple[float, ...] = (1.0,)) -> float:

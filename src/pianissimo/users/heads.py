@@ -132,13 +132,7 @@ def _bars(estimate: int, below: float, above: float, missing: int, *, is_signed:
 
 
 def add_in_cells(totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
-    """Count codes from 0 up, with a sign where there are signs; negative codes are nowhere.
-
-    >>> totals = np.array([1, 2])
-    >>> add_in_cells(totals, np.array([1, -1, 1]), np.array([1, 1, 1], np.int8))
-    >>> totals
-    array([1, 4])
-    """
+    """Count codes from 0 up, with a sign where there are signs; negative codes are nowhere."""
     known = codes >= 0
     if signs is None:
         totals += np.bincount(codes[known], minlength=len(totals))
@@ -237,9 +231,6 @@ class HistogramHead:
     """How many events hold each label of a domain: all of its labels are released, also those nobody holds.
 
     The largest of the counts, `UserCounts.largest`, costs nothing more.
-
-    >>> HistogramHead(name="section", domain=Domain(["news", "sport"])).series
-    2
     """
 
     name: str
@@ -304,12 +295,7 @@ def _enum(domain: Domain) -> pl.Enum:
 
 
 def check_head(name: str, share: Fraction) -> None:
-    """Refuse names that no column of a batch may have, and shares of nothing.
-
-    >>> check_head("user", Fraction(1))
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: name of a head must not be 'user' or 'weight', got 'user'
-    """
+    """Refuse names that no column of a batch may have, and shares of nothing."""
     check_name(name=name)
     if name in ("user", "weight"):
         raise ParameterError(f"name of a head must not be 'user' or 'weight', got {name!r}")

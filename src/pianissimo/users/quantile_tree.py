@@ -131,11 +131,7 @@ class QuantilesHead:
         return UserQuantiles(head=self, estimates=estimates, law=law, cut=cut)
 
     def edge(self, cell: int) -> float:
-        """Where a cell begins; the one after the last begins where the range ends.
-
-        >>> QuantilesHead(name="seconds", low=0.0, high=60.0, depth=1).edge(1)
-        30.0
-        """
+        """Where a cell begins; the one after the last begins where the range ends."""
         return self.low + (self.high - self.low) * cell / self.cells
 
 
@@ -163,12 +159,7 @@ class UserQuantiles:
 
     @property
     def below(self) -> NDArray[np.float64]:
-        """The estimated number of events in the first n cells, for n = 0, 1, .., all.
-
-        >>> head = QuantilesHead(name="seconds", low=0.0, high=2.0, depth=1)
-        >>> UserQuantiles(head, np.array([3, 2, 5]), Law(None, 0, None), CutOff(64, None)).below
-        array([0., 3., 5.])
-        """
+        """The estimated number of events in the first n cells, for n = 0, 1, .., all."""
         return sums_below(self.estimates, self.head.depth)
 
     def quantile(self, quantile: Fraction) -> float:
@@ -277,11 +268,7 @@ def cell_of_kth_largest(
 
 @lru_cache(maxsize=DEEPEST)
 def subtree_variances(depth: int) -> tuple[float, ...]:
-    """Of the best estimate of a bin from all counts in it, for bins of 1, 2, 4, .. cells, over that of one count.
-
-    >>> subtree_variances(2)
-    (1.0, 0.666..., 0.571...)
-    """
+    """Of the best estimate of a bin from all counts in it, for bins of 1, 2, 4, .. cells, over that of one count."""
     variances = [1.0]
     for _ in range(depth):
         variances.append(1 / (1 + 1 / (2 * variances[-1])))

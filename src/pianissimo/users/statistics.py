@@ -129,15 +129,7 @@ class UserStatistics:
 
     @classmethod
     def fitting(cls, *, cap: AdaptiveCap, **fields: Any) -> Self:
-        """With as many of the cap's levels as samplers have noise for.
-
-        >>> from pianissimo.noise import TreePlan
-        >>> from pianissimo.users import AdaptiveCap
-        >>> small = UserStatistics.fitting(plan=TreePlan, horizon=100, epsilon=Fraction(1, 1000),
-        ...                                cap=AdaptiveCap(epsilon=Fraction(1)))
-        >>> small.cap.levels
-        10
-        """
+        """With as many of the cap's levels as samplers have noise for."""
         return cls(cap=fitting_levels(cap, lambda rule: cls(cap=rule, **fields)), **fields)
 
     @property
@@ -292,12 +284,7 @@ class UserStatistics:
 
 
 def batch_column(batch: pl.DataFrame, name: str) -> pl.Series:
-    """A column of a batch.
-
-    >>> batch_column(pl.DataFrame({"user": [1]}), "section")
-    Traceback (most recent call last):
-    pianissimo.errors.InputError: column 'section' must be in the batch, got columns 'user'
-    """
+    """A column of a batch."""
     if name not in batch.columns:
         present = ", ".join(repr(column) for column in batch.columns) or "none"
         raise InputError(f"column {name!r} must be in the batch, got columns {present}")

@@ -73,13 +73,7 @@ class Users:
         self._add(names, units, "nothing")
 
     def add_and_tell_before(self, names: Keys, units: Units | None = None) -> Units:
-        """Count rows, and tell for each how many units its user had given before it.
-
-        >>> from pianissimo.testing import NoNoise
-        >>> users = Users(NoNoise(), cap=2)
-        >>> users.add_and_tell_before(users.names(pl.Series(["a", "b", "a"])))
-        array([0, 0, 1], dtype=uint64)
-        """
+        """Count rows, and tell for each how many units its user had given before it."""
         return self._told(self._add(names, units, "before"))
 
     def add_and_tell_slots(self, names: Keys, units: Units | None = None) -> Units:
@@ -87,13 +81,7 @@ class Users:
         return self._told(self._add(names, units, "slot"))
 
     def accept(self, slots: Units, units: Units | None = None) -> Units:
-        """How much of each row its user may still give within the cap, over her whole life.
-
-        >>> from pianissimo.testing import NoNoise
-        >>> users = Users(NoNoise(), cap=2)
-        >>> users.accept(users.add_and_tell_slots(users.names(pl.Series(["a", "a", "a", "b"]))))
-        array([1, 1, 0, 1], dtype=uint64)
-        """
+        """How much of each row its user may still give within the cap, over her whole life."""
         return self._table.accept(slots, units)
 
     def set_cap(self, cap: int) -> None:
@@ -154,13 +142,7 @@ class Names:
         return self._seen.add(names)
 
     def add_first(self, names: Keys) -> NDArray[np.bool_]:
-        """Whether each name is there for the first time.
-
-        >>> from pianissimo.testing import NoNoise
-        >>> names = Names(NoNoise(), "values")
-        >>> names.add_first(names.of(pl.Series(["x", "y", "x"])))
-        array([ True,  True, False])
-        """
+        """Whether each name is there for the first time."""
         try:
             return self._seen.add_first(names)
         except ValueError as error:
@@ -210,11 +192,7 @@ def by_user(names: Keys, units: Units | None = None) -> ByUser:
 
 
 def first_of_each(names: Keys) -> NDArray[np.bool_]:
-    """Whether each name is the first of its kind among these.
-
-    >>> first_of_each(np.array([[9, 0], [1, 0], [9, 0]], dtype=np.uint64))
-    array([ True,  True, False])
-    """
+    """Whether each name is the first of its kind among these."""
     return _core.NameSet().add_first(names)
 
 
