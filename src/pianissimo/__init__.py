@@ -61,28 +61,18 @@ if TYPE_CHECKING:
     from pianissimo.unit import user
 
 _WHERE = {
-    "budget": ["Budget"],
-    "durable.stream": ["DurableStream"],
-    "labels": ["Domain"],
-    "ledger": ["Ledger"],
-    "queries": [
-        "Alarm",
-        "Count",
-        "Distinct",
-        "HeavyHitters",
-        "Histogram",
-        "MaxFrequency",
-        "Quantiles",
-        "Sum",
-        "Tidy",
-        "TopK",
-        "Trending",
-    ],
-    "stream": ["Live", "Stream", "StreamPlan", "StreamRelease"],
-    "table": ["Table"],
-    "unit": ["user"],
+    "Budget": "budget",
+    "Domain": "labels",
+    "DurableStream": "durable.stream",
+    "Ledger": "ledger",
+    "Live": "stream",
+    "Stream": "stream",
+    "StreamPlan": "stream",
+    "StreamRelease": "stream",
+    "Table": "table",
+    "user": "unit",
 }
-"""Which module holds the names that are imported when they are first used."""
+"""Which module a name is imported from when it is first used; those that are not here are queries."""
 
 __all__ = [
     "Alarm",
@@ -135,12 +125,10 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _WHERE.items():
-        if name in names:
-            value = getattr(import_module(f"pianissimo.{module}"), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'pianissimo' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'pianissimo' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"pianissimo.{_WHERE.get(name, 'queries')}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -38,7 +38,7 @@ Part = tuple[Query, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserBudget:
+class SearchBudget:
     """What searches for caps and counters may spend."""
 
     search: Fraction
@@ -128,22 +128,22 @@ def _caps(user: User, tick: timedelta | None) -> Iterator[Any]:
 
 def _user_budget(
     budget: Budget, user: User, parts: Sequence[Part], ticks: int, *, is_pure: bool, searches: Cap
-) -> UserBudget:
+) -> SearchBudget:
     epsilon = Fraction(budget.epsilon)
     search = epsilon * user.exact_cap_share if isinstance(searches, AdaptiveCap) else Fraction(0)
     each = search / len(parts)
     if is_pure:
-        return UserBudget(search=each, epsilon=epsilon - search)
+        return SearchBudget(search=each, epsilon=epsilon - search)
     # No plan has more than four nodes a tick and series, and each may start once at every cap.
     series = sum(query.head().series for part in parts for query in part)
     draws = user.caps * (4 * (ticks + 1) * series + 2 * ticks + 2)
     left = Budget(epsilon=epsilon - search, delta=budget.delta)
-    return UserBudget(search=each, rho=left.rho(distance=2 * draws * DRAW_DISTANCE))
+    return SearchBudget(search=each, rho=left.rho(distance=2 * draws * DRAW_DISTANCE))
 
 
 def _candidates(
     part: Part,
-    spent: UserBudget,
+    spent: SearchBudget,
     cap: Cap,
     user: User,
     ticks: int,
@@ -177,7 +177,7 @@ def _kinds(part: Part, ticks: int, *, is_pure: bool) -> tuple[Any, ...]:
 
 
 def _mechanism(
-    part: Part, spent: UserBudget, cap: Cap, user: User, kind: Any, ticks: int, shares: dict[str, Fraction]
+    part: Part, spent: SearchBudget, cap: Cap, user: User, kind: Any, ticks: int, shares: dict[str, Fraction]
 ) -> UserMechanism:
     share = sum((shares[query.name] for query in part), Fraction(0))
     parameters = {"plan": kind, "horizon": ticks, "signed": user.weight is not None, **spent.counters(share)}

@@ -47,7 +47,7 @@ class Stream:
     """The (epsilon, delta) of the whole run, all queries and ticks together."""
 
     horizon: int | None
-    """How many ticks the promise covers; None for no end in sight, at 1.3 times the error of a fitting one."""
+    """How many ticks the promise covers; None for no end, at 1.7 to 1.8 times the least error."""
 
     queries: Sequence[Query]
     """What is released at every tick."""
