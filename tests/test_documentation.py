@@ -122,12 +122,14 @@ def test_the_readme_shows_the_demo_and_the_error_of_the_counters() -> None:
 
 @pytest.mark.parametrize(
     "script",
-    ["make_error_by_horizon.py", "make_error_by_sketch_size.py", "make_user_caps.py", "make_who_is_charged.py"],
+    ["draw_error_by_horizon.py", "draw_error_by_sketch_size.py", "draw_user_caps.py", "draw_who_is_charged.py"],
 )
 def test_the_pictures_can_be_drawn(script: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "docs" / script), str(picture)], check=True, capture_output=True
+        [sys.executable, "-W", "error", str(ROOT / "docs" / "figures" / script), str(picture)],
+        check=True,
+        capture_output=True,
     )
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -120,6 +120,6 @@ def test_the_page_runs_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_picture_can_be_drawn(tmp_path: Path) -> None:
-    script, picture = ROOT / "docs" / "make_pay_what_you_get.py", tmp_path / "picture.png"
+    script, picture = ROOT / "docs" / "figures" / "draw_pay_what_you_get.py", tmp_path / "picture.png"
     subprocess.run([sys.executable, "-W", "error", str(script), str(picture)], check=True, capture_output=True)
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -3,7 +3,7 @@
 The sums are those of booked losses (rho, bad) in docs/privacy.md, 'Composition and conversion'. zCDP composes by
 Bun and Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC
 2016, Lemmas 1.7 and 2.3, whose proof goes order by order and so holds at the integer orders alone. The other bounds
-are those of `bounded_range`, `optimal`, `loss_distribution` and `race`, each where it applies.
+are those of `bounded_range`, `pure_composition`, `loss_distribution` and `race_clock`, each where it applies.
 """
 
 import math

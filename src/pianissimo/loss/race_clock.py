@@ -1,6 +1,6 @@
 """The loss of race monitors: exact where they are alone, by Renyi orders beside other losses.
 
-Monitors of one scale are one monitor with all their clocks (`privacy.Race`), also when their tests are interleaved:
+Monitors of one scale are one monitor with all their clocks (`losses.Race`), also when their tests are interleaved:
 all clocks can be drawn beforehand, and each transcript is a function of its own. A monitor of a larger scale is a
 function of clocks of a smaller one, raced against clocks that nobody moves; so monitors of several scales count at the
 smallest. Beside other losses the orders add up, as clocks drawn beforehand are releases like any others; but only the

@@ -1,6 +1,6 @@
-"""Draw images/error_by_sketch_size.png: the error of a released sketch against its size, three ways, at equal privacy.
+"""Draw docs/images/error_by_sketch_size.png: the error of a released sketch by its size, three ways, at equal privacy.
 
-    python docs/make_error_by_sketch_size.py [FILE]
+    python docs/figures/draw_error_by_sketch_size.py [FILE]
 
 It needs matplotlib, which `pip install pianissimo[plot]` brings. The data are made up and the noise is fixed, so that
 the picture is the same each time.
@@ -150,4 +150,6 @@ def _finish(axes: Axes, title: str, limits: tuple[float, float]) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "images" / "error_by_sketch_size.png")
+    draw(
+        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "images" / "error_by_sketch_size.png"
+    )

@@ -1,6 +1,6 @@
-"""Draw images/error_by_horizon.png: the largest noise of each counter against the horizon, at equal privacy.
+"""Draw docs/images/error_by_horizon.png: the largest noise of each counter against the horizon, at equal privacy.
 
-    python docs/make_error_by_horizon.py [FILE]
+    python docs/figures/draw_error_by_horizon.py [FILE]
 
 It needs matplotlib, which `pip install pianissimo[plot]` brings.
 """
@@ -74,4 +74,4 @@ def draw(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "images" / "error_by_horizon.png")
+    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "images" / "error_by_horizon.png")

@@ -1,6 +1,6 @@
-"""Draw images/who_is_charged.png: six ticks of a monitor, who holds what, what is reported and which charges are left.
+"""Draw docs/images/who_is_charged.png: six ticks of a monitor, who holds what, what is reported, what charges are left.
 
-    python docs/make_who_is_charged.py [FILE]
+    python docs/figures/draw_who_is_charged.py [FILE]
 
 It needs matplotlib, which `pip install pianissimo[plot]` brings. The users are made up and the noise is fixed, so that
 the picture is the same each time. The reports are those of the mechanism; the charges follow from them by the rule.
@@ -137,4 +137,4 @@ def _draw_legend(axes: Any, height: float) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "images" / "who_is_charged.png")
+    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "images" / "who_is_charged.png")

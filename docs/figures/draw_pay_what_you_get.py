@@ -1,6 +1,6 @@
-"""Draw images/pay_what_you_get.png: what is left of a budget over 50 questions in a row, by three ways of paying.
+"""Draw docs/images/pay_what_you_get.png: what is left of a budget over 50 questions in a row, by three ways of paying.
 
-    python docs/make_pay_what_you_get.py [FILE]
+    python docs/figures/draw_pay_what_you_get.py [FILE]
 
 It needs matplotlib, which `pip install pianissimo[plot]` brings. The data are made up and the noise is fixed, so that
 the picture is the same each time.
@@ -94,4 +94,4 @@ def draw(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "images" / "pay_what_you_get.png")
+    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "images" / "pay_what_you_get.png")

@@ -1,6 +1,6 @@
-"""Draw images/user_caps.png: the error of a count of users' events over time, by three caps on what one user adds.
+"""Draw docs/images/user_caps.png: the error of a count of users' events over time, by three caps on what one user adds.
 
-    python docs/make_user_caps.py [FILE]
+    python docs/figures/draw_user_caps.py [FILE]
 
 It needs matplotlib, which `pip install pianissimo[plot]` brings. The data are made up and the noise is fixed, so that
 the picture is the same each time.
@@ -107,4 +107,4 @@ def draw(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "images" / "user_caps.png")
+    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "images" / "user_caps.png")
