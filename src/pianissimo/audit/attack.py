@@ -28,11 +28,7 @@ Features = NDArray[np.float32]
 
 
 class Measure(Enum):
-    """In which curve a loss is measured.
-
-    >>> Measure("mu")
-    <Measure.MU: 'mu'>
-    """
+    """In which curve a loss is measured."""
 
     MU = "mu"
     """Gaussian noise: mu = sqrt(2 rho)."""

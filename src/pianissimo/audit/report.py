@@ -29,11 +29,7 @@ _FLOOR = 0.9
 
 
 class AuditVerdict(Enum):
-    """What a bound says about a claim.
-
-    >>> AuditVerdict.SOUND.value
-    'sound'
-    """
+    """What a bound says about a claim."""
 
     SOUND = "sound"
     VIOLATION = "violation"
@@ -104,17 +100,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        return {
-            "pair": self.pair,
-            "measure": self.measure,
-            "claim": self.claim,
-            "lower_bound": self.lower_bound,
-            "expected": self.expected,
-            "statistic": self.statistic,
-            "releases": self.releases,
-            "runs": self.runs,
-            "verdict": self.verdict.value,
-        }
+        names = ("pair", "measure", "claim", "lower_bound", "expected", "statistic", "releases", "runs")
+        return {name: getattr(self, name) for name in names} | {"verdict": self.verdict.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,13 +180,8 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""
-        return {
-            "mechanism": self.mechanism,
-            "measure": self.measure,
-            "claim": self.claim,
-            "lower_bound": self.lower_bound,
-            "confidence": self.confidence,
-            "runs": self.runs,
+        names = ("mechanism", "measure", "claim", "lower_bound", "confidence", "runs")
+        return {name: getattr(self, name) for name in names} | {
             "verdict": self.verdict.value,
             "findings": [finding.to_dict() for finding in self.findings],
             "parts": [part.to_dict() for part in self.parts],

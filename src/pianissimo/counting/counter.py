@@ -14,7 +14,7 @@ import polars as pl
 from pianissimo.checks import check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Guarantee, Neighbors, Unit
+from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.bars import half_width
@@ -56,10 +56,8 @@ class RunningTotal:
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee(
-            loss=plan_loss(self.plan, magnitude=self.magnitude),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
+        return event_guarantee(
+            plan_loss(self.plan, magnitude=self.magnitude),
             horizon=self.plan.horizon,
             source="Canonne, Kamath and Steinke 2020, Theorem 14; docs/privacy.md, 'Plans'",
         )

@@ -15,7 +15,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, count_known
-from pianissimo.loss.losses import Guarantee, Neighbors, Unit
+from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.bars import half_width
@@ -129,10 +129,8 @@ class KnownHistogram:
     def guarantee(self) -> Guarantee:
         # Lemma 3.1: at most Delta_0 counts move, each by one; their losses add. Labels of count 0 get noise too.
         moved = min(self.max_keys_per_event, len(self.domain))
-        return Guarantee(
-            loss=plan_loss(self.plan, series=moved, watched=len(self.domain)),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
+        return event_guarantee(
+            plan_loss(self.plan, series=moved, watched=len(self.domain)),
             horizon=self.plan.horizon,
             source="Cardoso and Rogers 2022, Lemma 3.1; docs/privacy.md, 'Plans'",
         )

@@ -32,7 +32,7 @@ from pianissimo.counting.known import LabelCounts, Tally, in_order
 from pianissimo.errors import InputError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, count_labels, detached
-from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, sealed
@@ -52,6 +52,11 @@ class OneShot(Protocol):
     def max_keys_per_event(self) -> int | None:
         """How many distinct labels of one event count; None for any number."""
 
+    def answer(
+        self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
+    ) -> tuple[pl.Series, NDArray[np.int64]]:
+        """Published labels and counts, about labels in the order of their bytes: the domain, or those of count >= 1."""
+
     @property
     def variance(self) -> Fraction:
         """Of the noise on a published count."""
@@ -63,11 +68,6 @@ class OneShot(Protocol):
     @property
     def loss(self) -> Booked:
         """What one answer loses on one event."""
-
-    def answer(
-        self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
-    ) -> tuple[pl.Series, NDArray[np.int64]]:
-        """Published labels and counts, about labels in the order of their bytes: the domain, or those of count >= 1."""
 
 
 @dataclass(slots=True, repr=False)
@@ -146,10 +146,8 @@ class MetaHistogram:
     def guarantee(self) -> Guarantee:
         # Every tick has one answer; which of them differ is not known beforehand if events are chosen on the way.
         one, levels = self.answer.loss, self.levels
-        return Guarantee(
-            loss=Booked(rho=levels * one.rho, bad=1 - (1 - one.bad) ** levels, distance=self.horizon * one.distance),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
+        return event_guarantee(
+            Booked(rho=levels * one.rho, bad=1 - (1 - one.bad) ** levels, distance=self.horizon * one.distance),
             horizon=self.horizon,
             source="Cardoso and Rogers 2022, Theorem 3, corrected",
         )

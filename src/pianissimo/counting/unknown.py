@@ -33,7 +33,7 @@ from pianissimo.counting.known import LabelCounts, Rest, Tally, add_counts, in_o
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, LabelIndex, count_labels, detached
-from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.bars import half_width
@@ -48,11 +48,7 @@ _LONGEST_SUM = 2**22
 
 @identified("threshold-rule")
 class ThresholdRule(Enum):
-    """How the chance of showing a label of one event is shared by the ticks.
-
-    >>> ThresholdRule("constant")
-    <ThresholdRule.CONSTANT: 'constant'>
-    """
+    """How the chance of showing a label of one event is shared by the ticks."""
 
     PER_TICK = "per tick"
     CONSTANT = "constant"
@@ -210,10 +206,8 @@ class UnknownHistogram:
         rest = (
             Booked(rho=Fraction(0)) if self.rest_plan is None else plan_loss(self.rest_plan, magnitude=keys).as_booked()
         )
-        return Guarantee(
-            loss=Booked(rho=own.rho + rest.rho, bad=bad_mass(self.delta, keys), distance=own.distance + rest.distance),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
+        return event_guarantee(
+            Booked(rho=own.rho + rest.rho, bad=bad_mass(self.delta, keys), distance=own.distance + rest.distance),
             horizon=self.plan.horizon,
             source="Cardoso and Rogers 2022, Theorem 7, corrected; docs/privacy.md, 'Unknown labels'",
         )

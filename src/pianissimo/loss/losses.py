@@ -16,11 +16,7 @@ from pianissimo.identity import identified
 
 @identified("unit")
 class Unit(Enum):
-    """Whose presence is hidden.
-
-    >>> Unit.EVENT.value
-    'event'
-    """
+    """Whose presence is hidden."""
 
     EVENT = "event"
     """One record of the stream. A person with many records is hidden only by group privacy: see docs/limits.md."""
@@ -34,11 +30,7 @@ class Unit(Enum):
 
 @identified("neighbors")
 class Neighbors(Enum):
-    """Which two streams may not be told apart.
-
-    >>> Neighbors.ADD_OR_REMOVE.value
-    'add_or_remove'
-    """
+    """Which two streams may not be told apart."""
 
     ADD_OR_REMOVE = "add_or_remove"
     """One unit is there in the one and missing in the other; nothing else moves, and events keep their ticks."""
@@ -263,13 +255,7 @@ Loss = Pure | Booked | BoundedRange | Mixed | Race
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """The promise of one whole run: what is lost, by whom, against which neighbors, over how many releases.
-
-    >>> promise = Guarantee(loss=Booked(Fraction(1, 2)), unit=Unit.EVENT, neighbors=Neighbors.ADD_OR_REMOVE,
-    ...                     horizon=1440, source="Canonne, Kamath and Steinke 2020, Theorem 14")
-    >>> promise.horizon
-    1440
-    """
+    """The promise of one whole run: what is lost, by whom, against which neighbors, over how many releases."""
 
     loss: Loss
     unit: Unit
@@ -280,6 +266,15 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon)
+
+
+def event_guarantee(loss: Loss, *, horizon: int, source: str) -> Guarantee:
+    """The promise that one event, there or not, is hidden: what all mechanisms make that know no users.
+
+    >>> event_guarantee(Booked(Fraction(1, 2)), horizon=1440, source="a theorem").neighbors
+    <Neighbors.ADD_OR_REMOVE: 'add_or_remove'>
+    """
+    return Guarantee(loss=loss, unit=Unit.EVENT, neighbors=Neighbors.ADD_OR_REMOVE, horizon=horizon, source=source)
 
 
 def float_up(value: Fraction) -> float:

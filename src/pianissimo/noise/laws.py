@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import ClassVar, Self
 
 from pianissimo import _core
 from pianissimo.checks import check_positive
@@ -20,9 +20,34 @@ VARIANCE_GRID, SCALE_GRID = 64, 4096
 """Variances are multiples of 1/64 and scales of 1/4096, rounded up: exact, short, and hardly more noise."""
 
 
+class _WholeNoise:
+    """What both laws share, as a base class: how they are drawn."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+
+    @property
+    def parameter(self) -> Fraction:
+        """By which the sampler knows the law."""
+        raise NotImplementedError
+
+    @property
+    def bound(self) -> int:
+        """No draw is larger in size."""
+        try:
+            return _core.sampler_bound(self.kind, self.parameter.numerator, self.parameter.denominator)
+        except (ValueError, OverflowError) as error:
+            raise ParameterError(f"{error}, got {self.kind} parameter {float(self.parameter):g}") from None
+
+    def draw(self, noise: Noise, keys: Keys, out: Integers) -> None:
+        """One draw for each key."""
+        noise.draw(self.kind, self.parameter, keys, out)
+
+
 @identified("gaussian-node")
 @dataclass(frozen=True, slots=True)
-class GaussianNode:
+class GaussianNode(_WholeNoise):
     """Discrete Gaussian noise of an exact variance parameter.
 
     >>> GaussianNode(Fraction(4)).price(3)
@@ -30,6 +55,7 @@ class GaussianNode:
     """
 
     variance: Fraction
+    kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         check_positive(variance=self.variance)
@@ -39,13 +65,8 @@ class GaussianNode:
         return Fraction(shift**2) / self.variance
 
     @property
-    def bound(self) -> int:
-        """No draw is larger in size."""
-        return _bound("gaussian", self.variance)
-
-    def draw(self, noise: Noise, keys: Keys, out: Integers) -> None:
-        """One draw for each key."""
-        noise.draw("gaussian", self.variance, keys, out)
+    def parameter(self) -> Fraction:
+        return self.variance
 
     def log_moment(self, factor: float) -> float:
         """An upper bound on ln E exp(factor * Z): the discrete Gaussian is sub-Gaussian with its variance."""
@@ -54,7 +75,7 @@ class GaussianNode:
 
 @identified("laplace-node")
 @dataclass(frozen=True, slots=True)
-class LaplaceNode:
+class LaplaceNode(_WholeNoise):
     """Discrete Laplace noise of an exact scale.
 
     >>> LaplaceNode(Fraction(4)).price(-3)
@@ -62,6 +83,7 @@ class LaplaceNode:
     """
 
     scale: Fraction
+    kind: ClassVar[str] = "laplace"
 
     def __post_init__(self) -> None:
         check_positive(scale=self.scale)
@@ -76,13 +98,8 @@ class LaplaceNode:
         return Fraction(abs(shift)) / self.scale
 
     @property
-    def bound(self) -> int:
-        """No draw is larger in size."""
-        return _bound("laplace", self.scale)
-
-    def draw(self, noise: Noise, keys: Keys, out: Integers) -> None:
-        """One draw for each key."""
-        noise.draw("laplace", self.scale, keys, out)
+    def parameter(self) -> Fraction:
+        return self.scale
 
     def log_moment(self, factor: float) -> float:
         """ln E exp(factor * Z) = ln((1 - q)^2 / ((1 - q e^factor)(1 - q e^-factor))), q = exp(-1 / scale)."""
@@ -122,13 +139,6 @@ def laplace_node(least_scale: Fraction) -> LaplaceNode:
     LaplaceNode(scale=Fraction(683, 2048))
     """
     return LaplaceNode(round_up(least_scale, SCALE_GRID))
-
-
-def _bound(name: str, parameter: Fraction) -> int:
-    try:
-        return _core.sampler_bound(name, parameter.numerator, parameter.denominator)
-    except (ValueError, OverflowError) as error:
-        raise ParameterError(f"{error}, got {name} parameter {float(parameter):g}") from None
 
 
 @dataclass(frozen=True, slots=True)

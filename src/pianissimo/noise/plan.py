@@ -50,21 +50,6 @@ class NoisePlan(Protocol):
     def horizon(self) -> int:
         """How many releases it has."""
 
-    @property
-    def noises(self) -> tuple[NodeNoise, ...]:
-        """The node noise of each level: all Gaussian or all Laplace."""
-
-    def influence(self, tick: int) -> Sequence[Term]:
-        """Column `tick` of C: how an event of this tick shifts the nodes' sums."""
-
-    @property
-    def cost(self) -> Fraction:
-        """The price of the worst column of C, exactly or rounded up: 2 rho (Gaussian) or epsilon (Laplace) per unit."""
-
-    @property
-    def node_count(self) -> int:
-        """No series ever uses more nodes."""
-
     def position(self, tick: int) -> int:
         """The row of the underlying matrix that release `tick` takes: `tick` itself unless the plan skips rows."""
 
@@ -82,6 +67,21 @@ class NoisePlan(Protocol):
     @property
     def smoothness(self) -> int:
         """The k for which k-th differences of weights over positions are sparse: 1 for steps, 2 for straight pieces."""
+
+    def influence(self, tick: int) -> Sequence[Term]:
+        """Column `tick` of C: how an event of this tick shifts the nodes' sums."""
+
+    @property
+    def noises(self) -> tuple[NodeNoise, ...]:
+        """The node noise of each level: all Gaussian or all Laplace."""
+
+    @property
+    def cost(self) -> Fraction:
+        """The price of the worst column of C, exactly or rounded up: 2 rho (Gaussian) or epsilon (Laplace) per unit."""
+
+    @property
+    def node_count(self) -> int:
+        """No series ever uses more nodes."""
 
     def bound_tick(self, level: int, node: int) -> int:
         """The tick to whose sealed data the noise of a node is bound: a late one that is sealed at the first draw.

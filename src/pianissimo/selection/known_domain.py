@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -25,6 +25,9 @@ from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
 from pianissimo.noise.laws import GaussianNode, gaussian_node
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
+
+Published = tuple[pl.Series, NDArray[np.int64]]
+"""Labels and a noisy count for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,9 @@ class KnownGauss(NoisyCounts):
     max_keys_per_event: int = 1
     """How many distinct labels of one event count: Delta_0."""
 
+    biased: ClassVar[bool] = False
+    """Every label is in every answer."""
+
     def __post_init__(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event)
         check_variance(self.variance)
@@ -109,14 +115,7 @@ class KnownGauss(NoisyCounts):
         moved = min(self.max_keys_per_event, len(self.domain))
         return Booked(rho=moved / (2 * self.variance), distance=len(self.domain) * DRAW_DISTANCE)
 
-    @property
-    def biased(self) -> bool:
-        """Never: every label is in every answer."""
-        return False
-
-    def answer(
-        self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
-    ) -> tuple[pl.Series, NDArray[np.int64]]:
+    def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
         """The labels as given and a noisy count for each; `labels` is the whole domain in the order of its bytes."""
         return labels, with_noise(counts, keys, self.variance, noise)
 
@@ -173,9 +172,7 @@ class KnownGumb(RacedCounts):
         """Whether a label can be missing from an answer."""
         return self.k < len(self.domain)
 
-    def answer(
-        self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
-    ) -> tuple[pl.Series, NDArray[np.int64]]:
+    def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
         """The k first labels and a noisy count for each; `labels` is the whole domain in the order of its bytes."""
         first = first_in_race(counts, noise.at("race").bits(keys), self.scale, self.k)
         return labels.gather(first), with_noise(counts[first], keys[first], self.variance, noise)

@@ -43,9 +43,7 @@ class Allowance:
     """What the running question holds: the k it may ask for; 0 if none runs."""
 
     def __post_init__(self) -> None:
-        check_at_least(0, steps=self.steps)
-        check_at_least(0, calls=self.calls)
-        check_at_least(0, reserved=self.reserved)
+        check_at_least(0, steps=self.steps, calls=self.calls, reserved=self.reserved)
 
     @property
     def is_spent(self) -> bool:
@@ -112,9 +110,7 @@ class PayWhatYouGet:
 
     def __post_init__(self) -> None:
         check_exact(epsilon=self.epsilon, delta=self.delta)
-        check_at_least(1, steps=self.steps)
-        check_at_least(1, calls=self.calls)
-        check_at_least(1, most_labels=self.most_labels)
+        check_at_least(1, steps=self.steps, calls=self.calls, most_labels=self.most_labels)
 
     @property
     def loss(self) -> BoundedRange:

@@ -191,8 +191,7 @@ class Peeling:
     """Of one pick."""
 
     def __post_init__(self) -> None:
-        check_at_least(1, k=self.k)
-        check_at_least(1, items=self.items)
+        check_at_least(1, k=self.k, items=self.items)
         if not self.k <= self.items:
             raise ParameterError(f"k must be at most the {self.items} labels of the domain, got {self.k}")
         if not isinstance(self.epsilon, Fraction) or not self.epsilon > 0:

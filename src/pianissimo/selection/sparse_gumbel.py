@@ -46,7 +46,7 @@ from pianissimo.checks import check_at_least, check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, count_known
-from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.bars import half_width
@@ -190,13 +190,11 @@ class SparseGumbel:
         counts = plan_loss(self.plan, series=moved).as_booked()
         # Which series are looked at depends on the outcomes, so all of them enter the distance; so do all tests.
         draws = series * self.plan.node_count + self.switches + self.plan.horizon * len(self.domain)
-        return Guarantee(
-            loss=Booked(
+        return event_guarantee(
+            Booked(
                 rho=race_rho(selections * self.k, self.race_scale) + counts.rho + self.switches * length**2 / 8,
                 distance=selections * race_distance(len(self.domain), self.k) + draws * DRAW_DISTANCE,
             ),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
             horizon=self.plan.horizon,
             source="Cardoso and Rogers 2022, Theorem 4, with a tighter ledger; for streams fixed in advance",
         )

@@ -30,7 +30,7 @@ the race is one of whole numbers.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -44,7 +44,15 @@ from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys
 from pianissimo.noise.laws import gaussian_node
-from pianissimo.selection.known_domain import NoisyCounts, RacedCounts, check_variance, halves, moved_counts, with_noise
+from pianissimo.selection.known_domain import (
+    NoisyCounts,
+    Published,
+    RacedCounts,
+    check_variance,
+    halves,
+    moved_counts,
+    with_noise,
+)
 from pianissimo.selection.race import first_in_race, race_distance
 
 _ROUNDING_ERROR = 1e-9
@@ -79,6 +87,10 @@ class UnkGauss(NoisyCounts):
     max_keys_per_event: int = 1
     """How many distinct labels of one event count: Delta_0."""
 
+    domain: ClassVar[None] = None
+    biased: ClassVar[bool] = True
+    """Labels below the threshold are missing."""
+
     def __post_init__(self) -> None:
         check_at_least(1, kbar=self.kbar, max_keys_per_event=self.max_keys_per_event)
         check_variance(self.variance)
@@ -96,11 +108,6 @@ class UnkGauss(NoisyCounts):
         return cls(kbar=kbar, variance=variance, delta=delta, max_keys_per_event=max_keys_per_event)
 
     @property
-    def domain(self) -> None:
-        """None: labels are found."""
-        return
-
-    @property
     def gap(self) -> int:
         """How far the threshold is above the count that comes after the kbar largest."""
         spread = math.sqrt(4 * float(self.variance) * log_inverse(self.delta))
@@ -114,14 +121,7 @@ class UnkGauss(NoisyCounts):
             distance=(self.kbar + 1) * DRAW_DISTANCE,
         )
 
-    @property
-    def biased(self) -> bool:
-        """Always: labels below the threshold are missing."""
-        return True
-
-    def answer(
-        self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
-    ) -> tuple[pl.Series, NDArray[np.int64]]:
+    def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
         """The labels that pass and their noisy counts; `labels` are in the order of their bytes."""
         places, following = largest(counts, self.kbar)
         values = with_noise(counts[places], keys[places], self.variance, noise)
@@ -156,6 +156,10 @@ class UnkGumb(RacedCounts):
     delta: Fraction
     """The chance that a label which is only there because of one event is published."""
 
+    domain: ClassVar[None] = None
+    biased: ClassVar[bool] = True
+    """Labels after the threshold are missing."""
+
     def __post_init__(self) -> None:
         RacedCounts.__post_init__(self)
         check_at_least(self.k, kbar=self.kbar)
@@ -174,11 +178,6 @@ class UnkGumb(RacedCounts):
         return cls(k=k, kbar=kbar, scale=scale, variance=variance, delta=delta, max_keys_per_event=max_keys_per_event)
 
     @property
-    def domain(self) -> None:
-        """None: labels are found."""
-        return
-
-    @property
     def gap(self) -> int:
         """How far the threshold is above the count that comes after the kbar largest."""
         # A label that is scale * ln(1 / delta) behind is before the threshold with chance delta / (1 + delta).
@@ -192,14 +191,7 @@ class UnkGumb(RacedCounts):
             distance=race_distance(self.kbar + 1, self.k) + self.k * DRAW_DISTANCE,
         )
 
-    @property
-    def biased(self) -> bool:
-        """Always: labels after the threshold are missing."""
-        return True
-
-    def answer(
-        self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise
-    ) -> tuple[pl.Series, NDArray[np.int64]]:
+    def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
         """The labels before the threshold and their noisy counts; `labels` are in the order of their bytes."""
         chosen = self.choose(keys, counts, noise)
         return detached(labels.gather(chosen)), with_noise(counts[chosen], keys[chosen], self.variance, noise)
