@@ -13,7 +13,7 @@ from tests.faults.world import events, payloads, run_to
 from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import LeaseError, PendingError, StoreError
 from pianissimo.noise import Secret
-from pianissimo.storage import postgres
+from pianissimo.storage.postgres import PostgresConnection
 
 pytest_plugins = ["tests.faults.fixtures"]
 SLOW = 0.7
@@ -45,23 +45,28 @@ def losing_a_commit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
             "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON seals DEFERRABLE INITIALLY DEFERRED "
             "FOR EACH ROW EXECUTE FUNCTION slow()"
         )
-    real: Callable[..., Any] = postgres._sent
+    real: Callable[..., Any] = PostgresConnection._committed
     lost: list[str] = []
 
-    def sent(connection: Any, statement: str, values: Any = ()) -> Any:
-        if statement == "COMMIT" and not lost:
-            lost.append(statement)
-            connection.pgconn.send_query(b"COMMIT")
-            connection.pgconn.flush()
-            time.sleep(SLOW / 5)
-            connection.close()
-            raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return real(connection, statement, values)
+    class Cut:
+        def __init__(self, connection: Any) -> None:
+            self.connection = connection
 
-    monkeypatch.setattr(postgres, "_sent", sent)
+        def execute(self, statement: str) -> None:
+            lost.append(statement)
+            self.connection.pgconn.send_query(statement.encode())
+            self.connection.pgconn.flush()
+            time.sleep(SLOW / 5)
+            self.connection.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    def committed(self: PostgresConnection, connection: Any) -> None:
+        real(self, connection if lost else Cut(connection))
+
+    monkeypatch.setattr(PostgresConnection, "_committed", committed)
     yield
     assert lost
-    monkeypatch.setattr(postgres, "_sent", real)
+    monkeypatch.setattr(PostgresConnection, "_committed", real)
     with psycopg.connect(home.server, autocommit=True) as connection:
         connection.execute(f"DROP TRIGGER slow ON {schema}.seals")
 

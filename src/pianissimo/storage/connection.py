@@ -8,12 +8,14 @@ together. So each statement asks `Turn` first.
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pianissimo.errors import StoreError
 
 Row = Sequence[Any]
+_left_to_parents: list[Any] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +37,17 @@ class Purpose:
     schema: str
     """The schema's name where the URL has no such option."""
 
+    at_once: bool = False
+    """In PostgreSQL: whether no trigger may wait for the commit, where it would act after all was checked."""
+
 
 FOR_STORE = Purpose(what="store", journal="wal", synchronous="FULL", option="state", schema="state")
 
 # A file that is moved or copied without what lies beside it still holds every charge. With a write-ahead log it would
 # lack the last ones, and look whole.
-FOR_LEDGER = Purpose(what="ledger", journal="persist", synchronous="EXTRA", option="ledger", schema="budget")
+FOR_LEDGER = Purpose(
+    what="ledger", journal="persist", synchronous="EXTRA", option="ledger", schema="budget", at_once=True
+)
 
 
 class Connection(Protocol):
@@ -182,6 +189,156 @@ class Turn:
             raise StoreError(
                 "a store must be used by one thread at a time, got another in the middle of a transaction; try again"
             )
+
+
+class TurnTaking:
+    """What the engines share: one connection of this process, and on it one transaction at a time.
+
+    An engine says how it connects, begins and commits, and which of its errors mean what (`_speaking`).
+    """
+
+    _fault: type[Exception]
+    """What the engine raises."""
+
+    _begin_write: str
+    _begin_read: str
+
+    def __init__(self, place: str, purpose: Purpose, *, read_only: bool) -> None:
+        self.place = place
+        self._what = purpose.what
+        self._read_only = read_only
+        self._connection: Any = None
+        self._process = os.getpid()
+        self._turn = Turn()
+
+    def _connect(self) -> Any:
+        raise NotImplementedError
+
+    def _begun(self, statement: str) -> Any:
+        raise NotImplementedError
+
+    def _sent(self, connection: Any, statement: str, values: Row = ()) -> Any:
+        raise NotImplementedError
+
+    def _committed(self, connection: Any) -> None:
+        raise NotImplementedError
+
+    def _is_open(self, connection: Any) -> bool:
+        raise NotImplementedError
+
+    def _is_idle(self, connection: Any) -> bool:
+        raise NotImplementedError
+
+    def _speaking(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._turn.is_mine
+
+    def begin_write(self) -> None:
+        if self._read_only:
+            raise StoreError(f"a {self._what} must be open for writing to be changed, got one opened to be read")
+        self._begin(self._begin_write)
+
+    def begin_read(self) -> None:
+        self._begin(self._begin_read)
+
+    def _begin(self, statement: str) -> None:
+        if self._turn.is_mine:
+            self._abandon()  # what was begun before is undone
+            raise still_open()
+        self._turn.take()
+        try:
+            with self._speaking():
+                self._turn.begun_on(self._begun(statement))
+        except BaseException:
+            self._abandon()
+            raise
+
+    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        with self._speaking():
+            return list(self._sent(self._for(statement), statement, values))
+
+    def commit(self) -> None:
+        try:
+            self._committed(self._within())
+            self._turn.end()
+        except StoreError:
+            self.rollback()  # of nothing, unless the transaction was lost
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+
+    def rollback(self) -> None:
+        """Undo, or drop the connection; of a transaction that another thread has begun, nothing."""
+        if not self._turn.is_mine:
+            return
+        try:
+            connection = self._turn.end()
+            if connection is None or connection is not self._connection:
+                self._abandon()
+                self._drop(connection)
+            elif not self._is_idle(connection):
+                self._sent(connection, "ROLLBACK")
+        except self._fault:
+            self._abandon()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def close(self) -> None:
+        # A transaction that is open stays begun, and lost: its statements must not find another connection.
+        connection, self._connection = self._connection, None
+        if self._process == os.getpid():
+            self._drop(connection)
+        elif connection is not None:
+            _left_to_parents.append(connection)
+
+    def _drop(self, connection: Any) -> None:
+        if connection is not None:
+            with suppress(self._fault):
+                connection.close()
+
+    def _abandon(self) -> None:
+        """Let go, and end the transaction with it."""
+        self._turn.end()
+        self.close()
+
+    def _within(self) -> Any:
+        """The connection, for the open transaction alone."""
+        connection = self._turn.connection(self._connection)
+        if not self._is_open(connection):
+            # An engine gives a transaction up by itself after some faults; what follows would be committed alone.
+            raise lost()
+        return connection
+
+    def _for(self, statement: str) -> Any:
+        if self._turn.is_mine or not only_reads(statement):
+            return self._within()
+        self._turn.check_free()
+        return self._connected()
+
+    def _idle(self) -> Any:
+        """A connection on which no transaction is open; an interrupt may have left one."""
+        connection = self._connected()
+        if self._is_idle(connection):
+            return connection
+        self._connection = None
+        self._drop(connection)
+        return self._connected()
+
+    def _connected(self) -> Any:
+        if self._process != os.getpid():
+            # A connection carried over a fork shares its parent's locks or session. Even closing it may do harm.
+            if self._connection is not None:
+                _left_to_parents.append(self._connection)
+            self._connection, self._process = None, os.getpid()
+        if self._connection is None:
+            with self._speaking():
+                self._connection = self._connect()
+        return self._connection
 
 
 def still_open() -> StoreError:

@@ -6,7 +6,6 @@ that lock, for what a lost connection may have written waits until the server ha
 """
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -15,7 +14,7 @@ from urllib.parse import unquote
 
 from pianissimo.checks import check_name
 from pianissimo.errors import DiskFullError, ParameterError, StoreError, UnknownCommitError
-from pianissimo.storage.connection import FOR_STORE, Purpose, Row, Turn, lost, only_reads, still_open
+from pianissimo.storage.connection import FOR_STORE, Purpose, Row, TurnTaking, lost
 
 _LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two of them would become one
 _HOST = r"(?:[A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?"
@@ -89,11 +88,10 @@ def shown_url(url: str) -> str:
 
 _MAKING = 0x706962  # an advisory lock, for the moment when there is no row to lock yet
 _PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 120_000, "idle_in_transaction_session_timeout": 300_000}
-_left_to_parents: list[Any] = []
 _STAY = " BEGIN RAISE EXCEPTION 'these rows stay as they are'; END "
 
 
-class PostgresConnection:
+class PostgresConnection(TurnTaking):
     """One connection to a PostgreSQL database.
 
     >>> PostgresConnection("postgresql://localhost/shop?state=a b")
@@ -101,20 +99,20 @@ class PostgresConnection:
     pianissimo.errors.ParameterError: state must be 1 to 64 letters, digits, '_' or '-', got 'a b'
     """
 
+    _begin_write = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+    _begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     words = {"integer": "BIGINT", "binary": "BYTEA", "strict": "", "locked": " FOR UPDATE"}  # noqa: RUF012
 
     def __init__(
         self, url: str, *, create: bool = False, read_only: bool = False, purpose: Purpose = FOR_STORE
     ) -> None:
         self._url, name = name_in(url, purpose.option, purpose.schema)
-        self._what = purpose.what
-        self.place = shown_url(url)
+        super().__init__(shown_url(url), purpose, read_only=read_only)
         self.schema = f"pianissimo_{name}"
-        self._read_only = read_only
         self._psycopg = _driver(purpose.what)
-        self._connection: Any = None
-        self._turn = Turn()
-        self._process = os.getpid()
+        self._fault = self._psycopg.Error
+        if purpose.at_once:
+            self._begin_write += "; SET CONSTRAINTS ALL IMMEDIATE"
         if create and not read_only:
             self._make_schema()
         self._connected()
@@ -130,15 +128,8 @@ class PostgresConnection:
             self.rollback()
             raise
 
-    @property
-    def in_transaction(self) -> bool:
-        return self._turn.is_mine
-
     def begin_write(self) -> None:
-        if self._read_only:
-            raise StoreError(f"a {self._what} must be open for writing to be changed, got one opened to be read")
-        # A trigger that waits for the commit would act after all was checked.
-        self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET CONSTRAINTS ALL IMMEDIATE")
+        super().begin_write()
         try:
             # All writers one after the other; what keeps them safe are unique keys, epochs and conditional updates.
             self.execute("SELECT pg_advisory_xact_lock(?, hashtext(?))", [_MAKING, self.schema])
@@ -146,47 +137,38 @@ class PostgresConnection:
             self.rollback()
             raise
 
-    def begin_read(self) -> None:
-        self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-
-    def execute(self, statement: str, values: Row = ()) -> list[Row]:
-        with self._speaking():
-            return _rows(_sent(self._for(statement), statement, values))
-
-    def commit(self) -> None:
+    def _begun(self, statement: str) -> Any:
         try:
-            connection = self._within()
-            try:
-                done = _sent(connection, "COMMIT")
-            except self._psycopg.Error as error:
-                self._abandon()
-                full, got = isinstance(error, self._psycopg.errors.DiskFull), _kind_of(error)
-                raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {got}", full=full) from None
-            _check_committed(done)
-            self._turn.end()
-        except StoreError:
-            self.rollback()  # of nothing, unless the transaction was lost
-            raise
-        except BaseException:
-            self._abandon()
-            raise
+            connection = self._idle()
+            connection.execute(statement)
+        except self._fault:
+            # An old connection may be dead. Nothing was sent on it, so a new one may start afresh.
+            old, self._connection = self._connection, None
+            self._drop(old)
+            connection = self._idle()
+            connection.execute(statement)
+        return connection
 
-    def rollback(self) -> None:
-        """Undo, or drop the connection; of a transaction that another thread has begun, nothing."""
-        if not self._turn.is_mine:
-            return
+    def _sent(self, connection: Any, statement: str, values: Row = ()) -> list[Row]:
+        done = connection.execute(statement.replace("?", "%s"), tuple(values) or None)
+        return list(done.fetchall()) if done.description else []
+
+    def _committed(self, connection: Any) -> None:
         try:
-            connection = self._turn.end()
-            if connection is None or connection is not self._connection:
-                self._abandon()
-                self._drop(connection)
-            elif connection.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE:
-                _sent(connection, "ROLLBACK")
-        except self._psycopg.Error:
+            done = connection.execute("COMMIT")
+        except self._fault as error:
             self._abandon()
-        except BaseException:
-            self._abandon()
-            raise
+            full = isinstance(error, self._psycopg.errors.DiskFull)
+            raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {_kind_of(error)}", full=full) from None
+        if done.statusmessage != "COMMIT":
+            raise lost()  # after a statement that failed, the server undoes and says so without an error
+
+    def _is_open(self, connection: Any) -> bool:
+        status = self._psycopg.pq.TransactionStatus
+        return not connection.closed and connection.info.transaction_status in (status.INTRANS, status.INERROR)
+
+    def _is_idle(self, connection: Any) -> bool:
+        return bool(connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE)
 
     def has_table(self, name: str) -> bool:
         return bool(self.execute("SELECT to_regclass(?) IS NOT NULL", [f'"{self.schema}".{name}'])[0][0])
@@ -220,78 +202,6 @@ class PostgresConnection:
     def try_lock(self, name: str) -> bool:
         """Hold a lock as long as this session lives; False if another session does."""
         return bool(self.execute("SELECT pg_try_advisory_lock(?, hashtext(?))", [_MAKING + 1, name])[0][0])
-
-    def close(self) -> None:
-        # A transaction that is open stays begun, and lost: its statements must not find another connection.
-        connection, self._connection = self._connection, None
-        if self._process == os.getpid():
-            self._drop(connection)
-        elif connection is not None:
-            _left_to_parents.append(connection)
-
-    def _drop(self, connection: Any) -> None:
-        if connection is not None:
-            with contextlib.suppress(self._psycopg.Error):
-                connection.close()
-
-    def _begin(self, statement: str) -> None:
-        if self._turn.is_mine:
-            self._abandon()  # what was begun before is undone
-            raise still_open()
-        self._turn.take()
-        try:
-            with self._speaking():
-                try:
-                    connection = self._idle()
-                    _sent(connection, statement)
-                except self._psycopg.Error:
-                    # An old connection may be dead. Nothing was sent on it, so a new one may start afresh.
-                    old, self._connection = self._connection, None
-                    self._drop(old)
-                    connection = self._idle()
-                    _sent(connection, statement)
-                self._turn.begun_on(connection)
-        except BaseException:
-            self._abandon()
-            raise
-
-    def _idle(self) -> Any:
-        """A connection on which no transaction is open: to begin another there is only a warning of the server's."""
-        connection = self._connected()
-        if connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
-            return connection
-        self._connection = None
-        self._drop(connection)
-        return self._connected()
-
-    def _abandon(self) -> None:
-        """Let go, and end the transaction with it."""
-        self._turn.end()
-        self.close()
-
-    def _within(self) -> Any:
-        """The connection, for the open transaction alone."""
-        connection = self._turn.connection(self._connection)
-        status = self._psycopg.pq.TransactionStatus
-        if connection.closed or connection.info.transaction_status not in (status.INTRANS, status.INERROR):
-            raise lost()
-        return connection
-
-    def _for(self, statement: str) -> Any:
-        if self._turn.is_mine or not only_reads(statement):
-            return self._within()
-        self._turn.check_free()
-        return self._connected()
-
-    def _connected(self) -> Any:
-        if self._process != os.getpid():
-            # To close a connection carried over a fork would end its parent's session.
-            _left_to_parents.append(self._connection)
-            self._connection, self._process = None, os.getpid()
-        if self._connection is None:
-            with self._speaking():
-                self._connection = self._connect()
-        return self._connection
 
     def _connect(self) -> Any:
         connection = self._psycopg.connect(self._url, autocommit=True, connect_timeout=10)
@@ -336,17 +246,3 @@ def _driver(what: str) -> ModuleType:
 def _kind_of(error: Exception) -> str:
     """The kind of an error alone: the server's text may quote what was in a row, or the connection's address."""
     return type(error).__name__
-
-
-def _sent(connection: Any, statement: str, values: Row = ()) -> Any:
-    return connection.execute(statement.replace("?", "%s"), tuple(values) or None)
-
-
-def _rows(cursor: Any) -> list[Row]:
-    return list(cursor.fetchall()) if cursor.description else []
-
-
-def _check_committed(done: Any) -> None:
-    # After a statement that failed, the server undoes and says so without an error.
-    if done.statusmessage != "COMMIT":
-        raise lost()

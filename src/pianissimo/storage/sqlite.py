@@ -7,7 +7,6 @@ does it here. A sync that fails ends all use of the file in this process: the ke
 
 import contextlib
 import ctypes
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from urllib.parse import quote
 import apsw
 
 from pianissimo.errors import DamageError, DiskFullError, StoreError, SyncError, UnknownCommitError
-from pianissimo.storage.connection import FOR_STORE, Purpose, Row, Turn, lost, only_reads, still_open
+from pianissimo.storage.connection import FOR_STORE, Purpose, Row, TurnTaking
 from pianissimo.storage.files import FailedSyncError, fault_of, reason, write_once
 
 OLDEST_VERSION = (3, 51, 3)
@@ -33,12 +32,11 @@ _SYNC_FAULTS = frozenset(
 _DAMAGE = frozenset({apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB})
 _LEVELS = {"FULL": 2, "EXTRA": 3}
 _poisoned: set[str] = set()
-_left_to_parents: list[apsw.Connection] = []
 _CHANGES = ("UPDATE", "DELETE")
 _SCHEMA = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 
 
-class SqliteConnection:
+class SqliteConnection(TurnTaking):
     """One connection to an SQLite file.
 
     >>> SqliteConnection(Path("nowhere/state.db"), create=False)
@@ -46,6 +44,9 @@ class SqliteConnection:
     pianissimo.errors.StoreError: there must be a store at nowhere/state.db, got no such file
     """
 
+    _fault = apsw.Error
+    _begin_write = "BEGIN IMMEDIATE"
+    _begin_read = "BEGIN"
     words = {"integer": "INTEGER", "binary": "BLOB", "strict": " STRICT", "locked": ""}  # noqa: RUF012
 
     def __init__(
@@ -57,14 +58,10 @@ class SqliteConnection:
         vfs: str | None = None,
         purpose: Purpose = FOR_STORE,
     ) -> None:
-        self.place = str(path)
+        super().__init__(str(path), purpose, read_only=read_only)
         self._path = path.absolute()
         self._purpose = purpose
-        self._read_only = read_only
         self._vfs = vfs
-        self._connection: apsw.Connection | None = None
-        self._process = os.getpid()
-        self._turn = Turn()
         check_version(apsw.sqlite_lib_version())
         if vfs is None:
             self._check_place(create=create)
@@ -72,87 +69,39 @@ class SqliteConnection:
 
     def _check_place(self, *, create: bool) -> None:
         if not create and not self._path.exists():
-            raise StoreError(f"there must be a {self._purpose.what} at {self.place}, got no such file")
-        _refuse_network(self._path, self.place, self._purpose.what)
+            raise StoreError(f"there must be a {self._what} at {self.place}, got no such file")
+        _refuse_network(self._path, self.place, self._what)
         if create and not self._path.exists():
             with self._speaking():
                 # For the owner's eyes; SQLite gives the log the same rights. A file that is there is never opened
                 # besides SQLite: POSIX locks belong to a process and a file, and closing it would drop them all.
                 write_once(self._path, b"")
 
-    @property
-    def in_transaction(self) -> bool:
-        return self._turn.is_mine
+    def _begun(self, statement: str) -> Any:
+        connection = self._idle()
+        connection.execute(statement)
+        return connection
 
-    def begin_write(self) -> None:
-        if self._read_only:
-            raise StoreError(
-                f"a {self._purpose.what} must be open for writing to be changed, got one opened to be read"
-            )
-        self._begin("BEGIN IMMEDIATE")
+    def _sent(self, connection: Any, statement: str, values: Row = ()) -> list[Row]:
+        return list(connection.execute(statement, tuple(values)))
 
-    def begin_read(self) -> None:
-        self._begin("BEGIN")
-
-    def _begin(self, statement: str) -> None:
-        if self._turn.is_mine:
-            self._abandon()  # what was begun before is undone
-            raise still_open()
-        self._turn.take()
+    def _committed(self, connection: Any) -> None:
         try:
-            with self._speaking():
-                connection = self._connected()
-                if connection.in_transaction:
-                    self._connection = None  # left over by an interrupt
-                    _drop(connection)
-                    connection = self._connected()
-                connection.execute(statement)
-                self._turn.begun_on(connection)
-        except BaseException:
+            connection.execute("COMMIT")
+        except apsw.BusyError:
+            self.rollback()
+            raise StoreError(f"{self.place} must be free to write to, got readers that stay; try again") from None
+        except apsw.Error as error:
             self._abandon()
-            raise
+            self._poison_on_sync_fault(error)
+            full = isinstance(error, apsw.FullError)
+            raise UnknownCommitError(f"{self.place} must confirm a commit, got {_name(error)}", full=full) from None
 
-    def execute(self, statement: str, values: Row = ()) -> list[Row]:
-        with self._speaking():
-            return list(self._for(statement).execute(statement, tuple(values)))
+    def _is_open(self, connection: Any) -> bool:
+        return bool(connection.in_transaction)
 
-    def commit(self) -> None:
-        try:
-            connection = self._within()
-            try:
-                connection.execute("COMMIT")
-            except apsw.BusyError:
-                self.rollback()
-                raise StoreError(f"{self.place} must be free to write to, got readers that stay; try again") from None
-            except apsw.Error as error:
-                self._abandon()
-                self._poison_on_sync_fault(error)
-                full = isinstance(error, apsw.FullError)
-                raise UnknownCommitError(f"{self.place} must confirm a commit, got {_name(error)}", full=full) from None
-            self._turn.end()
-        except StoreError:
-            self.rollback()  # of nothing, unless the transaction was lost
-            raise
-        except BaseException:
-            self._abandon()
-            raise
-
-    def rollback(self) -> None:
-        """Undo, or drop the connection; of a transaction that another thread has begun, nothing."""
-        if not self._turn.is_mine:
-            return
-        try:
-            connection: apsw.Connection | None = self._turn.end()
-            if connection is None or connection is not self._connection:
-                self._abandon()
-                _drop(connection)
-            elif connection.in_transaction:
-                connection.execute("ROLLBACK")
-        except apsw.Error:
-            self._abandon()
-        except BaseException:
-            self._abandon()
-            raise
+    def _is_idle(self, connection: Any) -> bool:
+        return not connection.in_transaction
 
     def has_table(self, name: str) -> bool:
         return bool(self.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [name]))
@@ -197,45 +146,11 @@ class SqliteConnection:
                 "bring it back and start again, or restore a backup"
             )
 
-    def close(self) -> None:
-        # A transaction that is open stays begun, and lost: its statements must not find another connection.
-        connection, self._connection = self._connection, None
-        if self._process == os.getpid():
-            _drop(connection)
-        elif connection is not None:
-            _left_to_parents.append(connection)
-
-    def _abandon(self) -> None:
-        """Let go, and end the transaction with it."""
-        self._turn.end()
-        self.close()
-
-    def _within(self) -> apsw.Connection:
-        """The connection, for the open transaction alone."""
-        connection: apsw.Connection = self._turn.connection(self._connection)
-        if not connection.in_transaction:
-            # SQLite gives a transaction up by itself after some faults; what follows would be committed alone.
-            raise lost()
-        return connection
-
-    def _for(self, statement: str) -> apsw.Connection:
-        if self._turn.is_mine or not only_reads(statement):
-            return self._within()
-        self._turn.check_free()
-        return self._connected()
-
     def _connected(self) -> apsw.Connection:
         if str(self._path) in _poisoned and self._vfs is None:
             raise SyncError(f"{self.place} must not be used by a process that saw a sync fail; end it and start anew")
-        if self._process != os.getpid():
-            # A connection carried over a fork would share its parent's locks. Even closing it may do harm.
-            if self._connection is not None:
-                _left_to_parents.append(self._connection)
-            self._connection, self._process = None, os.getpid()
-        if self._connection is None:
-            with self._speaking():
-                self._connection = self._connect()
-        return self._connection
+        connection: apsw.Connection = super()._connected()
+        return connection
 
     def _connect(self) -> apsw.Connection:
         mode = apsw.SQLITE_OPEN_READONLY if self._read_only else apsw.SQLITE_OPEN_READWRITE
@@ -268,7 +183,7 @@ class SqliteConnection:
         _pragma(connection, f"synchronous={level}")
         synchronous = _pragma(connection, "synchronous")
         if mode != wanted or (self._vfs is None and synchronous != _LEVELS.get(level)):
-            raise StoreError(f"a {self._purpose.what} must sync every commit, got an SQLite that does not")
+            raise StoreError(f"a {self._what} must sync every commit, got an SQLite that does not")
 
     @contextlib.contextmanager
     def _speaking(self) -> Iterator[None]:
@@ -283,7 +198,7 @@ class SqliteConnection:
             self._poison_on_sync_fault(error)
             if _code(error) & 0xFF in _DAMAGE:
                 raise DamageError(f"{self.place} must be a whole database, got {_name(error)}; restore it") from None
-            what = f"{self._purpose.what} that can be read and written"
+            what = f"{self._what} that can be read and written"
             raise StoreError(f"{self.place} must be a {what}, got {_name(error)}") from None
         except UnicodeDecodeError:
             raise DamageError(f"{self.place} must hold texts where they belong, got other bytes; restore it") from None
@@ -322,12 +237,6 @@ def _refuse_network(path: Path, place: str, what: str) -> None:
     within = [(len(where), kind) for where, kind in mounts if folder.startswith(where.rstrip("/") + "/")]
     if within and max(within)[1] in _NETWORK:
         raise StoreError(f"a {what} must be on a local disk, got a network file system for {place}; use PostgreSQL")
-
-
-def _drop(connection: apsw.Connection | None) -> None:
-    if connection is not None:
-        with contextlib.suppress(apsw.Error):
-            connection.close()
 
 
 def _patience() -> Callable[[int], bool]:
