@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL
 from pianissimo.monitors.race_monitor import Integers, RaceNoise
 from pianissimo.noise import Noise
@@ -40,6 +41,7 @@ class NumberedDomain(Protocol):
         """Whether each text is in the domain."""
 
 
+@identified("fixed-length")
 @dataclass(frozen=True)
 class FixedLength:
     """All texts of one length over an alphabet, as codes of drugs, diseases or machines are.

@@ -47,6 +47,7 @@ from pianissimo.sketches.tails import CONTEXT, decay, laplace_reach, to_decimal
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
+@identified("integer-range")
 @dataclass(frozen=True, slots=True)
 class IntegerRange:
     """All whole numbers from `first` to `last`; without bounds, all of 64 bits.
@@ -78,6 +79,7 @@ class IntegerRange:
         return [key - self.first if self.first <= key <= self.last else None for key in keys.to_list()]
 
 
+@identified("known-labels")
 @dataclass(frozen=True, slots=True)
 class KnownLabels:
     """The labels of a domain."""
