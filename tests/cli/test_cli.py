@@ -356,7 +356,7 @@ def test_other_errors_of_ours_are_code_1(shop: Path, monkeypatch: pytest.MonkeyP
     def fail(*_: object, **__: object) -> None:
         raise pianissimo.HorizonError("all 4 releases are made; start a new stream")
 
-    monkeypatch.setattr("pianissimo.io.run_file", fail)
+    monkeypatch.setattr("pianissimo.io.runs.run_file", fail)
     result = call("run", shop, "--out", shop.parent / "out")
     assert result.exit_code == 1
     assert result.stderr == "Error: all 4 releases are made; start a new stream\n"

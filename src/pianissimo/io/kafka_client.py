@@ -90,6 +90,18 @@ def check_topic_name(topic: str) -> None:
         raise ParameterError("topic must be of 1 to 249 letters, digits, '.', '_' and '-', got another text")
 
 
+def seconds_of(wait: timedelta) -> float:
+    """How long brokers are waited for.
+
+    >>> seconds_of(timedelta(0))
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: wait must be positive, got 0:00:00
+    """
+    if not wait > timedelta():
+        raise ParameterError(f"wait must be positive, got {wait}")
+    return wait.total_seconds()
+
+
 def fault_of(error: Any) -> Any:
     """The `KafkaError` within an exception of the library."""
     return error.args[0]

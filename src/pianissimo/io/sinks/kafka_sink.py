@@ -10,16 +10,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from pianissimo.errors import InputError, ParameterError
-from pianissimo.io.kafka_client import (
-    Settings,
-    check_topic_name,
-    client_settings,
-    fault_name,
-    fault_of,
-    kafka_library,
-    make_client,
-)
+from pianissimo.errors import InputError
+from pianissimo.io import kafka_client
 
 PARTITION = 0
 FIRST_LOOK, LONGEST_LOOK = 16, 4096
@@ -55,26 +47,24 @@ class KafkaSink:
         *,
         brokers: str,
         stream: str,
-        settings: Settings | None = None,
+        settings: kafka_client.Settings | None = None,
         wait: timedelta = timedelta(seconds=30),
     ) -> None:
-        check_topic_name(topic)
-        if not wait > timedelta():
-            raise ParameterError(f"wait must be positive, got {wait}")
+        kafka_client.check_topic_name(topic)
+        self._wait = kafka_client.seconds_of(wait)
         self.topic = topic
         self.stream = stream
         self.name = f"kafka {topic} at {brokers}"
-        self._kafka = kafka_library()
-        self._wait = wait.total_seconds()
+        self._kafka = kafka_client.kafka_library()
         self._settings = settings
         fixed = {**_FIXED, "message.timeout.ms": max(1, int(1000 * self._wait))}
-        self._sending = client_settings(brokers, settings, fixed, _DEFAULTS)
-        self._reading = client_settings(brokers, settings, _READING, {})
-        self._producer: Any = make_client(self._kafka.Producer, self._sending, settings)
+        self._sending = kafka_client.client_settings(brokers, settings, fixed, _DEFAULTS)
+        self._reading = kafka_client.client_settings(brokers, settings, _READING, {})
+        self._producer: Any = kafka_client.make_client(self._kafka.Producer, self._sending, settings)
 
     def last(self) -> int | None:
         """The last tick of this stream that is there; None if there is none, or none among the last messages."""
-        consumer = make_client(self._kafka.Consumer, self._reading, self._settings)
+        consumer = kafka_client.make_client(self._kafka.Consumer, self._reading, self._settings)
         deadline = time.monotonic() + self._wait
         try:
             place = self._kafka.TopicPartition(self.topic, PARTITION)
@@ -103,7 +93,7 @@ class KafkaSink:
             answers.append(fault)
 
         if self._producer is None:
-            self._producer = make_client(self._kafka.Producer, self._sending, self._settings)
+            self._producer = kafka_client.make_client(self._kafka.Producer, self._sending, self._settings)
         try:
             self._producer.produce(
                 self.topic,
@@ -116,13 +106,13 @@ class KafkaSink:
             # A message that is not delivered has timed out by then; a little more for the answer to reach us.
             self._producer.flush(self._wait + 5)
         except self._kafka.KafkaException as error:
-            answers.append(fault_of(error))
+            answers.append(kafka_client.fault_of(error))
         except BufferError:
             answers.clear()
         # By identity: a fault that is compared with None breaks.
         if not answers or answers[-1] is not None:
             self._give_up()
-            fault = fault_name(answers[-1]) if answers else "no answer"
+            fault = kafka_client.fault_name(answers[-1]) if answers else "no answer"
             way_out = "; raise its max.message.bytes" if fault == "MSG_SIZE_TOO_LARGE" else ""
             raise InputError(f"topic {self.topic!r} must take the release of tick {tick}, got {fault}{way_out}")
 

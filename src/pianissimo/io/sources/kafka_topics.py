@@ -27,6 +27,7 @@ from pianissimo.io.kafka_client import (
     fault_of,
     kafka_library,
     make_client,
+    seconds_of,
 )
 from pianissimo.io.sources.source_records import Records
 
@@ -209,12 +210,10 @@ class KafkaFeed:
         wait: timedelta = timedelta(seconds=30),
     ) -> None:
         check_topic_name(topic)
-        if not wait > timedelta():
-            raise ParameterError(f"wait must be positive, got {wait}")
+        self._wait = seconds_of(wait)
         self.topic = topic
         self._kafka = kafka_library()
         self._codes = FaultCodes(self._kafka.KafkaError)
-        self._wait = wait.total_seconds()
         self._here: _Place | None = None
         self._last_end: _Place | None = None
         self._last_fault = "none"
