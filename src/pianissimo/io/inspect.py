@@ -46,11 +46,7 @@ _NO_WITNESS = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Where a stream stands: ticks and names, no number of events. Not verified: that takes the secret.
-
-    >>> Status.__slots__[:3]
-    ('stream', 'incarnation', 'incarnations')
-    """
+    """Where a stream stands: ticks and names, no number of events. Not verified: that takes the secret."""
 
     stream: str
     incarnation: str
@@ -218,11 +214,7 @@ def stored_releases(place: Path | str) -> dict[str, pl.DataFrame]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCheck:
-    """What was verified.
-
-    >>> StreamCheck(seals=3, releases=3, derived=1, incarnations=1).derived
-    1
-    """
+    """What was verified."""
 
     incarnations: int
     seals: int

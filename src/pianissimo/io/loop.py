@@ -49,11 +49,7 @@ Rang = Callable[[int, str, dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSummary:
-    """How a loop ended.
-
-    >>> LoopSummary(first_tick=8, tick=96, last_tick=96, stopped=False).tick
-    96
-    """
+    """How a loop ended."""
 
     first_tick: int
     """Where it took up."""

@@ -81,11 +81,7 @@ class OnceFeed(Protocol):
 
 
 class EndOfTicks(Exception):  # noqa: N818
-    """There is no further tick: the source has ended, or was told to stop before the tick was over.
-
-    >>> EndOfTicks(ended=True).ended
-    True
-    """
+    """There is no further tick: the source has ended, or was told to stop before the tick was over."""
 
     def __init__(self, *, ended: bool) -> None:
         super().__init__()
