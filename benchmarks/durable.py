@@ -148,9 +148,9 @@ def slowest_tick(state: Path) -> NoReturn:
     slowest = 0.0
     live = many_stream().open(state)
     for tick in range(23):
-        live.absorb(pl.DataFrame({"drug": names.sample(fraction=1, shuffle=True, seed=tick)}))
+        live.add(pl.DataFrame({"drug": names.sample(fraction=1, shuffle=True, seed=tick)}))
         start = time.perf_counter()
-        release = live.seal()
+        release = live.tick()
         if tick >= 7:
             slowest = max(slowest, time.perf_counter() - start)
     assert release["drugs"].height == MANY_KEYS

@@ -82,7 +82,7 @@ def one_run(seed: int) -> Iterator[list[Shown]]:
     live = Live(plan(), SeededNoise(seed))
     for tick, batch in enumerate(batches(), 1):
         release = live.tick(batch)
-        caps = [part.run._state.course.cap for part in live._parts]
+        caps = [part.run._state.course.cap for part in live._core.parts]
         true, everything = truth(tick, *caps), truth(tick, 2**40, 2**40)
         rows: list[dict[str, Any]] = [
             {"key": "visits", **release["visits"].row(0, named=True)},

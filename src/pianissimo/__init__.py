@@ -40,7 +40,7 @@ from pianissimo.errors import (
 
 if TYPE_CHECKING:
     from pianissimo.budget import Budget
-    from pianissimo.durable.stream import DurableStream
+    from pianissimo.durable.durable_stream import DurableStream
     from pianissimo.labels import Domain
     from pianissimo.ledger import Ledger
     from pianissimo.queries import (
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "Budget": "budget",
     "Domain": "labels",
-    "DurableStream": "durable.stream",
+    "DurableStream": "durable.durable_stream",
     "Ledger": "ledger",
     "Live": "stream",
     "Stream": "stream",

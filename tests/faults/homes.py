@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.faults.world import open_world
 
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.ledger import Charge
 
 _numbers = count()
@@ -32,8 +32,11 @@ class Home:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Where its secret and its witness are."""
+        """Where its secret, its witness and its ledger are."""
         beside = {name: str(self.folder / f"state.{name}") for name in ("secret", "witness")}
+        if self.kind != "sqlite":
+            # Copied with the rest, so that the receipts of copies are the same.
+            beside["ledger"] = str(self.folder / "state.ledger")
         # A database is not copied: a stream is created that is the same in everything.
         return {**beside, "out": str(self.folder / "out"), "alike": True}
 
@@ -54,6 +57,9 @@ class Home:
             return Home("sqlite", folder)
         # The stream that is created there is to have a witness of its own.
         (folder / "state.witness").unlink(missing_ok=True)
+        if cap is not None:
+            for ledger in folder.glob("state.ledger*"):
+                ledger.unlink()
         copy = Home(self.kind, folder, self.server, f"home{number}")
         copy.open(cap=cap, out=None).close()
         return copy

@@ -19,7 +19,8 @@ import polars as pl
 
 from pianissimo import codec
 from pianissimo.checks import duration_of
-from pianissimo.durable.keys import read_secret, ring_of
+from pianissimo.durable.key_ring import read_secret, ring_of
+from pianissimo.durable.start import Request
 from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import PianissimoError
 from pianissimo.io import read_plan, read_releases
@@ -59,7 +60,7 @@ range = [0, 100]
 """
 ROW = {"time": "2026-01-05T00:10:00Z", "drug": "aspirin", "price": 3}
 _RING = ring_of(Secret(bytes(32)))
-_TESTIMONY = Testimony(incarnation=bytes(16), tick=7, positions=b"", mac=b"", ledger_head="")
+_TESTIMONY = Testimony(incarnation=bytes(16), tick=7, positions=b"")
 
 Parser = Callable[[bytes, Path], Any]
 
@@ -172,11 +173,10 @@ def _payload() -> bytes:
 
 def _stream() -> bytes:
     from pianissimo import Budget, Count, Histogram, Stream
-    from pianissimo.durable.opening import config_of
 
     queries: list[Query] = [Count("n"), Histogram("drugs", key="drug")]
     stream = Stream("s", budget=Budget(1.0, 1e-9), horizon=24, queries=queries, tick="1h")
-    return json.dumps(config_of(stream)["stream"]).encode()
+    return json.dumps(Request(stream).asked["stream"]).encode()
 
 
 PARSERS: dict[str, tuple[Parser, bytes]] = {

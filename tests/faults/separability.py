@@ -9,15 +9,15 @@ from typing import Any
 
 import polars as pl
 from tests.faults.disk import Disk
-from tests.faults.simulator import CLOCK, SECRET, SimulatedWitness
+from tests.faults.simulator import SECRET, SimulatedLedger, SimulatedWitness
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK, user
+from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import Wiring
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.start import Request
 from pianissimo.io.sources.event_files import read_rows
 from pianissimo.queries import Query
 from pianissimo.storage.sqlite import SqliteConnection
-from pianissimo.stream import StreamPlan
 from pianissimo.stream.batches import as_frame, query_inputs
 from pianissimo.stream.live import LiveQuery
 from pianissimo.stream.release import release_of
@@ -116,11 +116,11 @@ def check_file_pair(seed: int, folder: Path) -> None:
 
 
 @lru_cache
-def user_plan() -> StreamPlan:
+def users() -> Request:
     """Users with a fixed cap: absent noise shows what counted."""
     queries: list[Query] = [Count("n"), Histogram("drugs", key="drug", domain=KEYS[:3])]
     unit = user("who", max_events_per_user=CAP)
-    return Stream("users", budget=Budget(4, 1e-6), horizon=8, queries=queries, unit=unit).plan()
+    return Request(Stream("users", budget=Budget(4, 1e-6), horizon=8, queries=queries, unit=unit))
 
 
 def user_totals(ticks: list[list[Event]], crashes: set[int], name: str) -> list[dict[str, int]]:
@@ -131,10 +131,11 @@ def user_totals(ticks: list[list[Event]], crashes: set[int], name: str) -> list[
         lock=lambda connection, take_over: _NoLock(),
         witness=witness,
         read_secret=lambda create: SECRET,
+        ledger=SimulatedLedger(),
     )
 
     def opened() -> DurableStream:
-        return DurableStream(user_plan(), CLOCK, wiring, snapshot_every=2, make_noise=lambda secret: NoNoise())
+        return DurableStream(users(), wiring, Options(snapshot_every=2, make_noise=lambda secret: NoNoise()))
 
     live = opened()
     totals = []

@@ -6,12 +6,14 @@ absent, so that a release tells exactly what was counted; every path of noise is
 At the end everything that was ever shown is compared with the source.
 """
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -20,11 +22,11 @@ from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Histogram, Stream, codec
 from pianissimo.durable import failpoints
-from pianissimo.durable.carried import Carried
-from pianissimo.durable.keys import KeyRing
+from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.recover import accept_rollback
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.start import Request
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import (
     DiskFullError,
@@ -37,18 +39,17 @@ from pianissimo.errors import (
     SyncError,
     UnknownCommitError,
 )
+from pianissimo.ledger import Charge
 from pianissimo.noise import Secret
 from pianissimo.noise.keyed import Integers, Keys, PathPart
 from pianissimo.storage.connection import FOR_STORE, Connection
 from pianissimo.storage.sqlite import SqliteConnection
-from pianissimo.stream import StreamPlan
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 
 TICKS = 5
 SNAPSHOT_EVERY = 2
 SECRET = Secret(bytes(range(32)))
-CLOCK: dict[str, Any] = {"clock": {"tick_seconds": None, "origin": None}}
 LABELS = ("aspirin", "ibuprofen", "codeine")
 
 
@@ -57,14 +58,16 @@ class Violation(AssertionError):  # noqa: N818
 
 
 @lru_cache
-def plan(kind: str = "any") -> StreamPlan:
+def request() -> Request:
     """A counter and labels of a domain: with absent noise they tell everything."""
-    return Stream(
-        "simulated",
-        budget=Budget(8.0, 1e-6),
-        horizon=32,
-        queries=[Count("n"), Histogram("labels", key="label", domain=list(LABELS))],
-    ).plan()
+    return Request(
+        Stream(
+            "simulated",
+            budget=Budget(8.0, 1e-6),
+            horizon=32,
+            queries=[Count("n"), Histogram("labels", key="label", domain=list(LABELS))],
+        )
+    )
 
 
 @dataclass
@@ -99,10 +102,10 @@ class SimulatedWitness:
     def lines(self, ring: KeyRing) -> list[Testimony]:
         return self.written[::-1]
 
-    def append(self, testimony: Testimony, ring: KeyRing, *, new_life: bool = False) -> None:
+    def append(self, testimony: Testimony, ring: KeyRing) -> None:
         failpoints.reach("witness.before_append")
         seen = self._furthest()
-        if not new_life and seen is not None and seen.tick >= testimony.tick and seen.mac != testimony.mac:
+        if not testimony.begins and seen is not None and seen.tick >= testimony.tick and seen.mac != testimony.mac:
             raise RollbackError("another has gone further")
         failpoints.reach("witness.append")
         failpoints.reach("witness.sync")
@@ -112,11 +115,37 @@ class SimulatedWitness:
     def check(self) -> None:
         pass
 
-    def shorten(self) -> None:
-        pass
-
     def _furthest(self) -> Testimony | None:
         return max(reversed(self.written), key=lambda line: line.tick) if self.written else None
+
+
+@dataclass
+class SimulatedLedger:
+    """Charges by their keys, and who uses each; it never forgets, and has room for all."""
+
+    charges: dict[str, int] = field(default_factory=dict)
+    users: dict[str, str] = field(default_factory=dict)
+    place: str = "simulated"
+    identity: bytes = bytes(16)
+    cap: Charge = field(default_factory=lambda: Charge(rho_units=1))
+
+    def is_away(self) -> bool:
+        return False
+
+    def open(self, *, least: Charge | None = None) -> Any:
+        return contextlib.nullcontext(self)
+
+    def reserve(self, charge: Charge, *, question: str, who: str, idempotency_key: str) -> None:
+        self.charges.setdefault(idempotency_key, len(self.charges) + 1)
+
+    def charge_of(self, key: str) -> Any:
+        if key not in self.charges:
+            return None
+        return SimpleNamespace(number=self.charges[key], digest=key.encode())
+
+    def use(self, key: str, *, by: str) -> str:
+        assert key in self.charges
+        return self.users.setdefault(key, by)
 
 
 @dataclass
@@ -175,6 +204,7 @@ class Simulation:
         self.chance = random.Random(self.seed)
         self.disk = Disk(f"disk{self.seed}", self.seed)
         self.witness = SimulatedWitness()
+        self.ledger = SimulatedLedger()
         self.sink = SimulatedSink(self.chance)
         self.source: list[str] = []
         self.acknowledged: dict[int, bytes] = {}
@@ -215,17 +245,16 @@ class Simulation:
             lock=lambda connection, take_over: _NoLock(),
             witness=self.witness,
             read_secret=lambda create: SECRET,
+            ledger=self.ledger,
         )
 
     def _open(self) -> DurableStream:
-        return DurableStream(
-            plan(),
-            CLOCK,
-            self._wiring(),
+        options = Options(
             snapshot_every=SNAPSHOT_EVERY,
             sinks=[self.sink],
             make_noise=lambda secret: RecordingNoise(self.book),
         )
+        return DurableStream(request(), self._wiring(), options)
 
     def _live(self, *, calm: bool) -> bool:
         chance = self.chance
@@ -332,7 +361,7 @@ class Simulation:
         self.log.append("accept")
         if not self.restored:
             raise self.violation("a rollback was seen where there was none")
-        accept_rollback(plan(), CLOCK, self._wiring())
+        accept_rollback(request(), self._wiring())
 
     def _tick(self, live: DurableStream) -> None:
         tick = live.tick_number + 1
@@ -393,9 +422,13 @@ class Simulation:
             start = 0
             if first.positions:
                 start = codec.unpack("positions", 1, first.begin(live._ring.keys[0]))["read"]
-            before = {name: base.table for name, base in Carried.parse(first.base).bases.items()}
         finally:
             live.close()
+        # Nobody is charged twice for one life, and every life has a user of its own.
+        if len(set(self.ledger.users.values())) != len(self.ledger.users):
+            raise self.violation("one life uses two charges")
+        if not self.restored and len(self.ledger.charges) != 1:
+            raise self.violation(f"a stream was charged {len(self.ledger.charges)} times")
         for tick, sent in self.sink.got.items():
             if len(sent) != 1:
                 raise self.violation(f"tick {tick} was shown in {len(sent)} ways")
@@ -408,12 +441,10 @@ class Simulation:
                 raise self.violation(f"tick {tick} is not what was acknowledged")
         if payloads:
             last = release_of(payloads[max(payloads)])
-            # Totals go on from what the incarnation before had released, as far as it is known.
-            earlier = before["n"]["estimate"].item() if "n" in before else 0
-            if last["n"]["estimate"].item() != earlier + counted - start:
+            # Totals count what this life has read.
+            if last["n"]["estimate"].item() != counted - start:
                 raise self.violation("events were lost or counted twice")
             labels = dict(last["labels"].select("key", "estimate").rows())
-            carried = dict(before["labels"].select("key", "estimate").rows()) if "labels" in before else {}
             for label in LABELS:
-                if labels[label] != carried.get(label, 0) + self.source[start:counted].count(label):
+                if labels[label] != self.source[start:counted].count(label):
                     raise self.violation("a label was lost or counted twice")

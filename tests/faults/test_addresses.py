@@ -12,8 +12,8 @@ from tests.faults.world import TICKS, run_to
 
 from pianissimo import Budget, Count, Stream
 from pianissimo.cli.main import cli
+from pianissimo.durable.charging import LedgerPlace, open_shared
 from pianissimo.durable.place import Place, wire
-from pianissimo.durable.shared_ledger import LedgerElsewhere, open_shared
 from pianissimo.durable.start import check_store
 from pianissimo.errors import ParameterError, StoreError
 from pianissimo.ledger import Charge, Ledger, key_file, open_guarded
@@ -128,7 +128,7 @@ def test_a_mistyped_address_is_nowhere_shown_and_becomes_no_file(
         lambda: open_shared(place, cap=Charge(steps=1)),
         lambda: open_guarded(place, key=f"{place}.key", cap=Charge(steps=1), dataset=""),
         lambda: Ledger.open(place, key=None),
-        lambda: LedgerElsewhere(place),
+        lambda: LedgerPlace(place),
     ]
     for call in calls:
         with pytest.raises(ParameterError) as told:
@@ -154,8 +154,13 @@ def test_a_mistyped_address_is_nowhere_shown_and_becomes_no_file(
 
 def test_nothing_that_holds_an_address_shows_its_password() -> None:
     url = "postgresql://ada:geheim@db.example/shop?state=x"
-    elsewhere = LedgerElsewhere("postgresql://ada:geheim@h/s?ledger=l")
-    for each in (Place.of(url, witness="w"), elsewhere, wire("nowhere", ledger=elsewhere), wire(url, witness="w")):
+    elsewhere = LedgerPlace("postgresql://ada:geheim@h/s?ledger=l")
+    for each in (
+        Place.of(url, witness="w"),
+        elsewhere,
+        wire("nowhere", ledger=elsewhere.place),
+        wire(url, witness="w"),
+    ):
         assert "geheim" not in repr(each)
 
 
@@ -164,7 +169,7 @@ def test_what_was_found_at_a_start_does_not_show_how_far_the_source_was_read(tmp
     with made.open(tmp_path / "state") as live:
         live.tick([{}], position={"offset": 987654})
         found = check_store(live._store, live._wiring)
-    assert repr(found) == "Found('s', tick=1)"
+    assert repr(found) == "Standing('s', tick=1)"
 
 
 def test_a_secret_in_the_place_of_its_file_is_not_shown_and_becomes_no_file(

@@ -24,9 +24,9 @@ from pianissimo import Budget, Histogram, Stream
 from pianissimo.audit.attack import Measure, Outcome, Seen, attack
 from pianissimo.audit.bounds import lattice_excess
 from pianissimo.durable import failpoints
-from pianissimo.durable.opening import config_of
+from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import wire
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.start import Request
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.stream import StreamPlan
 
@@ -65,8 +65,7 @@ class Run:
     """One side: a stream that is killed once in every tick, and all that anybody could have seen of it."""
 
     def __init__(self, folder: Path, secret: bytes, *, moved: bool, make_noise: Callable[[Secret], Noise]) -> None:
-        stream, plan = audited()
-        self.plan, self.config = plan, config_of(stream)
+        self.request = Request(audited()[0])
         self.wiring = wire(folder / "state", secret=Secret(secret))
         self.make_noise = make_noise
         self.moved = moved
@@ -76,7 +75,7 @@ class Run:
     def open(self) -> DurableStream:
         # The same incarnation in every run of the test, so that it repeats; the sides have a secret each.
         with alike():
-            return DurableStream(self.plan, self.config, self.wiring, snapshot_every=2, make_noise=self.make_noise)
+            return DurableStream(self.request, self.wiring, Options(snapshot_every=2, make_noise=self.make_noise))
 
     def features(self) -> Seen:
         """Every tick is computed, forgotten and computed again."""

@@ -10,7 +10,7 @@ import pytest
 from tests.faults.homes import Home, new_home
 from tests.faults.world import events, payloads, run_to
 
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.errors import LeaseError, PendingError, StoreError
 from pianissimo.noise import Secret
 from pianissimo.storage.postgres import PostgresConnection

@@ -21,20 +21,19 @@ import numpy as np
 import pytest
 from tests.faults.homes import Home, new_home
 from tests.faults.report import caught, record
-from tests.faults.test_identity import crash, other_events, vars_of
-from tests.faults.world import TICKS, Crash, events, run_to, stream
+from tests.faults.test_identity import crash, other_events
+from tests.faults.world import TICKS, Crash, events, request, run_to, stream
 
 from pianissimo import Budget
 from pianissimo.durable import failpoints
-from pianissimo.durable.noise import SealedNoise
-from pianissimo.durable.opening import config_of
-from pianissimo.durable.store import StateStore
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.durable_stream import DurableStream
+from pianissimo.durable.journal import Journal
+from pianissimo.durable.key_ring import SealedNoise
+from pianissimo.durable.start import Request
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import PianissimoError, RollbackError
 from pianissimo.noise import Secret
 from pianissimo.noise.keyed import Integers, Keys, PathPart
-from pianissimo.stream import StreamPlan
 from pianissimo.testing import NoNoise
 
 Input = tuple[Any, ...]
@@ -236,12 +235,11 @@ def scenario(home: Home, observer: Observer, monkeypatch: pytest.MonkeyPatch) ->
     shutil.rmtree(backup)
     with pytest.raises(RollbackError):
         observer.open(life, "backup")
-    from tests.faults.world import config, plan
 
     from pianissimo.durable.place import wire
     from pianissimo.durable.recover import accept_rollback
 
-    accept_rollback(plan(), config(), wire(life.place, secret=life.options["secret"], witness=life.witness))
+    accept_rollback(request(), wire(life.place, secret=life.options["secret"], witness=life.witness))
     with observer.open(life, "accepted", alike=False) as live:
         for tick in (5, 6):
             observer.tick(live, other_events(tick))
@@ -260,12 +258,11 @@ def begun_anew(home: Home, observer: Observer, monkeypatch: pytest.MonkeyPatch) 
         shutil.copy2(home.folder / "state.secret", anew.folder / "state.secret")
         with monkeypatch.context() as patch:
             if name == "scale":
-                patch.setattr("tests.faults.world.plan", richer.plan)
-                patch.setattr("tests.faults.world.config", lambda: config_of(richer))
+                patch.setattr("tests.faults.world.request", lambda: Request(richer))
             if name == "sampler":
                 observer.book.sampler = "v2"
-                patch.setattr("pianissimo.stream.plan._PATH_VERSION", 10**6)
-                patch.setattr("tests.faults.world.plan", lambda: StreamPlan(**vars_of(stream().plan())))
+                patch.setattr("pianissimo.stream.choosing._PATH_VERSION", 10**6)
+                patch.setattr("tests.faults.world.request", lambda: Request(stream()))
             # With the same incarnation only where the configuration must tell them apart.
             with observer.open(anew, name, alike=name != "deleted") as live:
                 for tick in range(1, 4):
@@ -305,7 +302,7 @@ def config_missing(patch: pytest.MonkeyPatch) -> None:
 def without(patch: pytest.MonkeyPatch, path: Callable[[Any, Any], Any]) -> None:
     # A mutant that binds nothing to the seal either: the digest of the seal covers the incarnation as well.
     def root_of(self: Any, tick: int) -> Any:
-        return path(self, self._make_noise(self._ring.epoch(self._ring.number_at(tick)).noise))
+        return path(self, self._options.make_noise(self._ring.epoch(self._ring.number_at(tick)).noise))
 
     patch.setattr(DurableStream, "_root_of", root_of)
     seal_missing(patch)
@@ -356,19 +353,19 @@ def stream_missing(patch: pytest.MonkeyPatch) -> None:
 
 def seal_upserted(patch: pytest.MonkeyPatch) -> None:
     """A seal is written over, and nobody asks whose turn it is."""
-    insert = StateStore.insert_seal
+    insert = Journal.insert_seal
 
-    def insert_seal(self: StateStore, seal: Any, keys: Any) -> None:
+    def insert_seal(self: Journal, seal: Any, keys: Any) -> None:
         self._run("DROP TRIGGER IF EXISTS seals_stays_delete")
         self._run("DROP TRIGGER IF EXISTS releases_stays_delete")
         for table in ("releases", "deltas", "history", "snapshots", "seals"):
             self._run(f"DELETE FROM {table} WHERE incarnation = ? AND tick = ?", [seal.incarnation, seal.tick])
         insert(self, seal, keys)
 
-    patch.setattr(StateStore, "insert_seal", insert_seal)
-    patch.setattr(StateStore, "check_lease", lambda *_: None)
+    patch.setattr(Journal, "insert_seal", insert_seal)
+    patch.setattr(Journal, "check_lease", lambda *_: None)
     patch.setattr(DurableStream, "_check_turn", lambda *_: None)
-    for check in ("_check_as_seen", "_check_new", "check"):
+    for check in ("_check_as_seen", "check"):
         patch.setattr(Witness, check, lambda *_: None)
 
 

@@ -25,11 +25,11 @@ from tests.faults.world import Crash, alike
 import pianissimo as pp
 from pianissimo import codec
 from pianissimo.durable import failpoints
-from pianissimo.durable.creation import charge_of
-from pianissimo.durable.opening import config_of
+from pianissimo.durable.charging import charge_of
+from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import wire
-from pianissimo.durable.stream import DurableStream
-from pianissimo.io.inspect import stored_releases, stored_stream, verify
+from pianissimo.durable.start import Request
+from pianissimo.io.inspect import stored_releases, stored_request, verify
 from pianissimo.ledger import Charge
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.noise.keyed import Keys, PathPart
@@ -140,7 +140,8 @@ def opened(name: str, folder: Path, **options: Any) -> DurableStream:
     options = {"snapshot_every": 3} | options
     secret, witness = options.pop("secret", SECRET), folder / "witness"
     with alike():
-        return DurableStream(plan, config_of(stream), wire(folder / "state", secret=secret, witness=witness), **options)
+        wiring = wire(folder / "state", secret=secret, witness=witness)
+        return DurableStream(Request(stream, stored=plan), wiring, Options(**options))
 
 
 def run(
@@ -149,7 +150,9 @@ def run(
     """Go on from where the stream stands."""
     while live.tick_number < last:
         tick = live.tick_number + 1
-        live.tick_of([read(tick)] if whole else pieces(read(tick), tick))
+        for piece in [read(tick)] if whole else pieces(read(tick), tick):
+            live.add(piece)
+        live.tick()
 
 
 def payloads(live: DurableStream) -> list[bytes]:
@@ -185,7 +188,10 @@ def test_a_durable_stream_in_pieces_releases_what_one_in_memory_does(name: str, 
     for tick in range(1, TICKS + 1):
         expected = live.tick(events(tick))
         with opened(name, tmp_path, make_noise=lambda _: SameNoise(bytes(SECRET))) as durable:
-            found = durable.tick_of(pieces(events(tick), tick))
+            *first, last = pieces(events(tick), tick)
+            for piece in first:
+                durable.add(piece)
+            found = durable.tick(last)
             for release in (found, release_of(durable.payload(tick))):
                 assert release.names == expected.names
                 assert all(release[each].equals(expected[each]) for each in expected.names)
@@ -334,15 +340,15 @@ def test_counters_that_begin_anew_are_bound_to_what_was_sealed_since(tmp_path: P
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stored_stream_explains_itself(name: str, tmp_path: Path) -> None:
+def test_a_stored_request_explains_itself(name: str, tmp_path: Path) -> None:
     """What `verify`, `status` and `releases` read from the store alone."""
     with opened(name, tmp_path) as live:
         run(live, 4)
         names = set(live.released(4).names)
-    stream, origin = stored_stream(tmp_path / "state")
-    assert repr(stream) == repr(STREAMS[name])
+    asked = stored_request(tmp_path / "state")
+    assert repr(asked.stream) == repr(STREAMS[name])
     place: dict[str, Any] = {"secret": SECRET, "witness": tmp_path / "witness"}
-    found = verify(stream.plan(), config_of(stream, origin), tmp_path / "state", **place)
+    found = verify(asked, tmp_path / "state", **place)
     assert (found.seals, found.releases) == (4, 4)
     assert set(stored_releases(tmp_path / "state")) == names
 
@@ -454,7 +460,7 @@ def moved(plan: StreamPlan, ticks: list[list[list[dict[str, Any]]]], user: str) 
         parts = live_parts(plan, lambda _: NoNoise())
         for tick, batches in enumerate(ticks, 1):
             for batch in batches:
-                inputs = live._inputs([row for row in batch if row["who"] != left_out], drop_bad_rows=False)
+                inputs = live._core.inputs([row for row in batch if row["who"] != left_out], drop_bad_rows=False)
                 for part, content in zip(parts, inputs, strict=True):
                     part.add(codec.unpack("delta", 1, codec.pack("delta", 1, part.gather(content))))
             tables = {name: table for part in parts for name, table in part.tables(tick).items()}
@@ -527,9 +533,9 @@ def test_no_user_and_no_hidden_label_is_in_any_file(name: str, tmp_path: Path) -
     deltas = []
     with opened(name, tmp_path) as live:
         while live.tick_number < TICKS:
-            live.absorb(marked(live.tick_number + 1))
-            deltas.append(codec.pack("delta", 1, live._absorbed))
-            live.seal()
+            live.add(marked(live.tick_number + 1))
+            deltas.append(codec.pack("delta", 1, live._added))
+            live.tick()
     for path, content in _files(tmp_path):
         for text in (CANARY, LABEL):
             assert text.encode() not in content, path.name

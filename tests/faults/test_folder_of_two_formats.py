@@ -8,7 +8,7 @@ from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Stream
 from pianissimo.durable import failpoints
-from pianissimo.durable.opening import open_stream
+from pianissimo.durable.durable_stream import open_stream
 from pianissimo.io import read_releases
 from pianissimo.io.sinks.folder import FolderSink
 from pianissimo.stream.spec import FileFormat

@@ -18,11 +18,11 @@ from tests.faults.world import (
     LONG,
     TICKS,
     Crash,
-    config,
     digest_of,
     events,
     payloads,
     plan,
+    request,
     run_process,
     run_to,
     sent,
@@ -31,11 +31,12 @@ from tests.faults.world import (
 )
 
 from pianissimo import Budget
+from pianissimo.counting import Counter
 from pianissimo.durable import failpoints
 from pianissimo.durable.charging import charge_of
-from pianissimo.durable.opening import config_of
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_lost_witness, accept_rollback
+from pianissimo.durable.start import Request
 from pianissimo.errors import (
     ConfigError,
     LeaseError,
@@ -46,7 +47,7 @@ from pianissimo.errors import (
     StoreError,
 )
 from pianissimo.noise import Secret, fresh_secret
-from pianissimo.stream import StreamPlan
+from pianissimo.storage.sqlite import SqliteConnection
 from pianissimo.stream.release import release_of
 
 pytest_plugins = ["tests.faults.fixtures"]
@@ -193,7 +194,7 @@ def test_a_restored_backup_is_refused_with_its_witness_and_without(sqlite_home: 
             lost.open(out=None)
         refused += 1
         wiring = wire(restored.place, secret=restored.options["secret"], witness=restored.witness)
-        done = accept_rollback(plan(), config(), wiring)
+        done = accept_rollback(request(), wiring)
         assert done.last_tick == TICKS
         assert done.lost == TICKS - tick
         with restored.open() as live:
@@ -201,7 +202,7 @@ def test_a_restored_backup_is_refused_with_its_witness_and_without(sqlite_home: 
             live.tick(other_events(TICKS + 1), position={"read": TICKS + 1})
             assert live.tick_number == TICKS + 1
         with pytest.raises(RefusalError, match="must have happened"):
-            accept_rollback(plan(), config(), wiring)
+            accept_rollback(request(), wiring)
         for each in (restored, lost):
             each.drop()
         shutil.rmtree(backup)
@@ -224,13 +225,13 @@ def test_after_a_lost_witness_a_new_life_begins_that_is_charged_anew(sqlite_home
     with pytest.raises(RollbackError, match="accept-lost-witness"):
         copy.open()
     wiring = wire(copy.place, secret=copy.options["secret"], witness=copy.witness)
-    done = accept_lost_witness(plan(), config(), wiring)
+    done = accept_lost_witness(request(), wiring)
     assert (done.last_tick, done.lost, done.charged) == (3, 0, True)
     with copy.open(alike=False) as live:
         assert live.incarnation != before
         run_to(live)
     with pytest.raises(RefusalError, match="one that is there"):
-        accept_lost_witness(plan(), config(), wiring)
+        accept_lost_witness(request(), wiring)
     copy.drop()
 
 
@@ -319,15 +320,14 @@ def test_no_place_of_noise_is_used_for_two_data_sets(sqlite_home: Home, monkeypa
     from dataclasses import replace
 
     richer = replace(stream(), budget=Budget(9.0, 1e-6))
-    monkeypatch.setattr("tests.faults.world.plan", richer.plan)
-    monkeypatch.setattr("tests.faults.world.config", lambda: config_of(richer))
+    monkeypatch.setattr("tests.faults.world.request", lambda: Request(richer))
     shared["another scale, the same incarnation"] = len(book & drawn_by(scaled, other_events, out=None))
     monkeypatch.undo()
 
     upgraded = new_home("sqlite", sqlite_home.folder.parent)
     shutil.copy2(sqlite_home.folder / "state.secret", upgraded.folder / "state.secret")
-    monkeypatch.setattr("pianissimo.stream.plan._PATH_VERSION", 10**6)
-    monkeypatch.setattr("tests.faults.world.plan", lambda: StreamPlan(**vars_of(stream().plan())))
+    monkeypatch.setattr("pianissimo.stream.choosing._PATH_VERSION", 10**6)
+    monkeypatch.setattr("tests.faults.world.request", lambda: Request(stream()))
     shared["another version of the sampler, the same incarnation"] = len(
         book & drawn_by(upgraded, other_events, out=None)
     )
@@ -342,12 +342,6 @@ def test_no_place_of_noise_is_used_for_two_data_sets(sqlite_home: Home, monkeypa
         passed=bool(book) and not any(shared.values()),
         cases=shared,
     )
-
-
-def vars_of(found: StreamPlan) -> dict[str, Any]:
-    from dataclasses import fields
-
-    return {each.name: getattr(found, each.name) for each in fields(found)}
 
 
 def test_clones_with_a_witness_each_are_the_known_limit(sqlite_home: Home) -> None:
@@ -514,12 +508,53 @@ def test_a_changed_configuration_is_refused_and_shown(sqlite_home: Home, monkeyp
 
     copy = sqlite_home.copy()
     richer = replace(stream(), budget=Budget(9.0, 1e-6))
-    monkeypatch.setattr("tests.faults.world.plan", richer.plan)
-    monkeypatch.setattr("tests.faults.world.config", lambda: config_of(richer))
-    with pytest.raises(ConfigError, match=r"stream\.epsilon: 8\.0 is now 9\.0"):
+    monkeypatch.setattr("tests.faults.world.request", lambda: Request(richer))
+    with pytest.raises(ConfigError, match=r"got others for stream\.budget\."):
         copy.open(out=None)
     monkeypatch.undo()
     with copy.open() as live:
         run_to(live, 1)
         assert release_of(live.payload(1)).tick == 1
     copy.drop()
+
+
+def test_a_stream_goes_on_with_its_plan_whatever_the_planner_would_choose_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later version has other constants, knows fewer noise plans, and its classes have other names."""
+    home = new_home("sqlite", tmp_path)
+    with home.open(out=None) as live:
+        run_to(live, 2)
+        before = live.plan
+    later = home.copy()
+    with home.open(out=None) as live:
+        run_to(live)
+        expected = payloads(live)
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a plan must not be made anew")
+
+    monkeypatch.setattr("pianissimo.stream.choosing._score", never)
+    monkeypatch.setattr("pianissimo.stream.choosing._PATH_VERSION", 10**6)
+    monkeypatch.setattr("pianissimo.queries.expected.GAUSSIAN_PLANS", {})
+    name = Counter.__name__
+    Counter.__name__ = "Zaehler"
+    try:
+        with later.open(out=None) as live:
+            assert live.plan == before
+            run_to(live)
+            assert payloads(live) == expected
+    finally:
+        Counter.__name__ = name
+
+
+def test_a_store_of_another_format_is_refused_with_a_clear_message(tmp_path: Path) -> None:
+    home = new_home("sqlite", tmp_path)
+    home.open(out=None).close()
+    connection = SqliteConnection(home.folder / "state" / "state.db", create=False)
+    connection.begin_write()
+    connection.execute("UPDATE schema_version SET version = 2")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ConfigError, match=r"in format 3, got format 2: another version of pianissimo wrote it"):
+        home.open(out=None)

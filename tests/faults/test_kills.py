@@ -18,13 +18,13 @@ from tests.faults.world import (
     LONG,
     TICKS,
     Crash,
-    config,
     crash_at,
     digest_of,
     events,
     open_world,
     payloads,
     plan,
+    request,
     run_process,
     run_to,
     sent,
@@ -226,7 +226,7 @@ def accept(pipe: Any, place: str, actions: dict[str, str], options: dict[str, An
     """Accept a rollback in a process that may be killed."""
     wiring = wire(place, secret=options["secret"], witness=options["witness"])
     with failpoints.armed({point: failpoints.action_of(text) for point, text in actions.items()}):
-        accept_rollback(plan(), config(), wiring)
+        accept_rollback(request(), wiring)
     pipe.send("done")
 
 
@@ -301,12 +301,12 @@ def test_killed_while_a_rollback_is_accepted_it_happened_or_not(home: Home) -> N
             else:
                 connections: list[Connection] = []
                 with pytest.raises(Crash), failpoints.armed({point: crash_at(1, connections)}):
-                    accept_rollback(plan(), config(), noting(wiring, connections))
+                    accept_rollback(request(), noting(wiring, connections))
             with pytest.raises(RollbackError):
                 behind.open(out=None)
-    assert accept_rollback(plan(), config(), wiring).last_tick == 4
+    assert accept_rollback(request(), wiring).last_tick == 4
     with pytest.raises(RefusalError):
-        accept_rollback(plan(), config(), wiring)
+        accept_rollback(request(), wiring)
     with behind.open(out=None) as live:
         assert live.tick_number == 4
     record(

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ import pytest
 from tests.faults.homes import Home
 from tests.faults.report import caught, record
 from tests.faults.test_kills import abandon
-from tests.faults.world import DOMAIN, TICKS, config, events, payloads, plan, run_to
+from tests.faults.world import DOMAIN, TICKS, events, payloads, request, run_to
 
 from pianissimo import Budget, Histogram, Stream
 from pianissimo.counting import KnownHistogram, UnknownHistogram
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.errors import InputError, PianissimoError
 from pianissimo.io import inspect
 from pianissimo.io.loop import Reports, StreamLoop
@@ -71,11 +72,8 @@ def seeded_by_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
         if not hasattr(self, "begun"):
             self.begun = time.time_ns() // 1000  # type: ignore[attr-defined]
         at_that_time = Secret(hashlib.sha256(str(self.begun).encode()).digest())  # type: ignore[attr-defined]
-        self._make_noise, kept = (lambda _: KeyedNoise(at_that_time)), self._make_noise
-        try:
-            return sound(self, tick)
-        finally:
-            self._make_noise = kept
+        self._options = replace(self._options, make_noise=lambda _: KeyedNoise(at_that_time))
+        return sound(self, tick)
 
     monkeypatch.setattr(DurableStream, "_root_of", root)
 
@@ -221,7 +219,7 @@ def surfaces(home: Home, times: int, caplog: pytest.LogCaptureFixture, capfd: py
         ).run()
         bad = [{**event, "price": None} for event in events(3) * times]
         with pytest.raises(InputError) as problem:
-            live.absorb(bad)
+            live.add(bad)
         told += [str(problem.value), repr(live), str(live.recovered)]
     status = {**inspect.read_status(copy.place, witness=copy.witness).to_dict(), "lease_owner": ""}
     told += [json.dumps(status), *(each.getMessage() for each in caplog.records), *capfd.readouterr()]
@@ -237,7 +235,7 @@ def count_in_the_health_file(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = StreamLoop._tell
 
     def tell(self: StreamLoop, state: str, message: str | None = None) -> None:
-        sound(self, f"{state} {self._live._parts[0].run._state.total}", message)
+        sound(self, f"{state} {self._live._core.parts[0].run._state.total}", message)
 
     monkeypatch.setattr(StreamLoop, "_tell", tell)
 
@@ -299,7 +297,7 @@ def test_domain_labels_are_released_at_every_second_tick(sqlite_home: Home) -> N
         run_to(live)
         assert sorted(release_of(live.payload(TICKS))["regions"]["key"].to_list()) == sorted(DOMAIN)
     options = {name: copy.options[name] for name in ("secret", "witness")}
-    assert inspect.verify(plan(), config(), copy.place, **options).releases == TICKS
+    assert inspect.verify(request(), copy.place, **options).releases == TICKS
     assert inspect.verify_folder(copy.place, copy.options["out"]) == TICKS
     copy.drop()
     record("R8", "verify of a sound store and its folder", figure="0 complaints", bar="0 complaints", passed=True)

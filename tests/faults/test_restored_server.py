@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from tests.faults.homes import Home, new_home
 from tests.faults.report import record
-from tests.faults.world import TICKS, config, events, payloads, plan, run_to
+from tests.faults.world import TICKS, events, payloads, request, run_to
 
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_rollback
@@ -51,7 +51,7 @@ def test_a_restored_database_is_refused_at_each_tick_and_recovered_behind_what_w
         assert payloads(live) == shown
     copy_tables(home, "backup_3", schema)
     wiring = wire(home.place, secret=home.options["secret"], witness=home.witness)
-    done = accept_rollback(plan(), config(), wiring)
+    done = accept_rollback(request(), wiring)
     assert (done.last_tick, done.lost) == (TICKS, TICKS - 3)
     with home.open(out=None) as live:
         assert live.position == {"read": TICKS}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,11 +14,11 @@ from tests.faults.world import DRUGS, Crash, events, payloads, run_to
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
 from pianissimo.durable import failpoints
-from pianissimo.durable.keys import open_ring
+from pianissimo.durable.key_ring import open_ring
+from pianissimo.durable.start import Request
 from pianissimo.errors import DamageError, PendingError, SecretError
 from pianissimo.noise import Secret
 from pianissimo.queries.expected import GAUSSIAN_PLANS, LAPLACE_PLANS
-from pianissimo.stream import StreamPlan
 
 TICKS = 8
 SECRETS = [Secret(bytes([number] * 32)) for number in range(1, TICKS + 2)]
@@ -46,7 +45,6 @@ def over(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool]]:
     """The stream over one plan alone: its name, and whether its noise is Laplace."""
     name, pure = request.param
 
-    @lru_cache
     def stream() -> Stream:
         return Stream(
             "rotated",
@@ -61,15 +59,10 @@ def over(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool]]:
             tick="1h",
         )
 
-    @lru_cache
-    def plan() -> StreamPlan:
-        with (
-            only(name, pure=pure),
-            mock.patch("pianissimo.stream.plan._score", lambda way: -way[0][0].pure == -pure),
-        ):
-            return stream().plan()
-
-    with mock.patch.object(world, "stream", stream), mock.patch.object(world, "plan", plan):
+    asked = Request(stream())
+    with only(name, pure=pure), mock.patch("pianissimo.stream.choosing._score", lambda way: -way[0][0].pure == -pure):
+        assert asked.plan.queries
+    with mock.patch.object(world, "request", return_value=asked):
         yield name, pure
 
 
@@ -81,7 +74,7 @@ def test_rotated_at_every_tick_of_every_plan_the_bytes_stay(over: tuple[str, boo
     """One process that rotates, and one that is started anew before and after every rotation: equal bytes."""
     name, pure = over
     home = made(tmp_path)
-    chosen = world.plan().queries[0].chosen
+    chosen = world.request().plan.queries[0].chosen
     assert name.split(" ")[0] in chosen.name
     assert chosen.pure == pure
     steady, restarted = home.copy(), home.copy()

@@ -22,7 +22,7 @@ from tests.faults.separability import (
 )
 
 from pianissimo.counting import UnknownHistogram
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.io.clock import Clock
 from pianissimo.io.sources.event_files import CheckedRows
 from pianissimo.stream.live import LiveUsers
@@ -147,7 +147,7 @@ def cap_reset_by_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def recover(self: DurableStream, found: Any, *, created: bool) -> Any:
         done = sound(self, found, created=created)
-        for part in self._parts:
+        for part in self._core.parts:
             if isinstance(part, LiveUsers):
                 part.run._state.users = part.run.mechanism.start(part.run._noise).users
         return done

@@ -8,14 +8,13 @@ from tests.faults.report import caught, record, size
 from tests.faults.simulator import SimulatedWitness, Simulation, Violation
 
 from pianissimo import codec
+from pianissimo.durable import durable_stream as durable
 from pianissimo.durable import start as startup
-from pianissimo.durable import stream as durable
-from pianissimo.durable.creation import create_stream
+from pianissimo.durable.charging import Receipt, reserve
+from pianissimo.durable.durable_stream import DurableStream
+from pianissimo.durable.journal import Journal
 from pianissimo.durable.publish import Publisher
-from pianissimo.durable.store import StateStore
-from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import PianissimoError, RollbackError
-from pianissimo.ledger import Ledger
 from pianissimo.stream.release import payload_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -43,20 +42,20 @@ def test_no_mix_of_faults_breaks_an_invariant(part: int) -> None:
 
 
 def lease_and_order_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StateStore, "check_lease", lambda *_: None)
+    monkeypatch.setattr(Journal, "check_lease", lambda *_: None)
     monkeypatch.setattr(DurableStream, "_check_turn", lambda *_: None)
-    sound = StateStore._run
+    sound = Journal._run
 
-    def upsert(self: StateStore, statement: str, values: Any = ()) -> Any:
+    def upsert(self: Journal, statement: str, values: Any = ()) -> Any:
         return sound(self, statement.replace("INSERT INTO", "INSERT OR REPLACE INTO"), values)
 
-    monkeypatch.setattr(StateStore, "_run", upsert)
+    monkeypatch.setattr(Journal, "_run", upsert)
 
 
 def witness_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "check_witness", lambda *_: None)
 
-    def append(self: SimulatedWitness, testimony: Any, ring: Any, *, new_life: bool = False) -> None:
+    def append(self: SimulatedWitness, testimony: Any, ring: Any) -> None:
         self.written.append(testimony)
 
     monkeypatch.setattr(SimulatedWitness, "append", append)
@@ -93,7 +92,7 @@ def published_before_it_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def seal(self: DurableStream, position: Any) -> None:
         for sink in self._publisher._sinks:
-            show(sink, self._tick + 1, repr(self._absorbed).encode())
+            show(sink, self._tick + 1, repr(self._added).encode())
         sound(self, position)
 
     monkeypatch.setattr(DurableStream, "_seal_tick", seal)
@@ -125,20 +124,20 @@ def marked_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def charge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The charge is made after the stream is there, in a transaction of its own, which a crash may prevent."""
-    sound, reserve = create_stream, Ledger.reserve
-    later: list[tuple[Ledger, tuple[Any, ...], dict[str, Any]]] = []
+    """The charge is made after the stream is there, which a crash may prevent."""
+    sound = startup.begin_life
 
-    def create(store: StateStore, *arguments: Any) -> Any:
+    def begin(store: Journal, wiring: Any, request: Any, ring: Any, life: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(Ledger, "reserve", lambda self, *charge, **named: later.append((self, charge, named)))
-            record = sound(store, *arguments)
-        ledger, charge, named = later[-1]
-        with store.writing("create"):
-            reserve(ledger, *charge, **named)
-        return record
+            patch.setattr(startup, "reserve", lambda *_: Receipt(ledger="", place="", entry=0, digest=""))
+            patch.setattr(startup, "use", lambda *_: None)
+            made = sound(store, wiring, request, ring, life)
+        intention = store.intention(life.number)
+        assert intention is not None
+        reserve(wiring.ledger, intention, request.plan, life.last_tick)
+        return made
 
-    monkeypatch.setattr(durable, "create_stream", create)
+    monkeypatch.setattr(startup, "begin_life", begin)
 
 
 def commit_error_as_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +148,7 @@ def commit_error_as_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
         assert self._unsure is not None
         seal, gathered, _ = self._unsure
         self._unsure = None
-        batches = len(gathered[0]) if gathered else 0
-        self._absorbed = [[part[number] for part in gathered] for number in range(batches)]
+        self._added = [*gathered]
         last = self._store.last_sealed_tick(seal.incarnation)
         if last == seal.tick:
             self._tick, self._mac, self._macs[seal.tick] = seal.tick, seal.mac, seal.mac
@@ -163,9 +161,8 @@ def late_event_into_a_sealed_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = DurableStream._is_sealed
 
     def is_sealed(self: DurableStream, seal: Any, gathered: Any) -> None:
-        late = self._inputs([{"label": "aspirin"}], drop_bad_rows=False)
-        more = [part.gather(content) for part, content in zip(self._parts, late, strict=True)]
-        sound(self, seal, [[*kept, each] for kept, each in zip(gathered, more, strict=True)])
+        late = self._core.inputs([{"label": "aspirin"}], drop_bad_rows=False)
+        sound(self, seal, [*gathered, self._core.gather(late)])
 
     monkeypatch.setattr(DurableStream, "_is_sealed", is_sealed)
 

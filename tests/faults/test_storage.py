@@ -18,18 +18,7 @@ import pytest
 from tests.faults.homes import Home
 from tests.faults.report import record, size
 from tests.faults.simulator import Simulation
-from tests.faults.world import (
-    TICKS,
-    config,
-    digest_of,
-    events,
-    payloads,
-    plan,
-    run_process,
-    run_to,
-    sent,
-    start,
-)
+from tests.faults.world import TICKS, digest_of, events, payloads, request, run_process, run_to, sent, start
 
 from pianissimo.errors import DiskFullError, PianissimoError, SyncError
 from pianissimo.io import inspect
@@ -429,7 +418,7 @@ def test_a_lease_that_was_changed_lets_no_two_seal_a_tick(sqlite_home: Home, ord
             connection.execute("UPDATE leases SET epoch = 99")  # one that was set back is found by itself
             connection.close()
             options = {name: copy.options[name] for name in ("secret", "witness")}
-            verdict = inspect.verify(plan(), config(), copy.place, **options)
+            verdict = inspect.verify(request(), copy.place, **options)
             assert verdict.seals == verdict.releases
             copy.drop()
     record(
@@ -446,11 +435,11 @@ def test_verify_finds_what_a_start_does_not_look_at(sqlite_home: Home) -> None:
     with copy.open() as live:
         run_to(live)
     options = {name: copy.options[name] for name in ("secret", "witness")}
-    assert inspect.verify(plan(), config(), copy.place, **options).releases == TICKS
+    assert inspect.verify(request(), copy.place, **options).releases == TICKS
     connection = apsw.Connection(str(copy.folder / "state/state.db"))
     connection.execute("DROP TRIGGER releases_stays_update")
     connection.execute("UPDATE releases SET payload = zeroblob(10) WHERE tick = 1")
     connection.close()
     with pytest.raises(PianissimoError, match="release of tick 1"):
-        inspect.verify(plan(), config(), copy.place, **options)
+        inspect.verify(request(), copy.place, **options)
     copy.drop()

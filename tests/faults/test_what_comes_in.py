@@ -22,13 +22,13 @@ from tests.faults import parsers
 from tests.faults.parsers import SLOW, SPEC
 from tests.faults.report import caught, record, size
 from tests.faults.separability import plain as _plain
-from tests.faults.simulator import CLOCK
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, user
 from pianissimo.counting import Summer, grid_steps
-from pianissimo.durable.keys import Keys
+from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.key_ring import Keys
 from pianissimo.durable.place import wire
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.start import Request
 from pianissimo.errors import InputError, RefusalError, SourceError
 from pianissimo.io.clock import WallClock
 from pianissimo.io.runs import run_durably
@@ -401,7 +401,7 @@ def secret_needles(secret: Path) -> list[bytes]:
     text = secret.read_text().strip()
     raw = bytes.fromhex(text)
     keys = Keys(Secret(raw))
-    derived = [bytes(keys.noise), bytes(keys.user), bytes(keys.ledger), keys._seal]
+    derived = [bytes(keys.noise), keys._seal]
     number = [CANARY_KEY.to_bytes(8, order, signed=True) for order in ("little", "big")]
     words = [CANARY_LABEL, CANARY_USER, str(CANARY_KEY), CANARY_LABEL[:12], CANARY_USER[:12], text]
     return [*(word.encode() for word in words), *(word.encode("utf-16-le") for word in words), raw, *derived, *number]
@@ -437,7 +437,7 @@ def run_users(state: str) -> None:
     """Run a stream of users and be killed."""
     queries: list[Query] = [Count("n"), Histogram("drugs", key="drug", domain=["aspirin"])]
     people = Stream("people", budget=Budget(2.0, 1e-6), horizon=16, queries=queries, unit=user("who"))
-    live = DurableStream(people.plan(), CLOCK, wire(state), snapshot_every=2)
+    live = DurableStream(Request(people), wire(state), Options(snapshot_every=2))
     for _ in range(5):
         rows: list[dict[str, Any]] = [{"who": f"user {number}", "drug": "aspirin"} for number in range(30)]
         live.tick([*rows, {"who": CANARY_USER, "drug": CANARY_LABEL}, {"who": CANARY_USER, "drug": "aspirin"}])

@@ -23,10 +23,12 @@ from typing import Any
 import apsw
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
-from pianissimo.durable import creation, failpoints
-from pianissimo.durable.opening import config_of
+from pianissimo.durable import failpoints
+from pianissimo.durable import start as starting
+from pianissimo.durable.charging import charge_of
+from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import wire
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.start import Request
 from pianissimo.io.sinks.folder import FolderSink
 from pianissimo.storage.connection import Connection
 from pianissimo.stream import StreamPlan
@@ -64,9 +66,9 @@ def plan() -> StreamPlan:
     return stream().plan()
 
 
-def config() -> dict[str, Any]:
-    """What its store is created with."""
-    return config_of(stream())
+def request() -> Request:
+    """What is asked of its store."""
+    return Request(stream())
 
 
 def events(tick: int) -> list[dict[str, Any]]:
@@ -86,7 +88,10 @@ def open_world(place: str | Path, *, witness: str | Path | None = None, **option
     secret, out = options.pop("secret", None), options.pop("out", None)
     if out is not None:
         options["sinks"] = [FolderSink(Path(out), plan=plan().to_dict(), format="jsonl"), LogSink(Path(f"{out}.log"))]
-    wiring = wire(place, witness=witness, secret=secret)
+    ledger, cap = options.pop("ledger", None), options.pop("cap", None)
+    if ledger is not None and cap is None:
+        cap = charge_of(plan())
+    wiring = wire(place, witness=witness, secret=secret, ledger=ledger, cap=cap)
     connections: list[Connection] | None = options.pop("connections", None)
     if connections is not None:
         connect = wiring.connect
@@ -96,7 +101,7 @@ def open_world(place: str | Path, *, witness: str | Path | None = None, **option
             return connections[-1]
 
         wiring = replace(wiring, connect=noted)
-    return DurableStream(plan(), config(), wiring, **options)
+    return DurableStream(request(), wiring, Options(**options))
 
 
 class LogSink:
@@ -172,8 +177,8 @@ class _NoTime:
 def alike() -> Iterator[None]:
     """All streams that are created meanwhile are the same one, down to the noise: what no deployment could do."""
     with (
-        unittest.mock.patch("pianissimo.durable.creation.secrets.token_bytes", lambda size: bytes(range(size))),
-        unittest.mock.patch.object(creation, "datetime", _NoTime),
+        unittest.mock.patch("pianissimo.durable.start.secrets.token_bytes", lambda size: bytes(range(size))),
+        unittest.mock.patch.object(starting, "datetime", _NoTime),
     ):
         yield
 
@@ -224,20 +229,18 @@ def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, An
 
 
 def copy_state(source: Path, target: Path) -> Path:
-    """A state folder with its secret and its witness, under another name."""
+    """A state folder with its secret, its witness and its ledger, under another name."""
     shutil.copytree(source, target)
-    for ending in (".secret", ".witness", ".head"):
-        beside = source.with_name(source.name + ending)
-        if beside.exists():
-            shutil.copy2(beside, target.with_name(target.name + ending))
+    for beside in source.parent.glob(f"{source.name}.*"):
+        shutil.copy2(beside, target.with_name(target.name + beside.name.removeprefix(source.name)))
     return target
 
 
 def drop_state(folder: Path) -> None:
     """Remove a state folder and what lies beside it."""
     shutil.rmtree(folder, ignore_errors=True)
-    for ending in (".secret", ".witness", ".head"):
-        folder.with_name(folder.name + ending).unlink(missing_ok=True)
+    for beside in folder.parent.glob(f"{folder.name}.*"):
+        beside.unlink(missing_ok=True)
 
 
 assert os.environ.get("PIANISSIMO_FAILPOINTS") is None

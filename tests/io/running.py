@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pianissimo.durable.opening import config_of, open_stream
-from pianissimo.io.inspect import stored_stream, verify
+from pianissimo.durable.durable_stream import open_stream
+from pianissimo.io.inspect import stored_request, verify
 
 COMMAND = "from pianissimo.cli.main import main; main()"
 
@@ -94,15 +94,14 @@ def released(folder: Path) -> int:
 
 def sealed_counts(folder: Path) -> tuple[int, list[int]]:
     """What is sealed: how many events, and of each label."""
-    stream, origin = stored_stream(folder / "state")
-    with open_stream(stream, folder / "state", origin=origin) as live:
-        states: Any = [part.dump() for part in live._parts]
+    asked = stored_request(folder / "state")
+    with open_stream(asked.stream, folder / "state", origin=asked.origin) as live:
+        states: Any = live._core.dump()
     return states[0]["run"]["state"]["total"], states[1]["run"]["state"]["counts"].tolist()
 
 
 def check_verified(folder: Path) -> None:
-    stream, origin = stored_stream(folder / "state")
-    verify(stream.plan(), config_of(stream, origin), folder / "state")
+    verify(stored_request(folder / "state"), folder / "state")
 
 
 def events(*labels: str) -> str:

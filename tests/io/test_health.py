@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from pianissimo import Budget, Count, Stream
 from pianissimo.cli.main import cli
-from pianissimo.durable.opening import open_stream
+from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import DiskFullError, StoreError
 from pianissimo.io import loop
 from pianissimo.io.loop import Reports, StreamLoop

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from pianissimo import Budget, Count, Histogram, Stream
-from pianissimo.durable.opening import open_stream
+from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import DiskFullError, RefusalError, SourceAwayError, SourceError
 from pianissimo.io.clock import WallClock
 from pianissimo.io.loop import Reports, StreamLoop

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pianissimo import Budget, Count, Histogram, Stream
-from pianissimo.durable.opening import open_stream
+from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import InputError, ParameterError, StoreError
 from pianissimo.io.loop import Reports, StreamLoop
 from pianissimo.io.metrics import Metrics

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pianissimo import Budget, Count, Stream
-from pianissimo.durable.opening import open_stream
+from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import InputError
 from pianissimo.io import read_releases
 from pianissimo.io.sinks import folder as folder_sink

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pianissimo import Budget, Count, Stream
-from pianissimo.durable.opening import open_stream
+from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.io.inspect import read_status
 from pianissimo.io.sinks.webhook import WebhookSink

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.noise.test_plans import SMALL_PLANS
 
-from pianissimo.durable.noise import SealedNoise
+from pianissimo.durable.key_ring import SealedNoise
 from pianissimo.errors import DamageError
 from pianissimo.noise import HaarPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.plan import NoisePlan

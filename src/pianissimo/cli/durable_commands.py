@@ -1,7 +1,7 @@
 """Commands for a durable stream: `status`, `verify`, `recover` and `rotate-secret`."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -46,11 +46,9 @@ def verify(*, state: str, secret: str | None, witness: Path | None, out: Path | 
 
     Nothing is written. The exit code is 3 if something is not as it was written; the message says what it is.
     """
-    from pianissimo.durable.opening import config_of
     from pianissimo.io import inspect
 
-    stream, origin = inspect.stored_stream(state)
-    found = inspect.verify(stream.plan(), config_of(stream, origin), state, secret=secret, witness=witness)
+    found = inspect.verify(inspect.stored_request(state), state, secret=secret, witness=witness)
     if out is not None:
         inspect.verify_folder(state, out)
     if as_json:
@@ -108,60 +106,42 @@ def recover(
     First try to bring back what is missing: the newest store, or the witness. Use this command only if it is gone for
     good.
 
-    The stream then begins a new life: it skips all ticks that were ever released, and its noise is new. Counts, sums
-    and histograms go on from the last released values that are known. Other queries begin anew. Earlier releases stay.
+    The stream then begins a new life after the last tick that anybody may have seen, and its noise is new. Earlier
+    releases stay. Totals begin anew: they count the events after the last tick of which it is known where it was read
+    to. Every release says which tick that is ("since").
 
     The new life is charged to the budget once more, because events may be shown a second time. One case is free: the
     unit is the event, and the store is older than a witness that is whole.
     """
     from pianissimo.durable import recover as recovery
-    from pianissimo.durable.keys import read_secret
-    from pianissimo.durable.opening import config_of
+    from pianissimo.durable.key_ring import read_secret
     from pianissimo.durable.place import wire
-    from pianissimo.durable.shared_ledger import ledger_elsewhere
-    from pianissimo.io.inspect import stored_stream
+    from pianissimo.durable.start import Request
+    from pianissimo.io.inspect import last_tick_in, stored_request
     from pianissimo.stream.spec import load_spec
 
     if accept_rollback == accept_lost_witness:
         raise click.UsageError("one of --accept-rollback and --accept-lost-witness must be given")
-    elsewhere = ledger_elsewhere(state, ledger, ledger_key)
-    wiring = wire(state, secret=secret, witness=witness, ledger=elsewhere)
+    wiring = wire(state, secret=secret, witness=witness, ledger=ledger, ledger_key=ledger_key)
     if file is None:
-        stream, origin = stored_stream(state)
+        request = stored_request(state)
     else:
         spec = load_spec(file)
-        stream, origin = spec.stream, spec.origin
-    plan, config = stream.plan(), config_of(stream, origin)
+        request = Request(spec.stream, spec.origin)
+    shown = 0 if out is None else last_tick_in(out)
     if accept_lost_witness:
-        done = recovery.accept_lost_witness(plan, config, wiring, folder=out)
+        done = recovery.accept_lost_witness(request, wiring, shown=shown)
     else:
         earlier = None if old_secret is None else read_secret(old_secret, beside=Path(old_secret), create=False)
-        done = recovery.accept_rollback(plan, config, wiring, folder=out, old_secret=earlier)
+        done = recovery.accept_rollback(request, wiring, shown=shown, old_secret=earlier)
     if as_json:
-        told: dict[str, Any] = {
-            "incarnation": done.incarnation,
-            "last_tick": done.last_tick,
-            "lost": done.lost,
-            "charged": done.charged,
-            "totals_from_tick": dict(done.totals),
-            "begun_anew": list(done.anew),
-        }
-        echo_json(told)
+        echo_json(asdict(done))
         return
     charge = "it was charged anew" if done.charged else "the charge that was made covers it"
-    lines = [
-        f"a new life begins after tick {done.last_tick}; {done.lost} released ticks are not in this store; {charge}"
-    ]
-    if done.same_life:
-        lines = [
-            f"the stream goes on after tick {done.last_tick} as it was; in its ledger all that was left is booked, "
-            "since nobody knows what others were charged and is lost"
-        ]
-    if accept_lost_witness:
-        lines.append(f"a new witness stands at tick {done.last_tick}; events after it may be shown a second time")
-    lines += [f"{name}: the total goes on from what was released at tick {tick}" for name, tick in done.totals.items()]
-    lines += [f"{name}: begins anew" for name in done.anew]
-    click.echo("\n".join(lines))
+    click.echo(
+        f"a new life begins after tick {done.last_tick}; {done.lost} released ticks are not in this store; {charge}\n"
+        f"totals begin anew: they count the events after tick {done.since}"
+    )
 
 
 @click.command("rotate-secret")
@@ -175,17 +155,17 @@ def rotate_secret(*, state: str, secret: str | None, witness: Path | None, new: 
     The new secret is written to a file of its own. Start the stream with it from then on. What was sealed before needs
     the old secrets: they stay in the store, encrypted under the new one.
     """
-    from pianissimo.durable.keys import read_secret
-    from pianissimo.durable.opening import open_stream
+    from pianissimo.durable.durable_stream import open_stream
+    from pianissimo.durable.key_ring import read_secret
     from pianissimo.durable.place import Place
-    from pianissimo.io.inspect import stored_stream
-    from pianissimo.ledger import check_key_path
+    from pianissimo.io.inspect import stored_request
+    from pianissimo.storage.files import check_key_path
 
     check_key_path("--new", new)
     if new.exists():
         raise click.UsageError(f"--new must be a file that is not there yet, got {new}")
-    stream, origin = stored_stream(state)
-    with open_stream(stream, state, secret=secret, witness=witness, origin=origin) as live:
+    asked = stored_request(state)
+    with open_stream(asked.stream, state, secret=secret, witness=witness, origin=asked.origin) as live:
         live.rotate_secret(read_secret(new, beside=new, create=True))
         tick = live.tick_number + 1
     default = Place.of(state, witness=witness).secret

@@ -14,7 +14,7 @@ from typing import Any, Self
 import polars as pl
 
 from pianissimo.demo.pharmacy import Record, pharmacy_batches, pharmacy_stream
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.errors import InputError
 from pianissimo.stream import StreamPlan, StreamRelease
 

@@ -1,28 +1,22 @@
-"""What a stream costs, and where that is booked: in the ledger among its own tables, or in one elsewhere.
+"""What a life of a stream costs, and the ledger that it is charged to.
 
-A data set has one cap, whoever asks: streams, sketches and single questions. The first stream may hold the ledger in
-its store, where the charge and the stream are one transaction. A further stream is charged to that ledger from outside,
-which cannot be one transaction with its own store. So it goes in five steps, each durable before the next:
+A data set has one cap, whoever asks: streams, sketches and single questions. Its ledger is in a place of its own, by
+default beside the stream's store, and cannot be one transaction with it. So a life begins in five steps, each durable
+before the next (`start.begin_life`):
 
-1. *Intend*: what it will cost is stored, under a random name that is the charge's idempotency key.
-2. *Charge*: in the ledger, under that key, so that nothing is charged twice.
-3. *Insert*: the incarnation is drawn, and the stream inserted with a receipt.
-4. *Testify*: the witness gets its first line, which names the incarnation.
-5. *Use*: the ledger notes, once and for ever, which incarnation uses the charge. Only then is the lease taken, and
-   before that nothing is counted or shown.
+1. *Intend*: a random name is stored, which is the charge's idempotency key.
+2. *Reserve*: in the ledger, under that key, so that nothing is charged twice.
+3. *Testify*: the incarnation is drawn, and the witness gets its first line, which names it and the intention.
+4. *Use*: the ledger notes, once and for ever, which incarnation uses the charge.
+5. *Insert*: the life is in the store. Before that nothing is counted or shown.
 
-After a crash the next start goes on where the steps ended. Why no crash stops an honest stream: between 3 and 4 nothing
-was used yet, so that a fresh incarnation takes the place of the first one; after 4 the witness names the one that
-uses the charge, and using it again is the same entry. Why a copy of the store gets no second stream for the charge: one
-made before 4 has no witness, draws an incarnation of its own at step 3 or after it, and of two incarnations the second
-to come to 5 is refused. One made after 4 without its witness draws a fresh one as well, and is refused at 5; made after
-the lease was taken, it is refused for want of its witness. One that shares the witness has the incarnation that it
-names, and is stopped by the lines of the other. A copied witness is the known limit. A stream never starts unpaid; a
-charge whose stream never came to be stays booked.
-
-Where the ledger is in the store, the charge is used in the transaction that takes the first lease. Either way it is the
-ledger that says whether a charge is used, and no row that lacks a digest: a charge that is used begins no second life.
-An incarnation which the charge of an earlier one covers says so in its record, under its digest, and uses nothing.
+A crash in between finds its own intention in the store, its reservation in the ledger and its line in the witness, and
+goes on from there. So a life that is in the store has a witness and has used its charge, or has lost them. Why a copy
+of the store gets no second stream for the charge: one made before step 5 has the intention and perhaps no witness. Then
+it draws an incarnation of its own, and of two incarnations the second to come to step 4 is refused. One made after
+step 5 without its witness is refused for want of it. One that shares the witness is stopped by the lines of the other.
+A copied witness is the known limit. A stream never starts unpaid; a charge whose stream never came to be stays booked,
+and the next start uses it. A life that the charge of an earlier one covers says so in its record, and uses nothing.
 """
 
 import hmac
@@ -30,18 +24,32 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Protocol
 
 from pianissimo.budget import Budget
-from pianissimo.durable.keys import KeyRing
 from pianissimo.durable.records import Intention, StreamRecord
-from pianissimo.durable.store import StateStore
-from pianissimo.errors import ConfigError, DamageError, LedgerError, ParameterError, RollbackError
-from pianissimo.ledger import Charge, Head, Ledger, StoreWithin
+from pianissimo.errors import DamageError, InputError, LedgerError, ParameterError, PianissimoError, RollbackError
+from pianissimo.ledger import (
+    AbsentError,
+    Charge,
+    Head,
+    Ledger,
+    LocalWitness,
+    check_place,
+    head_beside,
+    lost,
+    open_guarded,
+)
 from pianissimo.loss.losses import Booked, Race, Unit, float_up
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.noise import Secret
+from pianissimo.storage.files import check_key_path, key_file
+from pianissimo.storage.postgres import is_server, name_in, shown_place
 from pianissimo.stream import StreamPlan
+
+STATE_FILE = "state.db"
+"""Of a store in a folder."""
 
 _LEAST_FACTOR = 2**10
 _RACE_SHARE = 8
@@ -113,23 +121,130 @@ def question_of(plan: StreamPlan, last_tick: int) -> str:
     return f"stream {name}: {plan.horizon} ticks from tick {last_tick + 1} on, hides one {unit.value}"
 
 
-class AnyLedgerElsewhere(Protocol):
-    """A ledger that is not in the stream's store."""
+class AnyLedgerPlace(Protocol):
+    """Where the ledger is that a stream is charged to."""
 
     def is_away(self) -> bool:
         """Whether it cannot be reached now."""
 
-    def open(self) -> Ledger:
-        """The ledger, verified."""
+    def open(self, *, least: Charge | None = None) -> Ledger:
+        """The ledger, verified; given what the first who is charged needs, it is made if it is not there."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LedgerPlace:
+    """Where the ledger is that a stream is charged to, its key, and the cap with which it is made.
+
+    >>> LedgerPlace("postgresql://ada:geheim@db.example/shop?ledger=all")
+    LedgerPlace('postgresql://db.example/shop')
+    """
+
+    place: str
+    key: Secret | Path | str | None = None
+    cap: Charge | None = None
+    is_own: bool = False
+    """Whether it is the stream's by default: made with room for that stream alone, unless there is a cap."""
+
+    def __post_init__(self) -> None:
+        check_place(self.place)
+        check_key_path("ledger_key", self.key)
+
+    def __repr__(self) -> str:
+        return f"LedgerPlace({shown_place(self.place)!r})"
+
+    def is_away(self) -> bool:
+        """Whether there is nothing at its place, or no server that answers."""
+        if not is_server(self.place):
+            return not Path(self.place).exists()
+        try:
+            # Anything but an answer, for whatever reason, is no answer; what a wrong one says is looked at later.
+            Ledger.open(self.place, key=None, read_only=True).close()
+        except PianissimoError:
+            return True
+        return False
+
+    def open(self, *, least: Charge | None = None) -> Ledger:
+        """The ledger, verified; made where it is not there and a stream is charged for the first time."""
+        if least is None:
+            return open_shared(self.place, key=self.key)
+        cap = self.cap or (least if self.is_own else None)
+        if self.is_own and isinstance(self.key, Path) and cap is not None and not self.key.exists():
+            return open_guarded(self.place, key=self.key, cap=cap, dataset="")
+        return open_shared(self.place, key=self.key, cap=cap)
+
+
+def ledger_beside(state: Path | str) -> str:
+    """Where the ledger of a stream is unless it is named: beside its folder, or among the tables of its schema.
+
+    >>> ledger_beside("states/clicks/"), ledger_beside("postgresql://db.example/shop?state=clicks")
+    ('states/clicks.ledger', 'postgresql://db.example/shop?ledger=clicks')
+    """
+    if is_server(state):
+        url, name = name_in(state, "state", "state")
+        return f"{url}{'&' if '?' in url else '?'}ledger={name}"
+    folder = Path(state)
+    return str(folder.parent / f"{folder.name or 'state'}.ledger")
+
+
+def open_shared(
+    place: Path | str,
+    *,
+    key: Secret | Path | str | None = None,
+    cap: Charge | None = None,
+    witness: Head | None = None,
+) -> Ledger:
+    """The ledger of a data set, or of the stream in a folder; given a `cap`, one that is not there is made.
+
+    A keyed ledger must hold the last head that was seen of it, which is where `head_beside` says, and which must be
+    there, unless an earlier one is given as `witness`. On a server every machine keeps its own.
+    """
+    check_place(place)
+    if is_state_place(place):
+        place = ledger_beside(place)
+    on_server, beside = is_server(place), Path(f"{place}.key")
+    if on_server and key is None:
+        raise ParameterError("key must be given for a ledger on a server, as a file or a Secret, got none")
+    file = None if isinstance(key, Secret) else Path(key) if key is not None else beside
+    if key is None and beside.exists():
+        key = beside
+    secret = key if isinstance(key, Secret) or key is None else key_file(key, create=False)
+    head = None if secret is None else head_beside(place, file)
+    trusted = on_server or witness is not None
+    try:
+        return Ledger.open(place, key=secret, witness=witness, witness_file=head, trusted=trusted)
+    except AbsentError:
+        was_made = head is not None and LocalWitness(head).read() is not None
+        if was_made or cap is None:
+            marks = [each for each in (file, head) if each is not None]
+            raise (lost(str(place), marks) if was_made else _none(place)) from None
+    named = key is not None and key != beside
+    return open_guarded(
+        place, key=key if isinstance(key, Secret) else file or beside, cap=cap, dataset="", key_was_there=named
+    )
+
+
+def is_state_place(place: Path | str) -> bool:
+    """Whether a place is that of a durable stream: a folder with a store, or a URL with `state=`.
+
+    >>> is_state_place("budget.db"), is_state_place("postgresql://db.example/shop?state=clicks")
+    (False, True)
+    """
+    if is_server(place):
+        return any(option.startswith("state=") for option in place.partition("?")[2].split("&"))
+    return (Path(place) / STATE_FILE).exists()
+
+
+def _none(place: Path | str) -> InputError:
+    return InputError(f"there must be a ledger at {shown_place(place)}, got none; give a cap to make one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Where a stream's charge is booked; part of the stream's record and covered by its digest.
+    """Where a life's charge is booked; part of its record and covered by its digest.
 
     >>> receipt = Receipt(ledger="00", place="budget.db", entry=3, digest="ab" * 32)
-    >>> Receipt.parse(receipt.text) == receipt, receipt.head.count
-    (True, 3)
+    >>> Receipt.parse(receipt.text) == receipt
+    True
     """
 
     ledger: str
@@ -146,11 +261,6 @@ class Receipt:
         """As it is stored."""
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
 
-    @property
-    def head(self) -> Head:
-        """The ledger as of this entry."""
-        return Head(self.entry, bytes.fromhex(self.digest))
-
     @classmethod
     def parse(cls, text: str) -> "Receipt":
         """Read what was stored."""
@@ -160,137 +270,49 @@ class Receipt:
             raise DamageError("a receipt must be as it was written, got other content; restore a backup") from None
 
 
-def ledger_key_of(store: StateStore, ring: KeyRing) -> Secret:
-    """The key of the ledger in the store, from the ring of its newest incarnation: that of the very first secret."""
-    return store.lives(ring)[0][1].keys[0].ledger
-
-
-def open_ledger(store: StateStore, key: Secret, *, cap: Charge | None = None) -> Ledger:
-    """The ledger among the tables of the store."""
-    return Ledger.within(StoreWithin(store.connection), key=key, cap=cap)
-
-
-def charge_within(ledger: Ledger, key: str, question: str, charge: Charge) -> None:
-    """Charge a stream, in the transaction that is open. Who uses it is noted with its first lease: see `use_within`."""
-    ledger.reserve(charge, question=question, who="stream", idempotency_key=key)
-
-
-def charge_elsewhere(elsewhere: AnyLedgerElsewhere, intention: Intention) -> Receipt:
-    """Charge what was intended, or find it charged. Who uses it is noted when that is settled: see `use_charge`."""
-    charge = Charge(**json.loads(intention.units))
-    key = intended_key(intention)
-    with elsewhere.open() as ledger:
-        _check_counts_in_rho(ledger)
-        ledger.reserve(charge, question=intention.question, who="stream", idempotency_key=key)
-        entry = ledger.charge_of(key)
+def reserve(place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, last_tick: int) -> Receipt:
+    """Charge a life that is intended, or find it charged."""
+    charge = charge_of(plan)
+    with place.open(least=charge) as ledger:
+        if not ledger.cap.rho_units:
+            raise LedgerError(
+                f"a ledger that a stream is charged to must have a cap in rho, got one in steps at {ledger.place}; "
+                "make one for the data set: give another place, and --cap EPSILON DELTA"
+            )
+        question = question_of(plan, last_tick)
+        ledger.reserve(charge, question=question, who="stream", idempotency_key=intention.charge)
+        entry = ledger.charge_of(intention.charge)
         if entry is None:
             raise LedgerError("a charge must be in the ledger once it is made, got none; stop and look at it")
         return Receipt(ledger=ledger.identity.hex(), place=ledger.place, entry=entry.number, digest=entry.digest.hex())
 
 
-def intended_key(intention: Intention) -> str:
-    """The idempotency key of the charge."""
-    return f"stream {intention.incarnation.hex()}"
+def use(place: AnyLedgerPlace, intention: Intention, incarnation: bytes) -> None:
+    """Be the one incarnation that uses the charge, or be refused."""
+    name = f"life {incarnation.hex()}"
+    with place.open() as ledger:
+        if ledger.use(intention.charge, by=name) != name:
+            raise RollbackError(
+                f"the charge of this stream must be its own, got one that another copy of it uses, in the ledger at "
+                f"{ledger.place}: the store was copied, or rolled back without its witness. Stop the copy or go on "
+                "with it; this one can begin in another folder, which is charged anew"
+            )
 
 
-def use_charge(record: StreamRecord, elsewhere: AnyLedgerElsewhere | None) -> None:
-    """Be the one incarnation that uses its charge in a ledger elsewhere, or be refused."""
-    if not record.receipt or record.covered:
-        return
-    if elsewhere is None:
-        raise ConfigError("the ledger that the stream is charged to must be given, got none; name it with --ledger")
-    with elsewhere.open() as ledger:
-        _use(ledger, record)
-
-
-def use_within(store: StateStore, ring: KeyRing, record: StreamRecord) -> None:
-    """The same in the ledger of the store itself; in the transaction that takes the lease."""
-    if not record.receipt and not record.covered:
-        _use(open_ledger(store, ledger_key_of(store, ring)), record)
-
-
-def _use(ledger: Ledger, record: StreamRecord) -> None:
-    name = _user(record)
-    if ledger.use(record.charge, by=name) != name:
-        raise RollbackError(
-            f"the charge of this stream must be its own, got one that another copy of it uses, in the ledger at "
-            f"{ledger.place}: the store was copied, or rolled back without its witness. Stop the copy or go on "
-            "with it; this one can begin in another folder, which is charged anew"
-        )
-
-
-def _user(record: StreamRecord) -> str:
-    return f"life {record.incarnation.hex()}"
-
-
-def is_used(store: StateStore, ring: KeyRing, record: StreamRecord, elsewhere: AnyLedgerElsewhere | None) -> bool:
-    """Whether some incarnation uses the charge, as the ledger says.
-
-    Of a ledger that is away nobody knows: `use_charge` asks it before anything is counted.
-    """
-    if record.covered:
-        return True
-    if not record.receipt:
-        own = open_ledger(store, ledger_key_of(store, ring))
-        try:
-            own.verify()
-        except LedgerError as error:
-            raise DamageError(str(error)) from None
-        return _used_by(own, record.charge) is not None
-    if elsewhere is None or elsewhere.is_away():
-        return False
-    with elsewhere.open() as ledger:
-        return _used_by(ledger, record.charge) is not None
-
-
-def _used_by(ledger: Ledger, key: str) -> str | None:
-    entries = ledger.entries()
-    charges = {entry.number for entry in entries if entry.kind == "reserve" and entry.idempotency_key == key}
-    return next((entry.question for entry in entries if entry.kind == "settle" and entry.settles in charges), None)
-
-
-def seen_of_ledger(store: StateStore, ring: KeyRing, record: StreamRecord) -> dict[str, str]:
-    """What a witness notes of the ledger: its last entry, what is spent and the cap; elsewhere, the entry alone."""
-    if record.receipt:
-        return {"ledger_head": str(Receipt.parse(record.receipt).head)}
-    tail = store.ledger_tail()
-    if tail is None:
-        raise DamageError("the ledger must hold the charge of this stream, got none; restore a backup")
-    cap = open_ledger(store, ledger_key_of(store, ring)).cap
-    return {"ledger_head": tail[0], "ledger_spent": tail[1], "ledger_cap": " ".join(map(str, cap.units))}
-
-
-def _check_counts_in_rho(ledger: Ledger) -> None:
-    if not ledger.cap.rho_units:
-        raise LedgerError(
-            f"a ledger that a stream is charged to must have a cap in rho, got one in steps at {ledger.place}; "
-            "make one for the data set: give another place, and --cap EPSILON DELTA"
-        )
-
-
-def units_text(charge: Charge) -> str:
-    """The units of a charge, as an intention keeps them.
-
-    >>> units_text(Charge(rho_units=3))
-    '{"bad_units": 0, "calls": 0, "rho_units": 3, "steps": 0}'
-    """
-    return json.dumps(asdict(charge), sort_keys=True)
-
-
-def check_receipt(record: StreamRecord, elsewhere: AnyLedgerElsewhere | None) -> str:
-    """The charge is in the ledger that the receipt names; gives its head, as far as the receipt knows.
+def check_receipt(record: StreamRecord, place: AnyLedgerPlace) -> None:
+    """The charge is in the ledger that the receipt names.
 
     A ledger that is away does not stop a stream: a charge is never given back, so the receipt, which only the holder
     of the stream's secret can have written, proves it for ever. A ledger that is there and does not hold the charge is
     another one, or was rolled back, and stops it: others would spend the same budget again.
     """
     receipt = Receipt.parse(record.receipt)
-    if elsewhere is None or elsewhere.is_away():
-        return str(receipt.head)
+    if place.is_away():
+        return
     try:
-        with elsewhere.open() as ledger:
+        with place.open() as ledger:
             entry = ledger.charge_of(record.charge)
-            identity, place = ledger.identity.hex(), ledger.place
+            identity, shown = ledger.identity.hex(), ledger.place
     except LedgerError as error:
         raise DamageError(str(error)) from None
     if (
@@ -300,7 +322,6 @@ def check_receipt(record: StreamRecord, elsewhere: AnyLedgerElsewhere | None) ->
         or not hmac.compare_digest(entry.digest.hex(), receipt.digest)
     ):
         raise DamageError(
-            f"the ledger at {place} must hold the charge of this stream as entry {receipt.entry}, got another ledger, "
+            f"the ledger at {shown} must hold the charge of this stream as entry {receipt.entry}, got another ledger, "
             "or one that was rolled back; bring the right one back"
         )
-    return str(receipt.head)

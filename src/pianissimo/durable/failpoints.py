@@ -13,6 +13,11 @@ from contextlib import contextmanager
 
 POINTS = (
     "absorb.read",
+    "intend.before_commit",
+    "intend.commit",
+    "intend.after_commit",
+    "charge.reserved",
+    "charge.used",
     "create.before_commit",
     "create.commit",
     "create.after_commit",

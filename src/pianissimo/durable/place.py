@@ -1,48 +1,40 @@
 """Where a durable stream lives: a folder with an SQLite file, or a PostgreSQL database; and what lies beside it.
 
-What a durable stream is connected to: its database, its lock, its witness and its secret.
-
-What a process that holds exact counts and a secret asks of the operating system: no core dumps.
-
-A lock for objects that are used by one caller at a time, where waiting for oneself is an error and not for ever.
+`Place` says where everything is; `Wiring` is what a stream is connected to, so that tests can put a simulated disk in
+the place of a real one.
 """
 
 import ctypes
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pianissimo.durable.charging import AnyLedgerElsewhere
-from pianissimo.durable.keys import Given, KeyRing, read_secret
+from pianissimo.durable.charging import STATE_FILE, AnyLedgerPlace, LedgerPlace, is_state_place, ledger_beside
+from pianissimo.durable.key_ring import Given, KeyRing, read_secret
 from pianissimo.durable.witness import Testimony, Witness
-from pianissimo.errors import LeaseError, ParameterError, RollbackError, StateError, StoreError
-from pianissimo.ledger import STATE_FILE, check_key_path, is_state
+from pianissimo.errors import LeaseError, ParameterError, RollbackError, StoreError
+from pianissimo.ledger import Charge
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection
-from pianissimo.storage.postgres import is_like_a_url, is_server, name_in, shown_place, shown_url
+from pianissimo.storage.files import check_key_path, fault_of, try_lock
+from pianissimo.storage.postgres import is_like_a_url, is_server, name_in, shown_place
 from pianissimo.storage.sqlite import SqliteConnection
 
-try:
-    import fcntl
-except ImportError:  # not on Windows: there the lease's epoch alone keeps two apart
-    fcntl = None  # type: ignore[assignment]
-
-
 _PATIENCE = 5.0
+_SET_DUMPABLE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Place:
-    """A store's address, and where its secret and its witness are unless said otherwise: beside it, not in it.
+    """A store's address, and where its secret, its witness and its ledger are: beside it, not in it.
 
-    >>> Place.of("state").secret
-    PosixPath('state.secret')
+    >>> place = Place.of("state")
+    >>> place.secret, place.ledger.place
+    (PosixPath('state.secret'), 'state.ledger')
     >>> Place.of("postgresql://ada:geheim@db.example/shop?state=visits", witness="visits.witness")
     Place('postgresql://db.example/shop')
     """
@@ -50,52 +42,56 @@ class Place:
     folder: Path | None
     url: str | None
     secret: Path
-    witness: Path | None
-    head: Path | None
-    """Of the last head that was seen of the ledger in the store; a server's has none."""
+    """Unless it is given."""
+
+    witness: Path
+    ledger: LedgerPlace
 
     @classmethod
-    def of(cls, place: str | Path, *, witness: str | Path | None = None) -> "Place":
+    def of(
+        cls,
+        state: str | Path,
+        *,
+        witness: str | Path | None = None,
+        ledger: str | Path | None = None,
+        ledger_key: Secret | Path | str | None = None,
+        cap: Charge | None = None,
+    ) -> "Place":
         """The place that a folder's path or a `postgresql://` URL names."""
-        if is_server(place):
+        check_key_path("witness", witness)
+        named = None
+        if ledger is not None and (is_server(ledger) or Path(ledger).resolve() != Path(state).resolve()):
+            # The folder of a stream stands for the ledger beside it.
+            where = ledger_beside(ledger) if is_state_place(ledger) else str(ledger)
+            named = LedgerPlace(where, ledger_key, cap)
+        if is_server(state):
             if witness is None:
                 raise ParameterError(
                     "a stream in PostgreSQL must have a witness outside the database, got none; give the path of a file"
                 )
+            beside = Path(witness).with_name(f"{name_in(state, 'state', 'state')[1]}.ledger.key")
+            own = LedgerPlace(ledger_beside(state), ledger_key or beside, cap, is_own=True)
             return cls(
                 folder=None,
-                url=place,
+                url=state,
                 secret=Path("pianissimo.secret"),
                 witness=Path(witness),
-                head=None,
+                ledger=named or own,
             )
-        if not isinstance(place, str | os.PathLike) or not str(place) or is_like_a_url(str(place)):
+        if not isinstance(state, str | os.PathLike) or not str(state) or is_like_a_url(str(state)):
             raise ParameterError("state must be a folder or a postgresql:// URL, got something else")
-        folder = Path(place)
-        beside = folder.parent / (folder.name or "state")
+        folder = Path(state)
+        name = folder.name or "state"
         return cls(
             folder=folder,
             url=None,
-            secret=beside.with_name(f"{beside.name}.secret"),
-            witness=beside.with_name(f"{beside.name}.witness") if witness is None else Path(witness),
-            head=beside.with_name(f"{beside.name}.head"),
+            secret=folder.parent / f"{name}.secret",
+            witness=Path(witness) if witness is not None else folder.parent / f"{name}.witness",
+            ledger=named or LedgerPlace(ledger_beside(state), ledger_key, cap, is_own=True),
         )
 
     def __repr__(self) -> str:
         return f"Place({shown_place(self.url or self.folder)!r})"
-
-    def is_that_of(self, other: str | Path) -> bool:
-        """Whether the ledger at another place is the one in this store, however either is written.
-
-        >>> Place.of("state").is_that_of("./other/../state/")
-        True
-        """
-        if self.folder is not None:
-            return not is_server(other) and Path(other).resolve() == self.folder.resolve()
-        if self.url is None or not is_server(other) or not is_state(other):
-            return False
-        mine, theirs = (name_in(url, "state", "state") for url in (self.url, other))
-        return mine[1] == theirs[1] and (mine[0] == theirs[0] or shown_url(mine[0]) == shown_url(theirs[0]))
 
     def exists(self) -> bool:
         """Whether a store may be there."""
@@ -115,11 +111,22 @@ class Place:
                 raise StoreError(f"{self.folder} must be a folder of one's own, got {error.strerror}") from None
         return SqliteConnection(self.folder / STATE_FILE, create=create, read_only=read_only)
 
-    def lock(self, connection: Connection, *, take_over: bool) -> "Lock":
+    def lock(self, connection: Connection, *, take_over: bool) -> "AnyLock":
         """Be the one process that seals; it ends with the process, however that ends."""
         if self.folder is None:
             return SessionLock(connection, take_over=take_over)
         return FolderLock(self.folder / "lock", take_over=take_over)
+
+    def wired(self, secret: Given = None, *, read_only: bool = False) -> "Wiring":
+        """What a stream here is connected to."""
+        check_key_path("secret", secret)
+        return Wiring(
+            connect=lambda create: self.connect(create=create and not read_only, read_only=read_only),
+            lock=lambda connection, take_over: self.lock(connection, take_over=take_over),
+            witness=Witness(self.witness),
+            read_secret=lambda create: read_secret(secret, beside=self.secret, create=create),
+            ledger=self.ledger,
+        )
 
 
 class FolderLock:
@@ -130,16 +137,13 @@ class FolderLock:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StoreError(f"{path} must be a file of one's own, got {error.strerror}") from None
-        if fcntl is not None:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(descriptor)
-                if not take_over:
-                    raise held() from None
-                return
-        self._descriptor = descriptor
+            raise fault_of(error, path) from None
+        if try_lock(descriptor):
+            self._descriptor = descriptor
+            return
+        os.close(descriptor)
+        if not take_over:
+            raise held()
 
     def release(self) -> None:
         """Let go."""
@@ -161,9 +165,6 @@ class SessionLock:
 
     def release(self) -> None:
         """It goes with the connection."""
-
-
-Lock = FolderLock | SessionLock
 
 
 def held() -> LeaseError:
@@ -190,14 +191,11 @@ class AnyWitness(Protocol):
     def lines(self, ring: KeyRing) -> list[Testimony]:
         """All that it saw, the newest first, as far as it is kept and can be read."""
 
-    def append(self, testimony: Testimony, ring: KeyRing, *, new_life: bool = False) -> None:
+    def append(self, testimony: Testimony, ring: KeyRing) -> None:
         """Write down one more tick, durably."""
 
     def check(self) -> None:
         """Refuse to go on where it is not as this process has left it."""
-
-    def shorten(self) -> None:
-        """Forget what is long past; for the process that seals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,15 +208,11 @@ class Wiring:
     lock: Callable[[Connection, bool], AnyLock]
     """Be the one process that seals; with True, take over."""
 
-    witness: AnyWitness | None
+    witness: AnyWitness
     read_secret: Callable[[bool], Secret]
     """The secret; with True, it is made if it is not there."""
 
-    ledger: AnyLedgerElsewhere | None = None
-    """Where the stream is charged, if not in its own store."""
-
-    head: Path | None = None
-    """Where the last head is kept that was seen of the ledger in the store."""
+    ledger: AnyLedgerPlace
 
     def opened(self, *, create: bool) -> Connection:
         """A connection."""
@@ -234,7 +228,7 @@ class Wiring:
 
     def check_unwitnessed(self) -> None:
         """Refuse to begin anew where the witness knows a stream."""
-        head = None if self.witness is None else self.witness.head()
+        head = self.witness.head()
         if head is not None:
             raise RollbackError(
                 f"the store must hold the stream that its witness has seen up to tick {head[1]}, got no store; "
@@ -242,37 +236,13 @@ class Wiring:
             )
 
 
-def wire(
-    place: str | Path,
-    *,
-    secret: Given = None,
-    witness: str | Path | None = None,
-    ledger: AnyLedgerElsewhere | None = None,
-    read_only: bool = False,
-) -> Wiring:
-    """The wiring of a folder or a URL."""
-    found = Place.of(place, witness=witness)
-    for name, path in (("secret", secret), ("witness", witness)):
-        check_key_path(name, path)
-    return Wiring(
-        connect=lambda create: found.connect(create=create and not read_only, read_only=read_only),
-        lock=lambda connection, take_over: found.lock(connection, take_over=take_over),
-        witness=None if found.witness is None else Witness(found.witness),
-        read_secret=lambda create: read_secret(secret, beside=found.secret, create=create),
-        ledger=ledger,
-        head=found.head,
-    )
-
-
-_SET_DUMPABLE = 4
+def wire(state: str | Path, *, secret: Given = None, read_only: bool = False, **places: Any) -> Wiring:
+    """The wiring of a folder or a URL; `places` as in `Place.of`."""
+    return Place.of(state, **places).wired(secret, read_only=read_only)
 
 
 def forbid_dumps() -> bool:
-    """Let neither a crash nor another process of the same user write out this process's memory; False if it could not.
-
-    >>> isinstance(forbid_dumps, object)
-    True
-    """
+    """Let neither a crash nor another process of the same user write out this one's memory; False if it could not."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -284,44 +254,3 @@ def forbid_dumps() -> bool:
         return bool(ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
-
-
-class OneCaller:
-    """Other threads wait; a call in the middle of another of the same thread, as from a signal or a sink, is refused.
-
-    >>> lock = OneCaller()
-    >>> with lock, lock:
-    ...     pass
-    Traceback (most recent call last):
-    pianissimo.errors.StateError: a stream must be used by one caller at a time, got a call in the middle of another
-    """
-
-    __slots__ = ("_inside", "_lock")
-
-    def __init__(self) -> None:
-        # Its owner may take it again, so that an interrupt that leaves it taken does not hang its own thread.
-        self._lock = threading.RLock()
-        self._inside = False
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        try:
-            self._check_outside()
-            self._inside = True
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def _check_outside(self) -> None:
-        if self._inside:
-            raise StateError("a stream must be used by one caller at a time, got a call in the middle of another")
-
-    def __exit__(self, *_: object) -> None:
-        self._inside = False
-        self._lock.release()
-
-    @contextmanager
-    def even_within(self) -> Iterator[None]:
-        """For what must be possible always: to let go. Other threads are waited for, one's own call is not."""
-        with self._lock:
-            yield

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.keys import Keys
+from pianissimo.durable.journal import Journal
+from pianissimo.durable.key_ring import Keys
 from pianissimo.durable.records import StreamRecord
-from pianissimo.durable.soundness import progress_mark
-from pianissimo.durable.store import StateStore
 from pianissimo.errors import LeaseError, PianissimoError, RefusalError, RollbackError, SyncError
 from pianissimo.storage.files import fault_of
 
@@ -55,7 +54,7 @@ class Publisher:
 
     def __init__(
         self,
-        store: StateStore,
+        store: Journal,
         record: StreamRecord,
         lease: int,
         payload: Callable[[int], bytes],
@@ -135,8 +134,7 @@ class Publisher:
         with self._store.writing("publish"):
             self._store.check_lease(self._incarnation, self._lease)
             visible = max(up_to, self._store.visible(self._incarnation))
-            mark = progress_mark(self._keys, self._incarnation, visible, self._lease)
-            self._store.set_progress(self._incarnation, visible, self._lease, mark)
+            self._store.set_visible(self._incarnation, visible, self._lease, self._keys)
             for name, tick in delivered:
                 mark = _mark(self._keys, name, self._incarnation, tick)
                 self._store.mark_delivered(name, self._incarnation, tick, mark)

@@ -1,45 +1,44 @@
-"""What a durable stream stores of itself: the stream, its seals and its releases, each with a keyed digest.
+"""What a durable stream stores of itself: its lives, its seals and its releases, each with a keyed digest.
 
-A seal's digest covers the one before it, so that the last covers all; the first follows the stream's own. Digests are
-over an injective encoding of all fields. Nothing in them depends on the time of day, on who sealed or how often it was
-tried: the same stream and the same events give the same digests, and with them the same noise.
+A seal's digest covers the one before it, so that the last covers all; the first follows the record of its life. Digests
+are over an injective encoding of all fields. Nothing in them depends on the time of day, on who sealed or how often it
+was tried: the same stream and the same events give the same digests, and with them the same noise.
 """
 
 import hashlib
 import hmac
 from dataclasses import dataclass, replace
 
-from pianissimo.durable.keys import Keys
+from pianissimo.durable.key_ring import Keys
 from pianissimo.errors import DamageError
 from pianissimo.noise.keyed import encode_path
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRecord:
-    """One incarnation of a stream; never changed.
-
-    >>> StreamRecord.__slots__[:3]
-    ('incarnation', 'number', 'name')
-    """
+    """One life of a stream; never changed."""
 
     incarnation: bytes
     """128 bits from the operating system: part of the path of all noise."""
 
     number: int
-    """Of the incarnations in this store, from 1."""
+    """Of the lives in this store, from 1."""
 
     name: str
     config: str
-    """The plan and the clock as JSON."""
+    """What was asked, the plan that was chosen and the clock, as JSON."""
 
     config_digest: bytes
     created: str
     """UTC."""
 
     last_tick: int
-    """The last tick before this incarnation: 0, or that of the witness after a rollback."""
+    """The last tick before this life: 0, or the last that anybody may have seen of the lives before."""
+
+    since: int
+    """Its totals count all events after this tick: 0, or the last tick of which it is known where it was read to."""
 
     positions: bytes
     """Where the sources are read from, encrypted: how far they were read tells how many events there were."""
@@ -47,17 +46,14 @@ class StreamRecord:
     charge: str
     """The idempotency key of the charge that covers it."""
 
-    receipt: str = ""
-    """Where the charge is, if it is not in the store's own ledger: see `Receipt`."""
-
-    base: bytes = b""
-    """What was released before this incarnation and is added to its totals: see `carried`."""
+    receipt: str
+    """Where that charge is booked: see `Receipt`."""
 
     covered: bool = False
-    """Whether an earlier incarnation used the charge, which covers this one too."""
+    """Whether an earlier life used the charge, which covers this one too."""
 
     follows: bytes = b""
-    """The digest of the last seal in this store before this incarnation, so that none of them goes unseen."""
+    """The digest of the last seal in this store before this life, so that none of them goes unseen."""
 
     mac: bytes = b""
 
@@ -77,34 +73,34 @@ class StreamRecord:
     def _mac(self, keys: Keys) -> bytes:
         fields = (self.incarnation, self.number, self.name, self.config, self.config_digest, self.created)
         paid = (self.charge, self.receipt, int(self.covered))
-        return keys.mac("stream", VERSION, *fields, self.last_tick, self.positions, *paid, self.base, self.follows)
+        return keys.mac("stream", VERSION, *fields, self.last_tick, self.since, self.positions, *paid, self.follows)
 
 
 def begin_closed(keys: Keys, incarnation: bytes, positions: bytes) -> bytes:
-    """As the record of an incarnation holds where its sources are read from."""
+    """As the record of a life holds where its sources are read from."""
     return keys.closed(positions, "begin", incarnation) if positions else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intention:
-    """That an incarnation is about to be charged to a ledger elsewhere; written before the charge, never changed.
-
-    >>> Intention.__slots__[:3]
-    ('incarnation', 'number', 'config_digest')
-    """
-
-    incarnation: bytes
-    """The random name of the intention; the incarnation itself is drawn once it is paid."""
+    """That a life is about to begin; written before its charge, never changed."""
 
     number: int
-    config_digest: bytes
-    question: str
-    """As the ledger notes it."""
+    """Of the life."""
 
-    units: str
-    """Of the charge."""
+    name: bytes
+    """Random; the charge has it as its key. The incarnation itself is drawn when the witness is told."""
+
+    config_digest: bytes
+    is_covered: bool = False
+    """Whether the charge of the life before covers it."""
 
     mac: bytes = b""
+
+    @property
+    def charge(self) -> str:
+        """The idempotency key of the charge."""
+        return f"stream {self.name.hex()}"
 
     def signed(self, keys: Keys) -> "Intention":
         """The intention with its digest."""
@@ -116,18 +112,12 @@ class Intention:
             raise damaged("what the stream is about to be charged")
 
     def _mac(self, keys: Keys) -> bytes:
-        return keys.mac(
-            "intention", VERSION, self.incarnation, self.number, self.config_digest, self.question, self.units
-        )
+        return keys.mac("intention", VERSION, self.number, self.name, self.config_digest, int(self.is_covered))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """That a tick has these events and no others, for ever.
-
-    >>> Seal.__slots__[:4]
-    ('incarnation', 'tick', 'epoch', 'previous')
-    """
+    """That a tick has these events and no others, for ever."""
 
     incarnation: bytes
     tick: int
@@ -135,7 +125,7 @@ class Seal:
     """Of the keys."""
 
     previous: bytes
-    """The digest of the seal before, or of the stream."""
+    """The digest of the seal before, or of the life."""
 
     positions: bytes
     """Where the sources were read to."""
@@ -165,11 +155,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRelease:
-    """What was released for a tick: the bytes that everybody gets, for ever.
-
-    >>> StoredRelease.__slots__[:3]
-    ('incarnation', 'tick', 'payload')
-    """
+    """What was released for a tick: the bytes that everybody gets, for ever."""
 
     incarnation: bytes
     tick: int

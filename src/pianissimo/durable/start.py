@@ -1,86 +1,240 @@
-"""What is checked before a durable stream goes on: secret, digests, order, ledger, configuration, witness.
+"""How a life of a durable stream begins, and what is checked before it goes on.
 
-In doubt it stops: nothing here repairs anything.
+`begin_life` has the five steps of `charging`. A start checks secret, digests, order, charge, parameters and witness. In
+doubt it stops: nothing here repairs anything. A life covers with its digest the last seal of the one before it, so that
+no earlier life can be cut or put back to older rows unseen.
 """
 
+import hashlib
 import hmac
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import secrets
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, cast
 
-from pianissimo.durable.charging import check_receipt, is_used, ledger_key_of, open_ledger, seen_of_ledger
-from pianissimo.durable.creation import config_digest, config_text, finish_beginning
-from pianissimo.durable.keys import KeyRing, open_ring
-from pianissimo.durable.ledger_head import check_head
+from pianissimo.durable.charging import check_receipt, reserve, use
+from pianissimo.durable.failpoints import reach
+from pianissimo.durable.journal import Journal
+from pianissimo.durable.key_ring import KeyRing, open_ring, ring_of
 from pianissimo.durable.place import Wiring
-from pianissimo.durable.records import Seal, StreamRecord
-from pianissimo.durable.soundness import check_lives, check_sound, is_begun
-from pianissimo.durable.store import StateStore
-from pianissimo.errors import ConfigError, DamageError, LedgerError, RollbackError
-from pianissimo.ledger import Head
-from pianissimo.stream import StreamPlan
+from pianissimo.durable.records import Intention, Seal, StreamRecord, begin_closed
+from pianissimo.durable.witness import Testimony
+from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StoreError
+from pianissimo.stream import Stream, StreamPlan
 
-_MOST_SHOWN = 4
-_LONGEST_SHOWN = 60
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a durable stream. A plan is made when the stream begins; later it is read from the store."""
+
+    stream: Stream
+    origin: datetime | None = None
+    stored: StreamPlan | None = None
+    """The plan that was chosen when the stream began."""
+
+    @cached_property
+    def plan(self) -> StreamPlan:
+        """The plan that is stored; the best one, as of this version, for a stream that begins."""
+        return self.stream.plan() if self.stored is None else self.stored
+
+    @property
+    def clock(self) -> dict[str, Any]:
+        """The public clock.
+
+        >>> from pianissimo import Budget, Count
+        >>> Request(Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Count("n")], tick="1m")).clock
+        {'tick_seconds': 60.0, 'origin': None}
+        """
+        tick = cast(timedelta | None, self.stream.tick)
+        return {
+            "tick_seconds": None if tick is None else tick.total_seconds(),
+            "origin": None if self.origin is None else self.origin.isoformat(),
+        }
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The clock and what the user wrote, as plain data."""
+        return {"clock": self.clock, "stream": self.stream.to_plain()}
+
+    @property
+    def text(self) -> str:
+        """What is stored: what was asked, and what was chosen."""
+        return json.dumps(
+            {"plan": self.plan.to_dict(), "chosen": self.plan.to_plain(), **self.asked}, ensure_ascii=False
+        )
+
+    @property
+    def digest(self) -> bytes:
+        """A short name for all that a release depends on besides the data; part of the path of all noise."""
+        clock = json.dumps(self.clock, sort_keys=True).encode()
+        return hashlib.blake2b(self.plan.digest + clock, digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What a life begins with, after another one or as the first."""
+
+    number: int = 1
+    last_tick: int = 0
+    since: int = 0
+    positions: bytes = b""
+    before: "Standing | None" = None
+    """The life before, if it is in this store."""
+
+    is_covered: bool = False
+    """Whether the charge of the one before covers it too."""
+
+    @property
+    def step(self) -> str:
+        """Of its failpoints."""
+        return "create" if self.before is None else "recover"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Found:
-    """A store in which everything is as it was written."""
+class Standing:
+    """A store in which everything is as it was written, and where its newest life stands."""
 
     record: StreamRecord
     ring: KeyRing
     last: Seal | None
-    ledger_head: str
-    ledger_spent: str
-    ledger_cap: str
+
+    @property
+    def tick(self) -> int:
+        """The last tick that is sealed."""
+        return self.record.last_tick if self.last is None else self.last.tick
+
+    @property
+    def mac(self) -> bytes:
+        """The digest that covers all that is sealed."""
+        return self.record.mac if self.last is None else self.last.mac
 
     def __repr__(self) -> str:
         # A seal tells where the source was read to.
-        return f"Found({self.record.name!r}, tick={self.record.last_tick if self.last is None else self.last.tick})"
+        return f"Standing({self.record.name!r}, tick={self.tick})"
 
 
-def check_start(
-    store: StateStore, wiring: Wiring, plan: StreamPlan, config: dict[str, Any], *, writable: bool = False
-) -> Found:
-    """All checks of a start; `writable`, for the process that holds the lock, what was cut off is finished first."""
-    if writable:
-        record, ring = open_record(store, wiring)
-        check_config(record, plan, config)
-        # What says whether a life was begun is believed only with its mark.
-        check_lives(store, ring)
-        finish_beginning(store, wiring, record, ring)
-    found = check_store(store, wiring)
-    check_config(found.record, plan, config)
-    if writable and wiring.witness is not None:
-        wiring.witness.shorten()
+def is_created(store: Journal) -> bool:
+    """Whether there is a stream, and not only the intention of one."""
+    return store.is_made() and bool(store.streams())
+
+
+def create_stream(store: Journal, wiring: Wiring, request: Request, *, create: bool) -> None:
+    """The first life, or the rest of one that was cut off."""
+    if not create:
+        raise StoreError(f"there must be a stream at {store.place}, got none")
+    if not store.is_made():
+        wiring.check_unwitnessed()
+    ring = ring_of(wiring.secret(create=True))
+    intention = store.intention(1) if store.is_made() else None
+    told = None if intention is None else _told(wiring, ring, intention)
+    if told is None or told.tick:
+        wiring.check_unwitnessed()
+    begin_life(store, wiring, request, ring, Life())
+
+
+def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, life: Life) -> StreamRecord:
+    """Intend, reserve, testify, use, insert; each step is found done where this was cut off. See `charging`."""
+    keys, before = ring.keys[0], life.before
+    intention = _intended(store, ring, request, life)
+    told = _told(wiring, ring, intention)
+    covered = before if intention.is_covered and (life.is_covered or told is not None) else None
+    if covered is None:
+        charge, receipt = intention.charge, reserve(wiring.ledger, intention, request.plan, life.last_tick).text
+        reach("charge.reserved")
+    else:
+        charge, receipt = covered.record.charge, covered.record.receipt
+    if told is None:
+        told = Testimony(
+            incarnation=secrets.token_bytes(16),
+            tick=life.last_tick,
+            positions=life.positions,
+            since=life.since,
+            begins=intention.name,
+        )
+        wiring.witness.append(told, ring)
+    if covered is None:
+        use(wiring.ledger, intention, told.incarnation)
+        reach("charge.used")
+    record = StreamRecord(
+        incarnation=told.incarnation,
+        number=life.number,
+        name=request.stream.name,
+        config=request.text,
+        config_digest=intention.config_digest,
+        created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        last_tick=told.tick,
+        since=told.since,
+        positions=begin_closed(keys, told.incarnation, told.positions),
+        charge=charge,
+        receipt=receipt,
+        covered=covered is not None,
+        follows=b"" if before is None else before.mac,
+    ).signed(keys)
+    with store.writing(life.step):
+        if before is not None:
+            # Whoever still seals the life before writes nothing more.
+            store.take_lease(before.record.incarnation, "recover", before.ring.keys[0])
+        store.insert_stream(record, ring)
+        reach(f"{life.step}.commit")
+    return record
+
+
+def _intended(store: Journal, ring: KeyRing, request: Request, life: Life) -> Intention:
+    """What was intended, or is from now on. Its name is no incarnation: copies of the store have it too."""
+    found = store.intention(life.number) if store.is_made() else None
+    if found is None:
+        name = secrets.token_bytes(16)
+        found = Intention(number=life.number, name=name, config_digest=request.digest, is_covered=life.is_covered)
+        found = found.signed(ring.keys[0])
+        with store.writing("intend"):
+            if life.before is None:
+                if store.is_made():
+                    raise LeaseError("a stream must be created once, got another process that does so now; start again")
+                store.make()
+            store.insert_intention(found)
+            reach("intend.commit")
+    found.check(ring.keys[0])
+    if not hmac.compare_digest(found.config_digest, request.digest):
+        raise ConfigError(
+            "a stream whose charge was begun must be created with the parameters it was begun with, got others; go "
+            "back to them, or begin in another folder, which is charged anew: what was charged stays booked"
+        )
     return found
 
 
-def check_store(store: StateStore, wiring: Wiring) -> Found:
-    """The checks that need no plan."""
+def _told(wiring: Wiring, ring: KeyRing, intention: Intention) -> Testimony | None:
+    """What the witness was told of a life that is intended, if it has heard nothing since: then nothing was shown."""
+    head = wiring.witness.head()
+    own = (line for line in wiring.witness.lines(ring) if line.begins == intention.name)
+    return next((line for line in own if (line.incarnation, line.tick) == head), None)
+
+
+def check_start(
+    store: Journal, wiring: Wiring, request: Request, heard: tuple[bytes, int] | None
+) -> tuple[Standing, StreamPlan]:
+    """All checks of a start, and the plan; `heard` is what the witness had to say before the store was looked at."""
+    found = check_store(store, wiring)
+    request = as_stored(request, found.record)
+    check_receipt(found.record, wiring.ledger)
+    check_witness(store, wiring, found, heard)
+    return found, request.plan
+
+
+def check_store(store: Journal, wiring: Wiring) -> Standing:
+    """The store alone: its tables, its lives and the seals and releases of the newest."""
     record, ring = open_record(store, wiring)
     with store.reading():
+        store.check_tables()
+        check_lives(store, ring)
         last = check_seals(store, record, ring)
         check_releases(store, record, last)
-        check_sound(store, ring)
-    head = check_ledger(store, ring, record, wiring)
-    check_witness(store, wiring, record, ring, last)
-    check_head(store, wiring, record, ring, begun=any(is_begun(store, each) for each in store.streams()))
-    seen = seen_of_ledger(store, ring, record)
-    return Found(
-        record=record,
-        ring=ring,
-        last=last,
-        ledger_head=head,
-        ledger_spent=seen.get("ledger_spent", ""),
-        ledger_cap=seen.get("ledger_cap", ""),
-    )
+    return Standing(record=record, ring=ring, last=last)
 
 
-def open_record(store: StateStore, wiring: Wiring) -> tuple[StreamRecord, KeyRing]:
-    """The stream's record and its keys, if the secret is the right one."""
+def open_record(store: Journal, wiring: Wiring) -> tuple[StreamRecord, KeyRing]:
+    """The record of the newest life and its keys, if the secret is the right one."""
     records = store.streams()
     if not records or [record.number for record in records] != list(range(1, len(records) + 1)):
         raise DamageError("a store must hold the record of its stream, got none; restore a backup")
@@ -90,25 +244,35 @@ def open_record(store: StateStore, wiring: Wiring) -> tuple[StreamRecord, KeyRin
     return record, ring
 
 
-def check_config(record: StreamRecord, plan: StreamPlan, config: dict[str, Any]) -> None:
-    """Refuse other parameters than those that the stream was created with, and show which."""
-    if hmac.compare_digest(record.config_digest, config_digest(plan, config)):
-        return
-    before, after = json.loads(record.config), json.loads(config_text(plan, config))
-    # What the user wrote tells more than what the plan made of it.
-    found = [*_differences(before, after)]
-    changes = [
-        f"{path}: {_short(old)} is now {_short(new)}"
-        for path, old, new in sorted(found, key=lambda each: each[0].startswith("plan"))
-    ]
-    shown = "; ".join(changes[:_MOST_SHOWN]) or "a field that only the digest shows"
-    raise ConfigError(
-        f"stream {record.name!r} must go on with the parameters that it was created with, got others: {shown}. "
-        "Go back to them, or begin a new stream in another folder, which is charged anew"
-    )
+def as_stored(request: Request, record: StreamRecord) -> Request:
+    """What is asked, with the plan that was chosen when the stream began; refused where something else is asked now."""
+    stored = json.loads(record.config)
+    found = [f"stream.{name}" for name in request.stream.differences(Stream.from_plain(stored["stream"]))]
+    found += [f"clock.{name}" for name, now in request.clock.items() if stored["clock"].get(name) != now]
+    if found:
+        raise ConfigError(
+            f"stream {record.name!r} must go on with the parameters that it was created with, got others for "
+            f"{', '.join(found)}. Go back to them, or begin a new stream in another folder, which is charged anew"
+        )
+    return replace(request, stored=StreamPlan.from_plain(stored["chosen"]))
 
 
-def check_seals(store: StateStore, record: StreamRecord, ring: KeyRing) -> Seal | None:
+def check_lives(store: Journal, ring: KeyRing) -> None:
+    """Every life is as it was written, and follows the one before; given are the keys of the newest."""
+    before: bytes | None = None
+    for record, own in store.lives(ring):
+        record.check(own.keys[0])
+        store.check_progress(record, own.keys[0])
+        if before is not None and not hmac.compare_digest(record.follows, before):
+            raise DamageError(
+                "a life must follow the last seal of the one before, got another: what was released is gone, or was "
+                "put back to an older state; restore a backup"
+            )
+        last = store.last_seal(record.incarnation, own)
+        before = record.mac if last is None else last.mac
+
+
+def check_seals(store: Journal, record: StreamRecord, ring: KeyRing) -> Seal | None:
     """Every seal carries its digest, follows the one before, and is of this configuration; gives the last."""
     last: Seal | None = None
     previous, tick = record.mac, record.last_tick
@@ -124,7 +288,7 @@ def check_seals(store: StateStore, record: StreamRecord, ring: KeyRing) -> Seal 
     return last
 
 
-def check_releases(store: StateStore, record: StreamRecord, last: Seal | None) -> None:
+def check_releases(store: Journal, record: StreamRecord, last: Seal | None) -> None:
     """Every tick but perhaps the last is released, and nothing else."""
     sealed = 0 if last is None else last.tick - record.last_tick
     count, final = store.released_ticks(record.incarnation)
@@ -135,78 +299,59 @@ def check_releases(store: StateStore, record: StreamRecord, last: Seal | None) -
         raise DamageError("what is visible must be released, got a later tick; restore a backup")
 
 
-def check_ledger(store: StateStore, ring: KeyRing, record: StreamRecord, wiring: Wiring) -> str:
-    """The ledger is whole and holds the charge of this stream; gives its head."""
-    if record.receipt:
-        return check_receipt(record, wiring.ledger)
-    if wiring.ledger is not None:
-        raise ConfigError(
-            "a stream must go on with the ledger that it was charged to, which is in its own store, got another; "
-            "leave --ledger out"
-        )
-    try:
-        head = open_ledger(store, ledger_key_of(store, ring)).verify().head
-    except LedgerError as error:
-        raise DamageError(str(error)) from None
-    if not store.has_charge(record.charge):
-        raise DamageError("the ledger must hold the charge of this stream, got none; restore a backup")
-    return str(head)
+def check_rows(store: Journal, record: StreamRecord, last: Seal | None, after: StreamRecord | None) -> None:
+    """Refuse rows of a life that belong to no seal, or are lacking; given is the life after it, if there is one.
+
+    What ends a life early is a loss that somebody accepted: the next one begins behind all that was ever released, so
+    that between the two ticks may be lacking. All that was visible of the earlier one must be there.
+    """
+    first = record.last_tick
+    sealed = first if last is None else last.tick
+    if after is not None and sealed > after.last_tick:
+        raise DamageError("a stream that was recovered must go on after all that was sealed, got an earlier tick")
+    released = store.ticks("releases", record.incarnation)
+    if released not in ([*range(first + 1, sealed + 1)], [*range(first + 1, sealed)]):
+        raise DamageError("every sealed tick but the last must have one release, got others; restore a backup")
+    visible = store.visible(record.incarnation)
+    if not first <= visible <= first + len(released):
+        raise DamageError("what is visible must be released, got another tick; restore a backup")
+    snapshots = store.ticks("snapshots", record.incarnation)
+    if len(snapshots) > 1 or not all(first < tick <= first + len(released) for tick in snapshots):
+        raise DamageError("a stored state must be of the last ticks, got others; restore a backup")
+    state = snapshots[0] if snapshots else first
+    if store.ticks("deltas", record.incarnation) != [*range(state + 1, sealed + 1)]:
+        raise DamageError("each tick since the stored state must have what it adds, got others; restore a backup")
+    for table in ("history", "outbox"):
+        if not all(first < tick <= first + len(released) for tick in store.ticks(table, record.incarnation)):
+            raise DamageError(f"the {table} must be of released ticks, got others; restore a backup")
 
 
-def check_witness(store: StateStore, wiring: Wiring, record: StreamRecord, ring: KeyRing, last: Seal | None) -> None:
+def check_witness(store: Journal, wiring: Wiring, found: Standing, heard: tuple[bytes, int] | None) -> None:
     """Refuse a store that its witness has seen further ahead, or that has other seals than the witness saw."""
-    if wiring.witness is None:
-        return
-    head = wiring.witness.head()
-    if head is None:
-        if any(is_begun(store, each) for each in store.streams()) or is_used(store, ring, record, wiring.ledger):
-            raise RollbackError(
-                "the witness of the stream must be there, since it has been running, got none; bring it back, or begin "
-                "a new life, which is charged anew, with: pianissimo recover DIR --accept-lost-witness"
-            )
-        return
-    incarnation, tick = head
-    sealed = record.last_tick if last is None else last.tick
-    if incarnation != record.incarnation:
-        earlier = [each for each in store.streams() if each.incarnation == incarnation]
-        if not earlier or tick > record.last_tick:
-            raise _rolled_back(tick, sealed)
-        return
-    testimony = wiring.witness.last(ring)
-    if testimony is None or tick > sealed:
-        raise _rolled_back(tick, sealed)
-    seen = store.seal(record.incarnation, tick, ring) if tick > record.last_tick else None
-    mac = record.mac if tick == record.last_tick else b"" if seen is None else seen.mac
-    if not hmac.compare_digest(mac, testimony.mac):
+    if heard is None:
+        raise RollbackError(
+            "the witness of the stream must be there, since it has been running, got none; bring it back, or begin "
+            "a new life, which is charged anew, with: pianissimo recover DIR --accept-lost-witness"
+        )
+    incarnation, tick = heard
+    if incarnation != found.record.incarnation or tick > found.tick:
+        raise RollbackError(
+            f"the store must be at tick {tick} or later, which its witness has seen, got tick {found.tick}: it was "
+            "rolled back; bring the newer one back, or accept the loss with: pianissimo recover DIR --accept-rollback"
+        )
+    seen = next((line for line in wiring.witness.lines(found.ring) if (line.incarnation, line.tick) == heard), None)
+    if seen is None or not agrees(store, found, seen):
         raise RollbackError(
             f"tick {tick} must be sealed as its witness has seen it, got other events: the store was rolled back and "
             "has gone on; bring the right one back, or accept it with: pianissimo recover DIR --accept-rollback"
         )
-    if not record.receipt:
-        try:
-            open_ledger(store, ledger_key_of(store, ring)).verify(Head.parse(testimony.ledger_head))
-        except LedgerError as error:
-            raise RollbackError(f"{error}: the witness has seen more of the ledger") from None
 
 
-def _rolled_back(witnessed: int, sealed: int) -> RollbackError:
-    return RollbackError(
-        f"the store must be at tick {witnessed} or later, which its witness has seen, got tick {sealed}: it was rolled "
-        "back; bring the newer one back, or accept the loss with: pianissimo recover DIR --accept-rollback"
-    )
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
-
-
-def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in [*before, *(each for each in after if each not in before)]:
-            yield from _differences(before.get(name), after.get(name), f"{path}.{name}" if path else name)
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for place, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _differences(old, new, f"{path}[{place}]")
-    elif before != after:
-        yield path, before, after
+def agrees(store: Journal, found: Standing, line: Testimony) -> bool:
+    """Whether the newest life of a store holds a tick as the witness has seen it."""
+    if line.incarnation != found.record.incarnation or line.tick > found.tick:
+        return False
+    if line.tick == found.record.last_tick:
+        return True
+    seal = store.seal(found.record.incarnation, line.tick, found.ring)
+    return seal is not None and hmac.compare_digest(seal.mac, line.mac)

@@ -8,35 +8,32 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.durable.charging import Receipt
-from pianissimo.durable.keys import Given, KeyRing
+from pianissimo.durable.charging import Receipt, is_state_place, ledger_beside
+from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.journal import Journal
+from pianissimo.durable.key_ring import Given, KeyRing
 from pianissimo.durable.place import Place, wire
-from pianissimo.durable.shared_ledger import ledger_key
-from pianissimo.durable.soundness import check_life, check_lives
-from pianissimo.durable.start import check_seals
-from pianissimo.durable.store import StateStore
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.start import Request, check_lives, check_rows, check_seals
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, StoreError
 from pianissimo.io.clock import WallClock
 from pianissimo.io.sinks.folder import read_plan, read_releases, with_tick
-from pianissimo.ledger import STATE_FILE, key_file
-from pianissimo.ledger import is_state as is_ledger_of_stream
+from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
+from pianissimo.storage.files import key_file
 from pianissimo.storage.postgres import is_server
-from pianissimo.stream import Stream, StreamPlan
+from pianissimo.stream import Stream
 from pianissimo.stream.release import release_of
 
 __all__ = [
     "Status",
     "StreamCheck",
     "is_state",
-    "ledger_key",
     "read_status",
     "shown_ledger",
     "stored_plan",
     "stored_releases",
-    "stored_stream",
+    "stored_request",
     "verify",
     "visible_tick",
 ]
@@ -109,7 +106,7 @@ def read_status(place: Path | str, *, witness: Path | str | None = None) -> Stat
     config = json.loads(record.config)
     last_tick = record.last_tick + config["plan"]["horizon"]
     shown = max(released, record.last_tick)
-    head = None if found.witness is None else Witness(found.witness).head()
+    head = Witness(found.witness).head()
     return Status(
         stream=record.name,
         incarnation=record.incarnation.hex(),
@@ -138,15 +135,15 @@ def _lag(clock: dict[str, Any], released: int, last_tick: int) -> int | None:
     return max(0, min(wall.ended(wall.now()), last_tick) - released)
 
 
-def stored_stream(place: Path | str) -> tuple[Stream, datetime | None]:
-    """The stream at a place as it was written down when it was created, and when its tick 1 begins."""
+def stored_request(place: Path | str) -> Request:
+    """The stream at a place as it was asked for when it was created, and its clock."""
     store = _open(Place.of(place, witness=_NO_WITNESS))
     try:
         content = json.loads(store.streams()[-1].config)
     finally:
         store.close()
     origin = content["clock"]["origin"]
-    return Stream.from_plain(content["stream"]), None if origin is None else datetime.fromisoformat(origin)
+    return Request(Stream.from_plain(content["stream"]), None if origin is None else datetime.fromisoformat(origin))
 
 
 def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
@@ -157,19 +154,17 @@ def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
     >>> shown_ledger("budget.db")
     ('budget.db', None)
     """
-    if not is_ledger_of_stream(place):
+    if not is_state_place(place):
         return str(place), None
     store = _open(Place.of(place, witness=_NO_WITNESS))
     try:
-        receipt = store.streams()[-1].receipt
+        where = Receipt.parse(store.streams()[-1].receipt).place
     finally:
         store.close()
-    where = Receipt.parse(receipt).place.removesuffix(f"/{STATE_FILE}") if receipt else str(place)
-    if receipt and ("://" in where or not Path(where).exists()):
+    if is_server(place) and is_there(ledger_beside(place)):
+        return ledger_beside(place), None
+    if "://" in where or not Path(where).exists():
         raise InputError(f"this stream is charged to the ledger at {where}; look there: pianissimo budget PLACE")
-    if is_ledger_of_stream(where):
-        has_secret = Place.of(where, witness=_NO_WITNESS).secret.exists()
-        return where, ledger_key(where) if has_secret else None
     beside = Path(f"{where}.key")
     return where, key_file(beside, create=False) if beside.exists() else None
 
@@ -228,16 +223,11 @@ class StreamCheck:
 
 
 def verify(
-    plan: StreamPlan,
-    config: dict[str, Any],
-    place: Path | str,
-    *,
-    secret: Given = None,
-    witness: Path | str | None = None,
+    request: Request, place: Path | str, *, secret: Given = None, witness: Path | str | None = None
 ) -> StreamCheck:
     """Check every digest and order, the ledger and the witness, and derive the last releases again; or raise."""
     wiring = wire(place, secret=secret, witness=witness, read_only=True)
-    with DurableStream(plan, config, wiring, create=False, read_only=True) as live:
+    with DurableStream(request, wiring, Options(create=False, read_only=True)) as live:
         with live._store.reading():
             lives, seals, releases = _verified_lives(live._store, live._ring)
         return StreamCheck(
@@ -251,23 +241,35 @@ def verify(
 def verify_folder(place: Path | str, out: Path | str) -> int:
     """Check that a folder of releases holds what the store lets readers see, and no more; gives its last tick.
 
-    A folder is no part of the store: its files carry no digest, and what befalls them changes no release. Where they
-    differ, remove the folder and start the stream, which writes it anew from the stored bytes.
+    A folder is no part of the store: its files carry no digest, and what befalls them changes no release. Where
+    they differ, find out which is right before anything is moved: a folder may be the only copy of releases of earlier
+    lives. A stream writes what a sink lacks from the stored bytes.
     """
     if read_plan(out) != stored_plan(place):
-        raise DamageError(f"{out} must hold the plan as it is stored, got another; remove the folder and start again")
+        raise DamageError(
+            f"{out} must hold the plan as it is stored, got another; give the folder that this stream writes to"
+        )
     stored = stored_releases(place)
     found = read_releases(out)
     for name in stored.keys() | found.keys():
         if name not in stored or name not in found or not stored[name].equals(found[name]):
             raise DamageError(
-                f"{out} must hold the releases of {name!r} as they are stored, got others; remove the folder, and the "
-                "stream writes it anew when it starts"
+                f"{out} must hold the releases of {name!r} as they are stored, got others; keep the "
+                "folder, and let the stream write to another one, which gets all that is stored"
             )
-    return max((int(table["tick"].max()) for table in stored.values() if table.height), default=0)  # type: ignore[arg-type]
+    return last_tick_in(Path(out))
 
 
-def _verified_lives(store: StateStore, newest: KeyRing) -> tuple[int, int, int]:
+def last_tick_in(folder: Path) -> int:
+    """The last tick that a folder of releases has."""
+    try:
+        tables = read_releases(folder)
+    except OSError as fault:
+        raise InputError(f"{folder} must be a folder of releases, got: {fault.strerror}") from None
+    return max((int(table["tick"].max()) for table in tables.values() if table.height), default=0)  # type: ignore[arg-type]
+
+
+def _verified_lives(store: Journal, newest: KeyRing) -> tuple[int, int, int]:
     """Check every life of a stream, row by row; gives how many they are, their seals and their releases."""
     seals = releases = 0
     lives = store.lives(newest)
@@ -275,7 +277,7 @@ def _verified_lives(store: StateStore, newest: KeyRing) -> tuple[int, int, int]:
     check_lives(store, newest)
     for number, (record, ring) in enumerate(lives, 1):
         last = check_seals(store, record, ring)
-        check_life(store, record, last, lives[number][0] if number < len(lives) else None)
+        check_rows(store, record, last, lives[number][0] if number < len(lives) else None)
         for seal in store.seals(record.incarnation, ring):
             seals += 1
             stored = store.release(record.incarnation, seal.tick)
@@ -285,8 +287,8 @@ def _verified_lives(store: StateStore, newest: KeyRing) -> tuple[int, int, int]:
     return len(lives), seals, releases
 
 
-def _open(place: Place) -> StateStore:
-    store = StateStore(place.connect(create=False, read_only=True))
+def _open(place: Place) -> Journal:
+    store = Journal(place.connect(create=False, read_only=True))
     made = False
     try:
         made = store.is_made()

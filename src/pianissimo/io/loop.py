@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.stream import DurableStream
 from pianissimo.errors import (
     DiskFullError,
     PendingError,
@@ -125,7 +125,7 @@ class StreamLoop:
         live = self._live
         self._tell("running")
         try:
-            self._patiently(lambda: self._source.seek(live.position, live.tick_number))
+            self._patiently(lambda: self._source.seek(live.position, live.read_tick))
             while live.tick_number < self._last_tick and not (self.stop.is_set() and self._may_leave()):
                 reach("absorb.read")
                 self._patiently(self._absorb)
@@ -138,8 +138,7 @@ class StreamLoop:
                 if self._progress:
                     self._progress(live.tick_number, self._last_tick, self._lag())
         except EndOfTicks as cut:
-            # What was absorbed is read again from its source.
-            live.discard()
+            # What was added is read again from its source.
             return cut.ended
         return False
 
@@ -151,7 +150,7 @@ class StreamLoop:
             if batch is None:
                 self._tell("running")
             else:
-                self._live.absorb(batch)
+                self._live.add(batch)
 
     def _batches(self) -> Iterator[object]:
         try:
@@ -186,7 +185,7 @@ class StreamLoop:
         while True:
             try:
                 if self._live.pending is None:
-                    return self._live.seal(self._source.position)
+                    return self._live.tick(position=self._source.position)
                 return self._live.finish()
             except (DiskFullError, PendingError) as error:
                 if isinstance(error, PendingError) and not isinstance(error.__cause__, DiskFullError):

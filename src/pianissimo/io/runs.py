@@ -17,13 +17,13 @@ from typing import Any, TypedDict, Unpack
 import polars as pl
 
 from pianissimo.budget import Budget
-from pianissimo.durable.creation import is_created
-from pianissimo.durable.keys import Given
-from pianissimo.durable.opening import open_stream
+from pianissimo.durable.charging import STATE_FILE
+from pianissimo.durable.durable_stream import DurableStream, open_stream
+from pianissimo.durable.journal import Journal
+from pianissimo.durable.key_ring import Given
 from pianissimo.durable.place import Place, forbid_dumps
 from pianissimo.durable.publish import Sink
-from pianissimo.durable.store import StateStore
-from pianissimo.durable.stream import DurableStream
+from pianissimo.durable.start import is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
 from pianissimo.io.clock import WallClock, longest_leap_of
@@ -36,7 +36,6 @@ from pianissimo.io.sources.event_files import FileTicks, read_rows
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks, TickRules
 from pianissimo.io.sources.source_records import RefusedFile, RowJudge, TickSource
-from pianissimo.ledger import STATE_FILE
 from pianissimo.storage.files import write_whole
 from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec
 
@@ -234,11 +233,11 @@ def _beside(place: Place) -> Path:
 
 def _is_known(place: Place) -> bool:
     """Whether the stream was created, by its store or by its witness; if not, it would be, and charged."""
-    if place.witness is not None and Witness(place.witness).head() is not None:
+    if Witness(place.witness).head() is not None:
         return True
     if not place.exists():
         return False
-    store = StateStore(place.connect(create=False, read_only=True))
+    store = Journal(place.connect(create=False, read_only=True))
     try:
         return is_created(store)
     finally:
@@ -274,7 +273,8 @@ def _live_ticks(
 
 def _own_files(place: Place, sinks: Iterable[Sink], spec: StreamSpec, health: Path | None) -> Iterator[Path]:
     """What the stream itself writes: none of it may be read as events."""
-    yield from (each for each in (place.secret, place.witness, health) if each is not None)
+    beside = (place.secret, place.witness, Path(place.ledger.place), Path(f"{place.ledger.place}.key"), health)
+    yield from (each for each in beside if each is not None)
     refused = _beside(place)
     yield from (refused, refused.with_name(f"{refused.name}.1"))
     if place.folder is not None:

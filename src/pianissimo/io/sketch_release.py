@@ -23,7 +23,7 @@ import polars as pl
 
 from pianissimo.budget import Budget
 from pianissimo.checks import check_positive, check_probability
-from pianissimo.durable.shared_ledger import open_shared
+from pianissimo.durable.charging import open_shared
 from pianissimo.errors import InputError
 from pianissimo.io.sketch_files import add_mark, is_released_elsewhere, make_mark, mark_once, read_sketch
 from pianissimo.ledger import Charge, Ledger, is_state, open_guarded

@@ -6,7 +6,6 @@ A stream that runs in memory: one call a tick, one promise for all of them.
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import polars as pl
@@ -177,6 +176,70 @@ def _load(
         tidier.take_plain(tidied[name])
 
 
+class LiveCore:
+    """The runs of a plan over their noise: what a stream in memory and a durable one both have.
+
+    It neither locks nor guards; who has it does.
+    """
+
+    def __init__(self, plan: StreamPlan, noise_for: NoiseFor) -> None:
+        self.plan = plan
+        self.parts = live_parts(plan, noise_for)
+
+    @property
+    def log_length(self) -> int:
+        """How many ticks back the logs of the runs reach."""
+        return max(part.run.log_length * part.every for part in self.parts)
+
+    def inputs(self, batch: object, *, drop_bad_rows: bool) -> list[Any]:
+        """What each part counts of a batch, all of which is checked before any of it is counted."""
+        queries = [query for part in self.parts for query in part.queries]
+        if isinstance(self.plan.unit, User):
+            user = self.plan.unit
+            frame = as_frame(batch, queries, user)
+            return [user_input(queries, frame, user, drop_bad_rows=drop_bad_rows)] * len(self.parts)
+        return query_inputs(queries, as_frame(batch, queries), drop_bad_rows=drop_bad_rows)
+
+    def update(self, inputs: list[Any]) -> None:
+        """Count events."""
+        for part, content in zip(self.parts, inputs, strict=True):
+            part.update(content)
+
+    def gather(self, inputs: list[Any]) -> list[codec.Plain]:
+        """For each part what some events of the open tick add, as plain data."""
+        return [part.gather(content) for part, content in zip(self.parts, inputs, strict=True)]
+
+    def add(self, gathered: Sequence[Sequence[codec.Plain]]) -> None:
+        """Count what was gathered: for each batch what it adds to each part."""
+        for batch in gathered:
+            for part, content in zip(self.parts, batch, strict=True):
+                part.add(content)
+
+    def release(self, place: int) -> dict[str, pl.DataFrame]:
+        """Close a tick: what is published at it. `place` counts from the first tick of this run."""
+        return {name: table for part in self.parts for name, table in part.tables(place).items()}
+
+    def between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
+        """What ticks start + 1 .. end added, for the queries that tell it."""
+        tables = {name: table for part in self.parts for name, table in part.tables_between(start, end).items()}
+        if not tables:
+            raise ParameterError(
+                "an interval must begin and end at ticks where a query is published that tells them, got others"
+            )
+        return tables
+
+    def dump(self) -> codec.Plain:
+        """All that it knows between two ticks, as plain data: secret. What is in the logs is left out."""
+        return [part.dump() for part in self.parts]
+
+    def load(self, states: Sequence[codec.Plain], logs: Sequence[Sequence[codec.Plain]]) -> None:
+        """Take over what `dump` gave, with the logs of the last releases, the oldest first."""
+        if len(states) != len(self.parts):
+            raise StateError("a stored state must be of these queries, got others")
+        for place, (part, state) in enumerate(zip(self.parts, states, strict=True)):
+            part.load(state, [log[place] for log in logs if log[place] is not None])
+
+
 class Live:
     """A running stream. `tick` counts a batch of events, closes the tick and publishes.
 
@@ -187,9 +250,9 @@ class Live:
         # A new incarnation each time: the same secret under two runs never gives two data sets the same noise.
         root = noise.at("stream", plan.name, secrets.token_bytes(16), plan.digest)
         self.plan = plan
-        self._parts = live_parts(plan, lambda every: root)  # noqa: ARG005
+        self._core = LiveCore(plan, lambda every: root)  # noqa: ARG005
         self._tick = 0
-        self._lock: AbstractContextManager[object] = threading.Lock()
+        self._lock = threading.Lock()
         self._guard = Guard()
 
     @property
@@ -203,21 +266,15 @@ class Live:
         The batch is a polars, pandas, pyarrow or duckdb table, or a list of dicts; None is a tick without events. Rows
         that a query cannot count are an error, or left out where `drop_bad_rows` says so: each is judged alone.
         """
-        inputs = self._inputs(batch, drop_bad_rows=drop_bad_rows)
+        inputs = self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
             if self._tick >= self.plan.horizon:
                 raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
             with self._guard:
-                return self._count_and_release(inputs)
-
-    def _inputs(self, batch: object, *, drop_bad_rows: bool) -> list[Any]:
-        """What each part counts of a batch, all of which is checked before any of it is counted."""
-        queries = [query for part in self._parts for query in part.queries]
-        if isinstance(self.plan.unit, User):
-            user = self.plan.unit
-            frame = as_frame(batch, queries, user)
-            return [user_input(queries, frame, user, drop_bad_rows=drop_bad_rows)] * len(self._parts)
-        return query_inputs(queries, as_frame(batch, queries), drop_bad_rows=drop_bad_rows)
+                self._core.update(inputs)
+                tables = self._core.release(self._tick + 1)
+                self._tick += 1
+                return StreamRelease(tick=self._tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
 
     def window(self, length: object) -> StreamRelease:
         """What the last ticks added: `live.window("1h")`, or a number of ticks.
@@ -234,20 +291,7 @@ class Live:
                 raise ParameterError(
                     f"an interval must lie within the {self._tick} released ticks, got {start} to {end}"
                 )
-            tables = {name: table for part in self._parts for name, table in part.tables_between(start, end).items()}
-            if not tables:
-                raise ParameterError(
-                    "an interval must begin and end at ticks where a query is published that tells them, got others"
-                )
-        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables)
-
-    def _count_and_release(self, inputs: list[Any]) -> StreamRelease:
-        tick = self._tick + 1
-        for part, content in zip(self._parts, inputs, strict=True):
-            part.update(content)
-        tables = {name: table for part in self._parts for name, table in part.tables(tick).items()}
-        self._tick = tick
-        return StreamRelease(tick=tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
+            return StreamRelease(tick=end, coverage=self.plan.coverage, tables=self._core.between(start, end))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a live stream is not copied or pickled: two of it would share their noise")

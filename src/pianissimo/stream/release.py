@@ -77,10 +77,8 @@ _TYPES: dict[str, pl.DataType] = {
 }
 
 
-def payload_of(
-    release: StreamRelease, *, stream: str, incarnation: bytes, since: dict[str, Any] | None = None
-) -> bytes:
-    """The bytes of a release; `since` tells what of it goes on from an earlier incarnation.
+def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes, since: int | None = None) -> bytes:
+    """The bytes of a release; `since` is told where totals count from a later tick than the first.
 
     >>> table = pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})
     >>> payload_of(StreamRelease(1, 0.95, {"purchases": table}), stream="shop", incarnation=b"").decode()

@@ -19,7 +19,7 @@ from pianissimo.stream.live import Live
 from pianissimo.unit import User
 
 if TYPE_CHECKING:
-    from pianissimo.durable.stream import DurableStream
+    from pianissimo.durable.durable_stream import DurableStream
 
 
 @identity.identified("stream")
@@ -209,7 +209,7 @@ class Stream:
         ...         live, live.released(1).to_json() == first.to_json()
         (DurableStream('s', tick=1 of 1440), True)
         """
-        from pianissimo.durable.opening import open_stream
+        from pianissimo.durable.durable_stream import open_stream
 
         return open_stream(
             self,

@@ -216,7 +216,7 @@ def open_in_steps(
             return None  # whoever opens it says what is wrong with it
         if cap.steps or not cap.rho_units:
             return None
-    from pianissimo.durable.shared_ledger import open_shared
+    from pianissimo.durable.charging import open_shared
 
     return _in_steps(open_shared(place, key=key, witness=witness), witness, allowance)
 

@@ -207,12 +207,14 @@ class FileTicks:
         self._stamps = {path: _stamp(path) for path, _ in files}
         self._identity = [_identity(path) for path, _ in files]
         self._shares: list[_Share] = []
+        self._read_to = 0
         for path, form in files:
             self._shares += self._shares_of_parquet(path) if form == "parquet" else self._shares_of_text(path, form)
             self._check_unchanged(path)
 
     def seek(self, position: Any, tick: int) -> None:
         """Check that the files are those that were read before."""
+        self._read_to = tick
         if position is None:
             for name, lines in self._unreadable.items():
                 self._refused(name, lines)
@@ -233,10 +235,12 @@ class FileTicks:
         self._shares = [share for share in self._shares if share.last > tick]
 
     def batches(self, tick: int) -> Iterator[pl.DataFrame]:
-        """The rows of a tick, if it has any."""
-        for share in self._shares:
-            if share.first <= tick <= share.last:
-                yield share.of_tick(tick)
+        """The rows of a tick, if it has any; after a recovery also those of ticks before it that are read again."""
+        for each in range(min(self._read_to + 1, tick), tick + 1):
+            for share in self._shares:
+                if share.first <= each <= share.last:
+                    yield share.of_tick(each)
+        self._read_to = tick
 
     @property
     def position(self) -> Any:

@@ -1,10 +1,14 @@
-"""Keys of a durable stream, one for each purpose, from one secret; and the ring of secrets that rotations leave.
+"""Keys of a durable stream: where its secret comes from, one key for each purpose, the ring of secrets, sealed noise.
 
-HKDF (RFC 5869, SHA-256) turns a secret into keys for the seals' digests, the noise, user pseudonyms, the ledger, what
-is stored, and the secrets before. Data at rest are under AES-256-GCM with a random nonce, and what belongs to a record
-is authenticated with it, so that no ciphertext fits anywhere else.
+The secret is in a file, in an environment variable or printed by a command; never in the store. HKDF (RFC 5869,
+SHA-256) turns it into keys for the seals' digests, the noise, what is stored, and the secrets before. Data at rest are
+under AES-256-GCM with a random nonce, and what belongs to a record is authenticated with it, so that no ciphertext fits
+anywhere else. Rotations leave a ring of secrets.
 
-Where the secret of a durable stream comes from: a file, an environment variable or a command. Never the store.
+Noise is bound to the incarnation, the plan and the data sealed before a draw is first made. If storage ever lies (a
+restored backup, a cloned disk, a lost tail), other data are sealed under the same tick number. Their digest is another,
+so is the path, and the noise is independent: a second exposure, but never a difference that is the truth. What is drawn
+without `sealed` is bound to the incarnation and the plan alone.
 """
 
 import contextlib
@@ -12,10 +16,11 @@ import hashlib
 import hmac
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Self
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -24,8 +29,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pianissimo.errors import DamageError, LedgerError, ParameterError, SecretError
 from pianissimo.ledger import check_key_path, key_file
-from pianissimo.noise import Secret
-from pianissimo.noise.keyed import PathPart, encode_path
+from pianissimo.noise import Noise, Secret
+from pianissimo.noise.keyed import OuterNoise, PathPart, encode_path
 
 _NONCE_BYTES = 12
 _SALT = b"pianissimo/keys/v1"
@@ -41,13 +46,11 @@ class Keys:
     Keys(hidden)
     """
 
-    __slots__ = ("_at_rest", "_seal", "_secret", "ledger", "noise", "user")
+    __slots__ = ("_at_rest", "_seal", "_secret", "noise")
 
     def __init__(self, secret: Secret) -> None:
         self._secret = secret
         self.noise = Secret(_derived(bytes(secret), "noise"))
-        self.user = Secret(_derived(bytes(secret), "user"))
-        self.ledger = Secret(_derived(bytes(secret), "ledger"))
         self._seal = _derived(bytes(secret), "seal")
         self._at_rest = AESGCM(_derived(bytes(secret), "at rest"))
 
@@ -90,11 +93,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """A row of the ring: from which tick on a secret holds, and the secrets before, closed under it.
-
-    >>> Epoch(number=0, first_tick=0, key_id=b"", check=b"", earlier=b"").number
-    0
-    """
+    """A row of the ring: from which tick on a secret holds, and the secrets before, closed under it."""
 
     number: int
     first_tick: int
@@ -276,3 +275,49 @@ def _parsed(text: str | None, what: str) -> Secret:
         return Secret(bytes.fromhex(text.strip()))
     except ValueError:  # a ParameterError is one too
         raise SecretError(f"{what} must hold 64 hexadecimal digits, got something else") from None
+
+
+Roots = Callable[[int], Noise]
+"""The noise of the epoch that a tick of the stream belongs to, at the path of the incarnation."""
+
+Macs = Callable[[int], bytes]
+"""The keyed digest of the seal of a tick of the stream."""
+
+
+class SealedNoise(OuterNoise):
+    """Noise whose draws can be bound to a seal.
+
+    >>> from pianissimo.noise import KeyedNoise
+    >>> from pianissimo.noise.keyed import sealed
+    >>> noise = SealedNoise(lambda tick: KeyedNoise(bytes(32)), lambda tick: bytes([tick]))
+    >>> sealed(noise, 1).at("node").gaussian(50.0) == sealed(noise, 1).at("node").gaussian(50.0)
+    True
+    >>> draws = {sealed(noise, tick).at("node").gaussian(2.0**20) for tick in range(4)}
+    >>> len(draws)
+    4
+    """
+
+    __slots__ = ("_first", "_macs", "_path", "_roots", "_stride")
+
+    def __init__(self, roots: Roots, macs: Macs, *, first: int = 0, stride: int = 1) -> None:
+        # What is drawn without a seal.
+        super().__init__(roots(first))
+        self._roots = roots
+        self._macs = macs
+        # Tick k of a query that is published at every n-th tick ends with tick first + n k of the stream.
+        self._first, self._stride = first, stride
+        self._path: tuple[PathPart, ...] = ()
+
+    def at(self, *path: PathPart) -> Self:
+        """The noise further down the path."""
+        below = object.__new__(type(self))
+        below._roots, below._macs = self._roots, self._macs
+        below._first, below._stride = self._first, self._stride
+        below._path = self._path + path
+        below.inner = self.inner.at(*path)
+        return below
+
+    def sealed(self, tick: int) -> Noise:
+        """The noise here, bound to the seal of a tick of this query."""
+        place = self._first + tick * self._stride
+        return self._roots(place).at(*self._path, "sealed", self._macs(place))

@@ -1,30 +1,34 @@
-"""The tables of a durable stream, one schema for every engine, and the few statements that are sent.
+"""The journal: the tables of a durable stream, one schema for every engine, and the few statements that are sent.
 
 Safety rests on unique keys and on digests: one seal and one release for an incarnation and a tick, never changed. The
-lease says who may write; whoever comes with an old epoch writes nothing.
+lease says who may write; whoever comes with an old epoch writes nothing. How far readers may see carries a keyed mark,
+from the moment a life is inserted. The mark covers the lease under which it was written, and whoever takes a lease
+writes it anew: a lease that is lower was set back. One that is higher does no harm, since it only keeps its holder out.
 """
 
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.keys import Epoch, KeyRing, Keys, ring_among
+from pianissimo.durable.key_ring import Epoch, KeyRing, Keys, ring_among
 from pianissimo.durable.records import Intention, Seal, StoredRelease, StreamRecord, damaged
-from pianissimo.errors import DamageError, LeaseError, StoreError
+from pianissimo.errors import ConfigError, DamageError, LeaseError
 from pianissimo.storage.connection import Connection, Row
 from pianissimo.storage.files import fault_of
 
-SCHEMA = 2
+FORMAT = 3
+"""Of what is stored. Streams of format 2 and before were written by versions that were never published."""
+
 _TABLES = (
     "CREATE TABLE schema_version (version {integer} PRIMARY KEY){strict}",
     "CREATE TABLE streams (incarnation {binary} PRIMARY KEY, number {integer} NOT NULL UNIQUE, name TEXT NOT NULL, "
     "config TEXT NOT NULL, config_digest {binary} NOT NULL, created TEXT NOT NULL, last_tick {integer} NOT NULL, "
-    "positions {binary} NOT NULL, charge TEXT NOT NULL, receipt TEXT NOT NULL, base {binary} NOT NULL, "
+    "since {integer} NOT NULL, positions {binary} NOT NULL, charge TEXT NOT NULL, receipt TEXT NOT NULL, "
     "covered {integer} NOT NULL, follows {binary} NOT NULL, mac {binary} NOT NULL){strict}",
-    "CREATE TABLE intentions (incarnation {binary} PRIMARY KEY, number {integer} NOT NULL UNIQUE, "
-    "config_digest {binary} NOT NULL, question TEXT NOT NULL, units TEXT NOT NULL, mac {binary} NOT NULL){strict}",
+    "CREATE TABLE intentions (number {integer} PRIMARY KEY, name {binary} NOT NULL, "
+    "config_digest {binary} NOT NULL, is_covered {integer} NOT NULL, mac {binary} NOT NULL){strict}",
     "CREATE TABLE key_epochs (incarnation {binary} NOT NULL REFERENCES streams, number {integer} NOT NULL, "
     "first_tick {integer} NOT NULL, key_id {binary} NOT NULL, check_value {binary} NOT NULL, "
     "earlier {binary} NOT NULL, PRIMARY KEY (incarnation, number)){strict}",
@@ -51,16 +55,15 @@ _TABLES = (
 _STAYING = ("streams", "intentions", "seals", "releases")
 _OWNED = ("key_epochs", "seals", "releases", "deltas", "snapshots", "history", "outbox", "progress", "leases")
 _STREAM = (
-    "incarnation, number, name, config, config_digest, created, last_tick, positions, charge, receipt, base, covered, "
+    "incarnation, number, name, config, config_digest, created, last_tick, since, positions, charge, receipt, covered, "
     "follows, mac"
 )
-_INTENTION = "incarnation, number, config_digest, question, units, mac"
+_INTENTION = "number, name, config_digest, is_covered, mac"
 _SEAL = "incarnation, tick, epoch, previous, positions, counts, state, config_digest, mac"
-_SPENT = "spent_steps, spent_calls, spent_rho_units, spent_bad_units"
 _AT_ONCE = 4096
 
 
-class StateStore:
+class Journal:
     """What a durable stream reads and writes. All of it happens in a transaction: `writing` or `reading`."""
 
     def __init__(self, connection: Connection) -> None:
@@ -114,9 +117,11 @@ class StateStore:
             if not self.connection.has_table("schema_version"):
                 return False
             rows = self._run("SELECT version FROM schema_version")
-            if [list(row) for row in rows] != [[SCHEMA]]:
-                raise StoreError(
-                    f"{self.place} must be of version {SCHEMA}, got another; use the version that wrote it"
+            if [list(row) for row in rows] != [[FORMAT]]:
+                found = ", ".join(str(row[0]) for row in rows) or "none"
+                raise ConfigError(
+                    f"{self.place} must hold a stream in format {FORMAT}, got format {found}: another version of "
+                    "pianissimo wrote it. Go on with that version, or begin a new stream in another folder"
                 )
             return True
 
@@ -126,7 +131,7 @@ class StateStore:
             self._run(statement.format(**self.connection.words))
         for table in _STAYING:
             self.connection.make_stay(table)
-        self._run("INSERT INTO schema_version (version) VALUES (?)", [SCHEMA])
+        self._run("INSERT INTO schema_version (version) VALUES (?)", [FORMAT])
 
     def streams(self) -> list[StreamRecord]:
         """All incarnations, the oldest first."""
@@ -134,23 +139,27 @@ class StateStore:
             rows = self._run(f"SELECT {_STREAM} FROM streams ORDER BY number")  # noqa: S608
         return [_stream_of(row) for row in rows]
 
-    def insert_stream(self, record: StreamRecord, epochs: Sequence[Epoch], mark: bytes) -> None:
-        """A new incarnation, with its secrets, a lease that nobody took and nothing visible; `mark` says so."""
-        values = [int(each) if each is True or each is False else each for each in _values(record, _STREAM)]
+    def insert_stream(self, record: StreamRecord, ring: KeyRing) -> None:
+        """A new life, with its secrets, a lease that nobody took and nothing visible."""
+        values = _values(record, _STREAM)
         self._run(f"INSERT INTO streams ({_STREAM}) VALUES ({_marks(values)})", values)  # noqa: S608
-        for epoch in epochs:
+        for epoch in ring.rows(record.incarnation):
             self.insert_epoch(record.incarnation, epoch)
-        start = [record.incarnation, record.last_tick, mark]
+        start = [
+            record.incarnation,
+            record.last_tick,
+            _progress_mark(ring.keys[0], record.incarnation, record.last_tick, 0),
+        ]
         self._run("INSERT INTO progress (incarnation, visible, lease, mark) VALUES (?, ?, 0, ?)", start)
         self._run("INSERT INTO leases (incarnation, epoch, owner) VALUES (?, 0, '')", [record.incarnation])
 
     def insert_intention(self, intention: Intention) -> None:
-        """What is about to be charged elsewhere."""
+        """What is about to be charged."""
         values = _values(intention, _INTENTION)
         self._run(f"INSERT INTO intentions ({_INTENTION}) VALUES ({_marks(values)})", values)  # noqa: S608
 
     def intention(self, number: int) -> Intention | None:
-        """What the incarnation of this number was about to be charged elsewhere."""
+        """What the life of this number was about to be charged."""
         with self.reading():
             rows = self._run(f"SELECT {_INTENTION} FROM intentions WHERE number = ?", [number])  # noqa: S608
         return _intention_of(rows[0]) if rows else None
@@ -193,10 +202,11 @@ class StateStore:
             found.append((record, ring_among(later, record.incarnation, self.epochs(record.incarnation))))
         return found[::-1]
 
-    def take_lease(self, incarnation: bytes, owner: str) -> int:
-        """The next epoch, for this owner; in the transaction begun."""
+    def take_lease(self, incarnation: bytes, owner: str, keys: Keys) -> int:
+        """Be the one that writes, and leave that beside what is visible; in the transaction begun."""
         epoch = self._lease(incarnation) + 1
         self._run("UPDATE leases SET epoch = ?, owner = ? WHERE incarnation = ?", [epoch, owner, incarnation])
+        self.set_visible(incarnation, self.visible(incarnation), epoch, keys)
         return epoch
 
     def check_lease(self, incarnation: bytes, epoch: int) -> None:
@@ -371,28 +381,6 @@ class StateStore:
             rows = self._run("SELECT max(tick) FROM snapshots WHERE incarnation = ?", [incarnation])
         return None if rows[0][0] is None else _whole(rows[0][0])
 
-    def has_charge(self, key: str) -> bool:
-        """Whether the ledger holds a charge under this key."""
-        with self.reading():
-            return bool(self._run("SELECT 1 FROM entries WHERE kind = 'reserve' AND idempotency_key = ?", [key]))
-
-    def ledger_tail(self, after: str | None = None) -> tuple[str, str] | None:
-        """The last entry of the ledger among the tables, as a witness names it, and what is spent; not checked.
-
-        Given an entry that was seen before, it must still be there: a witness never names less than it did.
-        """
-        with self.reading():
-            if after is not None:
-                number, _, digest = after.partition(":")
-                seen = self._run("SELECT digest FROM entries WHERE number = ?", [int(number)])
-                if not seen or _raw(seen[0][0]).hex() != digest:
-                    raise DamageError("entries of the ledger seen before must stay, got others or fewer; stop and look")
-            rows = self._run(f"SELECT number, digest, {_SPENT} FROM entries ORDER BY number DESC LIMIT 1")  # noqa: S608
-        if not rows:
-            return None
-        number, digest, *spent = rows[0]
-        return f"{_whole(number)}:{_raw(digest).hex()}", " ".join(str(_whole(units)) for units in spent)
-
     def add_to_outbox(self, sink: str, incarnation: bytes, tick: int) -> None:
         """A release that a sink must get."""
         values = [sink, incarnation, tick]
@@ -441,12 +429,21 @@ class StateStore:
             raise damaged("what is visible")
         return _whole(rows[0][0]), _whole(rows[0][1]), _raw(rows[0][2])
 
-    def set_progress(self, incarnation: bytes, visible: int, lease: int, mark: bytes) -> None:
-        """Let readers see ticks up to this one; in the transaction begun. See `soundness` for the mark."""
-        values = [visible, lease, mark]
+    def set_visible(self, incarnation: bytes, visible: int, lease: int, keys: Keys) -> None:
+        """Let readers see ticks up to this one; in the transaction begun."""
+        values = [visible, lease, _progress_mark(keys, incarnation, visible, lease)]
         self._run("UPDATE progress SET visible = ?, lease = ?, mark = ? WHERE incarnation = ?", [*values, incarnation])
         query = "SELECT visible, lease, mark FROM progress WHERE incarnation = ?"
         self._check_stored(query, [incarnation], values)
+
+    def check_progress(self, record: StreamRecord, keys: Keys) -> None:
+        """Refuse a visible tick that was not written here, and a lease that was set back."""
+        visible, lease, mark = self.progress(record.incarnation)
+        epoch, _ = self.lease(record.incarnation)
+        if not hmac.compare_digest(mark, _progress_mark(keys, record.incarnation, visible, lease)):
+            raise damaged("what is visible")
+        if epoch < lease:
+            raise DamageError(f"the lease must be at epoch {lease} or later, got {epoch}; restore a backup")
 
     def check_tables(self) -> None:
         """Refuse tables that change by themselves what is written to them."""
@@ -478,8 +475,14 @@ class StateStore:
         return self.connection.execute(statement, values)
 
 
+def _progress_mark(keys: Keys, incarnation: bytes, visible: int, lease: int) -> bytes:
+    """What says that readers may see ticks up to one, written under a lease."""
+    return keys.mac("visible", incarnation, visible, lease)
+
+
 def _values(record: object, columns: str) -> list[Any]:
-    return [getattr(record, name) for name in columns.split(", ")]
+    values = (getattr(record, name) for name in columns.split(", "))
+    return [int(each) if isinstance(each, bool) else each for each in values]
 
 
 def _marks(values: list[Any]) -> str:
@@ -490,9 +493,9 @@ def _stream_of(row: Row) -> StreamRecord:
     texts = dict(zip(_STREAM.split(", "), row, strict=True))
     if not all(isinstance(texts[name], str) for name in ("name", "config", "created", "charge", "receipt")):
         raise damaged("the record of a stream")
-    for name in ("incarnation", "config_digest", "positions", "base", "follows", "mac"):
+    for name in ("incarnation", "config_digest", "positions", "follows", "mac"):
         texts[name] = _raw(texts[name])
-    for name in ("number", "last_tick"):
+    for name in ("number", "last_tick", "since"):
         texts[name] = _whole(texts[name])
     texts["covered"] = bool(_whole(texts["covered"]))
     return StreamRecord(**texts)
@@ -500,11 +503,9 @@ def _stream_of(row: Row) -> StreamRecord:
 
 def _intention_of(row: Row) -> Intention:
     values = dict(zip(_INTENTION.split(", "), row, strict=True))
-    if not all(isinstance(values[name], str) for name in ("question", "units")):
-        raise damaged("what the stream is about to be charged")
-    for name in ("incarnation", "config_digest", "mac"):
+    for name in ("name", "config_digest", "mac"):
         values[name] = _raw(values[name])
-    values["number"] = _whole(values["number"])
+    values["number"], values["is_covered"] = _whole(values["number"]), bool(_whole(values["is_covered"]))
     return Intention(**values)
 
 

@@ -10,24 +10,24 @@ and no noise is drawn before the data that it covers are sealed.
 import contextlib
 import os
 import platform
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from pianissimo import codec
-from pianissimo.durable.carried import Carried
-from pianissimo.durable.charging import use_within
-from pianissimo.durable.creation import check_creatable, create_stream, is_created
+from pianissimo.checks import ticks_in
+from pianissimo.durable.charging import cap_of
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.keys import KeyRing
-from pianissimo.durable.noise import SealedNoise
-from pianissimo.durable.place import OneCaller, Wiring
+from pianissimo.durable.journal import Journal
+from pianissimo.durable.key_ring import Given, KeyRing, SealedNoise
+from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.publish import EarlierLife, Publisher, Sink
 from pianissimo.durable.records import Seal, StoredRelease, StreamRecord
-from pianissimo.durable.soundness import take_lease
-from pianissimo.durable.start import Found, check_start
-from pianissimo.durable.store import StateStore
+from pianissimo.durable.start import Request, Standing, check_start, create_stream, is_created
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import (
     DamageError,
@@ -44,11 +44,10 @@ from pianissimo.errors import (
     SyncError,
     UnknownCommitError,
 )
-from pianissimo.ledger import Charge
 from pianissimo.mechanism import Guard
 from pianissimo.noise import KeyedNoise, Noise, Secret
-from pianissimo.stream import Live, StreamPlan, StreamRelease
-from pianissimo.stream.live import live_parts
+from pianissimo.stream import Stream, StreamRelease
+from pianissimo.stream.live import LiveCore
 from pianissimo.stream.release import payload_of, release_of
 
 SNAPSHOT_EVERY = 8
@@ -58,7 +57,28 @@ _NO_STATE = b""
 _MOST_MACS = 4096
 
 Gathered = list[list[codec.Plain]]
-"""For each part of the stream what each batch of a tick adds."""
+"""For each batch of a tick what it adds to each part of the stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a durable stream is opened."""
+
+    create: bool = True
+    """Whether it is begun where there is none."""
+
+    take_over: bool = False
+    """Whether it is taken from another process, which writes nothing any more."""
+
+    snapshot_every: int = SNAPSHOT_EVERY
+    sinks: Sequence[Sink] = ()
+    publish_at_once: bool = True
+    read_only: bool = False
+    make_noise: Callable[[Secret], Noise] = KeyedNoise
+
+    def __post_init__(self) -> None:
+        if not self.snapshot_every >= 1:
+            raise ParameterError(f"snapshot_every must be at least 1, got {self.snapshot_every}")
 
 
 @dataclass(slots=True, repr=False)
@@ -77,11 +97,7 @@ class _OpenTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What a start found and did, without a number of events.
-
-    >>> Recovered(created=True, tick=0, snapshot_tick=0, replayed=0, finished=None).replayed
-    0
-    """
+    """What a start found and did, without a number of events."""
 
     created: bool
     """Whether the stream is new."""
@@ -97,75 +113,92 @@ class Recovered:
     """The tick that was sealed and is released now, if there was one."""
 
 
-class DurableStream(Live):
-    """A running stream whose every tick is stored. `Stream.open` makes one; use it in a `with`, or `close` it.
+class OneCaller:
+    """Other threads wait; a call in the middle of another of the same thread, as from a signal or a sink, is refused.
 
-    `tick` counts the events of one tick, seals it and releases it. If it raises before the seal, nothing was counted
-    and it may be called again; if it raises a `PendingError`, the tick is sealed, and `finish` releases it. Events that
-    come in many batches are given to `absorb`, which keeps what they add, and `seal` closes the tick.
+    >>> lock = OneCaller()
+    >>> with lock, lock:
+    ...     pass
+    Traceback (most recent call last):
+    pianissimo.errors.StateError: a stream must be used by one caller at a time, got a call in the middle of another
     """
 
-    def __init__(
-        self,
-        plan: StreamPlan,
-        config: dict[str, Any],
-        wiring: Wiring,
-        *,
-        create: bool = True,
-        cap: Charge | None = None,
-        take_over: bool = False,
-        snapshot_every: int = SNAPSHOT_EVERY,
-        sinks: Sequence[Sink] = (),
-        publish_at_once: bool = True,
-        read_only: bool = False,
-        make_noise: Callable[[Secret], Noise] = KeyedNoise,
-    ) -> None:
-        if not snapshot_every >= 1:
-            raise ParameterError(f"snapshot_every must be at least 1, got {snapshot_every}")
-        self.plan = plan
+    __slots__ = ("_inside", "_lock")
+
+    def __init__(self) -> None:
+        # Its owner may take it again, so that an interrupt that leaves it taken does not hang its own thread.
+        self._lock = threading.RLock()
+        self._inside = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        try:
+            self._check_outside()
+            self._inside = True
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _check_outside(self) -> None:
+        if self._inside:
+            raise StateError("a stream must be used by one caller at a time, got a call in the middle of another")
+
+    def __exit__(self, *_: object) -> None:
+        self._inside = False
+        self._lock.release()
+
+    @contextlib.contextmanager
+    def even_within(self) -> Iterator[None]:
+        """For what must be possible always: to let go. Other threads are waited for, one's own call is not."""
+        with self._lock:
+            yield
+
+
+class DurableStream:
+    """A running stream whose every tick is stored. `Stream.open` makes one; use it in a `with`, or `close` it.
+
+    `tick` counts the events of one tick, seals it and releases it; events that come in many batches are given to `add`
+    first. If `tick` raises before the seal, what it was given is not counted, and it may be called again. If it raises
+    a `PendingError`, the tick is sealed, and `finish` releases it.
+    """
+
+    def __init__(self, request: Request, wiring: Wiring, options: Options = Options()) -> None:  # noqa: B008
         self._wiring = wiring
-        self._snapshot_every = snapshot_every
-        self._publish_at_once = publish_at_once and not read_only
-        self._read_only = read_only
-        self._make_noise = make_noise
-        self._lock: OneCaller = OneCaller()
+        self._options = options
+        self._lock = OneCaller()
         self._guard = Guard()
-        self._absorbed: list[list[codec.Plain]] = []
-        """For each batch what it adds to each part."""
+        self._added: Gathered = []
+        """For each batch of the open tick what it adds to each part."""
 
         self._is_closed = False
         self._open_tick: _OpenTick | None = None
         self._unsure: tuple[Seal, Gathered, UnknownCommitError] | None = None
-        self._lease = 0
-        self._ring: KeyRing
         self._record: StreamRecord
+        self._ring: KeyRing
+        self._mac: bytes
+        self._tick: int
+        self._state_digest: bytes
+        self._lease = 0
         self._roots: dict[int, Noise] = {}
-        self._store = StateStore(wiring.opened(create=create))
+        self._macs: dict[int, bytes] = {}
+        # Before the store is looked at: so it is never ahead of a store that is being written.
+        heard = wiring.witness.head() if options.read_only else None
+        self._store = Journal(wiring.opened(create=options.create))
         try:
-            if read_only:
+            if options.read_only:
                 # One state of the store, whatever its writer does meanwhile.
                 self._store.connection.begin_read()
             else:
-                self._process_lock = wiring.held(self._store.connection, take_over=take_over)
+                self._process_lock = wiring.held(self._store.connection, take_over=options.take_over)
                 reach("checkpoint.before")
                 self._store.connection.settle()
                 reach("checkpoint.after")
             created = not is_created(self._store)
             if created:
-                check_creatable(self._store, wiring, create=create)
-                create_stream(self._store, wiring, plan, config, cap)
-            found = check_start(self._store, wiring, plan, config, writable=not read_only)
+                create_stream(self._store, wiring, request, create=options.create)
+            heard = heard if options.read_only else wiring.witness.head()
+            found, self.plan = check_start(self._store, wiring, request, heard)
             self._take_over(found)
-            self._publisher = Publisher(
-                self._store,
-                self._record,
-                self._lease,
-                self._checked_payload,
-                sinks,
-                keys=self._ring.keys[0],
-                earlier=() if read_only else self._earlier_lives(),
-            )
-            self._publisher.check_not_behind(self._tick)
             self.recovered = self._recover(found, created=created)
             # Other threads may read from now on, each time what is stored then.
             self._store.connection.rollback()
@@ -176,7 +209,7 @@ class DurableStream(Live):
     @property
     def tick_number(self) -> int:
         """The last tick that is released and witnessed; of a stream opened to be read, that readers see."""
-        return min(self._tick, self._visible) if self._read_only else self._tick
+        return min(self._tick, self._visible) if self._options.read_only else self._tick
 
     @property
     def incarnation(self) -> str:
@@ -189,62 +222,58 @@ class DurableStream(Live):
         return codec.unpack("positions", 1, self._positions) if self._positions else None
 
     @property
+    def since(self) -> int:
+        """The totals count all events after this tick: 0, or where an earlier life was lost and this one begins."""
+        return self._record.since
+
+    @property
+    def read_tick(self) -> int:
+        """The last tick whose events are all read: `position` is where it ended."""
+        return self._record.since if self._tick == self._record.last_tick else self._tick
+
+    @property
     def pending(self) -> int | None:
         """The tick that is sealed and not wholly released yet."""
         return None if self._open_tick is None else self._open_tick.seal.tick
 
+    def add(self, batch: object, *, drop_bad_rows: bool = False) -> None:
+        """Keep what some events of the open tick add, in memory: nothing is counted before `tick`."""
+        inputs = self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
+        with self._lock:
+            self._check_open()
+            if self._unsure is not None:
+                raise StateError("a tick whose seal is in doubt must be sealed first, got more events; call tick()")
+            self._gather(inputs)
+
     def tick(self, batch: object = None, *, drop_bad_rows: bool = False, position: Any = None) -> StreamRelease:
-        """Count the events of one tick, all or none of them, seal, and publish.
+        """Close the tick: count what was added and this batch, all or none of it, seal, and publish.
 
         `position` is plain data that says where the source was read to; it is sealed with the tick.
         """
-        return self.tick_of([batch], drop_bad_rows=drop_bad_rows, position=position)
-
-    def tick_of(self, batches: Sequence[object], *, drop_bad_rows: bool = False, position: Any = None) -> StreamRelease:
-        """As `tick`, for a tick whose events come in several batches."""
-        inputs = [self._inputs(batch, drop_bad_rows=drop_bad_rows) for batch in batches]
+        inputs = None if batch is None else self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
             self._check_open()
             # Whatever the last call was given is sealed now, or it is not and these events come in its place.
             self._settle_doubt()
-            if self._absorbed:
-                raise StateError("events that were absorbed must be sealed or discarded first, got a whole tick")
+            before = len(self._added)
             try:
-                for content in inputs:
-                    self._gather(content)
+                if inputs is not None:
+                    self._gather(inputs)
                 with self._guard:
                     self._seal_tick(position)
-            finally:
-                self._absorbed = []
+            except BaseException:
+                del self._added[before:]
+                raise
             return self._finish()
 
-    def absorb(self, batch: object, *, drop_bad_rows: bool = False) -> None:
-        """Keep what some events of the open tick add, in memory: nothing is counted before `seal`."""
-        inputs = self._inputs(batch, drop_bad_rows=drop_bad_rows)
-        with self._lock:
-            self._check_open()
-            if self._unsure is not None:
-                raise StateError("a tick whose seal is in doubt must be sealed first, got more events; call seal()")
-            self._gather(inputs)
-
-    def discard(self) -> None:
-        """Forget what was absorbed; its source gives it again."""
+    def finish(self) -> StreamRelease:
+        """Release the tick that is sealed, from where it was left."""
         with self._lock:
             self._check_not_closed()
-            # In doubt, they may be sealed: then its source must not give them again.
-            self._settle_doubt()
-            self._absorbed = []
-
-    def seal(self, position: Any = None) -> StreamRelease:
-        """Seal and release the tick of all that was absorbed. Where there was no room, it may be called again."""
-        with self._lock:
-            self._check_open()
             if self._unsure is not None:
                 self._look_again()
             if self._open_tick is None:
-                with self._guard:
-                    self._seal_tick(position)
-            self._absorbed = []
+                raise StateError("a tick must be sealed to be finished, got none")
             return self._finish()
 
     def _check_not_closed(self) -> None:
@@ -253,7 +282,7 @@ class DurableStream(Live):
 
     def _check_open(self) -> None:
         self._check_not_closed()
-        if self._read_only:
+        if self._options.read_only:
             raise StateError("a stream must be open for writing to count events, got one opened to be read")
         if self._open_tick is not None:
             raise PendingError(f"tick {self._open_tick.seal.tick} must be finished first, got another; call finish()")
@@ -280,35 +309,23 @@ class DurableStream(Live):
     def _gather(self, inputs: list[Any]) -> None:
         try:
             with self._guard:
-                gathered = [part.gather(content) for part, content in zip(self._parts, inputs, strict=True)]
                 # For all parts in one step, and guarded: an interrupt must not leave a batch in some of them.
-                self._absorbed.append(gathered)
+                self._added.append(self._core.gather(inputs))
         except InputError:
             self._guard.forgive()
             raise
-
-    def finish(self) -> StreamRelease:
-        """Release the tick that is sealed, from where it was left."""
-        with self._lock:
-            self._check_not_closed()
-            if self._unsure is not None:
-                self._look_again()
-            if self._open_tick is None:
-                raise StateError("a tick must be sealed to be finished, got none")
-            self._absorbed = []
-            return self._finish()
 
     def publish(self) -> None:
         """Let readers see all that is released, and send the stored bytes to the sinks that lack them."""
         with self._lock:
             self._check_not_closed()
-            if self._read_only:
+            if self._options.read_only:
                 raise StateError("a stream must be open for writing to publish, got one opened to be read")
             self._publish()
 
     def _publish(self) -> None:
         try:
-            self._check_witnessed()
+            self._wiring.witness.check()  # where it is not as this process left it, another may show other ticks
             self._publisher.publish(self._tick)
         except (SyncError, LeaseError, RefusalError):
             self._guard.close("a stream whose store failed must not go on in this process")
@@ -332,15 +349,15 @@ class DurableStream(Live):
             # One that is stored and not witnessed yet could be sealed again with other events, from a backup.
             if not self._record.last_tick < tick <= self.tick_number:
                 raise self._not_released(tick)
-            return self._checked_payload(tick)
+            return self._own_payload(tick)
 
     def _not_released(self, tick: int) -> ParameterError:
         return ParameterError(f"tick must be one of the released ones, up to {self.tick_number}, got {tick}")
 
-    def _checked_payload(self, tick: int) -> bytes:
-        return self._stored_payload(self._record, self._ring, tick)
+    def _own_payload(self, tick: int) -> bytes:
+        return self._payload_of(self._record, self._ring, tick)
 
-    def _stored_payload(self, record: StreamRecord, ring: KeyRing, tick: int) -> bytes:
+    def _payload_of(self, record: StreamRecord, ring: KeyRing, tick: int) -> bytes:
         stored = self._store.release(record.incarnation, tick)
         seal = self._store.seal(record.incarnation, tick, ring)
         if stored is None or seal is None:
@@ -348,15 +365,10 @@ class DurableStream(Live):
         stored.check(ring.epoch(seal.epoch), seal)
         return stored.payload
 
-    def _earlier_lives(self) -> list[EarlierLife]:
-        """The incarnations before this one that have shown something."""
-        found = []
-        for record, ring in self._store.lives(self._ring)[:-1]:
-            visible = self._store.visible(record.incarnation)
-            if visible > record.last_tick:
-                payload = partial(self._stored_payload, record, ring)
-                found.append(EarlierLife(record, visible, ring.keys[0], payload))
-        return found
+    def window(self, length: object) -> StreamRelease:
+        """What the last ticks added: `live.window("1h")`, or a number of ticks; see `Live.window`."""
+        ticks = ticks_in(length, self.plan.tick)
+        return self.between(self.tick_number - ticks, self.tick_number)
 
     def between(self, start: int, end: int) -> StreamRelease:
         """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
@@ -367,15 +379,7 @@ class DurableStream(Live):
                 raise ParameterError(
                     f"an interval must lie within ticks {first} to {self.tick_number}, got {start} to {end}"
                 )
-            tables = {
-                name: table
-                for part in self._parts
-                for name, table in part.tables_between(start - first, end - first).items()
-            }
-        if not tables:
-            raise ParameterError(
-                "an interval must begin and end at ticks where a query is published that tells them, got others"
-            )
+            tables = self._core.between(start - first, end - first)
         return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables)
 
     def rotate_secret(self, secret: Secret) -> None:
@@ -409,12 +413,9 @@ class DurableStream(Live):
         with self._lock.even_within():
             self._is_closed = True
             self._guard.close("a stream that was closed must be opened again")
-            store = getattr(self, "_store", None)
-            if store is not None:
-                store.close()
-            lock = getattr(self, "_process_lock", None)
-            if lock is not None:
-                lock.release()
+            for name, let_go in (("_store", "close"), ("_process_lock", "release")):
+                if hasattr(self, name):
+                    getattr(getattr(self, name), let_go)()
 
     def __enter__(self) -> "DurableStream":
         return self
@@ -422,43 +423,53 @@ class DurableStream(Live):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a live stream is not copied or pickled: two of it would share their noise")
+
     def __repr__(self) -> str:
         return f"DurableStream({self.plan.name!r}, tick={self._tick} of {self._record.last_tick + self.plan.horizon})"
 
-    def _take_over(self, found: Found) -> None:
+    def _take_over(self, found: Standing) -> None:
         """Take the lease, and everything that the checks found."""
-        self._record = found.record
-        self._ring = found.ring
-        self._ledger_head, self._ledger_spent = found.ledger_head, found.ledger_spent
-        self._ledger_cap = found.ledger_cap
-        self._carried = Carried.parse(found.record.base)
-        self._mac = found.last.mac if found.last is not None else found.record.mac
-        begin = found.record.begin(found.ring.keys[0])
-        self._positions = begin if found.last is None else found.last.positions
-        self._tick = found.record.last_tick if found.last is None else found.last.tick
+        options = self._options
+        self._record, self._ring, self._mac, self._tick = found.record, found.ring, found.mac, found.tick
+        self._positions = found.record.begin(found.ring.keys[0]) if found.last is None else found.last.positions
         self._visible = self._store.visible(self._record.incarnation)
-        if not self._read_only:
-            self._take_lease()
-        self._macs: dict[int, bytes] = {}
-        self._parts = live_parts(
+        if not options.read_only:
+            with self._store.writing("lease"):
+                owner = f"{platform.node()}:{os.getpid()}"
+                self._lease = self._store.take_lease(self._record.incarnation, owner, self._ring.keys[0])
+                reach("lease.commit")
+        self._core = LiveCore(
             self.plan,
             lambda every: SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=every),
         )
-        self._log_length = max(part.run.log_length * part.every for part in self._parts)
+        self._publisher = Publisher(
+            self._store,
+            self._record,
+            self._lease,
+            self._own_payload,
+            options.sinks,
+            keys=self._ring.keys[0],
+            earlier=() if options.read_only else self._earlier_lives(),
+        )
+        self._publisher.check_not_behind(self._tick)
 
-    def _take_lease(self) -> None:
-        """Be the one that writes; the first time, use the charge."""
-        owner = f"{platform.node()}:{os.getpid()}"
-        with self._store.writing("lease"):
-            use_within(self._store, self._ring, self._record)
-            self._lease = take_lease(self._store, self._ring.keys[0], self._record.incarnation, owner)
-            reach("lease.commit")
+    def _earlier_lives(self) -> list[EarlierLife]:
+        """The lives before this one that have shown something."""
+        found = []
+        for record, ring in self._store.lives(self._ring)[:-1]:
+            visible = self._store.visible(record.incarnation)
+            if visible > record.last_tick:
+                payload = partial(self._payload_of, record, ring)
+                found.append(EarlierLife(record, visible, ring.keys[0], payload))
+        return found
 
     def _root_of(self, tick: int) -> Noise:
         """The noise of a tick's epoch, at the path of this incarnation."""
         number = self._ring.number_at(tick)
         if number not in self._roots:
-            noise = self._make_noise(self._ring.epoch(number).noise)
+            noise = self._options.make_noise(self._ring.epoch(number).noise)
             self._roots[number] = noise.at("pianissimo/noise/v1", self._record.incarnation, self._record.config_digest)
         return self._roots[number]
 
@@ -480,7 +491,7 @@ class DurableStream(Live):
         while len(self._macs) > _MOST_MACS:
             del self._macs[next(iter(self._macs))]
 
-    def _recover(self, found: Found, *, created: bool) -> Recovered:
+    def _recover(self, found: Standing, *, created: bool) -> Recovered:
         """The state as of the last release: the last stored one and what each tick added since; then finish."""
         incarnation, first = self._record.incarnation, self._record.last_tick
         sealed, start = self._tick, first
@@ -506,7 +517,7 @@ class DurableStream(Live):
                 if tick != sealed:
                     raise DamageError(f"tick {tick} must be released before the next is sealed, got no release")
                 finished = tick
-                if self._read_only:
+                if self._options.read_only:
                     self._compute()
                     self._open_tick = None
                 else:
@@ -517,9 +528,9 @@ class DurableStream(Live):
                 self._open_tick = None
                 self._tick = tick
         self._tick = sealed
-        if found.last is not None and not self._read_only:
+        if found.last is not None and not self._options.read_only:
             self._testify(found.last)
-        if self._publish_at_once:
+        if self._options.publish_at_once and not self._options.read_only:
             self._publish()
         return Recovered(
             created=created, tick=self._tick, snapshot_tick=start, replayed=sealed - start, finished=finished
@@ -538,10 +549,10 @@ class DurableStream(Live):
             )
 
     def _seal_tick(self, position: Any) -> None:
-        """T1: the absorbed events and no others are the tick's, for ever."""
+        """T1: the events that were added and no others are the tick's, for ever."""
         tick, incarnation = self._tick + 1, self._record.incarnation
-        gathered: Gathered = [[batch[place] for batch in self._absorbed] for place in range(len(self._parts))]
         positions = b"" if position is None else codec.pack("positions", 1, position)
+        gathered = self._added
         content = codec.pack("delta", 1, gathered)
         epoch = self._ring.number_at(tick)
         keys = self._ring.epoch(epoch)
@@ -560,12 +571,11 @@ class DurableStream(Live):
             with self._store.writing("seal"):
                 reach("seal.begin")
                 self._check_turn(tick)
-                tail = None if self._record.receipt else self._store.ledger_tail(after=self._ledger_head)
                 self._store.insert_seal(seal, keys)
                 self._store.insert_delta(incarnation, tick, closed)
                 reach("seal.commit")
         except UnknownCommitError as error:
-            self._unsure = (seal, gathered, error)
+            self._unsure = (seal, [*gathered], error)
             self._look()
             return
         except (SyncError, LeaseError, RefusalError):
@@ -574,14 +584,12 @@ class DurableStream(Live):
             # Rolled back: nothing of this tick is written or counted.
             self._guard.forgive()
             raise
-        # Others charge this ledger too; the witness names the entry that was the last when the tick was sealed.
-        self._ledger_head, self._ledger_spent = tail or (self._ledger_head, self._ledger_spent)
         self._is_sealed(seal, gathered)
 
     def _is_sealed(self, seal: Seal, gathered: Gathered) -> None:
         self._mac, self._positions = seal.mac, seal.positions
         self._remember(seal)
-        self._open_tick = _OpenTick(seal, gathered)
+        self._open_tick, self._added = _OpenTick(seal, gathered), []
 
     def _check_turn(self, tick: int) -> None:
         """What must hold in the store for a tick to be sealed; in the transaction that seals it."""
@@ -598,10 +606,6 @@ class DurableStream(Live):
                 raise DamageError(f"tick {tick} must begin where the last one ended, got another place")
             if not self._store.has_release(incarnation, last.tick):
                 raise DamageError(f"tick {last.tick} must be released before the next is sealed, got no release")
-        if self._record.receipt:
-            return  # checked with the record: see `check_receipt`
-        if not self._store.has_charge(self._record.charge):
-            raise DamageError("a charge must cover the tick, got none in the ledger; restore a backup")
 
     def _look(self) -> None:
         """After a commit that may or may not have happened: look, now or, where that fails, before the next tick."""
@@ -635,7 +639,7 @@ class DurableStream(Live):
             if not opened.is_stored:
                 self._store_release(opened)
             if opened.is_witnessed:
-                self._check_witnessed()
+                self._wiring.witness.check()
             else:
                 self._store.connection.check_still_there()  # else nobody finds what would be witnessed and shown
                 self._testify(opened.seal)
@@ -650,7 +654,7 @@ class DurableStream(Live):
             ) from error
         self._tick = opened.seal.tick
         self._open_tick = None
-        if self._publish_at_once:
+        if self._options.publish_at_once:
             self._publish_released()
         assert opened.release is not None  # noqa: S101
         return opened.release
@@ -684,26 +688,26 @@ class DurableStream(Live):
         assert opened is not None  # noqa: S101
         tick, seal = opened.seal.tick, opened.seal
         place = tick - self._record.last_tick
-        for part, gathered in zip(self._parts, opened.gathered, strict=True):
-            for content in gathered:
-                part.add(content)
-        before = [part.run.tick for part in self._parts]
-        tables = {name: table for part in self._parts for name, table in part.tables(place).items()}
-        tables = self._carried.added_to(tables, self.plan, place)
+        self._core.add(opened.gathered)
+        before = [part.run.tick for part in self._core.parts]
+        tables = self._core.release(place)
         release = StreamRelease(tick=tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
         payload = payload_of(
-            release, stream=self.plan.name, incarnation=self._record.incarnation, since=self._carried.told
+            release,
+            stream=self.plan.name,
+            incarnation=self._record.incarnation,
+            since=self._record.since if self._record.last_tick else None,
         )
         keys = self._ring.epoch(seal.epoch)
         stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
-        if self._log_length:
+        if self._core.log_length:
             logs = [
                 part.run.log() if part.run.tick > ticks else None
-                for part, ticks in zip(self._parts, before, strict=True)
+                for part, ticks in zip(self._core.parts, before, strict=True)
             ]
             opened.history = codec.pack("history", 1, logs)
-        if snapshot and tick % self._snapshot_every == 0:
-            opened.snapshot = codec.pack("stream state", 1, [part.dump() for part in self._parts])
+        if snapshot and tick % self._options.snapshot_every == 0:
+            opened.snapshot = codec.pack("stream state", 1, self._core.dump())
             self._state_digest = self._digest(opened.snapshot)
         opened.release = release
         reach("release.computed")
@@ -722,7 +726,7 @@ class DurableStream(Live):
                 keys = self._ring.epoch(opened.seal.epoch)
                 if opened.history is not None:
                     closed = keys.closed(opened.history, "history", incarnation, tick, opened.seal.mac)
-                    keep = self._log_length + self._snapshot_every
+                    keep = self._core.log_length + self._options.snapshot_every
                     self._store.insert_history(incarnation, tick, closed, keep=keep)
                 if opened.snapshot is not None:
                     closed = keys.closed(opened.snapshot, "snapshot", incarnation, tick, opened.seal.mac)
@@ -739,23 +743,10 @@ class DurableStream(Live):
 
     def _testify(self, seal: Seal) -> None:
         """T3: write down outside how far the stream has come."""
-        if self._wiring.witness is not None:
-            testimony = Testimony(
-                incarnation=self._record.incarnation,
-                tick=seal.tick,
-                positions=seal.positions,
-                mac=seal.mac,
-                ledger_head=self._ledger_head,
-                ledger_spent=self._ledger_spent,
-                ledger_cap=self._ledger_cap,
-                config_digest=self._record.config_digest,
-            )
-            self._wiring.witness.append(testimony, self._ring)
-
-    def _check_witnessed(self) -> None:
-        """Show nothing where the witness is not as this process has left it: another may show other ticks."""
-        if self._wiring.witness is not None:
-            self._wiring.witness.check()
+        testimony = Testimony(
+            incarnation=self._record.incarnation, tick=seal.tick, positions=seal.positions, mac=seal.mac
+        )
+        self._wiring.witness.append(testimony, self._ring)
 
     def _digest(self, content: bytes) -> bytes:
         return self._ring.epoch(0).digest("state", content)
@@ -773,21 +764,15 @@ class DurableStream(Live):
         if keys.digest("delta", content) != seal.counts:
             raise DamageError(f"what tick {seal.tick} adds must be what was sealed, got another; restore a backup")
         gathered: Gathered = codec.unpack("delta", 1, content)
-        if len(gathered) != len(self._parts):
+        if any(len(batch) != len(self._core.parts) for batch in gathered):
             raise StateError("a stored tick must be of these queries, got others")
         return gathered
 
     def _load(self, content: bytes, tick: int) -> None:
-        states = codec.unpack("stream state", 1, content)
-        if len(states) != len(self._parts):
-            raise StateError("a stored state must be of these queries, got others")
-        logs = [self._opened_history(number, closed) for number, closed in self._history(tick)]
-        for place, (part, state) in enumerate(zip(self._parts, states, strict=True)):
-            part.load(state, [log[place] for log in logs if log[place] is not None])
+        history = self._store.history(self._record.incarnation, tick) if self._core.log_length else []
+        logs = [self._opened_history(number, closed) for number, closed in history]
+        self._core.load(codec.unpack("stream state", 1, content), logs)
         self._tick = tick
-
-    def _history(self, tick: int) -> list[tuple[int, bytes]]:
-        return self._store.history(self._record.incarnation, tick) if self._log_length else []
 
     def _opened_history(self, tick: int, closed: bytes) -> list[codec.Plain]:
         seal = self._store.seal(self._record.incarnation, tick, self._ring)
@@ -805,3 +790,14 @@ def _same_content(left: bytes, right: bytes) -> bool:
     return (one.tick, one.coverage, one.names) == (other.tick, other.coverage, other.names) and all(
         one[name].equals(other[name]) for name in one.names
     )
+
+
+def open_stream(
+    stream: Stream, state: Path | str, *, secret: Given = None, origin: datetime | None = None, **where: Any
+) -> DurableStream:
+    """A stream in a folder or a database; `where` has the places of `Place.of` and the `Options`. See `Stream.open`."""
+    where = {name: value for name, value in where.items() if value is not None}
+    options = {name: where.pop(name) for name in Options.__slots__ if name in where}
+    if "cap" in where:
+        where["cap"] = cap_of(where["cap"])
+    return DurableStream(Request(stream, origin), Place.of(state, **where).wired(secret), Options(**options))
