@@ -5,7 +5,7 @@ order of the race, and every one has its series.
 
 A run of tests keeps the ratio of an outcome's chances, with an event over without it, between e^-(1 / b1 + 1 / b2) and
 e^(1 / b2): b1 the scale of the threshold's noise, b2 that of the tests'. Both ends are attained, each by a question
-of its own, and together they make the interval that the ledger books.
+of its own, and together they make the interval that is booked.
 
 * Lower end: labels that the event holds are tested again and again around the threshold, and stay below; then another
   label is above. The tests before hold the threshold's noise up, by one more with the event: e^(1 / b1). The last label

@@ -96,7 +96,7 @@ class MetaHistogram:
     and `UnkGumb`, those found in a cell. Where `biased`, a label that is missing from a cell's answer loses that
     cell's count: its estimate is too low by what it had there, and no error bar covers that.
 
-    Guarantee: the ledger (L rho, 1 - (1 - bad)^L) per event over the whole run, for an answer's (rho, bad) and the
+    Guarantee: booked as (L rho, 1 - (1 - bad)^L) per event over the whole run, for an answer's (rho, bad) and the
     number of base-r digits L of the horizon.
     Error: of the noise alone, the normal quantile at variance * (digit sum of t), rounded up, for a label in all
     answers.

@@ -151,7 +151,7 @@ class UnknownHistogramState:
 class UnknownHistogram:
     """How many events hold each label, for the labels that have passed a threshold, released at every tick.
 
-    Guarantee: the ledger (D * cost / 2, 1 - (1 - delta)^D) per event over the whole run, D = max_keys_per_event.
+    Guarantee: booked as (D * cost / 2, 1 - (1 - delta)^D) per event over the whole run, D = max_keys_per_event.
     Error: the quantile of the plan's noise at the tick, the same for every label; a label whose true count is
     about the threshold is shown when its noise is high, so its estimate leans upward then.
     Cost: its name and one integer a label, and as a cache the plan's nodes in use; one draw a label and tick.

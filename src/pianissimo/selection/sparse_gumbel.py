@@ -3,7 +3,7 @@
 Cardoso and Rogers, "Differentially private histograms under continual observation", 2022, Algorithm 4 (sparseGumb)
 and Theorem 4, which needs no more than the current histogram. Corrected here: what is released after the last switch
 is left undefined as printed, and the scales must not follow the number of switches left; trees are kept across
-switches, where the paper starts new ones; the ledger is k / tau^2 + 1 / (8 tau^2), where Theorem 4 has (k + 2) /
+switches, where the paper starts new ones; booked is k / tau^2 + 1 / (8 tau^2), where Theorem 4 has (k + 2) /
 tau^2.
 
 **What is lost.** Selections: s + 1 races of k places, `race.race_rho`. Counts: a label's noise at a node is a
@@ -196,7 +196,7 @@ class SparseGumbel:
                 distance=selections * race_distance(len(self.domain), self.k) + draws * DRAW_DISTANCE,
             ),
             horizon=self.plan.horizon,
-            source="Cardoso and Rogers 2022, Theorem 4, with a tighter ledger; for streams fixed in advance",
+            source="Cardoso and Rogers 2022, Theorem 4, with a tighter sum; for streams fixed in advance",
         )
 
     def error(self, tick: int, coverage: float) -> float:
@@ -254,7 +254,7 @@ class SparseGumbel:
 
     def _somebody_leads(self, state: SparseGumbelState, tick: int, noise: Noise) -> bool:
         threshold = self.eta + int(self._estimates(state, tick, noise).min())
-        # One noise a run; a threshold noise of its own for each tick would not be covered by the ledger.
+        # One noise a run; a threshold noise of its own for each tick would not be covered by the loss.
         threshold += int(_laplace(self.threshold_scale, _ONE_KEY, noise.at("threshold", self._run(state)))[0])
         outside = np.ones(len(state.counts), dtype=np.bool_)
         outside[state.chosen] = False

@@ -167,7 +167,7 @@ class PrivateMisraGries:
 class GaussianMisraGries:
     """The heavy keys of a sketch with discrete Gaussian noise on each number, for releases that add up.
 
-    Guarantee: the ledger (releases / (2 variance), releases * xi), xi the chance that a key of one neighbor shows.
+    Guarantee: booked as (releases / (2 variance), releases * xi), xi the chance that a key of one neighbor shows.
     Error: f in [under - 2 r, over + r] for all shown keys at once, r = `reach`.
     Cost: one draw a stored key, and one, at each release.
 

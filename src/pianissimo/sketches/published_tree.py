@@ -3,7 +3,7 @@
 In a tree of published nodes every used node is released once, at its end, by the release of a single sketch
 (`private_release`); a reader adds up the nodes of a prefix. It is the choice where the nodes themselves are wanted: a
 key can lose up to the threshold in every node. An element is in at most L nodes: with Laplace noise at epsilon / L and
-delta / L each the whole is (epsilon, delta), with Gaussian noise the ledger is (L / (2 variance), L xi). Inputs may
+delta / L each the whole is (epsilon, delta), with Gaussian noise it is booked as (L / (2 variance), L xi). Inputs may
 react to outputs, as a node sees none of its own.
 
 Releasing one running sketch R times costs R / (2 variance) and R xi: for a handful of releases.
@@ -203,7 +203,7 @@ class RunningCounts:
 class RunningSketch:
     """The heavy keys of all events so far from one sketch, released a handful of times with Gaussian noise.
 
-    Guarantee: the ledger (horizon / (2 variance), horizon * xi).
+    Guarantee: booked as (horizon / (2 variance), horizon * xi).
     Error: threshold + 2 reach at most, beside n / (k + 1).
     Cost: k counters, and the distinct keys of the open tick; k + 1 draws a release.
 

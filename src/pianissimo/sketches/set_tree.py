@@ -95,7 +95,7 @@ class SetTreeState:
 class SetTree:
     """The heavy keys of all sets so far, released at every tick; an event is a set of keys of any size.
 
-    Guarantee: the ledger (k L / (2 variance), bad) for one event with all its keys; (k + 1) L with a total.
+    Guarantee: booked as (k L / (2 variance), bad) for one event with all its keys; (k + 1) L with a total.
     Error: the noise's quantile at the tick; beside it a count is too low by at most N / (k + 1), N the keys so far.
     Cost: k counters a level, and the distinct sets of the open tick; one sketch update a key, one merge a tick on
     average; at most L draws a candidate.

@@ -156,7 +156,7 @@ class SketchTreeState:
 class SketchTree:
     """The heavy keys of all events so far, released at every tick.
 
-    Guarantee: the ledger (m^2 L (k^2 + k) / (2 variance), bad) for the at most m = max_keys_per_event keys of an event.
+    Guarantee: booked as (m^2 L (k^2 + k) / (2 variance), bad) for the at most m = max_keys_per_event keys of an event.
     Error: the noise's quantile at the tick; beside it a count is too low by at most n / (k + 1), n the keys so far.
     Cost: 2 L k counters, and the distinct keys of the open tick; L / 2 sketch updates a key on average; at most L draws
     a candidate and release.

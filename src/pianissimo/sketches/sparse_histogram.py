@@ -115,7 +115,7 @@ class SparseRelease:
 class SparseHistogram:
     """Positive counts with discrete Gaussian noise, shown from 1 + tau on.
 
-    Guarantee: `delta_at(epsilon)` at every epsilon; composed, the ledger (l / (2 variance), 1 - (1 - P[Z >= tau])^l).
+    Guarantee: `delta_at(epsilon)` at every epsilon; composed, booked as (l / (2 variance), 1 - (1 - P[Z >= tau])^l).
     Error: with probability 1 - 2 delta, f in [estimate - tau, estimate + N/(k+1) + 2 tau + 1] for all keys at once,
     over a sketch of error N/(k+1) and with an estimate of 0 for keys that are not shown.
     Cost: one draw a stored key.
@@ -265,7 +265,7 @@ def _least_tau(moved: int, variance: int, delta: float) -> int:
 class CorrelatedHistogram:
     """Positive counts of at most k keys with a draw each and one draw for all, shown from Theta / 2 on.
 
-    Guarantee: `delta_at(epsilon)` at every epsilon; composed, the ledger (1 / (2 V0) + k / (2 V1), dT).
+    Guarantee: `delta_at(epsilon)` at every epsilon; composed, booked as (1 / (2 V0) + k / (2 V1), dT).
     Error: half of a draw of variance V1 + V0 on every count.
     Cost: one draw a stored key, and one.
 
