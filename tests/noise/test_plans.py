@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.noise.plan_algebra import covariance_at, worst_price
 
 from pianissimo.errors import ParameterError
 from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, TopDownPlan, TreePlan, best_base
 from pianissimo.noise.laws import GaussianNode
-from pianissimo.noise.plan import NoisePlan, covariance_at, terms_of, variance_at, worst_price
+from pianissimo.noise.plan import NoisePlan, terms_of, variance_at
 from pianissimo.noise.running import PlanNoise, evaluate
 from pianissimo.noise.tree import digits_of, largest_digit_sum
 from pianissimo.testing import NoNoise, SeededNoise

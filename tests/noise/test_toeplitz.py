@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.noise.plan_algebra import worst_price
 
 from pianissimo.counting.reference import square_root
 from pianissimo.errors import ParameterError
 from pianissimo.noise import Noise, ToeplitzPlan, toeplitz
 from pianissimo.noise.keyed import Keys
-from pianissimo.noise.plan import plan_loss, variance_at, worst_price
+from pianissimo.noise.plan import plan_loss, variance_at
 from pianissimo.noise.running import rounded
 from pianissimo.noise.toeplitz import exact_noise, lattice_column
 from pianissimo.testing import GivenNoise, NoNoise, SeededNoise
