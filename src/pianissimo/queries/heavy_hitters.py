@@ -197,7 +197,9 @@ def _sketch_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
     )
     deviation = math.sqrt(float(mechanism.variance)) / (query.k + 1)
     deviations = deviation * np.sqrt(_nodes(releases))
-    return _Sketched(mechanism, deviations, 2 * mechanism.levels * query.k, _on_levels(deviation, mechanism.levels))
+    return _Sketched(
+        mechanism, deviations, 2 * mechanism.noise.levels * query.k, _on_levels(deviation, mechanism.noise.levels)
+    )
 
 
 def _published_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
@@ -237,7 +239,9 @@ def _set_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
     )
     deviation = math.sqrt(float(mechanism.variance))
     deviations = deviation * np.sqrt(_nodes(releases))
-    return _Sketched(mechanism, deviations, (mechanism.levels + 1) * query.k, _on_levels(deviation, mechanism.levels))
+    return _Sketched(
+        mechanism, deviations, (mechanism.noise.levels + 1) * query.k, _on_levels(deviation, mechanism.noise.levels)
+    )
 
 
 def _sketched(

@@ -2,7 +2,7 @@
 
 from pianissimo.sketches.contents import Contents, Lineage
 from pianissimo.sketches.key_columns import KeyKind, split_bad
-from pianissimo.sketches.merging import MergedSketch, merge_in_order, merge_in_pairs
+from pianissimo.sketches.merging import MergedSketch, merge_in_order, merge_in_pairs, release_merged
 from pianissimo.sketches.misra_gries import AnySketch, MisraGries, PrivacyAwareMisraGries, sketch_from_bytes
 from pianissimo.sketches.private_release import (
     GaussianMisraGries,
@@ -24,7 +24,7 @@ from pianissimo.sketches.sketch_thresholds import (
     threshold,
 )
 from pianissimo.sketches.sketch_tree import HeavyKeys, SketchTree
-from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram, SparseRelease, release_merged
+from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram, SparseRelease
 
 __all__ = [
     "AnySketch",

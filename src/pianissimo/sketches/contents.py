@@ -315,15 +315,10 @@ def _sketch(content: dict[str, Any]) -> SketchRecord:
     # And nothing is ever decremented before all counters are taken.
     if kind == "misra-gries" and (counted != total or (decrements and len(listing) < k)):
         raise ValueError
+    lineage = Lineage.from_plain(content["lineage"])
+    numbers = {"k": k, "decrements": decrements, "total": total}
     return SketchRecord(
-        kind=cast("SketchKind", kind),
-        sets=sets,
-        k=k,
-        key_kind=key_kind,
-        listing=listing,
-        decrements=decrements,
-        total=total,
-        lineage=Lineage.from_plain(content["lineage"]),
+        kind=cast("SketchKind", kind), sets=sets, key_kind=key_kind, listing=listing, lineage=lineage, **numbers
     )
 
 

@@ -25,7 +25,8 @@ from pianissimo.sketches.contents import (
     encode_sketch,
     key_series,
 )
-from pianissimo.sketches.sparse_histogram import SparseRelease, release_merged
+from pianissimo.sketches.key_noise import given_or_fresh
+from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseRelease
 
 
 class SketchPart(Protocol):
@@ -127,6 +128,18 @@ def merge_two(first: SketchPart, second: SketchPart) -> MergedSketch:
             lineage=lineage,
         )
     )
+
+
+def release_merged(
+    contents: Contents, *, k: int, epsilon: Real, delta: Real, noise: Noise | None = None
+) -> SparseRelease:
+    """Publish the heavy keys of a merged sketch or of a sketch of sets, once, at (epsilon, delta).
+
+    What is hidden is one element, or one set of any size, of one of the merged streams. Without a noise it comes from a
+    fresh secret.
+    """
+    mechanism = CorrelatedHistogram.calibrated(k=k, epsilon=epsilon, delta=delta)
+    return mechanism.release(contents, given_or_fresh(noise), epsilon=epsilon)
 
 
 def merge_in_order(sketches: Sequence[SketchPart]) -> MergedSketch:

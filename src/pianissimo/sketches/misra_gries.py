@@ -27,9 +27,9 @@ from pianissimo.sketches.contents import (
     listing_of,
 )
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind, key_column, sets_of
-from pianissimo.sketches.merging import MergedSketch, SketchPart, merge_two
+from pianissimo.sketches.merging import MergedSketch, SketchPart, merge_two, release_merged
 from pianissimo.sketches.private_release import SketchRelease, release_sketch
-from pianissimo.sketches.sparse_histogram import SparseRelease, release_merged
+from pianissimo.sketches.sparse_histogram import SparseRelease
 
 
 class StreamSketch:

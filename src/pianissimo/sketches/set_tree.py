@@ -163,19 +163,14 @@ class SetTree:
         return PrefixNoise(self.horizon, self.k, self.variance)
 
     @property
-    def levels(self) -> int:
-        """L: in how many nodes an event is counted at most."""
-        return level_count(self.horizon)
-
-    @property
     def guarantee(self) -> Guarantee:
-        moved = (self.k + self.with_total) * self.levels
+        moved = (self.k + self.with_total) * self.noise.levels
         source = "Lebeda and Tetek, Corollary 28; in a binary tree over time"
         return self.noise.guarantee(moved, self.bad, totals=int(self.with_total), source=source)
 
     def threshold(self, tick: int) -> int:
         """The least count that is shown at `tick`."""
-        return 1 + self.noise.margin(tick, self.horizon + self.levels, self.bad)
+        return 1 + self.noise.margin(tick, self.horizon + self.noise.levels, self.bad)
 
     def error(self, tick: int, coverage: float) -> float:
         return self.noise.error(tick, coverage)

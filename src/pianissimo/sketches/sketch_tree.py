@@ -233,11 +233,6 @@ class SketchTree:
         return PrefixNoise(self.horizon, self.k, self.variance)
 
     @property
-    def levels(self) -> int:
-        """L: in how many nodes an event is counted at most."""
-        return level_count(self.horizon)
-
-    @property
     def guarantee(self) -> Guarantee:
         moved = _moved(self.horizon, self.k, self.max_keys_per_event, with_total=self.with_total)
         source = "Lebeda and Tetek, Lemma 16, corrected; in a binary tree over time"
@@ -246,7 +241,7 @@ class SketchTree:
     def threshold(self, tick: int) -> int:
         """The least value that is shown at `tick`, in units of 1 / (k + 1)."""
         keys = self.max_keys_per_event
-        watched = self.horizon + keys * self.levels if self.adaptive else keys
+        watched = self.horizon + keys * self.noise.levels if self.adaptive else keys
         return keys * self.k + self.noise.margin(tick, watched, self.bad)
 
     def error(self, tick: int, coverage: float) -> float:

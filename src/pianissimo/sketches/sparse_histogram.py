@@ -63,7 +63,6 @@ from pianissimo.sketches.key_noise import (
     checked_counts,
     estimate_table,
     gaussian_draws,
-    given_or_fresh,
     in_key_order,
     item_keys,
     own,
@@ -339,18 +338,6 @@ class CorrelatedHistogram:
         passing = np.flatnonzero(noisy >= self.threshold)
         shown = own(keys.gather(passing)), noisy[passing] / 2
         return SparseRelease(*shown, self.threshold / 2, self.reach(coverage), self.loss_at(epsilon))
-
-
-def release_merged(
-    contents: Contents, *, k: int, epsilon: Real, delta: Real, noise: Noise | None = None
-) -> SparseRelease:
-    """Publish the heavy keys of a merged sketch or of a sketch of sets, once, at (epsilon, delta).
-
-    What is hidden is one element, or one set of any size, of one of the merged streams. Without a noise it comes from a
-    fresh secret.
-    """
-    mechanism = CorrelatedHistogram.calibrated(k=k, epsilon=epsilon, delta=delta)
-    return mechanism.release(contents, given_or_fresh(noise), epsilon=epsilon)
 
 
 def noise_delta(k: int, variance: int, shared_variance: int, epsilon: float) -> float:

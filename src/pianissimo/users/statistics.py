@@ -133,10 +133,6 @@ class UserStatistics:
         return cls(cap=fitting_levels(cap, lambda rule: cls(cap=rule, **fields)), **fields)
 
     @property
-    def _budget(self) -> UserBudget:
-        return UserBudget(self.cap, self.plan, self.horizon, self.rho, self.epsilon)
-
-    @property
     def counters(self) -> tuple[Counters, ...]:
         """The counters of each head."""
         budget, shares = self._budget, sum(head.share for head in self.heads)
@@ -268,6 +264,10 @@ class UserStatistics:
         for head, totals in zip(self.heads, state.totals, strict=True):
             if not int(np.abs(totals).max()) + waiting * head.sensitivity.total < _LARGEST_TOTAL:
                 raise InputError("a total must stay below 2^61 in size, got more; start a new run")
+
+    @property
+    def _budget(self) -> UserBudget:
+        return UserBudget(self.cap, self.plan, self.horizon, self.rho, self.epsilon)
 
     @property
     def _decided_by_rows(self) -> list[Head]:

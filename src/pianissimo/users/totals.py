@@ -83,6 +83,16 @@ class CappedTotal:
     def error(self, tick: int, coverage: float) -> float:
         return self.law(tick=tick).half_width(coverage)
 
+    def _begin(self, noise: Noise) -> dict[str, Any]:
+        """What every state has before the first event."""
+        return {
+            "users": Users(noise, self.cap.caps[0]),
+            "course": Course(self.cap),
+            "pending": Rows(),
+            "left_out": Rows(),
+            "counters": RunningCounters(self.counters),
+        }
+
 
 @dataclass(slots=True, repr=False)
 class UserSumState:
@@ -128,14 +138,7 @@ class UserSum(CappedTotal):
     state_version: ClassVar[int] = 1
 
     def start(self, noise: Noise) -> UserSumState:
-        return UserSumState(
-            users=Users(noise, self.cap.caps[0]),
-            course=Course(self.cap),
-            total=0,
-            pending=Rows(),
-            left_out=Rows(),
-            counters=RunningCounters(self.counters),
-        )
+        return UserSumState(total=0, **self._begin(noise))
 
     def update(self, state: UserSumState, batch: pl.DataFrame) -> None:
         self.add(state, self.gather(state, batch))
@@ -247,16 +250,8 @@ class UserDistinct(CappedTotal):
     state_version: ClassVar[int] = 1
 
     def start(self, noise: Noise) -> UserDistinctState:
-        return UserDistinctState(
-            users=Users(noise, self.cap.caps[0]),
-            course=Course(self.cap),
-            values=Names(noise, "values"),
-            pairs=Names(noise, "pairs"),
-            seen=np.zeros(0, dtype=np.bool_),
-            pending=Rows(),
-            left_out=Rows(),
-            counters=RunningCounters(self.counters),
-        )
+        values, pairs = Names(noise, "values"), Names(noise, "pairs")
+        return UserDistinctState(values=values, pairs=pairs, seen=np.zeros(0, dtype=np.bool_), **self._begin(noise))
 
     def update(self, state: UserDistinctState, batch: pl.DataFrame) -> None:
         self.add(state, self.gather(state, batch))
