@@ -87,7 +87,7 @@ def one_run(seed: int) -> Iterator[list[Shown]]:
         rows: list[dict[str, Any]] = [
             {"key": "visits", **release["visits"].row(0, named=True)},
             {"key": "articles", **release["articles"].row(0, named=True)},
-            {"key": "median", **release["reading"].row(0, named=True)},
+            {**release["reading"].row(0, named=True), "key": "median"},
             *release["sections"].to_dicts(),
         ]
         yield [
