@@ -135,7 +135,7 @@ def watch() -> tuple[pl.DataFrame, dict[str, list[int]]]:
         sizes = true_sizes(batch)
         for name, series in truths.items():
             series.append(sizes.get(name, 0))
-        for query in release.names:
+        for query in release:
             for row in release[query].to_dicts():
                 name = row.pop("key", query)
                 reports.append({"day": day, "name": name, **row, "truth": sizes.get(name, 0)})

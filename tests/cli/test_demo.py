@@ -249,7 +249,7 @@ def test_what_the_folder_holds_is_what_was_released(tmp_path: Path) -> None:
     assert lines == [window.to_json() for window in windows]
     stored = read_demo(tmp_path)
     for release in released:
-        for name in release.names:
+        for name in release:
             rows = stored[name].filter(pl.col("tick") == release.tick).drop("tick")
             assert rows.to_dicts() == release[name].to_dicts()
 

@@ -692,7 +692,7 @@ def test_a_batch_is_added_to_all_queries_or_by_none(folder: Home, sqlite_home: H
         try:
             live.add(events(1))
             release = live.tick(position={"read": 1})
-            assert all(release[name].equals(expected[name]) for name in release.names), hit
+            assert all(release[name].equals(expected[name]) for name in release), hit
         except StateError:
             refused += 1
         live.close()
@@ -701,7 +701,7 @@ def test_a_batch_is_added_to_all_queries_or_by_none(folder: Home, sqlite_home: H
                 live.add(events(1))
                 live.tick(position={"read": 1})
             release = release_of(live.payload(1))
-            assert all(release[name].equals(expected[name]) for name in release.names), hit
+            assert all(release[name].equals(expected[name]) for name in release), hit
         copy.drop()
     assert number > 5
     assert refused > 0

@@ -193,8 +193,8 @@ def test_a_durable_stream_in_pieces_releases_what_one_in_memory_does(name: str, 
                 durable.add(piece)
             found = durable.tick(last)
             for release in (found, release_of(durable.payload(tick))):
-                assert release.names == expected.names
-                assert all(release[each].equals(expected[each]) for each in expected.names)
+                assert list(release) == list(expected)
+                assert all(release[each].equals(expected[each]) for each in expected)
 
 
 def run_in_pieces(name: str, folder: Path, **options: Any) -> None:
@@ -344,7 +344,7 @@ def test_a_stored_request_explains_itself(name: str, tmp_path: Path) -> None:
     """What `verify`, `status` and `releases` read from the store alone."""
     with opened(name, tmp_path) as live:
         run(live, 4)
-        names = set(live.released(4).names)
+        names = set(live.released(4))
     asked = stored_request(tmp_path / "state")
     assert repr(asked.stream) == repr(STREAMS[name])
     place: dict[str, Any] = {"secret": SECRET, "witness": tmp_path / "witness"}
@@ -371,7 +371,7 @@ def amounts(name: str, folder: Path, **options: Any) -> list[dict[str, Any]]:
 
 
 def _tables(release: Any) -> dict[str, Any]:
-    return {each: release[each].to_dict(as_series=False) for each in release.names}
+    return {each: release[each].to_dict(as_series=False) for each in release}
 
 
 def in_memory(name: str) -> list[dict[str, Any]]:

@@ -397,12 +397,12 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         (
             'kind = "count"',
             'kind = "count"\nkey = "drug"',
-            "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'tidy', got 'key'",
+            "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', got 'key'",
         ),
         (
             'kind = "count"',
             'kind = "count"\ntidi = []',
-            "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'tidy', got 'tidi'; "
+            "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', got 'tidi'; "
             "did you mean 'tidy'?",
         ),
         (
@@ -526,8 +526,8 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         ),
         (
             f'{SUM}\nkey = "drug"',
-            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'value', 'range', 'outside', 'grid', "
-            "got 'key'",
+            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'value', 'range', 'outside', "
+            "'grid', got 'key'",
         ),
         ('kind = "top_k"\nkey = "drug"', ".k must be given, got nothing; it is how many labels are listed"),
         (TOP.replace("3", "0"), f".k {WHOLE}, got 0"),
@@ -538,7 +538,7 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         (f'{TOP}\nmax_keys_per_event = "all"', f".max_keys_per_event {WHOLE}, got 'all'"),
         (
             f"{TOP}\nother = true",
-            ".other must be one of the fields 'kind', 'weight', 'every', 'tidy', 'key', 'k', 'domain', "
+            ".other must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'key', 'k', 'domain', "
             "'max_keys_per_event', got 'other'",
         ),
         (

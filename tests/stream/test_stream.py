@@ -260,3 +260,30 @@ def test_most_error_bars_hold_the_truth() -> None:
         table = live.tick(pl.DataFrame({"k": labels}))["h"]
         held = sum(row["low"] <= truth[row["key"]] <= row["high"] for row in table.to_dicts())
         assert held >= 425
+
+
+def test_events_are_added_until_the_tick_and_a_closed_stream_takes_none() -> None:
+    stream = pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=2, queries=[pp.Count("n")])
+    with Live(stream.plan(), NoNoise()) as live:
+        live.add([{}] * 3)
+        live.add([{}] * 4)
+        assert live.tick([{}] * 5)["n"]["estimate"].to_list() == [12]
+    with Live(stream.plan(), NoNoise()) as other:
+        other.tick()
+        other.tick()
+        with pytest.raises(pp.HorizonError):
+            other.add([{}])
+    with pytest.raises(pp.StateError, match="must be open"):
+        live.tick()
+
+
+def test_a_release_is_a_mapping_and_is_shown_in_notebooks() -> None:
+    stream = pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=2, queries=[pp.Count("n")])
+    release = stream.start().tick([{}] * 3)
+    assert "n" in release
+    assert "m" not in release
+    assert (len(release), list(release), [name for name, _ in release.items()]) == (1, ["n"], ["n"])
+    assert "<table" in release._repr_html_()
+    assert repr(release) == "StreamRelease(tick=1, n)"
+    assert "\n" not in repr(stream.plan())
+    assert "n" in stream.plan()._repr_html_()

@@ -787,8 +787,8 @@ class DurableStream:
 def _same_content(left: bytes, right: bytes) -> bool:
     """Whether two payloads say the same, however they are written."""
     one, other = release_of(left), release_of(right)
-    return (one.tick, one.coverage, one.names) == (other.tick, other.coverage, other.names) and all(
-        one[name].equals(other[name]) for name in one.names
+    return (one.tick, one.coverage, list(one)) == (other.tick, other.coverage, list(other)) and all(
+        one[name].equals(other[name]) for name in one
     )
 
 

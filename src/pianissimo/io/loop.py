@@ -206,7 +206,7 @@ class StreamLoop:
         """Tell alarms and trends, once they are stored."""
         if self._rang is not None:
             for name in self._watched:
-                for row in release[name].to_dicts() if name in release.names else ():
+                for row in release[name].to_dicts() if name in release else ():
                     self._rang(release.tick, name, row)
 
     def _tell_waiting(self, what: str, message: str) -> None:

@@ -10,8 +10,6 @@ from pianissimo.filters import Filter
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.monitors import Alarms, automatic_threshold
-from pianissimo.queries.frames import label_column, number_column
-from pianissimo.queries.query import Reads, Role
 from pianissimo.queries.watching import Clocks, WatchingQuery
 
 
@@ -33,22 +31,14 @@ class Alarm(WatchingQuery):
     kind = "alarm"
     called = "an alarm"
 
-    def _check(self) -> None:
-        object.__setattr__(self, "where", Filter.of(self.where).text)
-
-    @property
-    def filter(self) -> Filter:
-        """The condition, understood."""
-        return Filter.of(self.where)
-
-    @property
-    def reads(self) -> tuple[Reads, ...]:
-        columns = self.filter.columns
-        return tuple(Reads(name, Role.LABELS if is_text else Role.NUMBERS) for name, is_text in columns.items())
-
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        read = {Role.LABELS: label_column, Role.NUMBERS: number_column}
-        return self.filter.matches(pl.DataFrame([read[column.role](column.name, frame) for column in self.reads]))
+        return self.matches(frame)
+
+    def faults(self, frame: pl.DataFrame) -> pl.Series | None:
+        return None
+
+    def user_column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return self.matches(frame)
 
     @property
     def part(self) -> str:

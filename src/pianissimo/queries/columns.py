@@ -27,7 +27,7 @@ class KeyQuery(Query):
         Query.__post_init__(self)
 
     @property
-    def reads(self) -> tuple[Reads, ...]:
+    def _own_reads(self) -> tuple[Reads, ...]:
         return (Reads(self.key, Role.LABELS, self._holds_lists),)
 
     @property
@@ -64,7 +64,7 @@ class ValueQuery(Query):
         Query.__post_init__(self)
 
     @property
-    def reads(self) -> tuple[Reads, ...]:
+    def _own_reads(self) -> tuple[Reads, ...]:
         return (Reads(self.value, Role.NUMBERS),)
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import polars as pl
+
 from pianissimo.counting import Counter
 from pianissimo.identity import identified
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.expected import HISTORY, Share
 from pianissimo.queries.query import PlanFor, Query
-from pianissimo.users import CountHead, Head
+from pianissimo.users import CountHead, Head, SumHead
 
 
 @identified("query-count")
@@ -31,4 +33,10 @@ class Count(Query):
         return Counter(plan=plan, history=HISTORY), plan
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
+        if self.where is not None:
+            # The sum of ones for the events that match.
+            return SumHead(name=self.name, low=0, high=1, share=share)
         return CountHead(name=self.name, share=share)
+
+    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
+        return matches.cast(pl.Int64)

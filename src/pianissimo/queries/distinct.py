@@ -38,7 +38,11 @@ class Distinct(KeyQuery):
         return CountHead(name=self.name, share=share)
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
-        return content.select("user", pl.col(self.name).alias("value"))
+        return content.select("user", pl.col(self.name).alias("value")).drop_nulls("value")
+
+    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
+        assert column is not None  # noqa: S101
+        return column.set(~matches, None)
 
     def user_mechanism(
         self,

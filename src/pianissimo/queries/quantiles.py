@@ -105,6 +105,10 @@ class Quantiles(ValueQuery):
             share=share,
         )
 
+    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
+        assert column is not None  # noqa: S101
+        return column.set(~matches, None)
+
     @property
     def user_scale(self) -> float:
         # The noise of the rank, at its worst cell.

@@ -15,15 +15,19 @@ import polars as pl
 
 from pianissimo.checks import check_at_least, check_name, check_positive
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.filters import Filter
 from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL, Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.expected import Candidate, PlanMaker, Share, noise_plans, predict_error
-from pianissimo.queries.frames import bars_table, count_table, fault_of
+from pianissimo.queries.frames import bars_table, count_table, fault_of, label_column, number_column
 from pianissimo.users import AdaptiveCap, Cap, Counters, Head, UserDistinct, UserStatistics
 
 LargeDomain = Domain | Sequence[str] | pl.Series
+NOWHERE = "\0" * (LONGEST_LABEL + 1)
+"""Longer than any label of a domain may be, so that no domain holds it."""
+
 UserMechanism = UserStatistics | UserDistinct
 Maker = Callable[[], Candidate]
 """Makes a candidate, or raises `ParameterError` where the mechanism does not fit."""
@@ -99,6 +103,9 @@ class Query:
     tidy: Sequence[Tidy | str] = ()
     """What is done to a copy of the estimates."""
 
+    where: str | pl.Expr | Filter | None = None
+    """Which events count: a condition such as "age > 60", in SQL or polars, that looks at each event alone."""
+
     kind: ClassVar[str]
     """What it is called in files."""
 
@@ -127,6 +134,8 @@ class Query:
             raise ParameterError(f"weight must be between 1e-6 and 1e6, got {self.weight}")
         check_at_least(1, every=self.every)
         self._check_tidy()
+        if self.where is not None:
+            object.__setattr__(self, "where", Filter.of(self.where).text)
         self._check()
 
     def _check_tidy(self) -> None:
@@ -150,8 +159,29 @@ class Query:
 
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """The columns that it needs."""
+        """The columns that it needs, those of its condition last."""
+        return (*self._own_reads, *(each for each in self.where_reads if each not in self._own_reads))
+
+    @property
+    def _own_reads(self) -> tuple[Reads, ...]:
         return ()
+
+    @property
+    def where_reads(self) -> tuple[Reads, ...]:
+        """The columns that its condition looks at."""
+        columns = {} if self.where is None else Filter.of(self.where).columns
+        return tuple(Reads(name, Role.LABELS if is_text else Role.NUMBERS) for name, is_text in columns.items())
+
+    def matches(self, frame: pl.DataFrame) -> pl.Series | None:
+        """Whether each row matches its condition: what is missing matches nothing. None without a condition."""
+        if self.where is None:
+            return None
+        read = {Role.LABELS: label_column, Role.NUMBERS: number_column}
+        columns = [read[each.role](each.name, frame) for each in self.where_reads]
+        for column in columns:
+            if isinstance(column.dtype, pl.List):
+                raise InputError(f"column {column.name!r} must hold one label an event for a condition, got lists")
+        return Filter.of(self.where).matches(pl.DataFrame(columns))
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
         """What it counts of each row, null where it cannot be counted; None if it counts rows."""
@@ -160,27 +190,44 @@ class Query:
     @property
     def rule(self) -> str:
         """What it asks of each row."""
-        column = self.reads[0]
+        column = self._own_reads[0]
         if column.role is Role.NUMBERS:
             return f"column {column.name!r} must hold finite numbers"
         return f"column {column.name!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
 
     def faults(self, frame: pl.DataFrame) -> pl.Series | None:
-        """For each row whether it cannot be counted; None if every row can."""
-        column = self.column(frame)
-        return None if column is None else fault_of(column)
+        """For each row whether it should be counted and cannot be; None if every row can."""
+        column, matches = self.column(frame), self.matches(frame)
+        if column is None:
+            return None
+        return fault_of(column) if matches is None else fault_of(column) & matches
 
     def sound_column(self, frame: pl.DataFrame) -> pl.Series | None:
-        """What it counts of each row of a frame, all of whose rows can be counted."""
-        column = self.column(frame)
-        if column is not None and fault_of(column).any():
+        """What it counts of each row of a frame, all of whose rows that match can be counted."""
+        faults = self.faults(frame)
+        if faults is not None and faults.any():
             raise InputError(f"{self.rule}, got others; mend those rows, or let them be dropped")
-        return column
+        return self.column(frame)
 
     def batch(self, frame: pl.DataFrame) -> Any:
-        """What its mechanism counts of a frame of events."""
-        column = self.sound_column(frame)
-        return frame if column is None else column
+        """What its mechanism counts of a frame of events: of those that match."""
+        matches = self.matches(frame)
+        kept = frame if matches is None else frame.filter(matches)
+        column = self.sound_column(kept)
+        return kept if column is None else column
+
+    def user_column(self, frame: pl.DataFrame) -> pl.Series | None:
+        """What is counted of each row for a user; all rows are there, since a cap counts them all.
+
+        A row that does not match is one that adds nothing.
+        """
+        column, matches = self.sound_column(frame), self.matches(frame)
+        return column if matches is None else self._only(column, matches)
+
+    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
+        """The column, with what adds nothing where a row does not match: a label that no domain can hold."""
+        assert column is not None  # noqa: S101
+        return column.set(~matches, NOWHERE)
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
         """What the mechanism that it shares with others counts of `user` and the queries' columns."""

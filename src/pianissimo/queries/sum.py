@@ -76,7 +76,14 @@ class Sum(ValueQuery):
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
         low, high = self.steps
+        if self.where is not None:
+            # An event that does not match adds nothing: 0 is in the range, and no event moves the sum further.
+            low, high = min(low, 0), max(high, 0)
         return SumHead(name=self.name, low=low, high=high, share=share)
+
+    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
+        assert column is not None  # noqa: S101
+        return column.clip(*self.steps).set(~matches, 0)
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         return scaled(Query.user_table(self, release, coverage, most_events), self.unit_value)

@@ -51,7 +51,7 @@ class Trending(WatchingQuery):
         object.__setattr__(self, "domain", domain_of(self.domain))
 
     @property
-    def reads(self) -> tuple[Reads, ...]:
+    def _own_reads(self) -> tuple[Reads, ...]:
         return (Reads(self.key, Role.LABELS),)
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
@@ -62,7 +62,11 @@ class Trending(WatchingQuery):
         return f"keys of {self.name}"
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
-        return content.select("user", pl.col(self.name).alias("key"))
+        return content.select("user", pl.col(self.name).alias("key")).drop_nulls("key")
+
+    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
+        assert column is not None  # noqa: S101
+        return column.set(~matches, None)
 
     def charges(self, part: Sequence["Trending"]) -> int:
         return self.alarms_per_user + self.max_keys_per_user - 1

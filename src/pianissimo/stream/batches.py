@@ -237,7 +237,7 @@ def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, dro
     for column, rule in own:
         if fault_of(column).any():
             raise InputError(f"{rule}, got others; mend those rows, or let them be dropped")
-    columns = {query.name: found for query in queries if (found := query.sound_column(frame)) is not None}
+    columns = {query.name: found for query in queries if (found := query.user_column(frame)) is not None}
     for name, column in columns.items():
         if isinstance(column.dtype, pl.List):
             raise InputError(f"query {name!r} must have one label an event where users are hidden, got lists")

@@ -105,6 +105,7 @@ class QueryPlan:
             "kind": self.query.kind,
             "called": self.query.called,
             "every": self.query.every,
+            **({} if self.query.where is None else {"where": self.query.where}),
             **self.query.facts(self.chosen),
             "mechanism": self.chosen.name,
             "pure": self.chosen.pure,

@@ -6,7 +6,7 @@ A stream that runs in memory: one call a tick, one promise for all of them.
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import polars as pl
 
@@ -252,6 +252,7 @@ class Live:
         self.plan = plan
         self._core = LiveCore(plan, lambda every: root)  # noqa: ARG005
         self._tick = 0
+        self._open: list[list[Any]] | None = []
         self._lock = threading.Lock()
         self._guard = Guard()
 
@@ -270,11 +271,38 @@ class Live:
         with self._lock:
             if self._tick >= self.plan.horizon:
                 raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
+            taken = [*self._taken(), inputs]
             with self._guard:
-                self._core.update(inputs)
+                for each in taken:
+                    self._core.update(each)
+                self._open = []
                 tables = self._core.release(self._tick + 1)
                 self._tick += 1
                 return StreamRelease(tick=self._tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
+
+    def add(self, batch: object = None, *, drop_bad_rows: bool = False) -> None:
+        """Take events of the open tick, all or none of a batch; `tick` counts them."""
+        inputs = self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
+        with self._lock:
+            if self._tick >= self.plan.horizon:
+                raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
+            self._open = [*self._taken(), inputs]
+
+    def close(self) -> None:
+        """End it: events of the open tick are dropped, and no further tick is released."""
+        with self._lock:
+            self._open = None
+
+    def _taken(self) -> list[list[Any]]:
+        if self._open is None:
+            raise StateError("a live stream must be open, got one that was closed; start a new one")
+        return self._open
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
 
     def window(self, length: object) -> StreamRelease:
         """What the last ticks added: `live.window("1h")`, or a number of ticks.

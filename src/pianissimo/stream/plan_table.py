@@ -88,6 +88,8 @@ def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
     if "domain" in query:
         labels = "labels that nobody listed" if query["domain"] == "unknown" else f"a domain of {query['domain']}"
         title.append(f" over {labels}", "not bold")
+    if "where" in query:
+        title.append(f" where {query['where']}", "not bold")
     title.append(f": {query['mechanism']}", "not bold")
     yield title
     lines = {

@@ -9,8 +9,9 @@ Estimates made to look as counts do, on request: post-processing of what was rel
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,16 @@ from pianissimo.errors import InputError
 from pianissimo.queries import Tidy
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamRelease:
-    """The estimates of all queries of a stream at one tick, as tables.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StreamRelease(Mapping[str, pl.DataFrame]):
+    """The estimates of all queries of a stream at one tick: a mapping from a query's name to its table.
 
     `release["drugs"]` is a polars frame with the columns key (where labels are counted), estimate, low and high;
     `.to_pandas()` and `.to_dicts()` are polars' own. Queries that are published at every n-th tick are there then.
+
+    >>> release = StreamRelease(1, 0.95, {"purchases": pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})})
+    >>> "purchases" in release, len(release), list(release)
+    (True, 1, ['purchases'])
     """
 
     tick: int
@@ -36,10 +41,15 @@ class StreamRelease:
     tables: Mapping[str, pl.DataFrame]
     interval: Callable[[int, int], "StreamRelease"] | None = field(default=None, repr=False)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The queries' names."""
-        return tuple(self.tables)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    # Two releases are told apart by their bytes, not by frames.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         if name not in self.tables:
@@ -54,6 +64,13 @@ class StreamRelease:
         if self.interval is None:
             raise TypeError("an interval has no intervals; ask the release of a tick")
         return self.interval(start, end)
+
+    def __repr__(self) -> str:
+        return f"StreamRelease(tick={self.tick}, {', '.join(self.tables)})"
+
+    def _repr_html_(self) -> str:
+        parts = (f"<h4>{escape(name)}</h4>{table._repr_html_()}" for name, table in self.items())
+        return f"<p>tick {self.tick}, {self.coverage:.0%} intervals</p>{''.join(parts)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was released may be copied and sent; the live stream behind it may not.

@@ -85,6 +85,10 @@ class Stream:
             repeated = next(name for name in names if names.count(name) > 1)
             raise ParameterError(f"queries must have different names, got {repeated!r} twice")
         self._check_user()
+        lists = {column.name for query in self.queries for column in query.reads if column.holds_lists}
+        for query in self.queries:
+            if any(column.name in lists for column in query.where_reads):
+                raise ParameterError(f"where of query {query.name!r} must not look at a column of lists, got one")
         for query in self.queries:
             if self.horizon is not None and not query.every <= self.horizon:
                 raise ParameterError(

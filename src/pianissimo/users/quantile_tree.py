@@ -52,7 +52,7 @@ _ONE = Fraction(1)
 class QuantilesHead:
     """Quantiles of a column of numbers within a declared range, over the accepted events.
 
-    Values outside the range are moved into it; NaN and nulls are refused.
+    Values outside the range are moved into it, NaN is refused, and a null lies in no cell.
 
     >>> head = QuantilesHead(name="seconds", low=0.0, high=60.0, depth=6)
     >>> head.cells, head.series, head.sensitivity.total
@@ -112,13 +112,14 @@ class QuantilesHead:
         return (2 << self.depth) - 1
 
     def encode(self, column: pl.Series) -> Codes:
-        if not column.dtype.is_numeric() or column.null_count():
-            raise InputError(f"values must be numbers without nulls, got {column.dtype}")
-        values = column.cast(pl.Float64).to_numpy()
+        if not column.dtype.is_numeric():
+            raise InputError(f"values must be numbers, got {column.dtype}")
+        missing, values = column.is_null().to_numpy(), column.cast(pl.Float64).fill_null(self.low).to_numpy()
         if np.isnan(values).any():
             raise InputError("values must be numbers, got NaN; drop these rows")
         places = (np.clip(values, self.low, self.high) - self.low) * (self.cells / (self.high - self.low))
-        codes: Codes = np.minimum(places.astype(np.int64), self.cells - 1)
+        # An event without a value counts towards the cap and lies in no cell.
+        codes: Codes = np.where(missing, -1, np.minimum(places.astype(np.int64), self.cells - 1))
         return codes
 
     def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -94,7 +94,7 @@ class ReleaseFolder:
 
     def write(self, release: StreamRelease, *, at_once: bool = False) -> None:
         """Take the release of one tick; it is on disk after the part is full, or after `close`, or at once."""
-        for name in release.names:
+        for name in release:
             table = with_tick(release.tick, release[name])
             self._open.setdefault(name, []).append((release.tick, table))
             self._columns.setdefault(name, _types_of(table))
