@@ -24,7 +24,7 @@ def counts() -> dict[str, int]:
 
 def limited_domain_seconds() -> float:
     """From a dictionary of k_bar + 1 counts to labels, a noise path of its own for each answer."""
-    mechanism = LimitedDomain(k=K, k_bar=CANDIDATES, epsilon=Fraction(1, SCALE), delta=Fraction(1, 10**6))
+    mechanism = LimitedDomain(k=K, candidates=CANDIDATES, epsilon=Fraction(1, SCALE), delta=Fraction(1, 10**6))
     noise, histogram, question = KeyedNoise(fresh_secret()), counts(), count()
     return best_seconds(lambda: mechanism.answer(histogram, noise.at(next(question))))
 
@@ -43,7 +43,7 @@ def rows() -> Iterator[Row]:
     if importlib.util.find_spec("opendp") is None:
         return
     yield Row(
-        what=f"limited domain, k={K}, k_bar={CANDIDATES}",
+        what=f"limited domain, k={K}, candidates={CANDIDATES}",
         peer="opendp make_noisy_top_k (pure DP), the same candidates",
         ours=1 / limited_domain_seconds(),
         theirs=1 / opendp_seconds(),

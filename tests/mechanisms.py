@@ -93,14 +93,16 @@ CASES = {
     ),
     "meta histogram of unknown gauss": Case(
         MetaHistogram(
-            base=3, horizon=6, answer=UnkGauss(kbar=3, variance=QUARTER, delta=FEW / 2, max_keys_per_event=2)
+            base=3, horizon=6, answer=UnkGauss(candidates=3, variance=QUARTER, delta=FEW / 2, max_keys_per_event=2)
         ),
         as_labels,
         always_shown=False,
         selects=True,
     ),
     "meta histogram of unknown gumb": Case(
-        MetaHistogram(base=3, horizon=6, answer=UnkGumb(k=2, kbar=3, scale=QUARTER, variance=QUARTER, delta=FEW / 3)),
+        MetaHistogram(
+            base=3, horizon=6, answer=UnkGumb(k=2, candidates=3, scale=QUARTER, variance=QUARTER, delta=FEW / 3)
+        ),
         as_labels,
         always_shown=False,
         selects=True,

@@ -44,7 +44,7 @@ def lengths(allowance: StepAllowance) -> list[int]:
     for number, counts in enumerate(slices()):
         if left == 0:
             break
-        mechanism = LimitedDomain(k=min(K, left), k_bar=K_BAR, epsilon=allowance.epsilon, delta=allowance.delta)
+        mechanism = LimitedDomain(k=min(K, left), candidates=K_BAR, epsilon=allowance.epsilon, delta=allowance.delta)
         paid.append(mechanism.cost(mechanism.answer(counts, noise.at("picture", number))))
         left -= paid[-1]
     return paid

@@ -151,15 +151,15 @@ def peeled_law(counts: Mapping[int, float], k: int, epsilon: float) -> dict[tupl
 
 
 def race_law(
-    counts: Counts, *, k: int, k_bar: int, epsilon: Fraction, offset: float, strict: bool = False
+    counts: Counts, *, k: int, candidates: int, epsilon: Fraction, offset: float, strict: bool = False
 ) -> dict[tuple[int, ...], float]:
     """The law of a race to a threshold `offset` above the count of rank k_bar + 1.
 
-    >>> law = race_law((5, 3, 3, 1), k=1, k_bar=3, epsilon=Fraction(1), offset=1 + math.log(10))
+    >>> law = race_law((5, 3, 3, 1), k=1, candidates=3, epsilon=Fraction(1), offset=1 + math.log(10))
     >>> [round(law[item,], 5) for item in (0, 1, 2, THRESHOLD)]
     [0.56544, 0.07652, 0.07652, 0.28151]
     """
-    places, following = (strictly_larger if strict else largest)(np.array(counts), k_bar)
+    places, following = (strictly_larger if strict else largest)(np.array(counts), candidates)
     runners = {int(place): float(counts[place]) for place in places}
     return peeled_law({**runners, THRESHOLD: following + offset}, k, float(epsilon))
 
@@ -197,15 +197,15 @@ def optimal_law(mechanism: OptimalThreshold, counts: Counts, *, plus: bool = Fal
     """
     law: dict[Hashable, float] = {}
     for place, chance in enumerate(k_bar_law(mechanism, counts, plus=plus)):
-        k_bar = mechanism.k + place
+        candidates = mechanism.k + place
         below = race_law(
             counts,
             k=mechanism.k - 1,
-            k_bar=k_bar,
+            candidates=candidates,
             epsilon=mechanism.epsilon,
             offset=float(mechanism.offsets[place]),
         )
-        law.update({(k_bar, answer): chance * part for answer, part in below.items()})
+        law.update({(candidates, answer): chance * part for answer, part in below.items()})
     return law
 
 
@@ -258,16 +258,16 @@ class Lattice:
 
 
 def noisy_threshold_law(
-    counts: Counts, *, k_bar: int, offset: int, noise: Lattice, window: NDArray[np.int64], ties_pass: bool = False
+    counts: Counts, *, candidates: int, offset: int, noise: Lattice, window: NDArray[np.int64], ties_pass: bool = False
 ) -> dict[Hashable, NDArray[np.float64]]:
     """The law of labels and noisy counts above a noisy threshold: for each set of labels an array over their counts.
 
     >>> noise = Lattice.of("laplace", Fraction(1))
-    >>> law = noisy_threshold_law((1,), k_bar=1, offset=3, noise=noise, window=np.arange(-60, 70))
+    >>> law = noisy_threshold_law((1,), candidates=1, offset=3, noise=noise, window=np.arange(-60, 70))
     >>> round(float(law[0,].sum()), 6)
     0.082333
     """
-    places, following = largest(np.array(counts), k_bar)
+    places, following = largest(np.array(counts), candidates)
     level = noise.at(window - following - offset)
     densities = {int(place): noise.at(window - counts[place]) for place in sorted(places)}
     # The chance that a label with this law stays below a threshold at each place of the window.
@@ -349,7 +349,9 @@ def _limited(mechanism: LimitedDomain, *, offset: float | None = None) -> Callab
     height = float(mechanism.offset) if offset is None else offset
 
     def law(counts: Counts) -> Law:
-        return race_law(counts, k=mechanism.k, k_bar=mechanism.k_bar, epsilon=mechanism.epsilon, offset=height)
+        return race_law(
+            counts, k=mechanism.k, candidates=mechanism.candidates, epsilon=mechanism.epsilon, offset=height
+        )
 
     return law
 
@@ -359,7 +361,12 @@ def _strict(mechanism: StrictDomain, *, offset: float | None = None) -> Callable
 
     def law(counts: Counts) -> Law:
         return race_law(
-            counts, k=mechanism.k, k_bar=mechanism.k_bar, epsilon=mechanism.epsilon, offset=height, strict=True
+            counts,
+            k=mechanism.k,
+            candidates=mechanism.candidates,
+            epsilon=mechanism.epsilon,
+            offset=height,
+            strict=True,
         )
 
     return law
@@ -374,9 +381,9 @@ def _sound_races() -> Iterator[Case]:
         (3, 4, 1, Fraction(1), Fraction(1, 20)),
         (3, 3, None, Fraction(1, 2), Fraction(1, 10**6)),
     ]
-    for k, k_bar, bound, epsilon, delta in sizes:
-        what = f"k={k}, k_bar={k_bar}, epsilon={epsilon}, delta={delta}"
-        limited = LimitedDomain(k=k, k_bar=k_bar, epsilon=epsilon, delta=delta, max_keys_per_user=bound)
+    for k, candidates, bound, epsilon, delta in sizes:
+        what = f"k={k}, candidates={candidates}, epsilon={epsilon}, delta={delta}"
+        limited = LimitedDomain(k=k, candidates=candidates, epsilon=epsilon, delta=delta, max_keys_per_user=bound)
         most = 2 if k == 3 else 3
         yield Case(
             name=f"limited domain, {what}, at most {bound} keys",
@@ -386,7 +393,7 @@ def _sound_races() -> Iterator[Case]:
             most=most,
             bound=bound,
         )
-        strict = StrictDomain(k=k, k_bar=k_bar, epsilon=epsilon, delta=delta)
+        strict = StrictDomain(k=k, candidates=candidates, epsilon=epsilon, delta=delta)
         yield Case(
             name=f"strict domain, {what}, at most {bound} keys",
             law=_strict(strict),
@@ -432,7 +439,7 @@ def _limited_laplace(
     return Case(
         name=f"limited domain, Laplace, {what}, at most {mechanism.max_keys_per_user} keys{flaw}",
         law=lambda counts: noisy_threshold_law(
-            counts, k_bar=mechanism.k_bar, offset=height, noise=noise, window=window
+            counts, candidates=mechanism.candidates, offset=height, noise=noise, window=window
         ),
         claims={float(mechanism.pure_epsilon): float(mechanism.loss.bad)},
         labels=labels,
@@ -482,7 +489,7 @@ def _tight_laplaces() -> list[tuple[LimitedLaplace, FixedThresholdLaplace]]:
     return [
         (
             LimitedLaplace(
-                k=k, k_bar=k, epsilon=epsilon, delta=keys * Fraction(difference, 10**6), max_keys_per_user=keys
+                k=k, candidates=k, epsilon=epsilon, delta=keys * Fraction(difference, 10**6), max_keys_per_user=keys
             ),
             FixedThresholdLaplace(k=k, epsilon=epsilon, delta=Fraction(single, 10**6)),
         )
@@ -501,13 +508,13 @@ def _sound_thresholds() -> Iterator[Case]:
         yield _fixed(fixed, labels=labels, most=most)
     yield _fixed(FixedThresholdGauss(k=1, variance=Fraction(1), delta=Fraction(1, 100)), labels=2, most=5)
     yield _fixed(FixedThresholdGauss(k=2, variance=Fraction(4), delta=Fraction(1, 1000)), labels=3, most=2)
-    gauss = UnkGauss(kbar=2, variance=Fraction(4), delta=Fraction(1, 1000), max_keys_per_event=2)
+    gauss = UnkGauss(candidates=2, variance=Fraction(4), delta=Fraction(1, 1000), max_keys_per_event=2)
     noise = Lattice.of("gaussian", gauss.variance)
     window = _window(noise, most=3, offset=gauss.gap)
     yield Case(
-        name="unknown labels with Gaussian noise, kbar=2, variance=4, delta=1/1000, at most 2 keys",
+        name="unknown labels with Gaussian noise, candidates=2, variance=4, delta=1/1000, at most 2 keys",
         law=lambda counts: noisy_threshold_law(
-            counts, k_bar=gauss.kbar, offset=gauss.gap, noise=noise, window=window, ties_pass=True
+            counts, candidates=gauss.candidates, offset=gauss.gap, noise=noise, window=window, ties_pass=True
         ),
         claims=_ledger_claim(gauss.loss.rho, gauss.loss.bad),
         labels=3,
@@ -517,11 +524,11 @@ def _sound_thresholds() -> Iterator[Case]:
 
 
 def _ask_again(plan: PayWhatYouGet, *, most: int, pay_threshold: bool) -> Case:
-    limited = LimitedDomain(k=1, k_bar=1, epsilon=plan.epsilon, delta=plan.delta)
+    limited = LimitedDomain(k=1, candidates=1, epsilon=plan.epsilon, delta=plan.delta)
     offset = float(limited.offset)
 
     def law(counts: Counts) -> Law:
-        single = race_law(counts, k=1, k_bar=1, epsilon=plan.epsilon, offset=offset)
+        single = race_law(counts, k=1, candidates=1, epsilon=plan.epsilon, offset=offset)
         return repeated_law(lambda _: single, steps=plan.steps, calls=plan.calls, pay_threshold=pay_threshold)
 
     return Case(
@@ -542,12 +549,12 @@ def _repeated() -> Iterator[Case]:
     yield _ask_again(long, most=40, pay_threshold=True)
     yield _ask_again(long, most=40, pay_threshold=False)
 
-    longer = LimitedDomain(k=2, k_bar=2, epsilon=Fraction(1, 2), delta=Fraction(1, 50))
+    longer = LimitedDomain(k=2, candidates=2, epsilon=Fraction(1, 2), delta=Fraction(1, 50))
 
     def law(counts: Counts) -> Law:
         def single(left: int) -> dict[tuple[int, ...], float]:
             k = min(longer.k, left)
-            return race_law(counts, k=k, k_bar=2, epsilon=longer.epsilon, offset=float(longer.offset))
+            return race_law(counts, k=k, candidates=2, epsilon=longer.epsilon, offset=float(longer.offset))
 
         return repeated_law(single, steps=sound.steps, calls=sound.calls)
 
@@ -556,7 +563,7 @@ def _repeated() -> Iterator[Case]:
 
 def _broken_races() -> Iterator[Case]:
     one, small = Fraction(1), Fraction(1, 1000)
-    limited = LimitedDomain(k=1, k_bar=2, epsilon=one, delta=small, max_keys_per_user=1)
+    limited = LimitedDomain(k=1, candidates=2, epsilon=one, delta=small, max_keys_per_user=1)
     yield Case(
         name="limited domain without the + 1",
         law=_limited(limited, offset=float(limited.offset) - 1),
@@ -566,7 +573,7 @@ def _broken_races() -> Iterator[Case]:
         bound=1,
         is_mutant=True,
     )
-    wide = LimitedDomain(k=1, k_bar=2, epsilon=one, delta=small, max_keys_per_user=2)
+    wide = LimitedDomain(k=1, candidates=2, epsilon=one, delta=small, max_keys_per_user=2)
     yield Case(
         name="limited domain of positive counts with m lowered to labels - k_bar",
         law=_limited(wide, offset=1 + math.log(1 * 999)),
@@ -576,7 +583,7 @@ def _broken_races() -> Iterator[Case]:
         bound=2,
         is_mutant=True,
     )
-    strict = StrictDomain(k=1, k_bar=3, epsilon=one, delta=small)
+    strict = StrictDomain(k=1, candidates=3, epsilon=one, delta=small)
     yield Case(
         name="strict domain with m = min(max_keys_per_user, k_bar) (D17)",
         law=_strict(strict, offset=1 + math.log(1 * 999)),
@@ -606,7 +613,7 @@ def _optimal_far(*, plus: bool) -> Case:
 def _broken_thresholds() -> Iterator[Case]:
     for epsilon in (Fraction(1), Fraction(2)):
         yield _limited_laplace(
-            LimitedLaplace(k=1, k_bar=1, epsilon=epsilon, delta=Fraction(1, 1000)),
+            LimitedLaplace(k=1, candidates=1, epsilon=epsilon, delta=Fraction(1, 1000)),
             # ln(Delta / epsilon) is 0 or less; a whole number that is not below it.
             offset=1 + math.ceil(-math.log(epsilon)),
             labels=2,

@@ -72,13 +72,13 @@ def test_repeated_questions_attain_their_claim() -> None:
 
 
 def asked_three_times(counts: tuple[int, ...], offset: float) -> Law:
-    single = race_law(counts, k=1, k_bar=1, epsilon=Fraction(1, 2), offset=offset)
+    single = race_law(counts, k=1, candidates=1, epsilon=Fraction(1, 2), offset=offset)
     return repeated_law(lambda _: single, steps=3, calls=3)
 
 
 def test_the_race_has_the_chances_of_the_card() -> None:
     """Card 3.1, k = 1, paper's offset."""
-    law = race_law((5, 3, 3, 1), k=1, k_bar=3, epsilon=Fraction(1), offset=1 + math.log(10))
+    law = race_law((5, 3, 3, 1), k=1, candidates=3, epsilon=Fraction(1), offset=1 + math.log(10))
     assert [law[item,] for item in (0, 1, 2, THRESHOLD)] == pytest.approx(
         [0.56544, 0.07652, 0.07652, 0.28151], abs=5e-6
     )
@@ -95,8 +95,8 @@ def test_k_bar_has_the_chances_of_the_card() -> None:
 
 
 def test_a_race_without_noise_of_conditioning_has_mass_one() -> None:
-    limited = LimitedDomain(k=3, k_bar=3, epsilon=Fraction(1), delta=Fraction(1, 100))
-    law = race_law((3, 2, 1, 0), k=3, k_bar=3, epsilon=limited.epsilon, offset=float(limited.offset))
+    limited = LimitedDomain(k=3, candidates=3, epsilon=Fraction(1), delta=Fraction(1, 100))
+    law = race_law((3, 2, 1, 0), k=3, candidates=3, epsilon=limited.epsilon, offset=float(limited.offset))
     assert sum(law.values()) == pytest.approx(1)
 
 
@@ -106,7 +106,7 @@ def test_a_noisy_threshold_has_the_law_of_a_plain_sum(ties_pass: bool) -> None:
     noise = Lattice.of("laplace", Fraction(1, 2))
     reach = noise.reach
     window = np.arange(-reach - 2, reach + 12)
-    law = noisy_threshold_law((3, 2, 1), k_bar=2, offset=2, noise=noise, window=window, ties_pass=ties_pass)
+    law = noisy_threshold_law((3, 2, 1), candidates=2, offset=2, noise=noise, window=window, ties_pass=ties_pass)
     assert sum(float(part.sum()) for part in law.values()) == pytest.approx(1)
     first, second = window[:, None, None], window[None, :, None]
     level = window[None, None, :]

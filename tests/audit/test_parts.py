@@ -47,8 +47,8 @@ ONE = Fraction(1)
 
 KNOWN_GAUSS = KnownGauss.calibrated(domain=DOMAIN, rho=0.1, max_keys_per_event=2)
 KNOWN_GUMB = KnownGumb.calibrated(domain=DOMAIN, k=2, rho=0.1)
-UNK_GAUSS = UnkGauss.calibrated(kbar=10, rho=0.1, delta=TINY, max_keys_per_event=2)
-UNK_GUMB = UnkGumb.calibrated(k=2, kbar=4, rho=0.1, delta=TINY)
+UNK_GAUSS = UnkGauss.calibrated(candidates=10, rho=0.1, delta=TINY, max_keys_per_event=2)
+UNK_GUMB = UnkGumb.calibrated(k=2, candidates=4, rho=0.1, delta=TINY)
 LITTLE_FIXED = FixedThresholdGauss(k=4, variance=Fraction(1, 2), delta=Fraction(1, 20))
 FIXED = FixedThresholdGauss(k=4, variance=Fraction(20), delta=TINY)
 SPARSE = SparseGumbel(
@@ -154,7 +154,7 @@ def test_many_labels_and_long_plans_are_no_matter() -> None:
     plan = HaarPlan.calibrated(horizon=1440, rho=0.001)
     many = Domain(map(str, range(500)))
     top = SparseGumbel.calibrated(domain=many, k=20, switches=9, eta=50, rho=0.1, make_plan=lambda _: plan)
-    unknown = UnkGumb.calibrated(k=50, kbar=1000, rho=0.05, delta=Fraction(1, 10**10))
+    unknown = UnkGumb.calibrated(k=50, candidates=1000, rho=0.05, delta=Fraction(1, 10**10))
     for mechanism in (top, MetaHistogram(base=12, horizon=1440, answer=unknown)):
         report = audit(mechanism, runs=1000, noise=SeededNoise(52))
         assert report.verdict is AuditVerdict.SOUND
@@ -409,8 +409,8 @@ def as_it_is(noise: Noise) -> Noise:
 
 
 QUARTER = Fraction(1, 4)
-LITTLE_GAUSS = UnkGauss(kbar=3, variance=QUARTER, delta=Fraction(1, 20), max_keys_per_event=2)
-LITTLE_GUMB = UnkGumb(k=2, kbar=3, scale=QUARTER, variance=QUARTER, delta=Fraction(1, 30))
+LITTLE_GAUSS = UnkGauss(candidates=3, variance=QUARTER, delta=Fraction(1, 20), max_keys_per_event=2)
+LITTLE_GUMB = UnkGumb(k=2, candidates=3, scale=QUARTER, variance=QUARTER, delta=Fraction(1, 30))
 ONE_RUN = replace(SPARSE, switches=1, threshold_scale=HALF, test_scale=HALF)
 
 MUTANTS: list[tuple[str, Any, Callable[[Noise], Noise], str]] = [

@@ -30,8 +30,8 @@ DELTA = Fraction(1, 10**6)
 ANSWERS: list[OneShot] = [
     KnownGauss(domain=ABC, variance=Fraction(9), max_keys_per_event=2),
     KnownGumb(domain=ABC, k=2, scale=Fraction(3, 2), variance=Fraction(9)),
-    UnkGauss(kbar=4, variance=Fraction(9), delta=DELTA, max_keys_per_event=2),
-    UnkGumb(k=2, kbar=4, scale=Fraction(3, 2), variance=Fraction(9), delta=DELTA),
+    UnkGauss(candidates=4, variance=Fraction(9), delta=DELTA, max_keys_per_event=2),
+    UnkGumb(k=2, candidates=4, scale=Fraction(3, 2), variance=Fraction(9), delta=DELTA),
 ]
 streams = st.lists(
     st.lists(st.lists(st.sampled_from(["a", "b", "c", "x"]), max_size=4), max_size=6), min_size=1, max_size=10
@@ -135,7 +135,7 @@ def test_a_label_missing_from_a_cell_s_answer_loses_that_cell() -> None:
 
 
 def test_unknown_labels_are_found_cell_by_cell() -> None:
-    answer = UnkGauss(kbar=4, variance=Fraction(9), delta=DELTA)
+    answer = UnkGauss(candidates=4, variance=Fraction(9), delta=DELTA)
     cut = answer.gap
     run = Run(MetaHistogram(base=2, horizon=4, answer=answer), NoNoise())
     stream = [pl.Series(["ü"] * (cut - 1) + ["b"] * cut), pl.Series(["ü"] * cut), pl.Series(["z"] * (cut - 1))]

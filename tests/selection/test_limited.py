@@ -109,7 +109,7 @@ def test_peeling_takes_the_whole_domain() -> None:
 @pytest.mark.parametrize(("bot", "labels", "met"), [(0.3, ("a",), True), (0.1, ("a", "b"), False)])
 def test_limited_domain_gives_the_vector_of_the_card(bot: float, labels: tuple[str, ...], met: bool) -> None:
     """The paper's offset: threshold at 4.302585; Gumbels a .2, b 1.5, c -.5; both answers cost 2."""
-    mechanism = LimitedDomain(k=2, k_bar=3, epsilon=ONE, delta=TENTH, max_keys_per_user=1)
+    mechanism = LimitedDomain(k=2, candidates=3, epsilon=ONE, delta=TENTH, max_keys_per_user=1)
     gumbels: Draws = {("race", "a"): 0.2, ("race", "b"): 1.5, ("race", "c"): -0.5, ("threshold", THRESHOLD): bot}
     with given_offset(LimitedDomain, on_grid(4.302585 - 1)):
         answer = mechanism.answer(CARD, LabelNoise("abcd", gumbels=gumbels))
@@ -118,12 +118,12 @@ def test_limited_domain_gives_the_vector_of_the_card(bot: float, labels: tuple[s
 
 
 def test_our_offset_is_that_of_the_card_rounded_up() -> None:
-    mechanism = LimitedDomain(k=2, k_bar=3, epsilon=ONE, delta=TENTH, max_keys_per_user=1)
+    mechanism = LimitedDomain(k=2, candidates=3, epsilon=ONE, delta=TENTH, max_keys_per_user=1)
     assert 1 + mechanism.offset == pytest.approx(4.197225, abs=2 / GRID)
     assert mechanism.offset - 1 >= Fraction(math.log(9)) - Fraction(1, 10**12)
     # Without a bound, and with one above it, k_bar labels may be bad.
     for bound in (None, 3, 7):
-        other = LimitedDomain(k=2, k_bar=3, epsilon=ONE, delta=TENTH, max_keys_per_user=bound)
+        other = LimitedDomain(k=2, candidates=3, epsilon=ONE, delta=TENTH, max_keys_per_user=bound)
         assert other.offset == 1 + race_offset(3, TENTH, ONE)
 
 
@@ -145,7 +145,7 @@ def test_limited_domain_has_the_law_of_the_card() -> None:
     chances = {("a",): 0.56544, ("b",): 0.07652, ("c",): 0.07652, (): 0.28151}
 
     def found(epsilon: Fraction) -> dict[tuple[str, ...], int]:
-        mechanism = LimitedDomain(k=1, k_bar=3, epsilon=epsilon, delta=TENTH, max_keys_per_user=1)
+        mechanism = LimitedDomain(k=1, candidates=3, epsilon=epsilon, delta=TENTH, max_keys_per_user=1)
         seen = dict.fromkeys(chances, 0)
         with given_offset(LimitedDomain, on_grid(1 + math.log(10))):
             for run in range(runs):
@@ -159,8 +159,8 @@ def test_limited_domain_has_the_law_of_the_card() -> None:
 def test_limited_domain_for_two_has_the_law_of_peeling() -> None:
     """Whole answers, the threshold included. false_alarm_rate: 1e-9 for each of at most 13 answers."""
     runs, noise = 5000, SeededNoise(63)
-    mechanism = LimitedDomain(k=2, k_bar=3, epsilon=ONE, delta=Fraction(1, 4), max_keys_per_user=1)
-    law = race_law((5, 3, 3, 1), k=2, k_bar=3, epsilon=ONE, offset=float(mechanism.offset))
+    mechanism = LimitedDomain(k=2, candidates=3, epsilon=ONE, delta=Fraction(1, 4), max_keys_per_user=1)
+    law = race_law((5, 3, 3, 1), k=2, candidates=3, epsilon=ONE, offset=float(mechanism.offset))
     seen: dict[tuple[int, ...], int] = dict.fromkeys(law, 0)
     for run in range(runs):
         answer = mechanism.answer(CARD, noise.at(run))
@@ -169,7 +169,7 @@ def test_limited_domain_for_two_has_the_law_of_peeling() -> None:
 
 
 def test_its_loss_is_that_of_the_card() -> None:
-    mechanism = LimitedDomain(k=4, k_bar=9, epsilon=Fraction(1, 2), delta=TENTH)
+    mechanism = LimitedDomain(k=4, candidates=9, epsilon=Fraction(1, 2), delta=TENTH)
     loss = mechanism.loss
     assert (loss.width, loss.steps, loss.bad) == (Fraction(1, 2), 4, TENTH)
     assert loss.distance == race_distance(10, 4)
@@ -179,7 +179,7 @@ def test_its_loss_is_that_of_the_card() -> None:
 
 def test_without_noise_it_is_the_true_top() -> None:
     counts = {f"key-{place}": 1000 - 100 * place for place in range(9)}
-    found = pianissimo.selection.limited_domain(counts, k=3, k_bar=5, epsilon=1, delta=1e-6, noise=NoNoise())
+    found = pianissimo.selection.limited_domain(counts, k=3, candidates=5, epsilon=1, delta=1e-6, noise=NoNoise())
     assert found == ["key-0", "key-1", "key-2"]
 
 
@@ -187,7 +187,7 @@ def test_the_counts_after_k_bar_are_enough_and_their_order_is_of_no_account() ->
     counts = {f"key-{place:02}": 40 - place // 3 for place in range(40)}
     shuffled = dict(sorted(counts.items(), key=lambda item: hash(item[0])))
     cut = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0].encode()))[:11])
-    mechanism = LimitedDomain(k=5, k_bar=10, epsilon=Fraction(1, 4), delta=Fraction(1, 4), max_keys_per_user=1)
+    mechanism = LimitedDomain(k=5, candidates=10, epsilon=Fraction(1, 4), delta=Fraction(1, 4), max_keys_per_user=1)
     for run in range(50):
         noise = SeededNoise(64).at(run)
         answers = {mechanism.answer(given_counts, noise) for given_counts in (counts, shuffled, cut)}
@@ -197,16 +197,18 @@ def test_the_counts_after_k_bar_are_enough_and_their_order_is_of_no_account() ->
 def test_equal_counts_rank_by_bytes_and_zeros_are_not_candidates() -> None:
     # In bytes "é" comes after "z"; by length, or by what a dictionary says, it would not.
     counts = {"z": 7, "é": 7, "b": 7, "nobody": 0}
-    mechanism = LimitedDomain(k=1, k_bar=2, epsilon=Fraction(1, 1000), delta=Fraction(999, 1000), max_keys_per_user=1)
+    mechanism = LimitedDomain(
+        k=1, candidates=2, epsilon=Fraction(1, 1000), delta=Fraction(999, 1000), max_keys_per_user=1
+    )
     seen = {mechanism.answer(counts, SeededNoise(65).at(run)).labels for run in range(200)}
     assert seen <= {(), ("b",), ("z",)}
-    everything = LimitedDomain(k=4, k_bar=4, epsilon=Fraction(1, 1000), delta=Fraction(9999, 10**4))
+    everything = LimitedDomain(k=4, candidates=4, epsilon=Fraction(1, 1000), delta=Fraction(9999, 10**4))
     labels = {label for run in range(200) for label in everything.answer(counts, SeededNoise(66).at(run)).labels}
     assert labels == {"z", "é", "b"}
 
 
 def test_nothing_gives_the_threshold_alone() -> None:
-    mechanism = LimitedDomain(k=2, k_bar=3, epsilon=ONE, delta=TENTH)
+    mechanism = LimitedDomain(k=2, candidates=3, epsilon=ONE, delta=TENTH)
     answer = mechanism.answer({}, SeededNoise(1))
     assert (answer.labels, answer.met_threshold, mechanism.cost(answer)) == ((), True, 1)
 
@@ -217,7 +219,7 @@ def test_an_answer_is_consistent(counts: dict[str, int], k: int, more: int) -> N
         [key.encode() for key in counts]
     except UnicodeEncodeError:
         return
-    mechanism = LimitedDomain(k=k, k_bar=k + more, epsilon=ONE, delta=TENTH)
+    mechanism = LimitedDomain(k=k, candidates=k + more, epsilon=ONE, delta=TENTH)
     answer = mechanism.answer(counts, SeededNoise(67))
     assert set(answer.labels) <= {key for key, count in counts.items() if count > 0}
     assert len(set(answer.labels)) == len(answer.labels)
@@ -228,16 +230,16 @@ def test_an_answer_is_consistent(counts: dict[str, int], k: int, more: int) -> N
 # Bad input
 
 
-ASK: dict[str, Any] = {"k": 2, "k_bar": 3, "epsilon": 1.0, "delta": 1e-6}
+ASK: dict[str, Any] = {"k": 2, "candidates": 3, "epsilon": 1.0, "delta": 1e-6}
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"k": 4}, "k must be at most k_bar"),
+        ({"k": 4}, "k must be at most candidates"),
         ({"k": 0}, "k must be a whole number"),
-        ({"k_bar": 0}, "k_bar must be a whole number"),
-        ({"k_bar": 2.5}, "k_bar must be a whole number"),
+        ({"candidates": 0}, "candidates must be a whole number"),
+        ({"candidates": 2.5}, "candidates must be a whole number"),
         ({"epsilon": 0.0}, "epsilon must be finite and positive"),
         ({"epsilon": math.nan}, "epsilon must be finite and positive"),
         ({"epsilon": 1e-12}, "epsilon must be from"),
@@ -296,9 +298,9 @@ def test_a_histogram_shows_nothing() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **wrong: LimitedDomain(**{"k": 1, "k_bar": 2, "epsilon": ONE, "delta": TENTH, **wrong}),
-        lambda **wrong: StrictDomain(**{"k": 1, "k_bar": 2, "epsilon": ONE, "delta": TENTH, **wrong}),
-        lambda **wrong: LimitedLaplace(**{"k": 1, "k_bar": 2, "epsilon": ONE, "delta": TENTH, **wrong}),
+        lambda **wrong: LimitedDomain(**{"k": 1, "candidates": 2, "epsilon": ONE, "delta": TENTH, **wrong}),
+        lambda **wrong: StrictDomain(**{"k": 1, "candidates": 2, "epsilon": ONE, "delta": TENTH, **wrong}),
+        lambda **wrong: LimitedLaplace(**{"k": 1, "candidates": 2, "epsilon": ONE, "delta": TENTH, **wrong}),
         lambda **wrong: FixedThresholdLaplace(**{"k": 1, "epsilon": ONE, "delta": TENTH, **wrong}),
         lambda **wrong: OptimalThreshold(**{"k": 2, "d_bar": 3, "epsilon": ONE, "delta": TENTH, **wrong}),
         lambda **wrong: PayWhatYouGet(**{"steps": 2, "calls": 3, "epsilon": ONE, "delta": TENTH, **wrong}),
@@ -314,8 +316,8 @@ def test_mechanisms_take_exact_parameters_alone(make: Callable[..., object]) -> 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: StrictDomain(k=3, k_bar=2, epsilon=ONE, delta=TENTH), "k must be at most k_bar"),
-        (lambda: LimitedLaplace(k=3, k_bar=2, epsilon=ONE, delta=TENTH), "k must be at most k_bar"),
+        (lambda: StrictDomain(k=3, candidates=2, epsilon=ONE, delta=TENTH), "k must be at most candidates"),
+        (lambda: LimitedLaplace(k=3, candidates=2, epsilon=ONE, delta=TENTH), "k must be at most candidates"),
         (lambda: OptimalThreshold(k=1, d_bar=5, epsilon=ONE, delta=TENTH), "k must be"),
         (lambda: OptimalThreshold(k=5, d_bar=5, epsilon=ONE, delta=TENTH), "k must be below d_bar"),
         (lambda: FixedThresholdLaplace(k=1, epsilon=ONE, delta=Fraction(2, 3)), "at most 1/2"),
@@ -388,7 +390,7 @@ def test_questions_in_a_row_pay_for_what_came_back() -> None:
     left, noise, lengths = plan.start(), KeyedNoise(fresh_secret()), []
     while not left.is_spent:
         left = left.reserve(3)
-        mechanism = LimitedDomain(k=left.reserved, k_bar=3, epsilon=plan.epsilon, delta=plan.delta)
+        mechanism = LimitedDomain(k=left.reserved, candidates=3, epsilon=plan.epsilon, delta=plan.delta)
         answer = mechanism.answer({"a": 100, "b": 1}, noise.at("question", left.calls))
         lengths.append(mechanism.cost(answer))
         left = left.settle(lengths[-1])
@@ -402,7 +404,7 @@ def test_questions_in_a_row_pay_for_what_came_back() -> None:
 @pytest.mark.parametrize(("bot", "labels", "counts"), [(100, ("a", "b"), (5000, 4500)), (300, ("a",), (5000,))])
 def test_laplace_gives_the_vector_of_the_card(bot: int, labels: tuple[str, ...], counts: tuple[int, ...]) -> None:
     """{a: 5, b: 3, c: 1}, k = k_bar = 2, threshold at 4.302585; Laplaces 0, 1.5 and .1 or .3: in thousandths."""
-    mechanism = LimitedLaplace(k=2, k_bar=2, epsilon=Fraction(1, 1000), delta=TENTH)
+    mechanism = LimitedLaplace(k=2, candidates=2, epsilon=Fraction(1, 1000), delta=TENTH)
     noise = LabelNoise("abc", laplaces={("b",): 1500, ("threshold", THRESHOLD): bot})
     with given_offset(LimitedLaplace, math.ceil(1000 * (4.302585 - 1))):
         answer = mechanism.answer({"a": 5000, "b": 3000, "c": 1000}, noise)
@@ -460,18 +462,18 @@ def test_a_gaussian_offset_beyond_sums_is_sub_gaussian() -> None:
 
 
 def test_laplace_offset_and_loss() -> None:
-    mechanism = LimitedLaplace(k=3, k_bar=5, epsilon=ONE, delta=Fraction(1, 100), max_keys_per_user=2)
+    mechanism = LimitedLaplace(k=3, candidates=5, epsilon=ONE, delta=Fraction(1, 100), max_keys_per_user=2)
     assert mechanism.offset == 1 + laplace_difference_offset(ONE, Fraction(1, 200))
     loss = mechanism.loss
     assert (mechanism.moved, loss.bad) == (2, Fraction(1, 100))
     assert (mechanism.pure_epsilon, loss.rho, loss.distance) == (Fraction(2), Fraction(1), 6 * DRAW_DISTANCE)
     assert mechanism.cost(Answer((), met_threshold=True)) == 2
     # More keys than counts that could move are no more of a loss.
-    assert LimitedLaplace(k=1, k_bar=1, epsilon=ONE, delta=TENTH, max_keys_per_user=9).moved == 2
+    assert LimitedLaplace(k=1, candidates=1, epsilon=ONE, delta=TENTH, max_keys_per_user=9).moved == 2
 
 
 def test_laplace_cuts_to_k_and_goes_by_noisy_counts() -> None:
-    mechanism = LimitedLaplace(k=2, k_bar=4, epsilon=ONE, delta=TENTH)
+    mechanism = LimitedLaplace(k=2, candidates=4, epsilon=ONE, delta=TENTH)
     noise = LabelNoise("abcd", laplaces={("a",): 5, ("b",): 15})
     answer = mechanism.answer({"a": 90, "b": 80, "c": 70, "d": 60}, noise)
     assert (answer.labels, answer.counts, answer.met_threshold) == (("a", "b"), (95, 95), False)
@@ -483,8 +485,8 @@ def test_laplace_cuts_to_k_and_goes_by_noisy_counts() -> None:
 def test_a_strict_domain_leaves_out_what_equals_the_next_count() -> None:
     """Card 3.4: {a: 5, b: 3, c: 1, d: 1}, k_bar = 3 -> {a, b}; with ranks {a, b, c}."""
     counts = {"a": 5, "b": 3, "c": 1, "d": 1}
-    strict = StrictDomain(k=3, k_bar=3, epsilon=Fraction(1, 1000), delta=Fraction(9999, 10**4))
-    ranked = LimitedDomain(k=3, k_bar=3, epsilon=Fraction(1, 1000), delta=Fraction(9999, 10**4))
+    strict = StrictDomain(k=3, candidates=3, epsilon=Fraction(1, 1000), delta=Fraction(9999, 10**4))
+    ranked = LimitedDomain(k=3, candidates=3, epsilon=Fraction(1, 1000), delta=Fraction(9999, 10**4))
 
     def seen(mechanism: StrictDomain | LimitedDomain) -> set[str]:
         return {label for run in range(100) for label in mechanism.answer(counts, SeededNoise(68).at(run)).labels}
@@ -495,12 +497,14 @@ def test_a_strict_domain_leaves_out_what_equals_the_next_count() -> None:
 
 def test_a_strict_domain_of_lone_labels_passes_any_with_its_chance() -> None:
     """Card 3.4: k_bar items of count 1: P(any) = delta / (1 + delta) with the paper's offset, delta with ours."""
-    for k_bar, delta in ((1, 0.05), (3, 0.01)):
-        counts = (1,) * k_bar + (0,)
-        paper = race_law(counts, k=1, k_bar=k_bar, epsilon=ONE, offset=1 + math.log(k_bar / delta), strict=True)
+    for candidates, delta in ((1, 0.05), (3, 0.01)):
+        counts = (1,) * candidates + (0,)
+        paper = race_law(
+            counts, k=1, candidates=candidates, epsilon=ONE, offset=1 + math.log(candidates / delta), strict=True
+        )
         assert 1 - paper[-1,] == pytest.approx(delta / (1 + delta))
-        ours = StrictDomain(k=1, k_bar=k_bar, epsilon=ONE, delta=Fraction(delta))
-        law = race_law(counts, k=1, k_bar=k_bar, epsilon=ONE, offset=float(ours.offset), strict=True)
+        ours = StrictDomain(k=1, candidates=candidates, epsilon=ONE, delta=Fraction(delta))
+        law = race_law(counts, k=1, candidates=candidates, epsilon=ONE, offset=float(ours.offset), strict=True)
         assert delta * (1 - 1e-4) <= 1 - law[-1,] <= delta
         assert (ours.loss.bad, ours.loss.as_booked().rho) == (Fraction(delta), Fraction(1, 8))
 
@@ -572,7 +576,7 @@ def test_an_optimal_threshold_gives_the_vector_of_the_card() -> None:
     # Ours have (1 - delta) / delta for 1 / delta.
     assert [score - math.log(0.9) for score in scores] == pytest.approx([6.995732, 6.401197, 5.688879], abs=2 / GRID)
     answer = mechanism.answer(counts, RankNoise("abcde"))
-    assert (answer.k_bar, answer.labels, answer.met_threshold) == (4, ("a",), False)
+    assert (answer.candidates, answer.labels, answer.met_threshold) == (4, ("a",), False)
     assert mechanism.cost(answer) == 2
     # The wrong sign, least score + Gumbel, would give 2: 6.99, 7.10, 7.69.
     assert int(np.argmin(np.array(scores) + np.array([0, 0.7, 2]))) == 0
@@ -594,7 +598,7 @@ def test_k_bar_has_the_law_of_the_card() -> None:
 
 def test_an_optimal_threshold_counts_missing_labels_as_zeros() -> None:
     mechanism = OptimalThreshold(k=2, d_bar=6, epsilon=Fraction(1, 100), delta=TENTH)
-    seen = {mechanism.answer({"a": 1}, SeededNoise(70).at(run)).k_bar for run in range(200)}
+    seen = {mechanism.answer({"a": 1}, SeededNoise(70).at(run)).candidates for run in range(200)}
     assert seen == {2, 3, 4, 5}
     loss = mechanism.loss
     assert (loss.steps, loss.bad) == (2, TENTH)

@@ -59,22 +59,22 @@ _TWIN_DELTA = Fraction(1, 10)
 def unk_gauss_parts(answer: UnkGauss, *, keys: int | None) -> list[AttackedPart]:
     """Counts and threshold, and the labels of one event alone.
 
-    >>> one_shot = UnkGauss(kbar=3, variance=Fraction(4), delta=Fraction(1, 10), max_keys_per_event=2)
+    >>> one_shot = UnkGauss(candidates=3, variance=Fraction(4), delta=Fraction(1, 10), max_keys_per_event=2)
     >>> [attacked.part.name for attacked in unk_gauss_parts(one_shot, keys=2)]
     ['counts', 'own labels']
     """
-    counts, moved = counts_part(answer, keys=keys), keys or answer.kbar
+    counts, moved = counts_part(answer, keys=keys), keys or answer.candidates
     with_threshold = AttackedPart(
         part=counts.part,
         attempts=lambda factor: [*counts.attempts(factor), _threshold_attempt(answer, moved, factor)],
     )
-    return [with_threshold, _own_part(answer, min(moved, answer.kbar))]
+    return [with_threshold, _own_part(answer, min(moved, answer.candidates))]
 
 
 def unk_gumb_parts(answer: UnkGumb, *, keys: int | None) -> list[AttackedPart]:
     """The order, the threshold's place in it included, the counts, and the labels of one event alone.
 
-    >>> one_shot = UnkGumb(k=1, kbar=3, scale=Fraction(1), variance=Fraction(4), delta=Fraction(1, 10))
+    >>> one_shot = UnkGumb(k=1, candidates=3, scale=Fraction(1), variance=Fraction(4), delta=Fraction(1, 10))
     >>> [attacked.part.name for attacked in unk_gumb_parts(one_shot, keys=None)]
     ['order', 'counts', 'own labels']
     """
@@ -82,7 +82,7 @@ def unk_gumb_parts(answer: UnkGumb, *, keys: int | None) -> list[AttackedPart]:
 
     def first_wins(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.bool_]:
         # The threshold of a twin that looks at one label is the first of the two; the label is the second.
-        twin = replace(answer, k=1, kbar=1, delta=min(answer.delta, _MEASURABLE))
+        twin = replace(answer, k=1, candidates=1, delta=min(answer.delta, _MEASURABLE))
         keys = keys_of(texts(2), noise)
         pairs = np.stack([counts[:, 1], counts[:, 0] - twin.gap], axis=1)
         shown = [len(twin.choose(keys, pair, noise.at("run", run))) for run, pair in enumerate(pairs)]
@@ -97,7 +97,7 @@ def unk_gumb_parts(answer: UnkGumb, *, keys: int | None) -> list[AttackedPart]:
     return [
         AttackedPart(part=order.part, attempts=attempts),
         counts_part(answer, keys=keys),
-        _own_part(answer, min(keys or answer.kbar, answer.kbar)),
+        _own_part(answer, min(keys or answer.candidates, answer.candidates)),
     ]
 
 
@@ -108,7 +108,7 @@ def _threshold_attempt(answer: UnkGauss, moved: int, factor: float) -> Attempt:
     own = math.sqrt(seen) / deviation
     events = group_size(own, pure=False)
     name = f"counts: {events_text(events)}, the threshold moved too"
-    twin = replace(answer, kbar=seen - 1 + _AROUND)
+    twin = replace(answer, candidates=seen - 1 + _AROUND)
     reach = math.ceil(4 * deviation) + events
     # Labels around the threshold: the least count that is shown of them tells where it is.
     around = _NEXT + twin.gap + np.linspace(-reach, reach, _AROUND).round().astype(np.int64)
@@ -155,7 +155,7 @@ def _own_part(answer: UnkGauss | UnkGumb, labels: int) -> AttackedPart:
     delta = answer.delta if is_measurable else _TWIN_DELTA / held
     if isinstance(answer, UnkGumb):
         answer = replace(answer, k=1)
-    twin = replace(answer, kbar=held, delta=delta, max_keys_per_event=held)
+    twin = replace(answer, candidates=held, delta=delta, max_keys_per_event=held)
     name = f"own labels: one event with {held}" + ("" if held == labels else f" of {labels}")
     name += "" if is_measurable else f", were delta {float(delta):.3g}"
 

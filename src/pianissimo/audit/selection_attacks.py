@@ -52,8 +52,8 @@ def enlarged(answer: Answer, labels: pl.Series) -> OneShot:
     if isinstance(answer, KnownGumb):
         return replace(answer, domain=Domain(labels), k=size)
     if isinstance(answer, UnkGauss):
-        return replace(answer, kbar=size, delta=_NO_THRESHOLD)
-    return replace(answer, k=size, kbar=size, delta=_NO_THRESHOLD)
+        return replace(answer, candidates=size, delta=_NO_THRESHOLD)
+    return replace(answer, k=size, candidates=size, delta=_NO_THRESHOLD)
 
 
 def counts_part(answer: Answer, *, keys: int | None) -> AttackedPart:
@@ -102,7 +102,7 @@ def moved_counts_of(answer: Answer, keys: int | None) -> int:
     if isinstance(answer, KnownGauss):
         return min(keys or len(answer.domain), len(answer.domain))
     if isinstance(answer, UnkGauss):
-        return keys or answer.kbar
+        return keys or answer.candidates
     return min(keys or answer.k, answer.k)
 
 
@@ -217,7 +217,7 @@ def counts_attempt(
 
 def _places(answer: KnownGumb | UnkGumb) -> int:
     """How many labels it publishes of as many as it looks at, all far above a threshold."""
-    labels = answer.domain.labels if isinstance(answer, KnownGumb) else texts(answer.kbar)
+    labels = answer.domain.labels if isinstance(answer, KnownGumb) else texts(answer.candidates)
     noise = KeyedNoise(fresh_secret())
     published, _ = answer.answer(labels, keys_of(labels, noise), np.full(len(labels), 2**40), noise)
     return len(published)

@@ -41,12 +41,12 @@ NAMED: dict[str, Callable[[], Any]] = {
     "histogram-unknown": lambda: UnknownHistogram(plan=_haar(), delta=_DELTA, max_keys_per_event=2),
     "one-shot-counts": lambda: KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO),
     "one-shot-race": lambda: KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO),
-    "one-shot-unknown-counts": lambda: UnkGauss.calibrated(kbar=10, rho=_RHO, delta=_DELTA),
-    "one-shot-unknown-race": lambda: UnkGumb.calibrated(k=2, kbar=10, rho=_RHO, delta=_DELTA),
+    "one-shot-unknown-counts": lambda: UnkGauss.calibrated(candidates=10, rho=_RHO, delta=_DELTA),
+    "one-shot-unknown-race": lambda: UnkGumb.calibrated(k=2, candidates=10, rho=_RHO, delta=_DELTA),
     "tree-of-counts": lambda: _tree(KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO / 3)),
     "tree-of-races": lambda: MetaTopList(histogram=_tree(KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO / 3)), k=2),
-    "tree-of-unknown-counts": lambda: _tree(UnkGauss.calibrated(kbar=10, rho=_RHO / 3, delta=_DELTA)),
-    "tree-of-unknown-races": lambda: _tree(UnkGumb.calibrated(k=2, kbar=10, rho=_RHO / 3, delta=_DELTA)),
+    "tree-of-unknown-counts": lambda: _tree(UnkGauss.calibrated(candidates=10, rho=_RHO / 3, delta=_DELTA)),
+    "tree-of-unknown-races": lambda: _tree(UnkGumb.calibrated(k=2, candidates=10, rho=_RHO / 3, delta=_DELTA)),
     "top-list-sparse": lambda: SparseGumbel.calibrated(
         domain=_DOMAIN, k=1, switches=2, eta=10, rho=_RHO, make_plan=_haar
     ),

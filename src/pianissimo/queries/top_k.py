@@ -163,16 +163,16 @@ def _answer(query: TopK, share: Share, levels: int) -> tuple[KnownGumb | UnkGumb
         return answer, len(query.domain)
     if share.bad == 0:
         raise ParameterError("unknown labels must have a delta, got a budget without")
-    kbar = CANDIDATES * query.k
-    moved = kbar if query.max_keys_per_event is None else min(kbar, query.max_keys_per_event)
+    candidates = CANDIDATES * query.k
+    moved = candidates if query.max_keys_per_event is None else min(candidates, query.max_keys_per_event)
     unknown = UnkGumb.calibrated(
         k=query.k,
-        kbar=kbar,
+        candidates=candidates,
         rho=rho,
         delta=share.bad / (levels * moved),
         max_keys_per_event=query.max_keys_per_event,
     )
-    return unknown, kbar
+    return unknown, candidates
 
 
 def _sparse_top_list(query: TopK, share: Share, releases: int, coverage: float) -> Candidate:

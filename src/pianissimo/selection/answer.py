@@ -34,7 +34,7 @@ class Answer:
     counts: tuple[int, ...] | None = None
     """A noisy count for each label, or None where publishing it is not covered by the loss."""
 
-    k_bar: int | None = None
+    candidates: int | None = None
     """How many labels were looked at, where the mechanism itself chose it."""
 
     @property

@@ -88,7 +88,7 @@ class FixedThresholdLaplace(_GapsAboveThreshold):
     >>> mechanism.offset
     5
     >>> mechanism.answer({"a": 12, "b": 7, "c": 2, "d": 1}, NoNoise())
-    Answer(labels=('a',), met_threshold=True, counts=(10,), k_bar=None)
+    Answer(labels=('a',), met_threshold=True, counts=(10,), candidates=None)
     """
 
     epsilon: Fraction

@@ -110,8 +110,8 @@ class _FirstBeforeThreshold:
     k: int
     """How many labels are published at most."""
 
-    k_bar: int
-    """How many labels it may look at, largest counts first; at least k."""
+    candidates: int
+    """How many labels it may look at, largest counts first; at least k. The paper's k_bar."""
 
     epsilon: Fraction
     """Of one step."""
@@ -120,12 +120,12 @@ class _FirstBeforeThreshold:
     """The chance that a label is published which only one user's presence has made a candidate."""
 
     def __post_init__(self) -> None:
-        check_race_parameters(k=self.k, k_bar=self.k_bar, epsilon=self.epsilon, delta=self.delta)
+        check_race_parameters(k=self.k, candidates=self.candidates, epsilon=self.epsilon, delta=self.delta)
 
     @property
     def moved(self) -> int:
         """How many labels may be on one side only: m."""
-        return self.k_bar
+        return self.candidates
 
     @property
     def offset(self) -> Fraction:
@@ -134,7 +134,7 @@ class _FirstBeforeThreshold:
 
     @property
     def loss(self) -> BoundedRange:
-        distance = race_distance(self.k_bar + 1, self.k)
+        distance = race_distance(self.candidates + 1, self.k)
         return BoundedRange(steps=self.k, width=self.epsilon, bad=self.delta, distance=distance)
 
     def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
@@ -148,7 +148,7 @@ class _FirstBeforeThreshold:
         return race_to_threshold(histogram, places, threshold, epsilon=self.epsilon, k=self.k, noise=noise)
 
     def _runners(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-        return largest(counts, self.k_bar)
+        return largest(counts, self.candidates)
 
     def cost(self, answer: Answer) -> int:
         """In steps: as many as there are labels in the answer, and one more if the threshold was met."""
@@ -166,7 +166,7 @@ class LimitedDomain(_FirstBeforeThreshold):
     Cost: 128 bits for each of k_bar labels.
 
     >>> from pianissimo.testing import NoNoise
-    >>> mechanism = LimitedDomain(k=2, k_bar=3, epsilon=Fraction(1), delta=Fraction(1, 10))
+    >>> mechanism = LimitedDomain(k=2, candidates=3, epsilon=Fraction(1), delta=Fraction(1, 10))
     >>> answer = mechanism.answer({"a": 9, "b": 3, "c": 3, "d": 1}, NoNoise())
     >>> answer.labels, answer.met_threshold, mechanism.cost(answer)
     (('a',), True, 2)
@@ -182,14 +182,14 @@ class LimitedDomain(_FirstBeforeThreshold):
 
     @property
     def moved(self) -> int:
-        return self.k_bar if self.max_keys_per_user is None else min(self.max_keys_per_user, self.k_bar)
+        return self.candidates if self.max_keys_per_user is None else min(self.max_keys_per_user, self.candidates)
 
 
 def limited_domain(
     counts: Mapping[str, int],
     *,
     k: int,
-    k_bar: int,
+    candidates: int,
     epsilon: float | Fraction,
     delta: float | Fraction,
     noise: Noise,
@@ -206,12 +206,12 @@ def limited_domain(
     >>> from pianissimo.noise import KeyedNoise, fresh_secret
     >>> counts = {"tea": 900, "coffee": 800, "milk": 3}
     >>> noise = KeyedNoise(fresh_secret()).at("question", 1)
-    >>> limited_domain(counts, k=3, k_bar=10, epsilon=1.0, delta=1e-9, noise=noise)
+    >>> limited_domain(counts, k=3, candidates=10, epsilon=1.0, delta=1e-9, noise=noise)
     ['tea', 'coffee']
     """
     mechanism = LimitedDomain(
         k=k,
-        k_bar=k_bar,
+        candidates=candidates,
         epsilon=exact_scale(epsilon=epsilon),
         delta=exact_scale(delta=delta),
         max_keys_per_user=max_keys_per_user,
@@ -219,29 +219,29 @@ def limited_domain(
     return list(mechanism.answer(counts, noise).labels)
 
 
-def check_race_parameters(*, k: int, k_bar: int, epsilon: Fraction, delta: Fraction) -> None:
+def check_race_parameters(*, k: int, candidates: int, epsilon: Fraction, delta: Fraction) -> None:
     """Refuse more answers than candidates, and what the race cannot run with."""
-    check_within(k=k, k_bar=k_bar)
+    check_within(k=k, candidates=candidates)
     check_exact(epsilon=epsilon, delta=delta)
     if not Fraction(1, 2**32) <= epsilon <= 2**32:
         raise ParameterError(f"epsilon must be from 2^-32 to 2^32, got {float(epsilon):g}")
     check_race_scale(GRID / epsilon)
     # From one label of a user to all k_bar of them: the race is one of whole numbers of 64 bits.
-    if any(not abs(race_offset(labels, delta, epsilon)) < MOST for labels in (1, k_bar)):
+    if any(not abs(race_offset(labels, delta, epsilon)) < MOST for labels in (1, candidates)):
         raise ParameterError("delta must keep the threshold below 2^44 users, got one too near to 0 or 1")
 
 
-def check_within(*, k: int, k_bar: int) -> None:
+def check_within(*, k: int, candidates: int) -> None:
     """Refuse more answers than candidates.
 
-    >>> check_within(k=3, k_bar=2)
+    >>> check_within(k=3, candidates=2)
     Traceback (most recent call last):
-    pianissimo.errors.ParameterError: k must be at most k_bar, the number of labels looked at, got 3 of 2
+    pianissimo.errors.ParameterError: k must be at most candidates, the number of labels looked at, got 3 of 2
     """
     check_at_least(1, k=k)
-    check_at_least(1, k_bar=k_bar)
-    if not k <= k_bar:
-        raise ParameterError(f"k must be at most k_bar, the number of labels looked at, got {k} of {k_bar}")
+    check_at_least(1, candidates=candidates)
+    if not k <= candidates:
+        raise ParameterError(f"k must be at most candidates, the number of labels looked at, got {k} of {candidates}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,22 +255,22 @@ class StrictDomain(_FirstBeforeThreshold):
     Cost: 128 bits for each of at most k_bar labels.
 
     >>> from pianissimo.testing import NoNoise
-    >>> mechanism = StrictDomain(k=2, k_bar=3, epsilon=Fraction(2), delta=Fraction(1, 10))
+    >>> mechanism = StrictDomain(k=2, candidates=3, epsilon=Fraction(2), delta=Fraction(1, 10))
     >>> mechanism.answer({"a": 9, "b": 8, "c": 1, "d": 1}, NoNoise())
-    Answer(labels=('a', 'b'), met_threshold=False, counts=None, k_bar=None)
+    Answer(labels=('a', 'b'), met_threshold=False, counts=None, candidates=None)
     """
 
     def _runners(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-        return strictly_larger(counts, self.k_bar)
+        return strictly_larger(counts, self.candidates)
 
 
-def strictly_larger(counts: NDArray[np.int64], k_bar: int) -> tuple[NDArray[np.int64], int]:
+def strictly_larger(counts: NDArray[np.int64], candidates: int) -> tuple[NDArray[np.int64], int]:
     """The places of the counts above that of rank k_bar + 1, largest first, and that count, or 0.
 
     >>> strictly_larger(np.array([5, 3, 1, 1]), 3)
     (array([0, 1]), 1)
     """
-    places, following = largest(counts, k_bar)
+    places, following = largest(counts, candidates)
     return places[counts[places] > following], following
 
 
@@ -285,18 +285,18 @@ class LimitedLaplace:
     Cost: at most k_bar + 1 draws.
 
     >>> from pianissimo.testing import NoNoise
-    >>> mechanism = LimitedLaplace(k=2, k_bar=2, epsilon=Fraction(1), delta=Fraction(1, 100))
+    >>> mechanism = LimitedLaplace(k=2, candidates=2, epsilon=Fraction(1), delta=Fraction(1, 100))
     >>> mechanism.offset
     6
     >>> mechanism.answer({"a": 20, "b": 8, "c": 3}, NoNoise())
-    Answer(labels=('a',), met_threshold=True, counts=(20,), k_bar=None)
+    Answer(labels=('a',), met_threshold=True, counts=(20,), candidates=None)
     """
 
     k: int
     """How many labels are published at most; it does not change the loss."""
 
-    k_bar: int
-    """How many labels it may look at, largest counts first; at least k."""
+    candidates: int
+    """How many labels it may look at, largest counts first; at least k. The paper's k_bar."""
 
     epsilon: Fraction
     """What one moved count costs."""
@@ -308,7 +308,7 @@ class LimitedLaplace:
     """How many distinct labels of one user count."""
 
     def __post_init__(self) -> None:
-        check_within(k=self.k, k_bar=self.k_bar)
+        check_within(k=self.k, candidates=self.candidates)
         check_at_least(1, max_keys_per_user=self.max_keys_per_user)
         check_exact(epsilon=self.epsilon, delta=self.delta)
         _ = LaplaceNode(1 / self.epsilon).bound
@@ -316,13 +316,13 @@ class LimitedLaplace:
     @property
     def offset(self) -> int:
         """How far the threshold is above the count that comes after the k_bar largest."""
-        share = self.delta / min(self.max_keys_per_user, self.k_bar)
+        share = self.delta / min(self.max_keys_per_user, self.candidates)
         return 1 + laplace_difference_offset(1 / self.epsilon, share)
 
     @property
     def moved(self) -> int:
         """How many of the noisy numbers, the threshold included, one user can move."""
-        return min(self.max_keys_per_user, self.k_bar + 1)
+        return min(self.max_keys_per_user, self.candidates + 1)
 
     @property
     def pure_epsilon(self) -> Fraction:
@@ -335,13 +335,13 @@ class LimitedLaplace:
         return Booked(
             rho=self.moved * self.epsilon**2 / 2,
             bad=self.delta,
-            distance=(self.k_bar + 1) * DRAW_DISTANCE,
+            distance=(self.candidates + 1) * DRAW_DISTANCE,
         )
 
     def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
         """The labels that pass and their noisy counts. Two histograms never share a noise: descend to a path."""
         histogram = Counted.of(counts)
-        places, following = largest(histogram.counts, self.k_bar)
+        places, following = largest(histogram.counts, self.candidates)
         values = with_laplace(histogram.counts[places], histogram.keys(places, noise), 1 / self.epsilon, noise)
         level = np.array([following + self.offset], dtype=np.int64)
         threshold = with_laplace(level, ONE_KEY, 1 / self.epsilon, noise.at("threshold"))

@@ -45,7 +45,7 @@ class OptimalThreshold:
     >>> from pianissimo.testing import NoNoise
     >>> mechanism = OptimalThreshold(k=2, d_bar=5, epsilon=Fraction(1), delta=Fraction(1, 10))
     >>> answer = mechanism.answer({"a": 9, "b": 8, "c": 3, "d": 2, "e": 1}, NoNoise())
-    >>> answer.labels, answer.k_bar, mechanism.cost(answer)
+    >>> answer.labels, answer.candidates, mechanism.cost(answer)
     (('a',), 4, 2)
     """
 
@@ -66,7 +66,7 @@ class OptimalThreshold:
         check_at_least(1, d_bar=self.d_bar)
         if not self.k < self.d_bar:
             raise ParameterError(f"k must be below d_bar, the number of counts looked at, got {self.k} of {self.d_bar}")
-        check_race_parameters(k=self.k, k_bar=self.d_bar, epsilon=self.epsilon, delta=self.delta)
+        check_race_parameters(k=self.k, candidates=self.d_bar, epsilon=self.epsilon, delta=self.delta)
 
     @property
     def offsets(self) -> tuple[Fraction, ...]:
@@ -85,7 +85,7 @@ class OptimalThreshold:
         places, following = largest(histogram.counts, self.k + chosen)
         threshold = following + self.offsets[chosen]
         answer = race_to_threshold(histogram, places, threshold, epsilon=self.epsilon, k=self.k - 1, noise=noise)
-        return Answer(answer.labels, met_threshold=answer.met_threshold, k_bar=self.k + chosen)
+        return Answer(answer.labels, met_threshold=answer.met_threshold, candidates=self.k + chosen)
 
     def choose(self, counts: NDArray[np.int64], noise: Noise) -> int:
         """k_bar - k: the place of the candidate with the least score - Gumbel."""

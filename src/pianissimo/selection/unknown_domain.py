@@ -69,7 +69,7 @@ class UnkGauss(NoisyCounts):
     Cost: at most kbar + 1 draws.
 
     >>> from pianissimo.testing import NoNoise
-    >>> one_shot = UnkGauss(kbar=10, variance=Fraction(4), delta=Fraction(1, 10**6))
+    >>> one_shot = UnkGauss(candidates=10, variance=Fraction(4), delta=Fraction(1, 10**6))
     >>> one_shot.gap
     16
     >>> labels, counts = one_shot.answer(
@@ -78,8 +78,8 @@ class UnkGauss(NoisyCounts):
     (['c', 'a'], [90, 30])
     """
 
-    kbar: int
-    """How many labels it may look at, largest counts first. The threshold has the noise of a count."""
+    candidates: int
+    """How many labels it may look at (kbar), largest counts first. The threshold has the noise of a count."""
 
     delta: Fraction
     """The chance that a label which is only there because of one event is published."""
@@ -92,20 +92,22 @@ class UnkGauss(NoisyCounts):
     """Labels below the threshold are missing."""
 
     def __post_init__(self) -> None:
-        check_at_least(1, kbar=self.kbar, max_keys_per_event=self.max_keys_per_event)
+        check_at_least(1, candidates=self.candidates, max_keys_per_event=self.max_keys_per_event)
         check_variance(self.variance)
-        check_bad_mass(self.delta, min(self.kbar, self.max_keys_per_event))
+        check_bad_mass(self.delta, min(self.candidates, self.max_keys_per_event))
 
     @classmethod
-    def calibrated(cls, *, kbar: int, rho: Fraction | float, delta: Fraction, max_keys_per_event: int = 1) -> Self:
+    def calibrated(
+        cls, *, candidates: int, rho: Fraction | float, delta: Fraction, max_keys_per_event: int = 1
+    ) -> Self:
         """The one with the least noise whose rho is at most this.
 
-        >>> UnkGauss.calibrated(kbar=10, rho=0.125, delta=Fraction(1, 10**6)).variance
+        >>> UnkGauss.calibrated(candidates=10, rho=0.125, delta=Fraction(1, 10**6)).variance
         Fraction(4, 1)
         """
         check_positive(rho=rho)
         variance = gaussian_node(max_keys_per_event / (2 * Fraction(rho))).variance
-        return cls(kbar=kbar, variance=variance, delta=delta, max_keys_per_event=max_keys_per_event)
+        return cls(candidates=candidates, variance=variance, delta=delta, max_keys_per_event=max_keys_per_event)
 
     @property
     def gap(self) -> int:
@@ -117,13 +119,13 @@ class UnkGauss(NoisyCounts):
     def loss(self) -> Booked:
         return Booked(
             rho=self.max_keys_per_event / (2 * self.variance),
-            bad=min(self.kbar, self.max_keys_per_event) * self.delta,
-            distance=(self.kbar + 1) * DRAW_DISTANCE,
+            bad=min(self.candidates, self.max_keys_per_event) * self.delta,
+            distance=(self.candidates + 1) * DRAW_DISTANCE,
         )
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
         """The labels that pass and their noisy counts; `labels` are in the order of their bytes."""
-        places, following = largest(counts, self.kbar)
+        places, following = largest(counts, self.candidates)
         values = with_noise(counts[places], keys[places], self.variance, noise)
         level = np.array([following + self.gap], dtype=np.int64)
         threshold = with_noise(level, ONE_KEY, self.variance, noise.at("threshold"))
@@ -146,12 +148,12 @@ class UnkGumb(RacedCounts):
     Error: of the published counts, the normal quantile at this variance, rounded up.
     Cost: 128 bits for each of kbar labels and k draws.
 
-    >>> UnkGumb(k=2, kbar=10, scale=Fraction(1), variance=Fraction(4), delta=Fraction(1, 10**6)).gap
+    >>> UnkGumb(k=2, candidates=10, scale=Fraction(1), variance=Fraction(4), delta=Fraction(1, 10**6)).gap
     15
     """
 
-    kbar: int
-    """How many labels it may look at, largest counts first; at least k."""
+    candidates: int
+    """How many labels it may look at, largest counts first; at least k. The paper's kbar."""
 
     delta: Fraction
     """The chance that a label which is only there because of one event is published."""
@@ -162,20 +164,27 @@ class UnkGumb(RacedCounts):
 
     def __post_init__(self) -> None:
         RacedCounts.__post_init__(self)
-        check_at_least(self.k, kbar=self.kbar)
-        check_bad_mass(self.delta, moved_counts(self.kbar, self.max_keys_per_event))
+        check_at_least(self.k, candidates=self.candidates)
+        check_bad_mass(self.delta, moved_counts(self.candidates, self.max_keys_per_event))
 
     @classmethod
     def calibrated(
-        cls, *, k: int, kbar: int, rho: Fraction | float, delta: Fraction, max_keys_per_event: int | None = None
+        cls, *, k: int, candidates: int, rho: Fraction | float, delta: Fraction, max_keys_per_event: int | None = None
     ) -> Self:
         """The one whose rho is at most this, half of it for the order and half for the counts.
 
-        >>> UnkGumb.calibrated(k=1, kbar=10, rho=0.25, delta=Fraction(1, 10**6)).loss.rho
+        >>> UnkGumb.calibrated(k=1, candidates=10, rho=0.25, delta=Fraction(1, 10**6)).loss.rho
         Fraction(1, 4)
         """
         scale, variance = halves(k, rho, max_keys_per_event)
-        return cls(k=k, kbar=kbar, scale=scale, variance=variance, delta=delta, max_keys_per_event=max_keys_per_event)
+        return cls(
+            k=k,
+            candidates=candidates,
+            scale=scale,
+            variance=variance,
+            delta=delta,
+            max_keys_per_event=max_keys_per_event,
+        )
 
     @property
     def gap(self) -> int:
@@ -187,8 +196,8 @@ class UnkGumb(RacedCounts):
     def loss(self) -> Booked:
         return Booked(
             rho=self.rho,
-            bad=moved_counts(self.kbar, self.max_keys_per_event) * self.delta,
-            distance=race_distance(self.kbar + 1, self.k) + self.k * DRAW_DISTANCE,
+            bad=moved_counts(self.candidates, self.max_keys_per_event) * self.delta,
+            distance=race_distance(self.candidates + 1, self.k) + self.k * DRAW_DISTANCE,
         )
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
@@ -198,7 +207,7 @@ class UnkGumb(RacedCounts):
 
     def choose(self, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """The places of the labels before the threshold, first one first."""
-        ranked, following = largest(counts, self.kbar)
+        ranked, following = largest(counts, self.candidates)
         # In the order of the labels, as ties go by position; the threshold first.
         places = np.sort(ranked)
         runners = np.concatenate([[following + self.gap], counts[places]])
@@ -208,15 +217,15 @@ class UnkGumb(RacedCounts):
         return places[first[before] - 1]
 
 
-def largest(counts: NDArray[np.int64], kbar: int) -> tuple[NDArray[np.int64], int]:
+def largest(counts: NDArray[np.int64], candidates: int) -> tuple[NDArray[np.int64], int]:
     """The places of the kbar largest positive counts, equal ones by position, and the count that comes next, or 0.
 
     >>> largest(np.array([3, 5, 3, 0]), 2)
     (array([1, 0]), 3)
     """
     order = np.argsort(-counts, kind="stable")
-    following = int(counts[order[kbar]]) if len(counts) > kbar else 0
-    seen = order[:kbar]
+    following = int(counts[order[candidates]]) if len(counts) > candidates else 0
+    seen = order[:candidates]
     return seen[counts[seen] > 0], max(following, 0)
 
 

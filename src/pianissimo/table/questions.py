@@ -303,7 +303,7 @@ class Questions(ABC, Generic[Result]):
     def _top_k(self, wanted: _Wanted, k: int, seen: int, *, counts: bool) -> TableQuestion:
         allowance, most = self._budget.allowance, wanted.max_keys_per_user
         mechanism = LimitedDomain(
-            k=k, k_bar=seen, epsilon=allowance.epsilon, delta=allowance.delta, max_keys_per_user=most
+            k=k, candidates=seen, epsilon=allowance.epsilon, delta=allowance.delta, max_keys_per_user=most
         )
         variance = allowance.variance(1, 1)
 
@@ -362,7 +362,7 @@ class Questions(ABC, Generic[Result]):
         paid, allowance = most if steps is None else steps, self._budget.allowance
         variance = allowance.variance(most, paid)
         mechanism = UnkGauss(
-            kbar=seen, variance=variance, delta=allowance.delta / min(most, seen), max_keys_per_event=most
+            candidates=seen, variance=variance, delta=allowance.delta / min(most, seen), max_keys_per_event=most
         )
 
         def run(rows: pl.DataFrame, noise: Noise) -> _Outcome:
