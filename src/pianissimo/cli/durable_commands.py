@@ -117,7 +117,8 @@ def recover(
     from pianissimo.durable.key_ring import read_secret
     from pianissimo.durable.place import wire
     from pianissimo.durable.start import Request
-    from pianissimo.io.inspect import last_tick_in, stored_request
+    from pianissimo.io import last_tick, read_plan
+    from pianissimo.io.inspect import stored_request
     from pianissimo.stream.spec import load_spec
 
     if accept_rollback == accept_lost_witness:
@@ -128,7 +129,9 @@ def recover(
     else:
         spec = load_spec(file)
         request = Request(spec.stream, spec.origin)
-    shown = 0 if out is None else last_tick_in(out)
+    if out is not None:
+        read_plan(out)  # a folder that holds no releases would say that nothing was shown
+    shown = 0 if out is None else last_tick(out)
     if accept_lost_witness:
         done = recovery.accept_lost_witness(request, wiring, shown=shown)
     else:

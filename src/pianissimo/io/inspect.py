@@ -1,6 +1,8 @@
 """Looking at a durable stream from outside: where it stands, what it released, whether all of it is sound."""
 
 import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,7 +19,7 @@ from pianissimo.durable.start import Request, check_lives, check_rows, check_sea
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, StoreError
 from pianissimo.io.clock import WallClock
-from pianissimo.io.sinks.folder import read_plan, read_releases, with_tick
+from pianissimo.io.sinks.folder import last_tick, read_plan, read_releases, with_tick
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
 from pianissimo.storage.files import key_file
@@ -87,26 +89,21 @@ def is_state(place: Path | str) -> bool:
 def read_status(place: Path | str, *, witness: Path | str | None = None) -> Status:
     """Where the stream at a place stands."""
     found = Place.of(place, witness=witness if witness or not is_server(place) else _NO_WITNESS)
-    store = _open(found)
-    try:
-        with store.reading():
-            records = store.streams()
-            if not records:
-                raise StoreError(f"there must be a stream at {store.place}, got none")
-            record = records[-1]
-            sealed = store.last_sealed_tick(record.incarnation)
-            _, released = store.released_ticks(record.incarnation)
-            snapshot = store.snapshot_tick(record.incarnation)
-            epochs = store.epochs(record.incarnation)
-            lease, owner = store.lease(record.incarnation)
-            visible = store.visible(record.incarnation)
-            sinks = store.deliveries(record.incarnation)
-    finally:
-        store.close()
-    config = json.loads(record.config)
-    last_tick = record.last_tick + config["plan"]["horizon"]
-    shown = max(released, record.last_tick)
+    # Before the store is looked at: so it is never ahead of a store that is being written.
     head = Witness(found.witness).head()
+    with _reading(found) as store:
+        records = store.streams()
+        record = records[-1]
+        sealed = store.last_sealed_tick(record.incarnation)
+        _, released = store.released_ticks(record.incarnation)
+        snapshot = store.snapshot_tick(record.incarnation)
+        epochs = store.epochs(record.incarnation)
+        lease, owner = store.lease(record.incarnation)
+        visible = store.visible(record.incarnation)
+        sinks = store.deliveries(record.incarnation)
+    config = json.loads(record.config)
+    last = record.last_tick + config["plan"]["horizon"]
+    shown = max(released, record.last_tick)
     return Status(
         stream=record.name,
         incarnation=record.incarnation.hex(),
@@ -117,14 +114,14 @@ def read_status(place: Path | str, *, witness: Path | str | None = None) -> Stat
         released_tick=shown,
         visible_tick=visible,
         witnessed_tick=None if head is None else head[1],
-        last_tick=last_tick,
+        last_tick=last,
         snapshot_tick=record.last_tick if snapshot is None else snapshot,
         key_epoch=len(epochs) - 1,
         key_id=epochs[-1].key_id.hex(),
         lease_epoch=lease,
         lease_owner=owner,
-        lag=_lag(config["clock"], shown, last_tick),
-        sinks={name: {"undelivered": left, "last_tick": last} for name, left, last in sinks},
+        lag=_lag(config["clock"], shown, last),
+        sinks={name: {"undelivered": left, "last_tick": sent} for name, left, sent in sinks},
     )
 
 
@@ -137,11 +134,7 @@ def _lag(clock: dict[str, Any], released: int, last_tick: int) -> int | None:
 
 def stored_request(place: Path | str) -> Request:
     """The stream at a place as it was asked for when it was created, and its clock."""
-    store = _open(Place.of(place, witness=_NO_WITNESS))
-    try:
-        content = json.loads(store.streams()[-1].config)
-    finally:
-        store.close()
+    content = _config(place)
     origin = content["clock"]["origin"]
     return Request(Stream.from_plain(content["stream"]), None if origin is None else datetime.fromisoformat(origin))
 
@@ -156,11 +149,8 @@ def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
     """
     if not is_state_place(place):
         return str(place), None
-    store = _open(Place.of(place, witness=_NO_WITNESS))
-    try:
+    with _reading(place) as store:
         where = Receipt.parse(store.streams()[-1].receipt).place
-    finally:
-        store.close()
     if is_server(place) and is_there(ledger_beside(place)):
         return ledger_beside(place), None
     if "://" in where or not Path(where).exists():
@@ -171,39 +161,34 @@ def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
 
 def stored_plan(place: Path | str) -> dict[str, Any]:
     """The plan that the stream at a place was created with."""
-    store = _open(Place.of(place, witness=_NO_WITNESS))
-    try:
-        records = store.streams()
-    finally:
-        store.close()
-    plan: dict[str, Any] = json.loads(records[-1].config)["plan"]
+    plan: dict[str, Any] = _config(place)["plan"]
     return plan
+
+
+def _config(place: Path | str) -> dict[str, Any]:
+    """What is written down of the stream at a place."""
+    with _reading(place) as store:
+        config: dict[str, Any] = json.loads(store.streams()[-1].config)
+        return config
 
 
 def visible_tick(place: Path | str) -> int:
     """The last tick that readers may see of the stream at a place."""
-    store = _open(Place.of(place, witness=_NO_WITNESS))
-    try:
+    with _reading(place) as store:
         return store.visible(store.streams()[-1].incarnation)
-    finally:
-        store.close()
 
 
 def stored_releases(place: Path | str) -> dict[str, pl.DataFrame]:
     """What readers may see of the stream at a place, by query, with the column tick first."""
-    store = _open(Place.of(place, witness=_NO_WITNESS))
     tables: dict[str, list[pl.DataFrame]] = {}
-    try:
-        with store.reading():
-            for record in store.streams():
-                for tick in range(record.last_tick + 1, store.visible(record.incarnation) + 1):
-                    stored = store.release(record.incarnation, tick)
-                    if stored is None:
-                        raise InputError(f"tick {tick} must be stored where it is visible, got none; run verify")
-                    for name, table in release_of(stored.payload).tables.items():
-                        tables.setdefault(name, []).append(with_tick(tick, table))
-    finally:
-        store.close()
+    with _reading(place) as store:
+        for record in store.streams():
+            for tick in range(record.last_tick + 1, store.visible(record.incarnation) + 1):
+                stored = store.release(record.incarnation, tick)
+                if stored is None:
+                    raise InputError(f"tick {tick} must be stored where it is visible, got none; run verify")
+                for name, table in release_of(stored.payload).tables.items():
+                    tables.setdefault(name, []).append(with_tick(tick, table))
     return {name: pl.concat(parts) for name, parts in tables.items()}
 
 
@@ -257,16 +242,7 @@ def verify_folder(place: Path | str, out: Path | str) -> int:
                 f"{out} must hold the releases of {name!r} as they are stored, got others; keep the "
                 "folder, and let the stream write to another one, which gets all that is stored"
             )
-    return last_tick_in(Path(out))
-
-
-def last_tick_in(folder: Path) -> int:
-    """The last tick that a folder of releases has."""
-    try:
-        tables = read_releases(folder)
-    except OSError as fault:
-        raise InputError(f"{folder} must be a folder of releases, got: {fault.strerror}") from None
-    return max((int(table["tick"].max()) for table in tables.values() if table.height), default=0)  # type: ignore[arg-type]
+    return last_tick(out)
 
 
 def _verified_lives(store: Journal, newest: KeyRing) -> tuple[int, int, int]:
@@ -287,14 +263,14 @@ def _verified_lives(store: Journal, newest: KeyRing) -> tuple[int, int, int]:
     return len(lives), seals, releases
 
 
-def _open(place: Place) -> Journal:
-    store = Journal(place.connect(create=False, read_only=True))
-    made = False
-    try:
-        made = store.is_made()
-    finally:
-        if not made:
-            store.close()
-    if not made:
-        raise StoreError(f"there must be a stream at {store.place}, got none")
-    return store
+@contextmanager
+def _reading(place: Place | Path | str) -> Iterator[Journal]:
+    """The store at a place where a stream is, in one state whatever its writer does meanwhile."""
+    found = place if isinstance(place, Place) else Place.of(place, witness=_NO_WITNESS)
+    with closing(Journal(found.connect(create=False, read_only=True))) as store:
+        if not store.is_made():
+            raise StoreError(f"there must be a stream at {store.place}, got none")
+        with store.reading():
+            if not store.streams():
+                raise StoreError(f"there must be a stream at {store.place}, got none")
+            yield store

@@ -167,7 +167,8 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
     if metrics is not None:
         listening_place(metrics)
     figures = None if metrics is None else Metrics()
-    place = Place.of(state, witness=witness)
+    ledger = given.get("ledger") or spec.ledger.place
+    place = Place.of(state, witness=witness, ledger=ledger)
     with stop_on_signals() if stop is None else nullcontext(stop) as told:
         wall = _wall_clock(spec, given.get("longest_leap"), given.get("clock", WallClock))
         if wall is not None and not _is_known(place):
@@ -185,7 +186,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
             "witness": witness,
             "take_over": given.get("take_over", False),
             "cap": given.get("cap") or spec.ledger.cap,
-            "ledger": given.get("ledger") or spec.ledger.place,
+            "ledger": ledger,
             "ledger_key": given.get("ledger_key") or spec.ledger.key,
         }
         with _watched(source):
