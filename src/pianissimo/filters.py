@@ -170,9 +170,6 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-# --- from parts to a tree in its one form ---------------------------------------------------------------------------
-
-
 def _joined(word: str, parts: Iterable[Condition]) -> Condition:
     return Junction(word, tuple(chain.from_iterable(_under(word, part) or (part,) for part in parts)))
 
@@ -285,9 +282,6 @@ def _kind(atom: Atom) -> str | None:
     return "numbers"
 
 
-# --- out of the tree ------------------------------------------------------------------------------------------------
-
-
 def _text(condition: Condition) -> str:
     match condition:
         case Atom(column, "IS TRUE"):
@@ -351,9 +345,6 @@ def _polars_value(operand: Any) -> pl.Expr:
 def _regular(pattern: str) -> str:
     wild = {"%": ".*", "_": "."}
     return r"(?s)\A" + "".join(wild.get(each) or pl.escape_regex(each) for each in pattern) + r"\z"
-
-
-# --- from SQL -------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
@@ -488,9 +479,6 @@ def _beyond_a_row(got: str) -> ParameterError:
 
 def _too_deep() -> ParameterError:
     return ParameterError(f"where must not nest more than {_DEEPEST} deep; use IN for a list")
-
-
-# --- from polars ----------------------------------------------------------------------------------------------------
 
 
 def _serialized(where: pl.Expr) -> Any:
