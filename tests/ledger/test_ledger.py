@@ -42,6 +42,17 @@ def test_a_charge_stands_until_it_is_settled_and_then_costs_what_the_answer_cost
         assert again.cap == CAP
 
 
+def test_a_notebook_shows_what_is_spent_and_left_and_nobody_who_asked(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "b.db", key=KEY, cap=CAP, dataset="<clicks>") as ledger:
+        ask(ledger, Charge(steps=5), "a")
+        shown = ledger._repr_html_()
+        assert "&lt;clicks&gt;" in shown
+        assert "<tr><th>spent</th><td>5</td>" in shown
+        assert f"<tr><th>left</th><td>{CAP.steps - 5}</td>" in shown
+        assert all(entry.who not in shown and entry.question not in shown for entry in ledger.entries())
+        assert repr(ledger) == f"Ledger({str(tmp_path / 'b.db')!r}, dataset='<clicks>')"
+
+
 @pytest.mark.parametrize("unit", ["steps", "calls", "rho_units", "bad_units"])
 def test_every_unit_has_its_own_cap(place: str, unit: str) -> None:
     with Ledger.open(place, key=KEY, cap=CAP) as ledger:

@@ -23,10 +23,10 @@ import polars as pl
 
 from pianissimo.budget import Budget
 from pianissimo.checks import check_positive, check_probability
-from pianissimo.durable.charging import open_shared
+from pianissimo.durable.charging import is_state_place, open_shared
 from pianissimo.errors import InputError
 from pianissimo.io.sketch_files import add_mark, is_released_elsewhere, make_mark, mark_once, read_sketch
-from pianissimo.ledger import Charge, Ledger, is_state, open_guarded
+from pianissimo.ledger import Charge, Ledger, open_guarded
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches import (
@@ -205,7 +205,7 @@ def _words(mechanism: SketchMechanism) -> str:
 
 
 def _opened(place: str, budget: tuple[float, float] | None) -> Ledger:
-    if is_state(place):
+    if is_state_place(place):
         if budget is not None:
             raise InputError("the budget of a stream's ledger is given where the stream is created, got --budget")
         return open_shared(place)

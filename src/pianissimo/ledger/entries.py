@@ -5,13 +5,15 @@ takes first gives entries their order; it is not what keeps the cap.
 """
 
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pianissimo.errors import DamageError, LedgerError, ParameterError, StoreError, SyncError, UnknownCommitError
-from pianissimo.ledger.chain import Entry, Header, broken, check_types
-from pianissimo.ledger.units import COLUMNS, LARGEST, of_units
+from pianissimo.ledger.chain import Chain, Entry, Header, broken, check_types
+from pianissimo.ledger.units import COLUMNS, LARGEST, Charge, of_units
 from pianissimo.storage.connection import FOR_LEDGER, Connection, Row
 from pianissimo.storage.postgres import PostgresConnection, is_like_a_url, is_server
 from pianissimo.storage.sqlite import SqliteConnection
@@ -74,8 +76,6 @@ class Book:
     def commit(self) -> None:
         """Make it durable; `UnknownOutcomeError` if nobody knows whether it is."""
         with _speaking():
-            # What is written to a file that was deleted or replaced nobody finds again.
-            self._connection.check_still_there()
             try:
                 self._connection.commit()
             except (UnknownCommitError, SyncError) as error:
@@ -96,6 +96,36 @@ class Book:
             self.execute(statement)
         with _speaking():
             self._connection.make_stay("entries")
+
+    def make_if_absent(self, chain: Chain, cap: Charge, dataset: str, claim: Callable[[], None] | None = None) -> None:
+        """Make a ledger without entries, unless there is one; `claim` may refuse it."""
+        try:
+            self.begin_write()
+            if self.has_tables():
+                self.rollback()
+                return
+            created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            identity = secrets.token_bytes(16)
+            header = Header(identity=identity, dataset=dataset, created=created, keyed=chain.keyed, cap=cap)
+            self.make_tables()
+            self.execute(INSERT_BUDGET, header_row(header, chain.root(header)))
+            if claim is not None:
+                claim()  # first, so that whoever finds the ledger finds what it claims
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+
+    def header(self) -> tuple[Header, bytes]:
+        """What the ledger was created with, and its root; `AbsentError` if there is none."""
+        try:
+            self.begin_read()
+            if not self.has_tables():
+                raise AbsentError(self.place, "none")
+            header, root, _, _ = header_of(self.execute(SELECT_BUDGET))
+        finally:
+            self.rollback()
+        return header, root
 
     def check_tables(self) -> None:
         """Refuse tables other than `make_tables` makes, and what acts on them by itself, in the transaction begun."""

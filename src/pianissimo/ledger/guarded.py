@@ -12,9 +12,9 @@ from pathlib import Path
 from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.ledger.chain import Head
 from pianissimo.ledger.entries import AbsentError, check_place, is_there
+from pianissimo.ledger.last_seen import LocalWitness, head_beside
 from pianissimo.ledger.ledger import Ledger
 from pianissimo.ledger.units import Charge
-from pianissimo.ledger.witness import LocalWitness, head_beside
 from pianissimo.noise import Secret
 from pianissimo.storage.files import check_key_path, key_file, make_key
 from pianissimo.storage.postgres import is_server

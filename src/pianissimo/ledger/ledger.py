@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
-from pianissimo.errors import BudgetError, DamageError, LedgerError, ParameterError, StoreError
+from pianissimo.errors import BudgetError, LedgerError, ParameterError
 from pianissimo.ledger.chain import Chain, Entry, Head, Header, Units, broken, check_chain, ticket_digest
 from pianissimo.ledger.entries import (
     ADD_IF_IT_FITS,
-    INSERT_BUDGET,
     INSERT_ENTRY,
     SELECT_BUDGET,
     SELECT_BY_KEY,
@@ -23,29 +23,19 @@ from pianissimo.ledger.entries import (
     SELECT_ENTRIES,
     SELECT_LAST,
     SELECT_SETTLE,
-    AbsentError,
     Book,
     UnknownOutcomeError,
-    check_place,
     entry_of,
     entry_row,
     header_of,
-    header_row,
 )
+from pianissimo.ledger.last_seen import LocalWitness
 from pianissimo.ledger.units import Charge, of_units
-from pianissimo.ledger.within import StoreWithin
-from pianissimo.ledger.witness import LocalWitness
-from pianissimo.loss.losses import float_down, float_up
 from pianissimo.noise import Secret
-from pianissimo.storage.postgres import PostgresConnection, is_server
-from pianissimo.storage.sqlite import SqliteConnection
 
 Found = TypeVar("Found")
 
 _NO_KEY = "the chain has no key, so whoever can write the ledger could make a new one; give a key when it is made"
-STATE_FILE = "state.db"
-"""What a durable stream's store is called in its folder."""
-
 _LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "question": 10_000}
 
 
@@ -151,12 +141,12 @@ class Ledger:
         _check_text(dataset=dataset)
         make = make and cap is not None
         local = None if witness_file is None else LocalWitness(witness_file)
-        store = _book(place, create=make, read_only=read_only)
+        store = Book.at(place, create=make, read_only=read_only)
         try:
             chain = Chain(key)
             if make and cap is not None:
-                _make_if_absent(store, chain, cap, dataset, local)
-            header, root = _read_header(store)
+                store.make_if_absent(chain, cap, dataset, claim=local.claim if local else None)
+            header, root = store.header()
             ledger = cls(store, chain, header, root, local)
             if not read_only:
                 _check_opening(header, cap=cap, dataset=dataset, keyed=chain.keyed)
@@ -165,20 +155,6 @@ class Ledger:
             store.close()
             raise
         return ledger
-
-    @classmethod
-    def within(cls, store: Book, *, key: Secret | None, cap: Charge | None = None, dataset: str = "") -> Self:
-        """The ledger among the tables of another store, in the transaction that is open there; given a `cap`, make it.
-
-        Nothing but its names and its key is checked: call `verify` once the transaction is over.
-        """
-        chain = Chain(key)
-        if cap is not None:
-            _make_if_absent(store, chain, cap, dataset, None)
-        header, root = _read_header(store)
-        _check_opening(header, cap=cap, dataset=dataset, keyed=chain.keyed)
-        chain.check_root(header, root)
-        return cls(store, chain, header, root, None)
 
     @property
     def place(self) -> str:
@@ -379,7 +355,19 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self.place!r})"
+        return f"Ledger({self.place!r}, dataset={self.dataset!r})"
+
+    def _repr_html_(self) -> str:
+        # Asked for by a notebook alone: a `repr` is called in odd moments, and must not open a transaction.
+        spent = self.spent
+        lines = [("cap", self.cap.rounded()), ("spent", spent.to_dict()), ("left", (self.cap - spent).rounded())]
+        units = [unit for unit in ("steps", "calls", "rho", "bad") if self.cap.to_dict()[unit]]
+        head = "".join(f"<th>{unit}</th>" for unit in units)
+        body = "".join(
+            f"<tr><th>{name}</th>{''.join(f'<td>{line[unit]:.6g}</td>' for unit in units)}</tr>" for name, line in lines
+        )
+        title = escape(f"{self.dataset or 'ledger'}, {self.place}")
+        return f"<table><caption>{title}</caption><tr><th></th>{head}</tr>{body}</table>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger is not pickled: it carries its key; open it anew where it is needed")
@@ -512,7 +500,7 @@ class Ledger:
         charge, left = of_units(change), self.cap - of_units(spent)
         if charge.fits(left):
             raise broken("the balance must move when something is charged, got the same")
-        raise BudgetError(_too_much(charge, left))
+        raise BudgetError(f"a charge must fit what is left, {charge.lacking(left)}")
 
     def _found(self, entry: Entry, charge: Charge, question: str, who: str, ticket: bytes) -> Reservation:
         if (entry.change, entry.question, entry.who) != (charge.units, question, who):
@@ -538,70 +526,6 @@ class Ledger:
                 self._store.rollback()
 
 
-def _book(place: str | Path, *, create: bool, read_only: bool) -> Book:
-    check_place(place)
-    if not is_state(place):
-        return Book.at(place, create=create, read_only=read_only)
-    return _store_at(place, read_only=read_only) if is_server(place) else _store_in(Path(place), read_only=read_only)
-
-
-def _store_in(folder: Path, *, read_only: bool) -> Book:
-    """The ledger of the durable stream in a folder."""
-    try:
-        return StoreWithin(SqliteConnection(folder / STATE_FILE, create=False, read_only=read_only))
-    except (StoreError, DamageError) as error:
-        raise LedgerError(str(error)) from None
-
-
-def _store_at(url: str, *, read_only: bool) -> Book:
-    """The ledger of the durable stream in a schema of a database."""
-    try:
-        return StoreWithin(PostgresConnection(url, read_only=read_only))
-    except StoreError as error:
-        raise LedgerError(str(error)) from None
-
-
-def is_state(place: str | Path) -> bool:
-    """Whether a place is that of a durable stream, whose ledger is among its tables: a folder, or a URL with `state=`.
-
-    >>> is_state("budget.db"), is_state("postgresql://db.example/shop?state=clicks")
-    (False, True)
-    """
-    if isinstance(place, str) and "://" in place:
-        return any(option.startswith("state=") for option in place.partition("?")[2].split("&"))
-    return (Path(place) / STATE_FILE).exists()
-
-
-def _make_if_absent(store: Book, chain: Chain, cap: Charge, dataset: str, witness: LocalWitness | None) -> None:
-    try:
-        store.begin_write()
-        if store.has_tables():
-            store.rollback()
-            return
-        created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        header = Header(identity=secrets.token_bytes(16), dataset=dataset, created=created, keyed=chain.keyed, cap=cap)
-        root = chain.root(header)
-        store.make_tables()
-        store.execute(INSERT_BUDGET, header_row(header, root))
-        if witness is not None:
-            witness.claim()  # first, so that whoever finds the ledger finds it
-    except BaseException:
-        store.rollback()
-        raise
-    store.commit()
-
-
-def _read_header(store: Book) -> tuple[Header, bytes]:
-    try:
-        store.begin_read()
-        if not store.has_tables():
-            raise AbsentError(store.place, "none")
-        header, root, _, _ = header_of(store.execute(SELECT_BUDGET))
-    finally:
-        store.rollback()
-    return header, root
-
-
 def _check_opening(header: Header, *, cap: Charge | None, dataset: str, keyed: bool) -> None:
     if cap is not None and (header.cap, header.dataset) != (cap, dataset):
         raise LedgerError("a ledger must be opened with the cap and data set it was made with, got others")
@@ -609,16 +533,6 @@ def _check_opening(header: Header, *, cap: Charge | None, dataset: str, keyed: b
         raise LedgerError(
             f"this ledger must be opened {'with its key, got none' if header.keyed else 'without a key, got one'}"
         )
-
-
-def _too_much(charge: Charge, left: Charge) -> str:
-    asked, has = charge.to_dict(), left.to_dict()
-    names = {"steps": "steps", "calls": "calls", "rho_units": "rho", "bad_units": "bad"}
-    short = [(shown, unit) for unit, shown in names.items() if asked[unit] > has[unit]]
-    has |= {"rho": float_down(left.rho), "bad": float_down(left.bad)}
-    asked |= {"rho": float_up(charge.rho), "bad": float_up(charge.bad)}
-    lacking = " and ".join(f"{has[shown]:.6g} {shown}" for shown, _ in short)
-    return f"a charge must fit what is left, {lacking}, got {' and '.join(f'{asked[shown]:.6g}' for shown, _ in short)}"
 
 
 def _check_text(**texts: str) -> None:

@@ -8,7 +8,7 @@ from typing import Self
 
 from pianissimo.checks import Real
 from pianissimo.errors import ParameterError
-from pianissimo.loss.losses import float_up
+from pianissimo.loss.losses import float_down, float_up
 
 RHO_UNIT = Fraction(1, 2**40)
 """One unit of zCDP."""
@@ -20,6 +20,7 @@ LARGEST = 2**62 - 1
 """Two of these still add up within the 64 bits of a database; SQLite would go on in floating point beyond."""
 
 COLUMNS = ("steps", "calls", "rho_units", "bad_units")
+_SHOWN = ("steps", "calls", "rho", "bad")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,21 @@ class Charge:
             "rho_units": self.rho_units,
             "bad_units": self.bad_units,
         }
+
+    def rounded(self) -> dict[str, int | float]:
+        """As `to_dict`, with rho and bad rounded down: for what may still be spent."""
+        return self.to_dict() | {"rho": float_down(self.rho), "bad": float_down(self.bad)}
+
+    def lacking(self, left: "Charge") -> str:
+        """For a charge that does not fit: what is left in the units that lack, and what was asked.
+
+        >>> Charge(steps=17, calls=1).lacking(Charge(steps=16, calls=1))
+        '16 steps, got 17'
+        """
+        short = [name for name, asked, has in zip(_SHOWN, self.units, left.units, strict=True) if asked > has]
+        has, asked = left.rounded(), self.to_dict()
+        lacks = " and ".join(f"{has[name]:.6g} {name}" for name in short)
+        return f"{lacks}, got {' and '.join(f'{asked[name]:.6g}' for name in short)}"
 
     def __add__(self, other: "Charge") -> "Charge":
         return of_units(mine + theirs for mine, theirs in zip(self.units, other.units, strict=True))

@@ -23,7 +23,7 @@ from pathlib import Path
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.errors import LedgerError, ParameterError
-from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, Head, Ledger, Reservation, is_state
+from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, Head, Ledger, Reservation
 from pianissimo.loss.composition import Price, compose
 from pianissimo.loss.losses import Booked, float_up
 from pianissimo.noise import Secret
@@ -206,7 +206,9 @@ def open_in_steps(
     place: str | Path, key: Secret | str | Path | None, witness: Head | None, allowance: StepAllowance
 ) -> LedgerInSteps | None:
     """The ledger at a place if it counts in rho; None if it is a table's own, or yet to be made."""
-    if not is_state(place):
+    from pianissimo.durable.charging import is_state_place, open_shared
+
+    if not is_state_place(place):
         if "://" not in str(place) and not Path(place).is_file():
             return None
         try:
@@ -216,8 +218,6 @@ def open_in_steps(
             return None  # whoever opens it says what is wrong with it
         if cap.steps or not cap.rho_units:
             return None
-    from pianissimo.durable.charging import open_shared
-
     return _in_steps(open_shared(place, key=key, witness=witness), witness, allowance)
 
 

@@ -5,14 +5,14 @@ from typing import Any
 from pianissimo.errors import LedgerError
 from pianissimo.ledger.chain import Head
 from pianissimo.ledger.ledger import Ledger
-from pianissimo.ledger.units import Charge, of_units
-from pianissimo.loss.losses import float_down
+from pianissimo.ledger.units import of_units
 
 
 def history(ledger: Ledger, *witnesses: Head) -> dict[str, Any]:
     """Everything about a ledger in plain values; times are UTC. A broken one is shown too, and said to be broken.
 
     >>> import tempfile
+    >>> from pianissimo.ledger import Charge
     >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(
     ...     f"{folder}/budget.db", key=None, cap=Charge(steps=5), dataset="clicks"
     ... ) as ledger:
@@ -55,12 +55,8 @@ def history(ledger: Ledger, *witnesses: Head) -> dict[str, Any]:
         "problem": problem,
         "warnings": warnings,
         "head": head,
-        "cap": _rounded_down(ledger.cap),
+        "cap": ledger.cap.rounded(),
         "spent": spent.to_dict(),
-        "left": _rounded_down(left),
+        "left": left.rounded(),
         "questions": questions,
     }
-
-
-def _rounded_down(charge: Charge) -> dict[str, int | float]:
-    return charge.to_dict() | {"rho": float_down(charge.rho), "bad": float_down(charge.bad)}
