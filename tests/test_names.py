@@ -20,8 +20,6 @@ SOURCE = ROOT / "src" / "pianissimo"
 STILL_TWICE: set[str] = {
     # Classes and modules that are defined twice while the rooms are being rebuilt. It must be empty in the end.
     "frames",
-    "history",
-    "witness",
 }
 
 NOT_RENAMED_YET = {"cap"}

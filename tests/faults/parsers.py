@@ -28,7 +28,7 @@ from pianissimo.io.clock import microseconds
 from pianissimo.io.sources.event_files import read_rows
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
 from pianissimo.io.sources.source_records import RowJudge
-from pianissimo.ledger import Head
+from pianissimo.ledger import LastEntry
 from pianissimo.noise import Secret
 from pianissimo.queries import Query
 from pianissimo.stream import Stream, StreamRelease
@@ -195,7 +195,7 @@ PARSERS: dict[str, tuple[Parser, bytes]] = {
     "folder of releases": (_releases, b'{"tick":1,"estimate":3}\n'),
     "positions": (lambda content, _: codec.unpack("positions", 1, content), codec.pack("positions", 1, {"read": 7})),
     "state": (lambda content, _: codec.decode("state", 1, content), codec.encode("state", 1, {"a": [1, b"x"]})),
-    "head of a ledger": (_text(Head.parse), b"12:" + b"ab" * 32),
+    "head of a ledger": (_text(LastEntry.parse), b"12:" + b"ab" * 32),
     "times": (_text(lambda text: microseconds(pl.Series([text]))), b"2026-01-31T12:00:00.123+02:00"),
     "durations": (_text(duration_of), b"90m"),
     "rows of a list": (_batch, json.dumps([ROW, {"drug": ["a", None], "price": "x"}]).encode()),

@@ -29,7 +29,7 @@ from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.start import Request
 from pianissimo.errors import BudgetError, ConfigError, DamageError, LedgerError
 from pianissimo.io.inspect import verify
-from pianissimo.ledger import Charge, Head, Ledger, LocalWitness, guarded, key_file
+from pianissimo.ledger import Charge, LastEntry, LastSeen, Ledger, guarded, key_file
 from pianissimo.ledger.entries import Book
 from pianissimo.loss.composition import compose
 from pianissimo.loss.conversion import epsilon_from_rho
@@ -435,7 +435,7 @@ def test_a_ledger_that_is_put_back_is_refused_wherever_its_key_is(tmp_path: Path
     with pytest.raises(LedgerError, match="give the witness that it shows"):
         open_stream(OTHER, tmp_path / "two", ledger=place, ledger_key=key)
     with pytest.raises(LedgerError, match="seen before"):
-        open_shared(place, key=key, witness=Head.parse(kept.decode().strip()))
+        open_shared(place, key=key, witness=LastEntry.parse(kept.decode().strip()))
     place.unlink()
     head.write_bytes(kept)
     with pytest.raises(LedgerError, match="put it back"):
@@ -466,7 +466,7 @@ def make_and_die(pipe: Any, place: str, key: str | None, at: str) -> None:
         "its file": (sqlite, "write_once"),
         "its tables": (Book, "make_tables"),
         "its commit": (Book, "commit"),
-        "its head": (LocalWitness, "advance"),
+        "its head": (LastSeen, "advance"),
     }
     setattr(*where[at], die)
     open_shared(place, key=key, cap=cap_of(CAP))

@@ -19,7 +19,7 @@ from tests.ledger.processes import KEY, postgres_server
 
 from pianissimo.cli.main import cli
 from pianissimo.errors import BudgetError, LedgerError, ParameterError
-from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, Head, Ledger, Reservation, history, key_file
+from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, LastEntry, Ledger, Reservation, history, key_file
 from pianissimo.noise import Secret, fresh_secret
 
 CAP = Charge(steps=20, calls=3, rho_units=1000, bad_units=50)
@@ -484,7 +484,7 @@ def test_the_command_line_shows_who_asked_what(place: str, tmp_path: Path) -> No
     assert [each["cost"]["steps"] for each in told["questions"]] == [4, 2]
     assert told["questions"][0]["time"].endswith("Z")
     assert call(place, "--key", tmp_path / "the.key", "--witness", told["head"]).exit_code == 0
-    ahead = Head(9, bytes(32))
+    ahead = LastEntry(9, bytes(32))
     assert call(place, "--key", tmp_path / "the.key", "--witness", ahead).exit_code == 1
     without = call(place, "--json")
     assert without.exit_code == 1

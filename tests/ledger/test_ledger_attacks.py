@@ -16,7 +16,7 @@ import pytest
 from tests.ledger.processes import KEY, start
 
 from pianissimo.errors import LedgerError, ParameterError
-from pianissimo.ledger import Charge, Head, Ledger, LocalWitness, guarded, key_file, open_guarded
+from pianissimo.ledger import Charge, LastEntry, LastSeen, Ledger, guarded, key_file, open_guarded
 from pianissimo.noise import Secret
 from pianissimo.storage import connection as turns
 from pianissimo.storage import sqlite as sqlite_engine
@@ -172,7 +172,7 @@ def test_a_ledger_without_its_trace_needs_a_witness_once(tmp_path: Path) -> None
     with pytest.raises(LedgerError, match="give the witness that it shows"):
         opened(place)
     with pytest.raises(LedgerError, match="seen before"):
-        opened(place, witness=Head(9, bytes(32)))
+        opened(place, witness=LastEntry(9, bytes(32)))
     opened(place, witness=head).close()
     opened(place).close()
     for content in (b"", b"three", b"x" * 85, trace.read_bytes() * 2):
@@ -235,7 +235,7 @@ def test_processes_that_come_first_together_share_one_ledger(tmp_path: Path) -> 
         process.join(60)
     with opened(place) as ledger:
         assert ledger.spent == Charge(steps=6)
-    witness = LocalWitness(Path(f"{place}.key.head")).read()
+    witness = LastSeen(Path(f"{place}.key.head")).read()
     assert witness is not None
     assert witness.count == 6
 

@@ -11,7 +11,7 @@ from tests.faults.report import record
 from tests.ledger.processes import KEY
 
 from pianissimo.errors import LedgerError
-from pianissimo.ledger import Charge, Head, Ledger
+from pianissimo.ledger import Charge, LastEntry, Ledger
 from pianissimo.ledger.chain import Chain
 from pianissimo.ledger.entries import INSERT_ENTRY, entry_of, entry_row
 from pianissimo.ledger.units import COLUMNS
@@ -192,7 +192,7 @@ def test_a_cut_with_the_balance_put_right_needs_a_witness(tmp_path: Path) -> Non
     with Ledger.open(path, key=KEY) as ledger:
         with pytest.raises(LedgerError, match="seen before"):
             ledger.verify(witness)
-        ledger.verify(Head.parse(str(ledger.head())))
+        ledger.verify(LastEntry.parse(str(ledger.head())))
 
 
 def test_a_charge_on_an_altered_ledger_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pianissimo.cli import NUMBER, PATH, BadFileError, echo_json, json_option
 from pianissimo.errors import ParameterError
 
 if TYPE_CHECKING:
-    from pianissimo.ledger import Head
+    from pianissimo.ledger import LastEntry
     from pianissimo.table import TableAnswer
 
 
@@ -139,9 +139,9 @@ def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) 
         sys.exit(1)
 
 
-def _witnesses(given: str | None, key: Path | None) -> "list[Head]":
+def _witnesses(given: str | None, key: Path | None) -> "list[LastEntry]":
     """What was seen before: as it is given, and as the file beside the key says."""
-    from pianissimo.ledger import Head, LocalWitness
+    from pianissimo.ledger import LastEntry, LastSeen
 
-    local = None if key is None else LocalWitness(Path(f"{key}.head")).read()
-    return [head for head in (None if given is None else Head.parse(given), local) if head is not None]
+    local = None if key is None else LastSeen(Path(f"{key}.head")).read()
+    return [head for head in (None if given is None else LastEntry.parse(given), local) if head is not None]

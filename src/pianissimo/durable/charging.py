@@ -33,9 +33,9 @@ from pianissimo.errors import DamageError, InputError, LedgerError, ParameterErr
 from pianissimo.ledger import (
     AbsentError,
     Charge,
-    Head,
+    LastEntry,
+    LastSeen,
     Ledger,
-    LocalWitness,
     check_place,
     head_beside,
     lost,
@@ -191,7 +191,7 @@ def open_shared(
     *,
     key: Secret | Path | str | None = None,
     cap: Charge | None = None,
-    witness: Head | None = None,
+    witness: LastEntry | None = None,
 ) -> Ledger:
     """The ledger of a data set, or of the stream in a folder; given a `cap`, one that is not there is made.
 
@@ -213,7 +213,7 @@ def open_shared(
     try:
         return Ledger.open(place, key=secret, witness=witness, witness_file=head, trusted=trusted)
     except AbsentError:
-        was_made = head is not None and LocalWitness(head).read() is not None
+        was_made = head is not None and LastSeen(head).read() is not None
         if was_made or cap is None:
             marks = [each for each in (file, head) if each is not None]
             raise (lost(str(place), marks) if was_made else _none(place)) from None

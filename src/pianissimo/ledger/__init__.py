@@ -4,10 +4,10 @@ Charge, then ask: `Ledger.reserve` is on disk before a question runs, `Ledger.se
 pay-what-you-get allows, and what was never settled stays charged for ever.
 """
 
-from pianissimo.ledger.chain import Entry, Head
+from pianissimo.ledger.chain import Entry, LastEntry
 from pianissimo.ledger.entries import AbsentError, check_place
 from pianissimo.ledger.guarded import lost, open_guarded
-from pianissimo.ledger.last_seen import LocalWitness, head_beside
+from pianissimo.ledger.last_seen import LastSeen, head_beside
 from pianissimo.ledger.ledger import Ledger, Reservation, Verified
 from pianissimo.ledger.spending import history
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
@@ -19,9 +19,9 @@ __all__ = [
     "AbsentError",
     "Charge",
     "Entry",
-    "Head",
+    "LastEntry",
+    "LastSeen",
     "Ledger",
-    "LocalWitness",
     "Reservation",
     "Verified",
     "check_key_path",

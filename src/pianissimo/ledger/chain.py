@@ -24,10 +24,10 @@ _NOTHING: Units = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class LastEntry:
     """How many entries a ledger has and the digest of the last: what a witness outside keeps.
 
-    >>> Head.parse("3:" + "ab" * 32).count
+    >>> LastEntry.parse("3:" + "ab" * 32).count
     3
     """
 
@@ -41,7 +41,7 @@ class Head:
     def parse(cls, text: str) -> Self:
         """Read what `str` wrote.
 
-        >>> Head.parse("three")
+        >>> LastEntry.parse("three")
         Traceback (most recent call last):
         pianissimo.errors.ParameterError: a witness must read COUNT:DIGEST, with 64 hexadecimal digits, ...
         """
@@ -170,8 +170,8 @@ def check_chain(
     count: int,
     spent: Units,
     entries: Sequence[Entry],
-    witnesses: Sequence[Head] = (),
-) -> Head:
+    witnesses: Sequence[LastEntry] = (),
+) -> LastEntry:
     """Refuse a ledger in which anything was edited, dropped, moved or, before a witness, cut off; give its head."""
     chain.check_root(header, root)
     previous, total = root, _NOTHING
@@ -193,7 +193,7 @@ def check_chain(
     for seen in witnesses:
         if seen.count >= len(digests) or not hmac.compare_digest(digests[seen.count], seen.digest):
             raise broken(f"the ledger must hold the {seen.count} entries that were seen before, got others or fewer")
-    return Head(len(entries), previous)
+    return LastEntry(len(entries), previous)
 
 
 def broken(what: str) -> LedgerError:

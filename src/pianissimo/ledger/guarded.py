@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from pianissimo.errors import LedgerError, ParameterError
-from pianissimo.ledger.chain import Head
+from pianissimo.ledger.chain import LastEntry
 from pianissimo.ledger.entries import AbsentError, check_place, is_there
-from pianissimo.ledger.last_seen import LocalWitness, head_beside
+from pianissimo.ledger.last_seen import LastSeen, head_beside
 from pianissimo.ledger.ledger import Ledger
 from pianissimo.ledger.units import Charge
 from pianissimo.noise import Secret
@@ -29,7 +29,7 @@ def open_guarded(
     key: Secret | str | Path,
     cap: Charge,
     dataset: str,
-    witness: Head | None = None,
+    witness: LastEntry | None = None,
     key_was_there: bool = False,
 ) -> Ledger:
     """Open a ledger, or make it together with its key; refuse one that is lost, or older than it was.
@@ -50,10 +50,10 @@ def open_guarded(
     file = None if isinstance(key, Secret) else Path(key)
     trace = head_beside(place, file)
     if file is None or key_was_there:
-        make = trace is None or not os.path.lexists(trace) or LocalWitness(trace).is_being_made()
+        make = trace is None or not os.path.lexists(trace) or LastSeen(trace).is_being_made()
     else:
         assert trace is not None  # noqa: S101
-        make = _makes_key(place, file, LocalWitness(trace), on_server=on_server)
+        make = _makes_key(place, file, LastSeen(trace), on_server=on_server)
     secret = key if isinstance(key, Secret) else key_file(key, create=False)
     deadline = _deadline(file or trace)
     while True:
@@ -74,7 +74,7 @@ def open_guarded(
             time.sleep(0.05)
 
 
-def _makes_key(place: str | Path, file: Path, trace: LocalWitness, *, on_server: bool) -> bool:
+def _makes_key(place: str | Path, file: Path, trace: LastSeen, *, on_server: bool) -> bool:
     """Whether the ledger is to be made, its key being made now or by a call that was cut off."""
     if not on_server and file.resolve() == Path(place).resolve():
         raise ParameterError("key must be in a file of its own, got the ledger's")

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pianissimo.errors import LedgerError, ParameterError
-from pianissimo.ledger.chain import Head
+from pianissimo.ledger.chain import LastEntry
 from pianissimo.storage.files import NO_FOLLOW, opened, read_private, reason, sync, wait_for_lock, write_once
 
 _LENGTH = 19 + 1 + 64 + 1
-_BEING_MADE = Head(0, bytes(32))
+_BEING_MADE = LastEntry(0, bytes(32))
 
 
 def head_beside(place: str | Path, key: Path | None) -> Path | None:
@@ -37,16 +37,16 @@ def head_beside(place: str | Path, key: Path | None) -> Path | None:
     return None if "://" in str(place) else Path(f"{place}.head")
 
 
-class LocalWitness:
+class LastSeen:
     """A file of one line that names the last head seen.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     witness = LocalWitness(Path(folder) / "budget.db.key.head")
+    ...     witness = LastSeen(Path(folder) / "budget.db.key.head")
     ...     before = witness.read()
-    ...     witness.make(Head(0, bytes(32)))
-    ...     witness.advance(Head(7, bytes(32)))
-    ...     witness.advance(Head(5, bytes(32)))  # another process, a little late
+    ...     witness.make(LastEntry(0, bytes(32)))
+    ...     witness.advance(LastEntry(7, bytes(32)))
+    ...     witness.advance(LastEntry(5, bytes(32)))  # another process, a little late
     ...     before, witness.read().count
     (None, 7)
     """
@@ -56,7 +56,7 @@ class LocalWitness:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> Head | None:
+    def read(self) -> LastEntry | None:
         """The head it names; None if there is no file, or if the ledger is being made."""
         found = self._read()
         return None if found == _BEING_MADE else found
@@ -70,7 +70,7 @@ class LocalWitness:
         with self._speaking():
             return write_once(self.path, _line(_BEING_MADE)) or self.is_being_made()
 
-    def make(self, head: Head) -> None:
+    def make(self, head: LastEntry) -> None:
         """Begin with a head, in the file's first moment."""
         with self._speaking():
             if not write_once(self.path, _line(head)):
@@ -87,15 +87,15 @@ class LocalWitness:
             "to begin a new budget, move this file away"
         )
 
-    def replace(self, head: Head) -> None:
+    def replace(self, head: LastEntry) -> None:
         """Name this head from now on, whatever is named: what that told of is booked again."""
         self._write(head, always=True)
 
-    def advance(self, head: Head) -> None:
+    def advance(self, head: LastEntry) -> None:
         """Name this head from now on, on disk, unless a later one is named."""
         self._write(head, always=False)
 
-    def _write(self, head: Head, *, always: bool) -> None:
+    def _write(self, head: LastEntry, *, always: bool) -> None:
         with self._speaking(), opened(self.path, os.O_RDWR | NO_FOLLOW) as file:
             wait_for_lock(file, self.path, time.monotonic() + 30.0)
             named = self._parsed(os.read(file, 2 * _LENGTH))
@@ -105,17 +105,17 @@ class LocalWitness:
                 os.write(file, _line(head))
                 sync(file)
 
-    def _read(self) -> Head | None:
+    def _read(self) -> LastEntry | None:
         with self._speaking():
             try:
                 return self._parsed(read_private(self.path, 2 * _LENGTH))
             except FileNotFoundError:
                 return None
 
-    def _parsed(self, content: bytes) -> Head:
+    def _parsed(self, content: bytes) -> LastEntry:
         try:
             if len(content) == _LENGTH:
-                return Head.parse(content.decode("ascii").strip())
+                return LastEntry.parse(content.decode("ascii").strip())
         except (ParameterError, UnicodeDecodeError):
             pass
         raise LedgerError(
@@ -131,5 +131,5 @@ class LocalWitness:
             raise LedgerError(f"{self.path} must be a file of one's own, got {reason(error)}") from None
 
 
-def _line(head: Head) -> bytes:
+def _line(head: LastEntry) -> bytes:
     return f"{head.count:019}:{head.digest.hex()}\n".encode("ascii")

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
 from pianissimo.errors import BudgetError, LedgerError, ParameterError
-from pianissimo.ledger.chain import Chain, Entry, Head, Header, Units, broken, check_chain, ticket_digest
+from pianissimo.ledger.chain import Chain, Entry, Header, LastEntry, Units, broken, check_chain, ticket_digest
 from pianissimo.ledger.entries import (
     ADD_IF_IT_FITS,
     INSERT_ENTRY,
@@ -29,7 +29,7 @@ from pianissimo.ledger.entries import (
     entry_row,
     header_of,
 )
-from pianissimo.ledger.last_seen import LocalWitness
+from pianissimo.ledger.last_seen import LastSeen
 from pianissimo.ledger.units import Charge, of_units
 from pianissimo.noise import Secret
 
@@ -63,11 +63,11 @@ class Reservation:
 class Verified:
     """A ledger whose every entry is as it was written.
 
-    >>> Verified(head=Head(0, bytes(32)), keyed=True, warnings=()).head.count
+    >>> Verified(head=LastEntry(0, bytes(32)), keyed=True, warnings=()).head.count
     0
     """
 
-    head: Head
+    head: LastEntry
     keyed: bool
     warnings: tuple[str, ...]
 
@@ -94,15 +94,13 @@ class Ledger:
     >>> ledger.close(); folder.cleanup()
     """
 
-    def __init__(
-        self, store: Book, chain: Chain, header: Header, root: bytes, witness: LocalWitness | None = None
-    ) -> None:
+    def __init__(self, store: Book, chain: Chain, header: Header, root: bytes, witness: LastSeen | None = None) -> None:
         self._store = store
         self._chain = chain
         self._header = header
         self._root = root
         self._witness = witness
-        self._seen = Head(0, root)
+        self._seen = LastEntry(0, root)
         self._written = self._seen
         self._lock = threading.Lock()
 
@@ -114,7 +112,7 @@ class Ledger:
         key: Secret | None,
         cap: Charge | None = None,
         dataset: str = "",
-        witness: Head | None = None,
+        witness: LastEntry | None = None,
         witness_file: Path | None = None,
         trusted: bool = False,
         make: bool = True,
@@ -134,13 +132,13 @@ class Ledger:
         """
         if key is not None and not isinstance(key, Secret):
             raise ParameterError(f"key must be a Secret or None, got {type(key).__name__}")
-        if witness is not None and not isinstance(witness, Head):
-            raise ParameterError(f"witness must be a Head or None, got {type(witness).__name__}")
+        if witness is not None and not isinstance(witness, LastEntry):
+            raise ParameterError(f"witness must be a LastEntry or None, got {type(witness).__name__}")
         if cap is not None and (read_only or not isinstance(cap, Charge)):
             raise ParameterError("cap must be a Charge, and given only to open a ledger for writing")
         _check_text(dataset=dataset)
         make = make and cap is not None
-        local = None if witness_file is None else LocalWitness(witness_file)
+        local = None if witness_file is None else LastSeen(witness_file)
         store = Book.at(place, create=make, read_only=read_only)
         try:
             chain = Chain(key)
@@ -318,11 +316,11 @@ class Ledger:
         with self._reading():
             return [entry_of(row) for row in self._store.execute(SELECT_ENTRIES)]
 
-    def head(self) -> Head:
+    def head(self) -> LastEntry:
         """What to keep in a second place, and give to `verify` later; it follows a verification."""
         return self.verify().head
 
-    def verify(self, *witnesses: Head) -> Verified:
+    def verify(self, *witnesses: LastEntry) -> Verified:
         """Check every entry, their order and their sum; `LedgerError` says what was altered.
 
         A cut at the end, together with the balance, shows only against a witness: an earlier `head`.
@@ -372,7 +370,7 @@ class Ledger:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger is not pickled: it carries its key; open it anew where it is needed")
 
-    def _settle_in(self, witness: Head | None, *, trusted: bool) -> None:
+    def _settle_in(self, witness: LastEntry | None, *, trusted: bool) -> None:
         """Verify all of it, and see to it that its head is kept from now on."""
         self._seen = self.verify(*([] if witness is None else [witness])).head
         if self._witness is None:
@@ -452,7 +450,7 @@ class Ledger:
         entry = replace(entry, digest=self._chain.digest(previous, entry))
         self._store.execute(INSERT_ENTRY, entry_row(entry))
         self._check_written(entry)
-        self._written = Head(entry.number, entry.digest)
+        self._written = LastEntry(entry.number, entry.digest)
         return entry
 
     def _check_written(self, entry: Entry) -> None:
@@ -488,7 +486,7 @@ class Ledger:
             self._chain.check(digests[number - 2], tail)
         if digests.get(self._seen.count) != self._seen.digest:
             raise broken("entries seen before must stay, got others or fewer")
-        self._seen = Head(number - 1, digests[number - 1])
+        self._seen = LastEntry(number - 1, digests[number - 1])
         return self._seen.digest
 
     def _refuse(self, change: Units) -> NoReturn:

@@ -3,12 +3,12 @@
 from typing import Any
 
 from pianissimo.errors import LedgerError
-from pianissimo.ledger.chain import Head
+from pianissimo.ledger.chain import LastEntry
 from pianissimo.ledger.ledger import Ledger
 from pianissimo.ledger.units import of_units
 
 
-def history(ledger: Ledger, *witnesses: Head) -> dict[str, Any]:
+def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
     """Everything about a ledger in plain values; times are UTC. A broken one is shown too, and said to be broken.
 
     >>> import tempfile

@@ -23,7 +23,7 @@ from pathlib import Path
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.errors import LedgerError, ParameterError
-from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, Head, Ledger, Reservation
+from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, LastEntry, Ledger, Reservation
 from pianissimo.loss.composition import Price, compose
 from pianissimo.loss.losses import Booked, float_up
 from pianissimo.noise import Secret
@@ -203,7 +203,7 @@ class LedgerInSteps:
 
 
 def open_in_steps(
-    place: str | Path, key: Secret | str | Path | None, witness: Head | None, allowance: StepAllowance
+    place: str | Path, key: Secret | str | Path | None, witness: LastEntry | None, allowance: StepAllowance
 ) -> LedgerInSteps | None:
     """The ledger at a place if it counts in rho; None if it is a table's own, or yet to be made."""
     from pianissimo.durable.charging import is_state_place, open_shared
@@ -221,7 +221,7 @@ def open_in_steps(
     return _in_steps(open_shared(place, key=key, witness=witness), witness, allowance)
 
 
-def _in_steps(ledger: Ledger, witness: Head | None, allowance: StepAllowance) -> LedgerInSteps:
+def _in_steps(ledger: Ledger, witness: LastEntry | None, allowance: StepAllowance) -> LedgerInSteps:
     try:
         if witness is not None:
             ledger.verify(witness)

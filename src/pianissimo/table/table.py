@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 
 from pianissimo.budget import Budget
 from pianissimo.errors import BudgetError, InputError, ParameterError
-from pianissimo.ledger import Charge, Head, Ledger, open_guarded
+from pianissimo.ledger import Charge, LastEntry, Ledger, open_guarded
 from pianissimo.noise import KeyedNoise, Noise, Secret, fresh_secret
 from pianissimo.storage.postgres import is_like_a_url
 from pianissimo.table.allowance import LedgerInSteps, StepAllowance, TableBudget, open_in_steps
@@ -81,7 +81,7 @@ class Table(Questions[TableAnswer]):
         budget: Budget,
         ledger: str | Path | None = None,
         key: Secret | str | Path | None = None,
-        witness: Head | str | None = None,
+        witness: LastEntry | str | None = None,
         steps: int = STEPS,
         questions: int = QUESTIONS,
         who: str | None = None,
@@ -97,7 +97,7 @@ class Table(Questions[TableAnswer]):
         try:
             column = _user_column(self._engine, user)
             folder, place = _ledger_place(source, self._engine.canonical, ledger)
-            seen = Head.parse(witness) if isinstance(witness, str) else witness
+            seen = LastEntry.parse(witness) if isinstance(witness, str) else witness
             dataset = _dataset(self._engine.canonical, column.name, allowance)
             self._ledger: Ledger | LedgerInSteps
             if folder is not None:
@@ -274,7 +274,7 @@ def _is_of_files(place: Path) -> bool:
 
 
 def _opened(
-    place: str | Path, key: Secret | str | Path | None, witness: Head | None, cap: Charge, dataset: str
+    place: str | Path, key: Secret | str | Path | None, witness: LastEntry | None, cap: Charge, dataset: str
 ) -> Ledger:
     if key is None and isinstance(place, str) and "://" in place:
         raise ParameterError(
