@@ -22,9 +22,6 @@ STILL_TWICE: set[str] = {
     "frames",
 }
 
-NOT_RENAMED_YET = {"cap"}
-"""A field of [ledger] that becomes `budget`."""
-
 UNKNOWN_FIELD = "no_such_field"
 TABLES = {
     "all": "",
@@ -103,7 +100,7 @@ def test_every_field_of_a_stream_file_is_in_the_glossary(tmp_path: Path) -> None
     queries = [f'[queries.q]\nkind = "{kind}"\n' for kind in kinds]
     fields = set(kinds).union(*(fields_of(tmp_path, table) for table in [*TABLES.values(), *queries]))
     assert {"name", "path", "kind", "key", "epsilon"} <= fields
-    assert not fields - glossary() - NOT_RENAMED_YET
+    assert not fields - glossary()
 
 
 def test_every_flag_is_in_the_glossary() -> None:

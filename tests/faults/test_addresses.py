@@ -123,7 +123,7 @@ def test_a_mistyped_address_is_nowhere_shown_and_becomes_no_file(
     calls: list[Callable[[], Any]] = [
         lambda: made.open(place),
         lambda: made.open("state", ledger=place),
-        lambda: made.open("state", ledger=place, cap=Budget(3.0, 1e-5)),
+        lambda: made.open("state", ledger=place, ledger_budget=Budget(3.0, 1e-5)),
         lambda: made.open("state", ledger=Path(place)),
         lambda: open_shared(place, cap=Charge(steps=1)),
         lambda: open_guarded(place, key=f"{place}.key", cap=Charge(steps=1), dataset=""),
@@ -185,7 +185,7 @@ def test_a_secret_in_the_place_of_its_file_is_not_shown_and_becomes_no_file(
         lambda: made.open("new", secret=Path(digits)),
         lambda: made.open("new", secret=f"env:{digits}"),
         lambda: made.open("new", witness=digits),
-        lambda: made.open("new", ledger="budget.db", ledger_key=digits, cap=Budget(3.0, 1e-5)),
+        lambda: made.open("new", ledger="budget.db", ledger_key=digits, ledger_budget=Budget(3.0, 1e-5)),
         lambda: open_shared("budget.db", key=digits, cap=Charge(steps=1)),
         lambda: open_guarded("budget.db", key=digits, cap=Charge(steps=1), dataset=""),
         lambda: key_file(digits),

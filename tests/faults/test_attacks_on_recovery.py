@@ -274,7 +274,7 @@ def test_a_sink_that_is_ahead_of_a_store_without_witness_moves_the_new_life_behi
 
 def test_the_command_says_that_it_charges_anew(tmp_path: Path) -> None:
     state, made = tmp_path / "state", Stream("s", budget=BUDGET, horizon=8, queries=[Count("n")])
-    with made.open(state, cap=Budget(4.0, 1e-6)) as live:
+    with made.open(state, ledger_budget=Budget(4.0, 1e-6)) as live:
         live.tick([{}] * 3)
     (tmp_path / "state.witness").unlink()
     found = CliRunner().invoke(cli, ["recover", str(state), "--accept-lost-witness"])

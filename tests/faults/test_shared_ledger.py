@@ -52,7 +52,7 @@ def entries(place: Path | str, key: Any = None) -> list[Any]:
 def test_a_stream_a_table_and_a_sketch_share_the_cap_of_a_folder(tmp_path: Path) -> None:
     """All three charge the ledger in the stream's store, and `budget` shows all of them."""
     state = tmp_path / "state"
-    with open_stream(stream(), state, cap=CAP) as live:
+    with open_stream(stream(), state, ledger_budget=CAP) as live:
         run_to(live, 2)
         before = cap_of(CAP) - charge_of(plan())
         rows = pl.DataFrame({"member": [f"m{n % 900}" for n in range(2000)], "article": ["tea", "rain"] * 1000})
@@ -88,14 +88,14 @@ def test_a_stream_a_table_and_a_sketch_share_the_cap_of_a_folder(tmp_path: Path)
 def test_a_restart_after_charges_of_others_is_fine_and_a_cut_of_them_is_not(tmp_path: Path) -> None:
     """The head beside the ledger's key names its last entry; a ledger that lacks it is refused by whoever comes."""
     state, place = tmp_path / "state", tmp_path / "state.ledger"
-    with open_stream(stream(), state, cap=CAP) as live:
+    with open_stream(stream(), state, ledger_budget=CAP) as live:
         run_to(live, 1)
         before = place.read_bytes()
         with open_shared(state) as ledger:
             for number in range(3):
                 ledger.reserve(Charge(rho_units=9), question="q", who="ada", idempotency_key=f"q{number}")
         run_to(live, 2)
-    with open_stream(stream(), state, cap=CAP) as live:
+    with open_stream(stream(), state, ledger_budget=CAP) as live:
         run_to(live, 3)
     place.write_bytes(before)
     with pytest.raises(pp.PianissimoError, match="seen before"):
@@ -112,7 +112,7 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]
         open_shared(place, cap=cap_of(CAP)).close()
         return place, None
     if request.param == "folder":
-        open_stream(stream(), tmp_path / "first", cap=CAP).close()
+        open_stream(stream(), tmp_path / "first", ledger_budget=CAP).close()
         return str(tmp_path / "first"), None
     server = request.getfixturevalue("server")
     name = f"shared{abs(hash(str(tmp_path))) % 10**9}"
@@ -123,7 +123,7 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]
         open_shared(f"{server}&ledger={name}", key=key_file(key), cap=cap_of(CAP)).close()
         return f"{server}&ledger={name}", key
     url = f"{server}&state={name}"
-    open_stream(stream(), url, secret=key, witness=tmp_path / "first.witness", cap=CAP).close()
+    open_stream(stream(), url, secret=key, witness=tmp_path / "first.witness", ledger_budget=CAP).close()
     return url, tmp_path / f"{name}.ledger.key"
 
 
@@ -152,7 +152,7 @@ def test_a_second_stream_is_charged_elsewhere(elsewhere: tuple[str, Any], tmp_pa
 
 def test_a_ledger_that_is_away_does_not_stop_a_stream_and_one_that_lacks_the_charge_does(tmp_path: Path) -> None:
     place = tmp_path / "budget.db"
-    open_stream(OTHER, tmp_path / "second", ledger=place, cap=CAP).close()
+    open_stream(OTHER, tmp_path / "second", ledger=place, ledger_budget=CAP).close()
     told = json.loads(CliRunner().invoke(cli, ["budget", str(tmp_path / "second"), "--json"]).stdout)
     assert [each["question"] for each in told["questions"]] == [
         "stream second: 8 ticks from tick 1 on, hides one event"
@@ -387,7 +387,7 @@ def test_a_refund_shows_in_the_ledger(tmp_path: Path, monkeypatch: pytest.Monkey
         return sound(self, kind, back if kind == "settle" else change, **named)
 
     monkeypatch.setattr(Ledger, "_append", append)
-    with open_stream(OTHER, tmp_path / "state", cap=CAP) as live:
+    with open_stream(OTHER, tmp_path / "state", ledger_budget=CAP) as live:
         live.tick([{}])
         monkeypatch.undo()
         with open_shared(tmp_path / "state") as ledger:
@@ -484,12 +484,12 @@ def test_a_shared_ledger_whose_making_was_killed_is_made_by_the_next_call(
     process.join(60)
     pipe.close()
     assert process.exitcode == (-signal.SIGKILL if not (named and at == "its key") else 0)
-    with open_stream(OTHER, tmp_path / "state", ledger=place, ledger_key=key, cap=CAP) as live:
+    with open_stream(OTHER, tmp_path / "state", ledger=place, ledger_key=key, ledger_budget=CAP) as live:
         live.tick([{}])
     # From then on it is one that can be lost.
     Path(place).unlink()
     with pytest.raises(LedgerError, match="put it back"):
-        open_stream(OTHER, tmp_path / "two", ledger=place, ledger_key=key, cap=CAP)
+        open_stream(OTHER, tmp_path / "two", ledger=place, ledger_key=key, ledger_budget=CAP)
 
 
 def test_a_ledger_with_room_for_its_own_stream_alone_has_none_for_others(tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ def test_the_own_folder_under_another_name_is_the_own_ledger(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ledger = str(tmp_path / "state") if name == "absolute" else name
-    open_stream(OTHER, "state", ledger=ledger, cap=CAP).close()
+    open_stream(OTHER, "state", ledger=ledger, ledger_budget=CAP).close()
     with open_stream(OTHER, "state", ledger=ledger) as live:
         assert Receipt.parse(live._record.receipt).place == "state.ledger"
     open_stream(OTHER, "state").close()

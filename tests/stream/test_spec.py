@@ -640,13 +640,13 @@ def test_a_file_names_the_ledger_that_pays(tmp_path: Path) -> None:
     path.write_text(
         """
         stream = { name = "s", epsilon = 1, delta = 1e-9, tick = "1h", horizon = 24 }
-        ledger = { place = "budget.db", key = "budget.key", cap = { epsilon = 4, delta = 1e-6 } }
+        ledger = { place = "budget.db", key = "budget.key", budget = { epsilon = 4, delta = 1e-6 } }
         queries.n.kind = "count"
         """
     )
     ledger = load_spec(path).ledger
     assert (ledger.place, ledger.key) == (str(tmp_path / "budget.db"), str(tmp_path / "budget.key"))
-    assert ledger.cap == Budget(4, 1e-6)
+    assert ledger.budget == Budget(4, 1e-6)
     path.write_text(path.read_text().replace('"budget.db"', '"postgresql://me:word@here/db"'))
     found = load_spec(path).ledger
     assert found.place == "postgresql://me:word@here/db"
@@ -656,7 +656,7 @@ def test_a_file_names_the_ledger_that_pays(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as refusal:
         load_spec(path)
     assert "ledger.place must be a text, got something else" in str(refusal.value)
-    assert "ledger.cap.epsilon must be" in str(refusal.value)
+    assert "ledger.budget.epsilon must be" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -677,8 +677,8 @@ def test_a_file_names_the_ledger_that_pays(tmp_path: Path) -> None:
         ('ledger = "postgresql://u:canary@h/db"', "ledger"),
         ('ledger.place = ["canary"]', "ledger.place"),
         ('ledger.key = ["canary"]', "ledger.key"),
-        ('ledger.cap = "canary"', "ledger.cap"),
-        ('ledger.cap = { epsilon = "canary", delta = 1e-6 }', "ledger.cap.epsilon"),
+        ('ledger.budget = "canary"', "ledger.budget"),
+        ('ledger.budget = { epsilon = "canary", delta = 1e-6 }', "ledger.budget.epsilon"),
     ],
 )
 def test_no_message_shows_what_stands_where_secrets_do(tmp_path: Path, text: str, field: str) -> None:
@@ -691,10 +691,13 @@ def test_no_message_shows_what_stands_where_secrets_do(tmp_path: Path, text: str
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("ledger.plac = 'x'", "ledger.plac must be one of the fields 'place', 'key', 'cap', got 'plac'; did you mean"),
-        ("ledger.cap = {}", "ledger.cap.epsilon must be given, got nothing; it is the budget of the data set"),
-        ("ledger.cap = { epsilon = 1 }", "ledger.cap.delta must be given, got nothing"),
-        ("ledger.cap.eps = 1", "ledger.cap.eps must be one of the fields 'epsilon', 'delta', got 'eps'"),
+        (
+            "ledger.plac = 'x'",
+            "ledger.plac must be one of the fields 'place', 'key', 'budget', got 'plac'; did you mean",
+        ),
+        ("ledger.budget = {}", "ledger.budget.epsilon must be given, got nothing; it is the budget of the data set"),
+        ("ledger.budget = { epsilon = 1 }", "ledger.budget.delta must be given, got nothing"),
+        ("ledger.budget.eps = 1", "ledger.budget.eps must be one of the fields 'epsilon', 'delta', got 'eps'"),
         ('ledger.place = "a\\u0000b"', "ledger.place must be a path, got something else"),
         ('ledger.key = "a\\u0000b"', "ledger.key must be a path, got something else"),
         ('sinks.w = { kind = "folder", path = "a\\u0000b" }', "sinks.w.path must be a path, got something else"),

@@ -216,7 +216,7 @@ def _run_durably(
     from pianissimo.io.runs import run_durably
 
     try:
-        return run_durably(spec, state, cap=None if budget is None else Budget(*budget), **wiring)
+        return run_durably(spec, state, ledger_budget=None if budget is None else Budget(*budget), **wiring)
     except ParameterError as error:
         raise BadFileError(str(error)) from error
 

@@ -235,7 +235,7 @@ def is_state_place(place: Path | str) -> bool:
 
 
 def _none(place: Path | str) -> InputError:
-    return InputError(f"there must be a ledger at {shown_place(place)}, got none; give a cap to make one")
+    return InputError(f"there must be a ledger at {shown_place(place)}, got none; give a budget to make one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

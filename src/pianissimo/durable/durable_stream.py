@@ -798,6 +798,6 @@ def open_stream(
     """A stream in a folder or a database; `where` has the places of `Place.of` and the `Options`. See `Stream.open`."""
     where = {name: value for name, value in where.items() if value is not None}
     options = {name: where.pop(name) for name in Options.__slots__ if name in where}
-    if "cap" in where:
-        where["cap"] = cap_of(where["cap"])
+    if "ledger_budget" in where:
+        where["cap"] = cap_of(where.pop("ledger_budget"))
     return DurableStream(Request(stream, origin), Place.of(state, **where).wired(secret), Options(**options))

@@ -140,7 +140,7 @@ class RunOptions(TypedDict, total=False):
     witness: Path | str | None
     ledger: Path | str | None
     ledger_key: Path | str | None
-    cap: Budget | None
+    ledger_budget: Budget | None
     take_over: bool
     out: Path | None
     format: FileFormat
@@ -185,7 +185,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
             "secret": given.get("secret"),
             "witness": witness,
             "take_over": given.get("take_over", False),
-            "cap": given.get("cap") or spec.ledger.cap,
+            "ledger_budget": given.get("ledger_budget") or spec.ledger.budget,
             "ledger": ledger,
             "ledger_key": given.get("ledger_key") or spec.ledger.key,
         }

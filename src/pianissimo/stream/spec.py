@@ -130,7 +130,7 @@ class SinkSpec:
 class LedgerSpec:
     """Which ledger pays for the stream, where others ask about the same data set too.
 
-    >>> LedgerSpec(cap=Budget(4, 1e-6)).place is None
+    >>> LedgerSpec(budget=Budget(4, 1e-6)).place is None
     True
     """
 
@@ -140,7 +140,7 @@ class LedgerSpec:
     key: str | None = field(default=None, repr=False)
     """The file with the ledger's key."""
 
-    cap: Budget | None = None
+    budget: Budget | None = None
     """What all may lose together; it is given when the ledger is made."""
 
 
@@ -390,7 +390,7 @@ class _Reading:
         if table is None:
             return LedgerSpec()
         found = table.read(
-            {"place": self._ledger_place, "key": self._ledger_place, "cap": lambda _: _budget(table.inner("cap"))}
+            {"place": self._ledger_place, "key": self._ledger_place, "budget": lambda _: _budget(table.inner("budget"))}
         )
         return LedgerSpec(**found)
 

@@ -188,7 +188,7 @@ class Stream:
         *,
         secret: Secret | Path | str | None = None,
         witness: Path | str | None = None,
-        cap: Budget | None = None,
+        ledger_budget: Budget | None = None,
         ledger: Path | str | None = None,
         ledger_key: Secret | Path | str | None = None,
         take_over: bool = False,
@@ -198,10 +198,11 @@ class Stream:
 
         The first call creates the stream and charges its whole horizon. The secret is a file beside the folder unless
         it is given, or said to be in `env:NAME` or printed by `command:WORDS`; lost, it ends the stream. The witness, a
-        file beside the folder too, tells a store that was rolled back: keep it on another disk if you can. A `cap` for
-        the data set, where other streams or questions are to share the ledger, holds from the beginning. A further
-        stream of the same data set names the `ledger` that it is charged to: a file, the folder or URL of the stream
-        that holds it, or a `postgresql://` URL, whose key, or the other stream's secret, is `ledger_key`.
+        file beside the folder too, tells a store that was rolled back: keep it on another disk if you can.
+
+        The stream is charged to a ledger beside the folder, made with room for it alone. A `ledger_budget`, given when
+        the ledger is made, leaves room for other streams and questions on the same data. They name the `ledger`: a
+        file, the folder or URL of the stream beside which it lies, or a `postgresql://` URL, with its `ledger_key`.
 
         >>> import tempfile
         >>> from pianissimo.queries import Count
@@ -220,7 +221,7 @@ class Stream:
             state,
             secret=secret,
             witness=witness,
-            cap=cap,
+            ledger_budget=ledger_budget,
             ledger=ledger,
             ledger_key=ledger_key,
             take_over=take_over,
