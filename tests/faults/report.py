@@ -41,6 +41,7 @@ ROWS = {
     "R15": "duplicate and reordered delivery",
     "R16": "a source that is lost, truncated or made anew",
     "R18": "clock jumps",
+    "R19": "a stream that an earlier version has stored",
     "R20": "a secret that is missing, wrong or rotated",
     "S1": "one user's events and everybody else's counts",
     "S2": "overflow, rounding, order, NaN",

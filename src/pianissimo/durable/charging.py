@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pianissimo.budget import Budget
-from pianissimo.durable.records import Intention, StreamRecord
+from pianissimo.durable.journal import Intention, StreamRecord
 from pianissimo.errors import DamageError, InputError, LedgerError, ParameterError, PianissimoError, RollbackError
 from pianissimo.ledger import (
     AbsentError,

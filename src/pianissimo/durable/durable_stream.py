@@ -22,11 +22,10 @@ from pianissimo import codec
 from pianissimo.checks import ticks_in
 from pianissimo.durable.charging import cap_of
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.journal import Journal
+from pianissimo.durable.journal import Journal, Seal, StoredRelease, StreamRecord
 from pianissimo.durable.key_ring import Given, KeyRing, SealedNoise
 from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.publish import EarlierLife, Publisher, Sink
-from pianissimo.durable.records import Seal, StoredRelease, StreamRecord
 from pianissimo.durable.start import Request, Standing, check_start, create_stream, is_created
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import (

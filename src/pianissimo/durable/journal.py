@@ -1,20 +1,27 @@
-"""The journal: the tables of a durable stream, one schema for every engine, and the few statements that are sent.
+"""The journal of a durable stream: its lives, its seals and its releases, each with a keyed digest, and their tables.
 
-Safety rests on unique keys and on digests: one seal and one release for an incarnation and a tick, never changed. The
-lease says who may write; whoever comes with an old epoch writes nothing. How far readers may see carries a keyed mark,
-from the moment a life is inserted. The mark covers the lease under which it was written, and whoever takes a lease
-writes it anew: a lease that is lower was set back. One that is higher does no harm, since it only keeps its holder out.
+A seal's digest covers the one before it, so that the last covers all; the first follows the record of its life. Digests
+are over an injective encoding of all fields. Nothing in them depends on the time of day, on who sealed or how often it
+was tried: the same stream and the same events give the same digests, and with them the same noise.
+
+There is one schema for every engine. Safety rests on unique keys and on digests: one seal and one release for an
+incarnation and a tick, never changed. The lease says who may write; whoever comes with an old epoch writes nothing. How
+far readers may see carries a keyed mark, from the moment a life is inserted. The mark covers the lease under which it
+was written, and whoever takes a lease writes it anew: a lease that is lower was set back. One that is higher does no
+harm, since it only keeps its holder out.
 """
 
+import hashlib
 import hmac
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.key_ring import Epoch, KeyRing, Keys, ring_among
-from pianissimo.durable.records import Intention, Seal, StoredRelease, StreamRecord, damaged
 from pianissimo.errors import ConfigError, DamageError, LeaseError
+from pianissimo.noise.keyed import encode_path
 from pianissimo.storage.connection import Connection, Row
 from pianissimo.storage.files import fault_of
 
@@ -61,6 +68,182 @@ _STREAM = (
 _INTENTION = "number, name, config_digest, is_covered, mac"
 _SEAL = "incarnation, tick, epoch, previous, positions, counts, state, config_digest, mac"
 _AT_ONCE = 4096
+
+
+_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRecord:
+    """One life of a stream; never changed."""
+
+    incarnation: bytes
+    """128 bits from the operating system: part of the path of all noise."""
+
+    number: int
+    """Of the lives in this store, from 1."""
+
+    name: str
+    config: str
+    """What was asked, the plan that was chosen and the clock, as JSON."""
+
+    config_digest: bytes
+    created: str
+    """UTC."""
+
+    last_tick: int
+    """The last tick before this life: 0, or the last that anybody may have seen of the lives before."""
+
+    since: int
+    """Its totals count all events after this tick: 0, or the last tick of which it is known where it was read to."""
+
+    positions: bytes
+    """Where the sources are read from, encrypted: how far they were read tells how many events there were."""
+
+    charge: str
+    """The idempotency key of the charge that covers it."""
+
+    receipt: str
+    """Where that charge is booked: see `Receipt`."""
+
+    covered: bool = False
+    """Whether an earlier life used the charge, which covers this one too."""
+
+    follows: bytes = b""
+    """The digest of the last seal in this store before this life, so that none of them goes unseen."""
+
+    mac: bytes = b""
+
+    def signed(self, keys: Keys) -> "StreamRecord":
+        """The record with its digest."""
+        return replace(self, mac=self._mac(keys))
+
+    def check(self, keys: Keys) -> None:
+        """Refuse a record that does not carry its digest."""
+        if not hmac.compare_digest(self.mac, self._mac(keys)):
+            raise damaged(f"the record of stream {self.name!r}")
+
+    def begin(self, keys: Keys) -> bytes:
+        """Where the sources are read from."""
+        return keys.opened(self.positions, "begin", self.incarnation) if self.positions else b""
+
+    def _mac(self, keys: Keys) -> bytes:
+        fields = (self.incarnation, self.number, self.name, self.config, self.config_digest, self.created)
+        paid = (self.charge, self.receipt, int(self.covered))
+        return keys.mac("stream", _VERSION, *fields, self.last_tick, self.since, self.positions, *paid, self.follows)
+
+
+def begin_closed(keys: Keys, incarnation: bytes, positions: bytes) -> bytes:
+    """As the record of a life holds where its sources are read from."""
+    return keys.closed(positions, "begin", incarnation) if positions else b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intention:
+    """That a life is about to begin; written before its charge, never changed."""
+
+    number: int
+    """Of the life."""
+
+    name: bytes
+    """Random; the charge has it as its key. The incarnation itself is drawn when the witness is told."""
+
+    config_digest: bytes
+    is_covered: bool = False
+    """Whether the charge of the life before covers it."""
+
+    mac: bytes = b""
+
+    @property
+    def charge(self) -> str:
+        """The idempotency key of the charge."""
+        return f"stream {self.name.hex()}"
+
+    def signed(self, keys: Keys) -> "Intention":
+        """The intention with its digest."""
+        return replace(self, mac=self._mac(keys))
+
+    def check(self, keys: Keys) -> None:
+        """Refuse an intention that does not carry its digest."""
+        if not hmac.compare_digest(self.mac, self._mac(keys)):
+            raise damaged("what the stream is about to be charged")
+
+    def _mac(self, keys: Keys) -> bytes:
+        return keys.mac("intention", _VERSION, self.number, self.name, self.config_digest, int(self.is_covered))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """That a tick has these events and no others, for ever."""
+
+    incarnation: bytes
+    tick: int
+    epoch: int
+    """Of the keys."""
+
+    previous: bytes
+    """The digest of the seal before, or of the life."""
+
+    positions: bytes
+    """Where the sources were read to."""
+
+    counts: bytes
+    """The digest of what the tick adds."""
+
+    state: bytes
+    """The digest of the last stored state before this tick."""
+
+    config_digest: bytes
+    mac: bytes = b""
+
+    def signed(self, keys: Keys) -> "Seal":
+        """The seal with its digest."""
+        return replace(self, mac=self._mac(keys))
+
+    def check(self, keys: Keys) -> None:
+        """Refuse a seal that does not carry its digest."""
+        if not hmac.compare_digest(self.mac, self._mac(keys)):
+            raise damaged(f"the seal of tick {self.tick}")
+
+    def _mac(self, keys: Keys) -> bytes:
+        fields = (self.incarnation, self.tick, self.epoch, self.previous, self.positions, self.counts, self.state)
+        return keys.mac("seal", _VERSION, *fields, self.config_digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRelease:
+    """What was released for a tick: the bytes that everybody gets, for ever."""
+
+    incarnation: bytes
+    tick: int
+    payload: bytes
+    mac: bytes = b""
+    digest: bytes = b""
+    """Of the bytes alone, without a key: readers can check it too."""
+
+    def __post_init__(self) -> None:
+        if not self.digest:
+            place = encode_path(self.incarnation, self.tick)
+            digest = hashlib.blake2b(place, digest_size=32)
+            digest.update(self.payload)
+            object.__setattr__(self, "digest", digest.digest())
+
+    def signed(self, keys: Keys, seal: Seal) -> "StoredRelease":
+        """The release with its digest."""
+        return replace(self, mac=self._mac(keys, seal))
+
+    def check(self, keys: Keys, seal: Seal) -> None:
+        """Refuse a release that does not carry its digest, or that of another seal."""
+        if not hmac.compare_digest(self.mac, self._mac(keys, seal)):
+            raise damaged(f"the release of tick {self.tick}")
+
+    def _mac(self, keys: Keys, seal: Seal) -> bytes:
+        return keys.mac("release", _VERSION, self.incarnation, self.tick, seal.mac, self.digest)
+
+
+def damaged(what: str) -> DamageError:
+    """The error for a record that is not as it was written."""
+    return DamageError(f"{what} must be as it was written, got other content; stop and restore a backup")
 
 
 class Journal:

@@ -16,10 +16,9 @@ from typing import Any, cast
 
 from pianissimo.durable.charging import check_receipt, reserve, use
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.journal import Journal
+from pianissimo.durable.journal import Intention, Journal, Seal, StreamRecord, begin_closed
 from pianissimo.durable.key_ring import KeyRing, open_ring, ring_of
 from pianissimo.durable.place import Wiring
-from pianissimo.durable.records import Intention, Seal, StreamRecord, begin_closed
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StoreError
 from pianissimo.stream import Stream, StreamPlan
