@@ -55,3 +55,12 @@ def test_every_record_must_name_its_user_where_users_are_hidden() -> None:
 
 def test_nothing_of_a_record_is_shown() -> None:
     assert "canary" not in repr(records("canary"))
+
+
+@pytest.mark.parametrize(("columns", "counted"), [(4096, 1), (4097, 0), (10_000, 0)])
+def test_a_header_of_too_many_columns_refuses_the_lines_of_its_file_alone(columns: int, counted: int) -> None:
+    header = ",".join(["drug", *map(str, range(columns - 1))])
+    reader = RowJudge([Histogram("drugs", key="drug")])
+    rows, refused = judged(reader, records("a" + "," * (columns - 1), header=header))
+    assert (rows.height, refused.height) == (counted, 1 - counted)
+    assert judged(reader, records('{"drug": "a"}'))[0].height == 1
