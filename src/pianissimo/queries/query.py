@@ -118,6 +118,9 @@ class Query:
     adds_up: ClassVar[bool] = False
     """Whether the answers for two parts of the stream add up to that for both."""
 
+    windowed: ClassVar[bool] = True
+    """Whether it answers intervals of the past, where its mechanism does."""
+
     watched: ClassVar[bool] = False
     """Whether it reports what is unusual, and charges those who are in a report."""
 

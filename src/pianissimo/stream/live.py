@@ -74,7 +74,7 @@ class LiveQuery:
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What the ticks after `start` up to `end` added, if it was published at both and answers intervals."""
         every = self.query.every
-        if not isinstance(self.run.mechanism, Windowed) or start % every or end % every:
+        if not (self.query.windowed and isinstance(self.run.mechanism, Windowed)) or start % every or end % every:
             return {}
         release = self.run.between(start // every, end // every)
         return {self.query.name: self._table(release)}
