@@ -250,7 +250,7 @@ DURATION = "must be a duration such as '30s', '1m', '1h' or '1d'"
 TIDY = "non_negative, monotone, ranked"
 KINDS = (
     "'count', 'sum', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'alarm', 'trending', "
-    "'heavy_hitters'"
+    "'heavy_hitters', 'rate'"
 )
 STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'coverage'"
 

@@ -8,6 +8,7 @@ from pianissimo.queries.histogram import Histogram
 from pianissimo.queries.max_frequency import MaxFrequency
 from pianissimo.queries.quantiles import Quantiles
 from pianissimo.queries.query import LargeDomain, Query, Reads, Role, Tidy
+from pianissimo.queries.rate import Rate
 from pianissimo.queries.sum import Sum
 from pianissimo.queries.top_k import TopK
 from pianissimo.queries.trending import Trending
@@ -23,6 +24,7 @@ KINDS: tuple[type[Query], ...] = (
     Alarm,
     Trending,
     HeavyHitters,
+    Rate,
 )
 """All kinds of queries, in the order in which they are listed."""
 
@@ -37,6 +39,7 @@ __all__ = [
     "MaxFrequency",
     "Quantiles",
     "Query",
+    "Rate",
     "Reads",
     "Role",
     "Sum",
