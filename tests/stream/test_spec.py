@@ -539,7 +539,7 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         (
             f"{TOP}\nother = true",
             ".other must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'key', 'k', 'domain', "
-            "'max_keys_per_event', got 'other'",
+            "'max_keys_per_event', got 'other'; did you mean 'where'?",
         ),
         (
             'kind = "histogram"\nkey = "drug"\nmax_keys_per_event = "any"',
