@@ -17,11 +17,6 @@ from pianissimo.stream.spec import load_spec
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "pianissimo"
 
-STILL_TWICE: set[str] = {
-    # Classes and modules that are defined twice while the rooms are being rebuilt. It must be empty in the end.
-    "frames",
-}
-
 UNKNOWN_FIELD = "no_such_field"
 TABLES = {
     "all": "",
@@ -38,7 +33,7 @@ def places_of(names: list[tuple[str, Path]]) -> dict[str, list[str]]:
     found = defaultdict(list)
     for name, path in names:
         found[name].append(path.relative_to(SOURCE).as_posix())
-    return {name: paths for name, paths in found.items() if len(paths) > 1 and name not in STILL_TWICE}
+    return {name: paths for name, paths in found.items() if len(paths) > 1}
 
 
 def test_no_module_has_the_name_of_another() -> None:

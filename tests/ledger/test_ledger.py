@@ -226,7 +226,7 @@ def test_other_files_are_no_ledgers(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other") as other:
         other.execute("CREATE TABLE t (a)")
     other.close()
-    with pytest.raises(LedgerError, match="give a cap"):
+    with pytest.raises(LedgerError, match="give a budget"):
         Ledger.open(tmp_path / "other", key=None)
     with sqlite3.connect(tmp_path / "wal") as other:
         other.execute("PRAGMA journal_mode=WAL")

@@ -27,11 +27,11 @@ class AbsentError(LedgerError):
     """No ledger where one was looked for.
 
     >>> AbsentError("budget.db", "no such file")
-    AbsentError('there must be a ledger at budget.db, got no such file; give a cap to make one')
+    AbsentError('there must be a ledger at budget.db, got no such file; give a budget to make one')
     """
 
     def __init__(self, place: str, got: str) -> None:
-        super().__init__(f"there must be a ledger at {place}, got {got}; give a cap to make one")
+        super().__init__(f"there must be a ledger at {place}, got {got}; give a budget to make one")
         self.place = place
 
 
@@ -48,7 +48,7 @@ class Book:
 
         >>> Book.at("nowhere.db", create=False, read_only=False)
         Traceback (most recent call last):
-        pianissimo.ledger.entries.AbsentError: there must be a ledger at nowhere.db, got no such file; give a cap ...
+        pianissimo.ledger.entries.AbsentError: there must be a ledger at nowhere.db, got no such file; give a budget ...
         """
         check_place(place)
         with _speaking():

@@ -128,7 +128,7 @@ class Ledger:
 
         >>> Ledger.open("nowhere.db", key=None)
         Traceback (most recent call last):
-        pianissimo.ledger.entries.AbsentError: there must be a ledger at nowhere.db, got no such file; give a cap ...
+        pianissimo.ledger.entries.AbsentError: there must be a ledger at nowhere.db, got no such file; give a budget ...
         """
         if key is not None and not isinstance(key, Secret):
             raise ParameterError(f"key must be a Secret or None, got {type(key).__name__}")

@@ -10,7 +10,7 @@ import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.table.engines import TableEngine, answer_frame, failed_at_rows, name_parts, no_answer, optional
-from pianissimo.table.frames import ParquetFiles, arrow_table
+from pianissimo.table.memory_frames import ParquetFiles, arrow_table
 from pianissimo.table.statements import Kind, TableColumn
 
 if TYPE_CHECKING:
