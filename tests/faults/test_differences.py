@@ -408,7 +408,7 @@ def test_what_is_left_out_of_the_path_alone_is_still_in_the_digest_of_the_seal(
     book = Book()
 
     def root_of(self: Any, tick: int) -> Any:
-        noise = self._make_noise(self._ring.epoch(self._ring.number_at(tick)).noise)
+        noise = self._options.make_noise(self._ring.epoch(self._ring.number_at(tick)).noise)
         kept = "config_digest" if left_out == "incarnation" else "incarnation"
         return noise.at("pianissimo/noise/v1", getattr(self._record, kept))
 

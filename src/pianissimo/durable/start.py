@@ -18,7 +18,7 @@ from pianissimo.durable.charging import check_receipt, reserve, use
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Intention, Journal, Seal, StreamRecord, begin_closed
 from pianissimo.durable.key_ring import KeyRing, open_ring, ring_of
-from pianissimo.durable.place import Wiring
+from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StoreError
 from pianissimo.stream import Stream, StreamPlan
@@ -117,6 +117,18 @@ class Standing:
 def is_created(store: Journal) -> bool:
     """Whether there is a stream, and not only the intention of one."""
     return store.is_made() and bool(store.streams())
+
+
+def chosen_plan(stream: Stream, place: Place) -> StreamPlan:
+    """The plan of the stream at a place, as it is stored; the best one for a stream that has not begun there."""
+    if place.exists():
+        store = Journal(place.connect(create=False, read_only=True))
+        try:
+            if is_created(store):
+                return StreamPlan.from_plain(json.loads(store.streams()[-1].config)["chosen"])
+        finally:
+            store.close()
+    return stream.plan()
 
 
 def create_stream(store: Journal, wiring: Wiring, request: Request, *, create: bool) -> None:

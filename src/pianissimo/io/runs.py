@@ -23,7 +23,7 @@ from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given
 from pianissimo.durable.place import Place, forbid_dumps
 from pianissimo.durable.publish import Sink
-from pianissimo.durable.start import is_created
+from pianissimo.durable.start import chosen_plan, is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
 from pianissimo.io.clock import WallClock, longest_leap_of
@@ -173,7 +173,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
         wall = _wall_clock(spec, given.get("longest_leap"), given.get("clock", WallClock))
         if wall is not None and not _is_known(place):
             wall.check_origin()
-        sinks = _sinks(spec, given)
+        sinks = _sinks(spec, given, place)
         refused = RefusedFile(_beside(place))
         own = _own_files(place, sinks, spec, health)
         source: TickSource = (
@@ -207,8 +207,8 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
                 return DurableRun(loop=loop, created=live.recovered.created, refused=found)
 
 
-def _sinks(spec: StreamSpec, given: RunOptions) -> list[Sink]:
-    plan, out = spec.stream.plan(), given.get("out")
+def _sinks(spec: StreamSpec, given: RunOptions, place: Place) -> list[Sink]:
+    plan, out = chosen_plan(spec.stream, place), given.get("out")
     sinks = [make_sink(each, plan) for each in spec.sinks]
     if out is not None:
         sinks.append(FolderSink(out, plan=plan.to_dict(), format=given.get("format", "parquet")))
