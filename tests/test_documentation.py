@@ -147,6 +147,18 @@ def test_the_ratios_that_the_documents_tell_are_those_of_the_counters() -> None:
     assert all(found[name] in readme for name in ("tree", "haar + skipping", "spline"))
 
 
+def test_the_messages_that_operations_explains_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = page[page.index("## When it refuses") : page.index("### Accept a loss")]
+    messages = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(messages) > 20
+    # Texts that are written over several lines are joined.
+    said = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py"))
+    for message in messages:
+        parts = re.split(r"\bN\b|\bPLACE\b|\bFILE\b|, as \.\.\.|, ", message)
+        assert all(part.strip() in said for part in parts), message
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative_name)
 def test_pages_name_no_place_on_a_machine(page: Path) -> None:
     assert not re.search(r"/(home|work|root|Users)/", page.read_text(encoding="utf-8"))

@@ -277,7 +277,7 @@ def reserve(place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, last_
         if not ledger.cap.rho_units:
             raise LedgerError(
                 f"a ledger that a stream is charged to must have a cap in rho, got one in steps at {ledger.place}; "
-                "make one for the data set: give another place, and --cap EPSILON DELTA"
+                "make one for the data set: give another place, and --budget-epsilon and --budget-delta"
             )
         question = question_of(plan, last_tick)
         ledger.reserve(charge, question=question, who="stream", idempotency_key=intention.charge)
