@@ -1,4 +1,4 @@
-"""Optimise the buffers of BLT counters: prints the table `_LOG_GAPS` of `pianissimo.counting.reference`.
+"""Optimise the buffers of BLT counters: prints the table `LOG_GAPS` of `tests/counting/published_counters.py`.
 
 Run with `python -m benchmarks.blt_parameters`; it takes a minute. The loss is the logarithm of the largest standard
 deviation, from closed geometric sums.

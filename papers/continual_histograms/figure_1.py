@@ -18,7 +18,7 @@ import numpy as np
 
 from papers.continual_histograms import drawing
 from papers.continual_histograms.drawing import Line
-from pianissimo.counting.reference import optimum
+from pianissimo.counting.compare import optimum
 from pianissimo.noise import HaarPlan, HaarSkipPlan, SplinePlan, best_base
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.tree import digits_of, largest_digit_sum

@@ -5,22 +5,21 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
-from pianissimo.counting.reference import (
-    Reference,
+from tests.counting.published_counters import (
+    LOG_GAPS,
     blt,
     blt_coefficients,
     largest_balanced_digits,
     least_squares_binary,
     normalised_square_root,
-    optimum,
     references,
     refined_binary,
     smooth_binary,
-    square_root,
     subtraction,
     trace_bound,
 )
+
+from pianissimo.counting.compare import optimum, square_root
 from pianissimo.errors import ParameterError
 
 HORIZONS = (2**8, 2**12, 2**16, 2**20)
@@ -36,6 +35,12 @@ GAUSSIAN_TABLE = {
     "BLT, 4 buffers": "2.83/2.67 3.72/3.55 4.62/4.45 5.56/5.38",
     "BLT, 6 buffers": "2.83/2.67 3.71/3.55 4.60/4.44 5.49/5.32",
     "normalised square root": "2.645/2.56 3.52/3.43",
+}
+RATIOS = {
+    "binary tree, refined": (2.59, 2.77, 2.87, 2.93),
+    "smooth binary": (2.37, 2.36, 2.34, 2.33),
+    "k-ary subtraction": (2.23, 2.39, 2.57, 2.58),
+    "binary tree, least squares": (1.48, 1.51, 1.51, 1.52),
 }
 
 LAPLACE_TABLE = {
@@ -65,6 +70,9 @@ def test_the_errors_are_those_of_the_tables(place: int, pure: bool) -> None:
         expected = row.split()[place].split("/")
         for number, value in zip(expected, (found[name].max_std, found[name].rms_std), strict=False):
             assert abs(value - float(number)) <= last_digit(number), (name, number, value)
+    if not pure:
+        for name, ratios in RATIOS.items():
+            assert found[name].max_std / found["optimum"].max_std == pytest.approx(ratios[place], abs=0.012)
 
 
 def test_the_optimum_lies_between_its_proven_bounds() -> None:
@@ -180,9 +188,7 @@ def test_a_blt_is_a_factorisation_and_close_to_the_square_root(buffers: int, hor
 
 def test_stored_blt_parameters_are_a_minimum() -> None:
     """Moving any one parameter a little does not help by more than their four digits can say."""
-    from pianissimo.counting.reference import _LOG_GAPS
-
-    for buffers, stored in _LOG_GAPS.items():
+    for buffers, stored in LOG_GAPS.items():
         gaps = np.array(stored[1])
         best = blt(4096, buffers).max_std
         for place in range(2 * buffers):
@@ -201,14 +207,14 @@ def test_smooth_binary_has_more_leaves_than_ticks() -> None:
 
 
 def test_horizons_must_be_whole_and_positive() -> None:
-    for make in (optimum, trace_bound, lambda horizon: references(horizon, pure=True)):
+    for make in (optimum, trace_bound, lambda horizon: list(references(horizon, pure=True))):
         with pytest.raises(ParameterError, match="horizon must be a whole number of at least 1, got 0"):
             make(0)
 
 
 def test_references_differ_by_name() -> None:
     for pure in (False, True):
-        found: list[Reference] = references(300, pure=pure)
+        found = list(references(300, pure=pure))
         assert len({each.name for each in found}) == len(found)
 
 

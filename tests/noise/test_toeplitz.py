@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.noise.plan_algebra import worst_price
 
-from pianissimo.counting.reference import square_root
+from pianissimo.counting.compare import square_root
 from pianissimo.errors import ParameterError
 from pianissimo.noise import Noise, ToeplitzPlan, toeplitz
 from pianissimo.noise.keyed import Keys

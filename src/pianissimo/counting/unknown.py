@@ -1,19 +1,17 @@
-"""From which estimate on a label of an unknown domain is shown.
+"""A histogram of labels nobody knew beforehand: a label is shown once its noisy count is clearly not one event's.
+
+Cardoso and Rogers 2022, Algorithm 7 (UnkBase), over any noise plan. As printed the noise cache is emptied at each tick,
+which multiplies the loss; here a label's noise at a node is drawn once and for all. Argument: docs/privacy.md,
+'Unknown labels'.
 
 A label is shown at a publishing tick iff its count is positive and its estimate v >= m_t, where m_t = ceil(1 + 1/2 +
 x_t) for releases that are rounded and ceil(1 + x_t) for those that are whole by themselves (trees). A label that only
 one event holds is then shown with a chance of at most P[N_t >= x_t], bounded through the noise's moments (Chernoff):
 for Gaussian nodes exp(-x^2 / (2 V_t)). Any public x_t will do whose bounds sum to at most delta over the R publishing
-ticks (docs/privacy.md, 'Unknown labels'):
+ticks:
 
 * per tick, x_t with a bound of delta / R each: the least thresholds where the noise is small;
 * constant, one x for all ticks with a sum of delta: one public number, below the largest of the others.
-
-A histogram of labels nobody knew beforehand: a label is shown once its noisy count is clearly not one event's.
-
-Cardoso and Rogers 2022, Algorithm 7 (UnkBase), over any noise plan. As printed the noise cache is emptied at each tick,
-which multiplies the loss; here a label's noise at a node is drawn once and for all. Argument: docs/privacy.md,
-'Unknown labels'.
 """
 
 import math
