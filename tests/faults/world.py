@@ -30,6 +30,8 @@ from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
 from pianissimo.io.sinks.folder import FolderSink
+from pianissimo.ledger import entries
+from pianissimo.ledger import ledger as booking
 from pianissimo.storage.connection import Connection
 from pianissimo.stream import StreamPlan
 
@@ -179,6 +181,10 @@ def alike() -> Iterator[None]:
     with (
         unittest.mock.patch("pianissimo.durable.start.secrets.token_bytes", lambda size: bytes(range(size))),
         unittest.mock.patch.object(starting, "datetime", _NoTime),
+        # A receipt tells when, and in which file, and all seals follow from it.
+        unittest.mock.patch.object(booking, "datetime", _NoTime),
+        unittest.mock.patch.object(entries, "datetime", _NoTime),
+        unittest.mock.patch.object(booking.Ledger, "place", "the ledger"),
     ):
         yield
 
