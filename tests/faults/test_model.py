@@ -2,6 +2,8 @@
 
 import time
 
+from tests.faults.beginning_model import Beginning
+from tests.faults.beginning_model import search as search_beginnings
 from tests.faults.protocol_model import BROKEN, Protocol, Scope, search
 from tests.faults.report import SOAK, caught, record
 
@@ -30,5 +32,20 @@ def test_no_reachable_state_breaks_an_invariant_and_every_broken_variant_does() 
         and violations == 0
         and killed == len(BROKEN) >= 13
         and (SOAK or seconds <= 60),
+        variants=broken,
+    )
+
+
+def test_no_beginning_runs_two_streams_for_one_charge_and_every_broken_variant_does() -> None:
+    states, problem = search_beginnings(Beginning())
+    names = ("inserts_before_use", "inserts_before_witness", "starts_unpaid", "starts_without_witness")
+    broken = {name: search_beginnings(Beginning(**{name: True}))[1] for name in names}
+    killed = sum(map(bool, broken.values()))
+    record(
+        "R1",
+        "the beginning of a life",
+        figure=f"{states:,} states, {int(bool(problem))} violations, {killed}/{len(names)} variants",
+        bar=f"0 violations, {len(names)}/{len(names)} variants",
+        passed=not problem and killed == len(names),
         variants=broken,
     )
