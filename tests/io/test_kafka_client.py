@@ -3,7 +3,7 @@
 import pytest
 
 from pianissimo.errors import ParameterError
-from pianissimo.io.kafka_client import check_topic_name, client_settings
+from pianissimo.io.kafka import check_topic_name, client_settings
 
 
 @pytest.mark.parametrize("topic", ["kafka://u:canary@h/x", "canary canary", "", "..", "canary/x", "ä"])

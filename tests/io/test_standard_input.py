@@ -13,10 +13,15 @@ import pytest
 from pianissimo import Histogram
 from pianissimo.errors import DiskFullError, SourceError
 from pianissimo.io.clock import WallClock
-from pianissimo.io.sources import stdin as standard_input
+from pianissimo.io.sources import source_records as standard_input
 from pianissimo.io.sources.live_ticks import LiveTicks, TickRules
-from pianissimo.io.sources.source_records import EndOfTicks, OnceFeed, RefusedFile, RowJudge
-from pianissimo.io.sources.stdin import StandardInput
+from pianissimo.io.sources.source_records import EndOfTicks, OnceFeed, RefusedFile, RowJudge, StandardInput
+
+
+def wait_until_ended(feed: StandardInput) -> None:
+    """Until whoever writes has closed it; with little in it."""
+    if feed._thread is not None:
+        feed._thread.join()
 
 
 @contextmanager
@@ -29,7 +34,7 @@ def piped() -> Iterator[tuple[StandardInput, int]]:
     finally:
         if not feed.ended:
             os.close(writing)
-        feed.wait_until_ended()
+        wait_until_ended(feed)
         os.close(reading)
 
 
@@ -53,7 +58,7 @@ def test_lines_are_there_when_they_are_whole() -> None:
         os.write(writing, b"ee\n\xff\nfour")
         assert until(feed, 4) == 4
         os.close(writing)
-        feed.wait_until_ended()
+        wait_until_ended(feed)
         assert feed.ended
         assert texts(feed, feed.end()) == ["three", None, "four"]
         assert feed.position == {"standard_input": 5}
@@ -75,7 +80,7 @@ def test_numbers_go_on_after_a_start_and_nothing_comes_again() -> None:
     feed.seek({"standard_input": 7})
     os.write(writing, b"x\n")
     os.close(writing)
-    feed.wait_until_ended()
+    wait_until_ended(feed)
     (records,) = feed.read(feed.end())
     assert records.numbers.to_list() == [8]
     assert isinstance(feed, OnceFeed)
@@ -92,7 +97,7 @@ def test_a_line_that_is_too_long_is_one_that_is_no_text(monkeypatch: pytest.Monk
     feed.seek(None)
     os.write(writing, b"a\n" + b"x" * 500 + b"\nb\n" + b"y" * 500 + b"\n" + b"z" * 500)
     os.close(writing)
-    feed.wait_until_ended()
+    wait_until_ended(feed)
     assert texts(feed, feed.end()) == ["a", None, "b", None, None]
     os.close(reading)
 
@@ -110,7 +115,7 @@ def test_whether_a_line_is_too_long_does_not_depend_on_what_others_sent(
             ending = b"" if is_last else b"\nz\n"
             os.write(writing, (b"x" * (others - 1) + b"\n" if others else b"") + b"y" * length + ending)
             os.close(writing)
-            feed.wait_until_ended()
+            wait_until_ended(feed)
             expected = [text] if is_last else [text, "z"]
             assert texts(feed, feed.end())[bool(others) :] == expected
 
@@ -123,7 +128,7 @@ def test_a_byte_order_mark_at_the_beginning_is_no_part_of_the_first_line(
     with piped() as (feed, writing):
         os.write(writing, "\ufeffone\n\ufefftwo\nthree".encode())
         os.close(writing)
-        feed.wait_until_ended()
+        wait_until_ended(feed)
         assert texts(feed, feed.end()) == ["one", "\ufefftwo", "three"]
 
 
@@ -177,7 +182,7 @@ def test_the_last_lines_are_given_again_after_the_side_file_had_no_room(
     with piped() as (feed, writing):
         os.write(writing, b'{"drug": "a"}\n' * 500 + b"rubbish\n")
         os.close(writing)
-        feed.wait_until_ended()
+        wait_until_ended(feed)
         ticks = LiveTicks(
             feed,
             RowJudge([Histogram("drugs", key="drug")]),

@@ -13,7 +13,7 @@ from tests.faults.report import record
 from tests.kafka.broker import Broker
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.io.sinks.kafka_sink import FIRST_LOOK, KafkaSink
+from pianissimo.io.kafka import FIRST_LOOK, KafkaSink
 
 INCARNATION = bytes(range(16))
 OTHER = bytes(range(16, 32))

@@ -27,8 +27,7 @@ from pianissimo.durable.start import chosen_plan, is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
 from pianissimo.io.clock import WallClock, longest_leap_of
-from pianissimo.io.loop import LoopSummary, Progress, Rang, Reports, StreamLoop
-from pianissimo.io.metrics import Metrics, listening_place
+from pianissimo.io.loop import LoopSummary, Metrics, Progress, Rang, Reports, StreamLoop, listening_place
 from pianissimo.io.sinks import kafka_settings, make_sink
 from pianissimo.io.sinks.folder import FolderSink, ReleaseFolder, check_free
 from pianissimo.io.sources import make_feed

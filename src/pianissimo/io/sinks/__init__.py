@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pianissimo.errors import ParameterError, SpecError
-from pianissimo.io.kafka_client import BROKERS_PATIENCE
+from pianissimo.io.kafka import BROKERS_PATIENCE
 from pianissimo.io.sinks.folder import FolderSink
 from pianissimo.stream import StreamPlan
 from pianissimo.stream.spec import KafkaTopic, SinkSpec
@@ -22,7 +22,7 @@ def make_sink(spec: SinkSpec, plan: StreamPlan) -> "Sink":
             assert spec.path is not None  # noqa: S101
             return FolderSink(spec.path, plan=plan.to_dict(), format=spec.format)
         if spec.kind == "kafka":
-            from pianissimo.io.sinks.kafka_sink import KafkaSink
+            from pianissimo.io.kafka import KafkaSink
 
             assert spec.kafka is not None  # noqa: S101
             topic = spec.kafka

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
-from pianissimo.io.kafka_client import BROKERS_PATIENCE
+from pianissimo.io.kafka import BROKERS_PATIENCE
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
-from pianissimo.io.sources.source_records import Feed
-from pianissimo.io.sources.stdin import StandardInput
+from pianissimo.io.sources.source_records import Feed, StandardInput
 from pianissimo.stream.spec import LiveSource
 
 

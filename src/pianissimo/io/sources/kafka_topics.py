@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo.errors import ParameterError, SourceAwayError, SourceError
-from pianissimo.io.kafka_client import (
+from pianissimo.io.kafka import (
     FaultCodes,
     Settings,
     check_topic_name,
