@@ -36,18 +36,16 @@ _SCHEMA = {"tick": pl.Int64, "key": pl.String, "estimate": pl.Int64, "low": pl.I
 @contextmanager
 def open_demo(out: Path, ticks: int, seed: int) -> Iterator[DurableStream]:
     """The stream of a demo that shows so many ticks of so seeded data; its state is gone once it has shown them all."""
-    state = out / f".state-{ticks}-{seed}"
+    home = out / f".state-{ticks}-{seed}"
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        home.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise InputError(f"{out} must be a folder that can be written, got: {fault.strerror}") from None
-    with pharmacy_stream(ticks).open(state) as live:
+    with pharmacy_stream(ticks).open(home / "stream") as live:
         yield live
         done = live.tick_number >= ticks
     if done:
-        shutil.rmtree(state)
-        for ending in ("secret", "witness"):
-            state.with_name(f"{state.name}.{ending}").unlink(missing_ok=True)
+        shutil.rmtree(home)  # with the secret, the witness and the ledger, which lie beside the stream
 
 
 class DemoFolder:
