@@ -68,6 +68,19 @@ def check_name(**parameter: str) -> None:
             raise ParameterError(f"{name} must be 1 to 64 letters, digits, '_' or '-', got {value!r}")
 
 
+def is_utf8(text: str) -> bool:
+    r"""Whether a text can be written: Python lets texts hold halves of a character.
+
+    >>> is_utf8("DE"), is_utf8("\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _check_real(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         raise ParameterError(f"{name} must be a number, got {value!r}")

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
+from pianissimo.checks import is_utf8
 from pianissimo.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -155,19 +156,6 @@ class Filter:
 
     def __repr__(self) -> str:
         return f"Filter({self.text})"
-
-
-def is_utf8(text: str) -> bool:
-    r"""Whether a text can be written: Python lets texts hold halves of a character.
-
-    >>> is_utf8("DE"), is_utf8("\ud800")
-    (True, False)
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _joined(word: str, parts: Iterable[Condition]) -> Condition:

@@ -12,11 +12,11 @@ from tests.faults.world import TICKS, run_to
 
 from pianissimo import Budget, Count, Stream
 from pianissimo.cli.main import cli
-from pianissimo.durable.charging import LedgerPlace, open_shared
+from pianissimo.durable.charging import LedgerPlace
 from pianissimo.durable.place import Place, wire
 from pianissimo.durable.start import check_store
 from pianissimo.errors import ParameterError, StoreError
-from pianissimo.ledger import Charge, Ledger, key_file, open_guarded
+from pianissimo.ledger import Charge, Ledger, key_file, open_guarded, open_shared
 from pianissimo.storage.postgres import PostgresConnection, shown_place
 
 pytest_plugins = ["tests.faults.fixtures"]

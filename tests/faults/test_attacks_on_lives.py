@@ -19,7 +19,7 @@ from tests.faults.world import Crash, crash_at
 from pianissimo import Budget, Count, Stream
 from pianissimo.cli.main import cli
 from pianissimo.durable import failpoints
-from pianissimo.durable.charging import LedgerPlace, charge_of, open_shared
+from pianissimo.durable.charging import LedgerPlace, charge_of
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.key_ring import read_secret
 from pianissimo.durable.place import wire
@@ -35,6 +35,7 @@ from pianissimo.errors import (
 )
 from pianissimo.io.inspect import stored_releases, verify
 from pianissimo.io.sinks.folder import FolderSink
+from pianissimo.ledger import open_shared
 from pianissimo.storage.connection import Connection
 from pianissimo.testing import NoNoise
 

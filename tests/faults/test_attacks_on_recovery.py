@@ -21,7 +21,7 @@ from pianissimo import Budget, Count, Stream, user
 from pianissimo.cli.main import cli
 from pianissimo.durable import failpoints
 from pianissimo.durable import witness as witness_file
-from pianissimo.durable.charging import LedgerPlace, charge_of, open_shared
+from pianissimo.durable.charging import LedgerPlace, charge_of
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.key_ring import ring_of
 from pianissimo.durable.place import Wiring, wire
@@ -31,7 +31,7 @@ from pianissimo.durable.witness import Witness
 from pianissimo.errors import BudgetError, DamageError, LeaseError, LedgerError, RefusalError, RollbackError
 from pianissimo.io.inspect import verify
 from pianissimo.io.sinks.folder import FolderSink
-from pianissimo.ledger import Charge
+from pianissimo.ledger import Charge, open_shared
 from pianissimo.noise import Secret
 from pianissimo.storage import files as file_lock
 from pianissimo.storage.files import wait_for_lock

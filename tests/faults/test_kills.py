@@ -32,12 +32,13 @@ from tests.faults.world import (
 )
 
 from pianissimo.durable import failpoints
-from pianissimo.durable.charging import charge_of, open_shared
+from pianissimo.durable.charging import charge_of
 from pianissimo.durable.failpoints import POINTS
 from pianissimo.durable.place import Wiring, wire
 from pianissimo.durable.recover import accept_rollback
 from pianissimo.errors import RefusalError, RollbackError, SecretError
 from pianissimo.io import read_releases
+from pianissimo.ledger import open_shared
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection
 from pianissimo.stream.release import release_of

@@ -24,12 +24,12 @@ import pianissimo as pp
 from pianissimo import Budget, Count, Stream
 from pianissimo.cli.main import cli
 from pianissimo.durable import failpoints
-from pianissimo.durable.charging import Receipt, cap_of, charge_of, open_shared
+from pianissimo.durable.charging import Receipt, cap_of, charge_of
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.start import Request
 from pianissimo.errors import BudgetError, ConfigError, DamageError, LedgerError
 from pianissimo.io.inspect import verify
-from pianissimo.ledger import Charge, LastEntry, LastSeen, Ledger, guarded, key_file
+from pianissimo.ledger import Charge, LastEntry, LastSeen, Ledger, guarded, key_file, open_shared
 from pianissimo.ledger.entries import Book
 from pianissimo.loss.composition import compose
 from pianissimo.loss.conversion import epsilon_from_rho
@@ -187,7 +187,7 @@ def test_a_stream_that_does_not_fit_elsewhere_is_never_started(tmp_path: Path) -
 def test_a_table_ledger_that_counts_in_steps_is_refused_with_the_way_out(tmp_path: Path) -> None:
     place = tmp_path / "steps.db"
     Ledger.open(place, key=None, cap=Charge(steps=10, calls=10)).close()
-    with pytest.raises(LedgerError, match=r"cap in rho, got one in steps.*--cap"):
+    with pytest.raises(LedgerError, match=r"cap in rho, got one in steps.*--budget-epsilon"):
         open_stream(OTHER, tmp_path / "second", ledger=place)
 
 

@@ -29,27 +29,14 @@ from typing import Protocol
 
 from pianissimo.budget import Budget
 from pianissimo.durable.journal import Intention, StreamRecord
-from pianissimo.errors import DamageError, InputError, LedgerError, ParameterError, PianissimoError, RollbackError
-from pianissimo.ledger import (
-    AbsentError,
-    Charge,
-    LastEntry,
-    LastSeen,
-    Ledger,
-    check_place,
-    head_beside,
-    lost,
-    open_guarded,
-)
+from pianissimo.errors import DamageError, LedgerError, ParameterError, PianissimoError, RollbackError
+from pianissimo.ledger import Charge, Ledger, check_place, open_guarded, open_shared
 from pianissimo.loss.losses import Booked, Race, Unit, float_up
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.noise import Secret
-from pianissimo.storage.files import check_key_path, key_file
-from pianissimo.storage.postgres import is_server, name_in, shown_place
+from pianissimo.storage.files import check_key_path
+from pianissimo.storage.postgres import is_server, shown_place
 from pianissimo.stream import StreamPlan
-
-STATE_FILE = "state.db"
-"""Of a store in a folder."""
 
 _LEAST_FACTOR = 2**10
 _RACE_SHARE = 8
@@ -171,71 +158,6 @@ class LedgerPlace:
         if self.is_own and isinstance(self.key, Path) and cap is not None and not self.key.exists():
             return open_guarded(self.place, key=self.key, cap=cap, dataset="")
         return open_shared(self.place, key=self.key, cap=cap)
-
-
-def ledger_beside(state: Path | str) -> str:
-    """Where the ledger of a stream is unless it is named: beside its folder, or among the tables of its schema.
-
-    >>> ledger_beside("states/clicks/"), ledger_beside("postgresql://db.example/shop?state=clicks")
-    ('states/clicks.ledger', 'postgresql://db.example/shop?ledger=clicks')
-    """
-    if is_server(state):
-        url, name = name_in(state, "state", "state")
-        return f"{url}{'&' if '?' in url else '?'}ledger={name}"
-    folder = Path(state)
-    return str(folder.parent / f"{folder.name or 'state'}.ledger")
-
-
-def open_shared(
-    place: Path | str,
-    *,
-    key: Secret | Path | str | None = None,
-    cap: Charge | None = None,
-    witness: LastEntry | None = None,
-) -> Ledger:
-    """The ledger of a data set, or of the stream in a folder; given a `cap`, one that is not there is made.
-
-    A keyed ledger must hold the last head that was seen of it, which is where `head_beside` says, and which must be
-    there, unless an earlier one is given as `witness`. On a server every machine keeps its own.
-    """
-    check_place(place)
-    if is_state_place(place):
-        place = ledger_beside(place)
-    on_server, beside = is_server(place), Path(f"{place}.key")
-    if on_server and key is None:
-        raise ParameterError("key must be given for a ledger on a server, as a file or a Secret, got none")
-    file = None if isinstance(key, Secret) else Path(key) if key is not None else beside
-    if key is None and beside.exists():
-        key = beside
-    secret = key if isinstance(key, Secret) or key is None else key_file(key, create=False)
-    head = None if secret is None else head_beside(place, file)
-    trusted = on_server or witness is not None
-    try:
-        return Ledger.open(place, key=secret, witness=witness, witness_file=head, trusted=trusted)
-    except AbsentError:
-        was_made = head is not None and LastSeen(head).read() is not None
-        if was_made or cap is None:
-            marks = [each for each in (file, head) if each is not None]
-            raise (lost(str(place), marks) if was_made else _none(place)) from None
-    named = key is not None and key != beside
-    return open_guarded(
-        place, key=key if isinstance(key, Secret) else file or beside, cap=cap, dataset="", key_was_there=named
-    )
-
-
-def is_state_place(place: Path | str) -> bool:
-    """Whether a place is that of a durable stream: a folder with a store, or a URL with `state=`.
-
-    >>> is_state_place("budget.db"), is_state_place("postgresql://db.example/shop?state=clicks")
-    (False, True)
-    """
-    if is_server(place):
-        return any(option.startswith("state=") for option in place.partition("?")[2].split("&"))
-    return (Path(place) / STATE_FILE).exists()
-
-
-def _none(place: Path | str) -> InputError:
-    return InputError(f"there must be a ledger at {shown_place(place)}, got none; give a budget to make one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

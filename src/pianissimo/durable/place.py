@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pianissimo.durable.charging import STATE_FILE, AnyLedgerPlace, LedgerPlace, is_state_place, ledger_beside
+from pianissimo.durable.charging import AnyLedgerPlace, LedgerPlace
 from pianissimo.durable.key_ring import Given, KeyRing, read_secret
 from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import LeaseError, ParameterError, RollbackError, StoreError
-from pianissimo.ledger import Charge
+from pianissimo.ledger import STATE_FILE, Charge, is_state_place, ledger_beside
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection
 from pianissimo.storage.files import check_key_path, fault_of, try_lock

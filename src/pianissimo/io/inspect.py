@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.durable.charging import Receipt, is_state_place, ledger_beside
+from pianissimo.durable.charging import Receipt
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing
@@ -20,6 +20,7 @@ from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, StoreError
 from pianissimo.io.clock import WallClock
 from pianissimo.io.sinks.folder import last_tick, read_plan, read_releases, with_tick
+from pianissimo.ledger import is_state_place, ledger_beside
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
 from pianissimo.storage.files import key_file

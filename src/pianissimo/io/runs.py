@@ -17,7 +17,6 @@ from typing import Any, TypedDict, Unpack
 import polars as pl
 
 from pianissimo.budget import Budget
-from pianissimo.durable.charging import STATE_FILE
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given
@@ -35,6 +34,7 @@ from pianissimo.io.sources.event_files import FileTicks, read_rows
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks, TickRules
 from pianissimo.io.sources.source_records import RefusedFile, RowJudge, TickSource
+from pianissimo.ledger import STATE_FILE
 from pianissimo.storage.files import write_whole
 from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec
 

@@ -23,10 +23,9 @@ import polars as pl
 
 from pianissimo.budget import Budget
 from pianissimo.checks import check_positive, check_probability
-from pianissimo.durable.charging import is_state_place, open_shared
 from pianissimo.errors import InputError
 from pianissimo.io.sketch_files import add_mark, is_released_elsewhere, make_mark, mark_once, read_sketch
-from pianissimo.ledger import Charge, Ledger, open_guarded
+from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches import (

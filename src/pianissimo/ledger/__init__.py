@@ -6,7 +6,7 @@ pay-what-you-get allows, and what was never settled stays charged for ever.
 
 from pianissimo.ledger.chain import Entry, LastEntry
 from pianissimo.ledger.entries import AbsentError, check_place
-from pianissimo.ledger.guarded import lost, open_guarded
+from pianissimo.ledger.guarded import STATE_FILE, is_state_place, ledger_beside, lost, open_guarded, open_shared
 from pianissimo.ledger.last_seen import LastSeen, head_beside
 from pianissimo.ledger.ledger import Ledger, Reservation, Verified
 from pianissimo.ledger.spending import history
@@ -16,6 +16,7 @@ from pianissimo.storage.files import check_key_path, key_file
 __all__ = [
     "BAD_UNIT",
     "RHO_UNIT",
+    "STATE_FILE",
     "AbsentError",
     "Charge",
     "Entry",
@@ -28,7 +29,10 @@ __all__ = [
     "check_place",
     "head_beside",
     "history",
+    "is_state_place",
     "key_file",
+    "ledger_beside",
     "lost",
     "open_guarded",
+    "open_shared",
 ]

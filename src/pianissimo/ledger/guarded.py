@@ -3,13 +3,15 @@
 A ledger that is not there may never have been, or be lost; who makes a new one gives the same budget twice. Its key
 tells: a key, or a witness, is there exactly if a ledger was made. So a ledger is made by the one call that makes its
 key, and by no other, unless that one was cut off: then the witness says that it is still being made.
+
+A data set has one ledger, whoever asks. `open_shared` finds it, by its own place or by that of a durable stream.
 """
 
 import os
 import time
 from pathlib import Path
 
-from pianissimo.errors import LedgerError, ParameterError
+from pianissimo.errors import InputError, LedgerError, ParameterError
 from pianissimo.ledger.chain import LastEntry
 from pianissimo.ledger.entries import AbsentError, check_place, is_there
 from pianissimo.ledger.last_seen import LastSeen, head_beside
@@ -17,7 +19,10 @@ from pianissimo.ledger.ledger import Ledger
 from pianissimo.ledger.units import Charge
 from pianissimo.noise import Secret
 from pianissimo.storage.files import check_key_path, key_file, make_key
-from pianissimo.storage.postgres import is_server
+from pianissimo.storage.postgres import is_server, name_in, shown_place
+
+STATE_FILE = "state.db"
+"""The store of a durable stream in a folder: such a folder stands for the ledger of its stream, which is beside it."""
 
 PATIENCE_SECONDS = 5.0
 """How long another process may take from making a key to making its ledger."""
@@ -74,6 +79,67 @@ def open_guarded(
             time.sleep(0.05)
 
 
+def open_shared(
+    place: Path | str,
+    *,
+    key: Secret | Path | str | None = None,
+    cap: Charge | None = None,
+    witness: LastEntry | None = None,
+) -> Ledger:
+    """The ledger of a data set, or of the stream in a folder; given a `cap`, one that is not there is made.
+
+    A keyed ledger must hold the last head that was seen of it, which is where `head_beside` says, and which must be
+    there, unless an earlier one is given as `witness`. On a server every machine keeps its own.
+    """
+    check_place(place)
+    if is_state_place(place):
+        place = ledger_beside(place)
+    on_server, beside = is_server(place), Path(f"{place}.key")
+    if on_server and key is None:
+        raise ParameterError("key must be given for a ledger on a server, as a file or a Secret, got none")
+    file = None if isinstance(key, Secret) else Path(key) if key is not None else beside
+    if key is None and beside.exists():
+        key = beside
+    secret = key if isinstance(key, Secret) or key is None else key_file(key, create=False)
+    head = None if secret is None else head_beside(place, file)
+    trusted = on_server or witness is not None
+    try:
+        return Ledger.open(place, key=secret, witness=witness, witness_file=head, trusted=trusted)
+    except AbsentError:
+        was_made = head is not None and LastSeen(head).read() is not None
+        if was_made or cap is None:
+            marks = [each for each in (file, head) if each is not None]
+            raise (lost(str(place), marks) if was_made else _none(place)) from None
+    named = key is not None and key != beside
+    return open_guarded(
+        place, key=key if isinstance(key, Secret) else file or beside, cap=cap, dataset="", key_was_there=named
+    )
+
+
+def ledger_beside(state: Path | str) -> str:
+    """Where the ledger of a stream is unless it is named: beside its folder, or among the tables of its schema.
+
+    >>> ledger_beside("states/clicks/"), ledger_beside("postgresql://db.example/shop?state=clicks")
+    ('states/clicks.ledger', 'postgresql://db.example/shop?ledger=clicks')
+    """
+    if is_server(state):
+        url, name = name_in(state, "state", "state")
+        return f"{url}{'&' if '?' in url else '?'}ledger={name}"
+    folder = Path(state)
+    return str(folder.parent / f"{folder.name or 'state'}.ledger")
+
+
+def is_state_place(place: Path | str) -> bool:
+    """Whether a place is that of a durable stream: a folder with a store, or a URL with `state=`.
+
+    >>> is_state_place("budget.db"), is_state_place("postgresql://db.example/shop?state=clicks")
+    (False, True)
+    """
+    if is_server(place):
+        return any(option.startswith("state=") for option in place.partition("?")[2].split("&"))
+    return (Path(place) / STATE_FILE).exists()
+
+
 def _makes_key(place: str | Path, file: Path, trace: LastSeen, *, on_server: bool) -> bool:
     """Whether the ledger is to be made, its key being made now or by a call that was cut off."""
     if not on_server and file.resolve() == Path(place).resolve():
@@ -107,3 +173,7 @@ def lost(place: str, marks: list[Path]) -> LedgerError:
         f"there must be a ledger at {place}, as {marks[0]} tells, got none; put it back from a backup. Or begin "
         f"a new budget, on top of all that was answered before: move {' and '.join(map(str, marks))} away"
     )
+
+
+def _none(place: Path | str) -> InputError:
+    return InputError(f"there must be a ledger at {shown_place(place)}, got none; give a budget to make one")

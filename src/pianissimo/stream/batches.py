@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pianissimo.checks import is_utf8
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL
 from pianissimo.queries import Query, Reads, Role
@@ -135,7 +136,7 @@ def _typed_column(column: Reads, values: Any) -> pl.Series:
 def _labels(value: object) -> str | list[str | None] | None:
     """A Python value as a label or labels; None, which no query counts, for whatever is neither."""
     if isinstance(value, str):
-        return value if _is_text(value) else None
+        return value if is_utf8(value) else None
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | tuple):
@@ -151,15 +152,6 @@ def _number(value: object) -> float | None:
         return float(value) if math.isfinite(value) else None
     except OverflowError:
         return None
-
-
-def _is_text(value: str) -> bool:
-    """Whether it can be written as UTF-8: lone surrogates cannot."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _check_present(columns: Iterable[str], present: Sequence[Any]) -> None:

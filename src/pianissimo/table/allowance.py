@@ -23,7 +23,7 @@ from pathlib import Path
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.errors import LedgerError, ParameterError
-from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, LastEntry, Ledger, Reservation
+from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, LastEntry, Ledger, Reservation, is_state_place, open_shared
 from pianissimo.loss.composition import Price, compose
 from pianissimo.loss.losses import Booked, float_up
 from pianissimo.noise import Secret
@@ -206,8 +206,6 @@ def open_in_steps(
     place: str | Path, key: Secret | str | Path | None, witness: LastEntry | None, allowance: StepAllowance
 ) -> LedgerInSteps | None:
     """The ledger at a place if it counts in rho; None if it is a table's own, or yet to be made."""
-    from pianissimo.durable.charging import is_state_place, open_shared
-
     if not is_state_place(place):
         if "://" not in str(place) and not Path(place).is_file():
             return None

@@ -24,8 +24,8 @@ from urllib.parse import unquote
 import numpy as np
 import polars as pl
 
+from pianissimo.checks import is_utf8
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.filters import is_utf8
 
 if TYPE_CHECKING:
     import duckdb

@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_at_least
+from pianissimo.checks import check_at_least, is_utf8
 from pianissimo.codec import join_texts
 from pianissimo.errors import ParameterError
-from pianissimo.filters import Filter, is_utf8
+from pianissimo.filters import Filter
 from pianissimo.labels import Domain
 from pianissimo.ledger import Charge
 from pianissimo.noise import Noise
