@@ -20,8 +20,8 @@ from tests.mechanisms import CASES, Case
 
 from pianissimo.audit import AuditReport, AuditVerdict, Finding, audit
 from pianissimo.audit.attack import Measure, Seen, attack
-from pianissimo.audit.many_runs import seen
 from pianissimo.audit.pairs import observed_ticks, pairs_of, reachable_mu
+from pianissimo.audit.plan_attacks import seen
 from pianissimo.cli.audited import NAMED, audit_all, audit_tables, has_violation, mechanisms_of, to_plain
 from pianissimo.cli.main import cli
 from pianissimo.counting import (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from pianissimo.audit.bounds import (
+from pianissimo.audit.attack import (
     approximate_epsilon,
     approximate_mu,
     epsilon_bound,

@@ -21,8 +21,7 @@ from tests.faults.report import record, size
 from tests.faults.world import Crash, alike
 
 from pianissimo import Budget, Histogram, Stream
-from pianissimo.audit.attack import Measure, Outcome, Seen, attack
-from pianissimo.audit.bounds import lattice_excess
+from pianissimo.audit.attack import Measure, Outcome, Seen, attack, lattice_excess
 from pianissimo.durable import failpoints
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import wire

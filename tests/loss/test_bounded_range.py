@@ -18,14 +18,21 @@ from pianissimo.loss.bounded_range import (
     epsilon_by_concentration,
     epsilon_by_orders,
     epsilon_by_recursion,
-    epsilon_of_durfee_rogers,
     kappa,
 )
 from pianissimo.loss.composition import compose
+from pianissimo.loss.exact_composition import optimal_delta
 from pianissimo.loss.losses import BoundedRange
-from pianissimo.loss.pure_composition import optimal_delta
 
 TENTH = Fraction(1, 10)
+
+
+def epsilon_of_durfee_rogers(steps: int, width: Fraction, delta: Fraction | float) -> float:
+    """Lemma 4.4 of Durfee and Rogers 2019, as printed: width^2 / 2 in it can be width^2 / 8."""
+    w, log = float(width), -math.log(delta)
+    dwork = steps * w * math.tanh(w / 2) + w * math.sqrt(2 * steps * log)
+    azuma = steps * w * w / 2 + w * math.sqrt(steps * log / 2)
+    return min(float(steps * width), dwork, azuma)
 
 
 def upper_chance(width: float, end: float) -> float:
@@ -248,7 +255,7 @@ def test_a_thousand_steps_take_seconds_at_most() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(steps: int, width: Fraction, message: str) -> None:
-    for call in (epsilon_by_orders, epsilon_by_recursion, epsilon_of_durfee_rogers, delta_by_recursion):
+    for call in (epsilon_by_orders, epsilon_by_recursion, delta_by_recursion):
         with pytest.raises(ParameterError) as refusal:
             call(steps, width, 1e-6)
         assert str(refusal.value) == message

@@ -12,9 +12,8 @@ from pianissimo.errors import ParameterError
 from pianissimo.loss.bounded_range import epsilon_by_orders, epsilon_by_recursion, kappa
 from pianissimo.loss.composition import Price, compose, price
 from pianissimo.loss.conversion import epsilon_from_rho
-from pianissimo.loss.loss_distribution import epsilon_by_loss_distribution
+from pianissimo.loss.exact_composition import epsilon_by_loss_distribution, optimal_epsilon
 from pianissimo.loss.losses import Booked, BoundedRange, GaussianRelease, Loss, Mixed, Pure
-from pianissimo.loss.pure_composition import optimal_epsilon
 
 SMALL = st.fractions(0, 3, max_denominator=1000)
 TINY = st.integers(0, 1000).map(lambda parts: Fraction(parts, 10**12))
@@ -189,7 +188,7 @@ def test_single_gaussian_releases_are_priced_by_their_law_and_plans_never() -> N
 
 
 def test_without_the_library_single_releases_are_priced_at_integer_orders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pianissimo.loss.loss_distribution.is_available", lambda: False)
+    monkeypatch.setattr("pianissimo.loss.exact_composition.is_available", lambda: False)
     best = compose([GaussianRelease(Fraction(100), counts=10)], delta=1e-6)
     assert best == Price(epsilon_from_rho(Fraction(1, 20), 1e-6), 1e-6, "integer orders")
 

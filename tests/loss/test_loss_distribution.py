@@ -9,9 +9,8 @@ from scipy.stats import norm
 
 from pianissimo.errors import ParameterError
 from pianissimo.loss.conversion import epsilon_from_rho
-from pianissimo.loss.loss_distribution import epsilon_by_loss_distribution
+from pianissimo.loss.exact_composition import epsilon_by_loss_distribution, optimal_epsilon
 from pianissimo.loss.losses import Booked, GaussianRelease, Pure
-from pianissimo.loss.pure_composition import optimal_epsilon
 
 
 def found(*losses: Pure | GaussianRelease, delta: float) -> float:
@@ -72,7 +71,7 @@ def test_more_losses_and_less_delta_cost_more() -> None:
 def test_where_it_does_not_apply_it_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert epsilon_by_loss_distribution([Pure(Fraction(1))], 1e-10) is None
     assert epsilon_by_loss_distribution([Pure(Fraction(10**6))], 1e-6) is None
-    monkeypatch.setattr("pianissimo.loss.loss_distribution.is_available", lambda: False)
+    monkeypatch.setattr("pianissimo.loss.exact_composition.is_available", lambda: False)
     assert epsilon_by_loss_distribution([Pure(Fraction(1))], 1e-6) is None
 
 
@@ -84,5 +83,5 @@ def test_the_loss_of_a_plan_is_refused() -> None:
 
 
 def test_the_library_is_not_loaded_before_it_is_needed() -> None:
-    script = "import sys, pianissimo.loss.loss_distribution; sys.exit('dp_accounting' in sys.modules)"
+    script = "import sys, pianissimo.loss.exact_composition; sys.exit('dp_accounting' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pianissimo.errors import ParameterError
 from pianissimo.loss.conversion import epsilon_from_rho
-from pianissimo.loss.pure_composition import advanced_epsilon, optimal_delta, optimal_epsilon
+from pianissimo.loss.exact_composition import advanced_epsilon, optimal_delta, optimal_epsilon
 
 HUNDREDTHS = st.integers(1, 300).map(lambda parts: Fraction(parts, 100))
 EPSILONS = st.lists(HUNDREDTHS, min_size=1, max_size=5)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tests.audit.race_enumeration import delta_of_best_adversary, delta_of_equal_tests
 from tests.monitors.noises import AlteredBits, rows
 
-from pianissimo.audit.bounds import lower_rate, upper_rate
+from pianissimo.audit.attack import lower_rate, upper_rate
 from pianissimo.codec import Plain
 from pianissimo.labels import Domain
 from pianissimo.loss.gamma_pair import hockey_sticks

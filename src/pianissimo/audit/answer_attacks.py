@@ -23,11 +23,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.audit.attack import Measure, Seen, attack
-from pianissimo.audit.bounds import expected_mu, lattice_excess, lower_rate
-from pianissimo.audit.many_runs import texts
+from pianissimo.audit.attack import Measure, Seen, attack, expected_mu, lattice_excess, lower_rate
 from pianissimo.audit.pairs import group_size
-from pianissimo.audit.plan_attacks import PlanAttack, history_of
+from pianissimo.audit.plan_attacks import PlanAttack, history_of, texts
 from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding
 from pianissimo.audit.selection_attacks import (
     MOST_MOVED,

@@ -18,10 +18,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.audit.attack import Measure, Seen, attack
-from pianissimo.audit.bounds import expected_mu, lattice_excess, range_bound
-from pianissimo.audit.many_runs import texts
+from pianissimo.audit.attack import Measure, Seen, attack, expected_mu, lattice_excess, range_bound
 from pianissimo.audit.pairs import group_size
+from pianissimo.audit.plan_attacks import texts
 from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Finding
 from pianissimo.counting import OneShot
 from pianissimo.labels import Domain, LabelIndex

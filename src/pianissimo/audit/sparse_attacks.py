@@ -30,10 +30,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.audit.bounds import epsilon_bound
-from pianissimo.audit.many_runs import HistogramOf, texts
+from pianissimo.audit.attack import epsilon_bound
 from pianissimo.audit.pairs import group_size
-from pianissimo.audit.plan_attacks import PlanAttack, history_of
+from pianissimo.audit.plan_attacks import HistogramOf, PlanAttack, history_of, texts
 from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding
 from pianissimo.audit.selection_attacks import MOST_MOVED, events_text, order_attempt, wins_of
 from pianissimo.counting import LabelCounts

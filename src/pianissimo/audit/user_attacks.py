@@ -23,10 +23,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.audit.attack import Measure, Seen, attack
-from pianissimo.audit.bounds import lower_rate, upper_rate
-from pianissimo.audit.many_runs import texts
-from pianissimo.audit.plan_attacks import PlanAttack
+from pianissimo.audit.attack import Measure, Seen, attack, lower_rate, upper_rate
+from pianissimo.audit.plan_attacks import PlanAttack, texts
 from pianissimo.audit.report import Attempt, Finding
 from pianissimo.counting import LabelCounts
 from pianissimo.labels import Domain

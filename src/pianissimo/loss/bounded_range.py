@@ -90,22 +90,6 @@ def epsilon_by_concentration(widths: Iterable[tuple[int, Fraction]], delta: Frac
     return min(float_up(plain), (float_up(mean) + tail) * (1 + _MARGIN))
 
 
-def epsilon_of_durfee_rogers(steps: int, width: Fraction, delta: Fraction | float) -> float:
-    """Find the epsilon of `steps` adaptive steps by Lemma 4.4 of Durfee and Rogers 2019, as printed, rounded up.
-
-    It is kept for comparison with the paper: width^2 / 2 in it can be width^2 / 8.
-
-    >>> round(epsilon_of_durfee_rogers(100, Fraction(1, 10), 1e-6), 3)
-    3.128
-    """
-    _check_steps(steps, width)
-    check_probability(delta=delta)
-    w, log = float_up(width), _log_inverse(delta)
-    dwork = steps * w * math.tanh(w / 2) + w * math.sqrt(2 * steps * log)
-    azuma = steps * w * w / 2 + w * math.sqrt(steps * log / 2)
-    return min(float_up(steps * width), min(dwork, azuma) * (1 + _MARGIN))
-
-
 def delta_by_recursion(steps: int, width: Fraction, epsilon: Real) -> float:
     """Find the delta of `steps` adaptive steps at `epsilon` by the recursion, rounded up.
 

@@ -3,7 +3,7 @@
 The sums are those of booked losses (rho, bad) in docs/privacy.md, 'Composition and conversion'. zCDP composes by
 Bun and Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC
 2016, Lemmas 1.7 and 2.3, whose proof goes order by order and so holds at the integer orders alone. The other bounds
-are those of `bounded_range`, `pure_composition`, `loss_distribution` and `race_clock`, each where it applies.
+are those of `bounded_range`, `exact_composition` and `race_clock`, each where it applies.
 """
 
 import math
@@ -18,9 +18,8 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.bounded_range import epsilon_by_concentration, epsilon_by_recursion, kappa
 from pianissimo.loss.conversion import added_delta, epsilon_from_rho, nothing_left, remaining_delta
-from pianissimo.loss.loss_distribution import epsilon_by_loss_distribution
+from pianissimo.loss.exact_composition import advanced_epsilon, epsilon_by_loss_distribution, optimal_epsilon
 from pianissimo.loss.losses import Booked, BoundedRange, GaussianRelease, Loss, Mixed, Pure, Race, float_up
-from pianissimo.loss.pure_composition import advanced_epsilon, optimal_epsilon
 from pianissimo.loss.race_clock import epsilon_beside, epsilon_of_races
 
 AnyLoss = Loss | GaussianRelease

@@ -1,12 +1,11 @@
 """Exact noise as a function of secret, path and key; and noise plans, which say how it enters each release."""
 
-from pianissimo.noise.doubling import DoublingPlan
 from pianissimo.noise.haar import HaarPlan, HaarSkipPlan
 from pianissimo.noise.keyed import KeyedNoise, Noise, Secret, fresh_secret
 from pianissimo.noise.spline import SplinePlan
 from pianissimo.noise.toeplitz import ToeplitzPlan
 from pianissimo.noise.top_down import TopDownPlan
-from pianissimo.noise.tree import TreePlan, best_base
+from pianissimo.noise.tree import DoublingPlan, TreePlan, best_base
 
 __all__ = [
     "DoublingPlan",
