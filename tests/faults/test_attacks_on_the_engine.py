@@ -190,8 +190,8 @@ def test_a_transaction_within_another_undoes_both(copy: Home) -> None:
 def test_a_transaction_that_somebody_left_open_in_the_library_is_dropped(copy: Home, undisturbed: list[bytes]) -> None:
     with copy.open() as live:
         run_to(live, 1)
-        live._store.connection._connection.execute("BEGIN")  # type: ignore[attr-defined]
-        live._store.connection._connection.execute("DELETE FROM deltas")  # type: ignore[attr-defined]
+        live._store.connection._connection.execute("BEGIN")
+        live._store.connection._connection.execute("DELETE FROM deltas")
         run_to(live)
         assert payloads(live) == undisturbed
 
@@ -256,7 +256,7 @@ def test_a_transaction_that_sqlite_gave_up_by_itself_is_not_gone_on_with(folder:
         def given_up() -> None:
             with store.writing("seal"):
                 store.insert_delta(live._record.incarnation, 99, b"")
-                store.connection._connection.execute("ROLLBACK")  # type: ignore[attr-defined]
+                store.connection._connection.execute("ROLLBACK")
                 store.insert_delta(live._record.incarnation, 100, b"")
 
         with pytest.raises(StoreError, match="lost"):

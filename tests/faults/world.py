@@ -144,7 +144,7 @@ class Crash(BaseException):
 def sever(connections: list[Connection]) -> None:
     """End connections as the end of their process would: nothing is written, copied over or rolled back."""
     for connection in connections:
-        raw = connection._connection  # type: ignore[attr-defined]
+        raw = connection._connection
         if isinstance(raw, apsw.Connection):
             with contextlib.suppress(apsw.Error):
                 raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

@@ -28,12 +28,7 @@ _ISO_8601 = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Tick n covers the times from origin + (n - 1) * tick up to, but not including, origin + n * tick.
-
-    >>> clock = Clock(origin=datetime(2026, 1, 1, tzinfo=UTC), tick=timedelta(minutes=15), last_tick=96)
-    >>> clock.ticks(microseconds(pl.Series(["2026-01-01T00:14:59.999Z", "2026-01-01T00:15:00Z"]))).to_list()
-    [1, 2]
-    """
+    """Tick n covers the times from origin + (n - 1) * tick up to, but not including, origin + n * tick."""
 
     origin: datetime
     """When tick 1 begins."""
@@ -65,11 +60,7 @@ class Clock:
 
 
 def no_times(name: str, times: pl.Series) -> pl.Series:
-    """Why each time in the column `name` is none, or null where it is one.
-
-    >>> no_times("at", pl.Series([5], dtype=pl.Int64)).to_list()
-    [None]
-    """
+    """Why each time in the column `name` is none, or null where it is one."""
     return (
         pl.DataFrame({"time": times}).select(pl.when(pl.col("time").is_null()).then(pl.lit(_no_time(name)))).to_series()
     )
@@ -84,9 +75,6 @@ def microseconds(times: pl.Series) -> pl.Series:
 
     Takes ISO 8601 texts, date-times and dates; without an offset they are taken for UTC. Each is read by
     itself.
-
-    >>> microseconds(pl.Series(["1970-01-01T00:00:01Z", "1970-01-01 01:00:01.5+01:00", "tomorrow"])).to_list()
-    [1000000, 1500000, None]
     """
     kind = times.dtype
     if kind == pl.String:
@@ -116,11 +104,7 @@ def _parsed(texts: pl.Series) -> pl.Series:
 
 
 def microseconds_of(moment: datetime) -> int:
-    """The same of one date-time.
-
-    >>> microseconds_of(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
-    1000000
-    """
+    """The same of one date-time."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
@@ -140,22 +124,13 @@ def utc_now() -> datetime:
 
 
 def longest_leap_of(tick: timedelta, last_tick: int) -> int:
-    """How many ticks may be due at once, of a stream that has so many, unless somebody says otherwise.
-
-    >>> longest_leap_of(timedelta(days=1), last_tick=365), longest_leap_of(timedelta(minutes=1), last_tick=525_600)
-    (45, 1440)
-    """
+    """How many ticks may be due at once, of a stream that has so many, unless somebody says otherwise."""
     return min(MOST_TICKS_AHEAD, max(1, last_tick // SHARE_AHEAD, SLOW_START // tick))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WallClock:
-    """When ticks end.
-
-    >>> clock = WallClock(origin=datetime(2026, 1, 1, tzinfo=UTC), tick=timedelta(minutes=1))
-    >>> clock.ended(datetime(2026, 1, 1, 0, 2, 30, tzinfo=UTC))
-    2
-    """
+    """When ticks end."""
 
     origin: datetime
     tick: timedelta

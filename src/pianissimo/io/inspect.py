@@ -79,11 +79,7 @@ class Status:
 
 
 def is_state(place: Path | str) -> bool:
-    """Whether a durable stream is there.
-
-    >>> is_state("nowhere")
-    False
-    """
+    """Whether a durable stream is there."""
     return is_server(place) or Place.of(place, witness=_NO_WITNESS).exists()
 
 

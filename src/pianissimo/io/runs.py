@@ -65,7 +65,7 @@ def run_file(
     progress: Callable[[int, int], None] | None = None,
     rang: Callable[[int, str, dict[str, Any]], None] | None = None,
 ) -> RunSummary:
-    r"""Read the files of a stream file's source, and release every tick up to the last into the folder `out`.
+    """Read the files of a stream file's source, and release every tick up to the last into the folder `out`.
 
     All files are read and checked first, so nothing is released of input that cannot be counted. Which
     ticks are released is public: those without events too. Lines that cannot be read go to `refused.jsonl`,
@@ -73,18 +73,6 @@ def run_file(
     after each release. `rang` is told each alarm and each trend at its tick, once it is stored: the tick, the query and
     the row. The last tick is the source's `until`, or else the horizon. A run that is killed cannot be taken up again;
     what it had stored stays.
-
-    >>> import tempfile
-    >>> from pianissimo.stream.spec import load_spec
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "s.csv").write_text("time\n2026-01-01T01:30:00Z\n")
-    ...     _ = Path(folder, "s.toml").write_text('''
-    ...     stream = { name = "s", epsilon = 1, delta = 1e-9, tick = "1h", horizon = 24, origin = 2026-01-01 }
-    ...     source = { path = "s.csv", time = "time" }
-    ...     queries.purchases.kind = "count"
-    ...     ''')
-    ...     run_file(load_spec(Path(folder, "s.toml")), Path(folder, "out")).ticks
-    24
     """
     out = Path(out)
     check_free(out)

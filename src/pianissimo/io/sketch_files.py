@@ -56,18 +56,7 @@ class BuiltSketch:
 def build_sketch(
     path: Path, *, key: str, k: int, sets: bool = False, keys: FileKeys = "text", name: str = ""
 ) -> BuiltSketch:
-    r"""The sketch of one column of a CSV, JSONL or Parquet file, row after row.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder, "visits.csv")
-    ...     _ = file.write_text("page\n/home\n\n/home\n\"\"\n,\n")
-    ...     built = build_sketch(file, key="page", k=8)
-    >>> built.sketch.estimates()
-    {'': 1, '/home': 2}
-    >>> built.refused["line"].to_list()
-    [6]
-    """
+    """The sketch of one column of a CSV, JSONL or Parquet file, row after row."""
     sketch = (PrivacyAwareMisraGries if sets else MisraGries)(k, keys=keys, name=name)
     refused = []
     for piece in read_pieces(path, form_of(path), Wanted(labels={key: sets})):
@@ -132,10 +121,7 @@ def write_secret(path: Path, content: bytes) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Refuse a file that is there already.
-
-    >>> check_new(Path("all.pps"))
-    """
+    """Refuse a file that is there already."""
     if path.exists():
         raise InputError(f"{path} must be a new file, got one that is there; remove it or give another name")
 
@@ -192,11 +178,7 @@ class Mark:
 
 
 def mark_path(path: Path) -> Path:
-    """Where the mark of a sketch file is.
-
-    >>> mark_path(Path("all.pps")).name
-    'all.pps.released'
-    """
+    """Where the mark of a sketch file is."""
     return path.with_name(f"{path.name}.released")
 
 

@@ -7,10 +7,11 @@ together. So each statement asks `Turn` first.
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pianissimo.errors import StoreError
 
@@ -50,59 +51,6 @@ FOR_LEDGER = Purpose(
 )
 
 
-class Connection(Protocol):
-    """One connection. It knows transactions and statements, not what they mean."""
-
-    place: str
-    """For people: without a password."""
-
-    words: dict[str, str]
-    """What this engine calls things: `integer`, `binary`, `strict` and, to lock a row that is read, `locked`."""
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-
-    def begin_write(self) -> None:
-        """Begin a transaction that no other writer of the same rows runs beside."""
-
-    def begin_read(self) -> None:
-        """See one state until `rollback`."""
-
-    def execute(self, statement: str, values: Row = ()) -> list[Row]:
-        """Run a statement with `?` for each value, in the transaction begun."""
-
-    def commit(self) -> None:
-        """Make it durable. `UnknownCommitError` if nobody knows whether it is; the connection is dropped then."""
-
-    def rollback(self) -> None:
-        """Undo, or drop the connection."""
-
-    def has_table(self, name: str) -> bool:
-        """Whether a table of this name is there."""
-
-    def make_stay(self, table: str) -> None:
-        """Let rows of a table be neither changed nor deleted."""
-
-    def acts_by_itself(self, table: str) -> bool:
-        """Whether a trigger or a rule that `make_stay` did not make changes what is written to a table."""
-
-    def is_as_made(self, tables: Mapping[str, str]) -> bool:
-        """Whether tables are there as these statements make them, and nothing acts on them but what `make_stay` made.
-
-        In a file, nothing else may be there at all.
-        """
-
-    def settle(self) -> None:
-        """After an unclean stop: make what is read durable before it is believed."""
-
-    def check_still_there(self) -> None:
-        """`StoreError` if what is written here goes to a place that nobody finds again."""
-
-    def close(self) -> None:
-        """Let go; the next statement connects anew."""
-
-
 @dataclass(slots=True)
 class _Held:
     thread: int
@@ -112,16 +60,7 @@ class _Held:
 
 
 class Turn:
-    """At most one transaction at a time.
-
-    >>> turn = Turn()
-    >>> turn.take()
-    >>> turn.is_mine
-    True
-    >>> turn.take()
-    Traceback (most recent call last):
-    pianissimo.errors.StoreError: a transaction must end before another begins, got one that is open; it is undone
-    """
+    """At most one transaction at a time."""
 
     __slots__ = ("_held",)
 
@@ -191,11 +130,14 @@ class Turn:
             )
 
 
-class TurnTaking:
-    """What the engines share: one connection of this process, and on it one transaction at a time.
+class Connection(ABC):
+    """One connection of this process, and on it one transaction at a time. It knows statements, not what they mean.
 
     An engine says how it connects, begins and commits, and which of its errors mean what (`_speaking`).
     """
+
+    words: dict[str, str]
+    """What this engine calls things: `integer`, `binary`, `strict` and, to lock a row that is read, `locked`."""
 
     _fault: type[Exception]
     """What the engine raises."""
@@ -205,43 +147,75 @@ class TurnTaking:
 
     def __init__(self, place: str, purpose: Purpose, *, read_only: bool) -> None:
         self.place = place
+        """For people: without a password."""
+
         self._what = purpose.what
         self._read_only = read_only
         self._connection: Any = None
         self._process = os.getpid()
         self._turn = Turn()
 
-    def _connect(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _connect(self) -> Any: ...
 
-    def _begun(self, statement: str) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _begun(self, statement: str) -> Any: ...
 
-    def _sent(self, connection: Any, statement: str, values: Row = ()) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _sent(self, connection: Any, statement: str, values: Row = ()) -> Any: ...
 
-    def _committed(self, connection: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _committed(self, connection: Any) -> None: ...
 
-    def _is_open(self, connection: Any) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _is_open(self, connection: Any) -> bool: ...
 
-    def _is_idle(self, connection: Any) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _is_idle(self, connection: Any) -> bool: ...
 
-    def _speaking(self) -> AbstractContextManager[None]:
-        raise NotImplementedError
+    @abstractmethod
+    def _speaking(self) -> AbstractContextManager[None]: ...
+
+    @abstractmethod
+    def has_table(self, name: str) -> bool:
+        """Whether a table of this name is there."""
+
+    @abstractmethod
+    def make_stay(self, table: str) -> None:
+        """Let rows of a table be neither changed nor deleted."""
+
+    @abstractmethod
+    def acts_by_itself(self, table: str) -> bool:
+        """Whether a trigger or a rule that `make_stay` did not make changes what is written to a table."""
+
+    @abstractmethod
+    def is_as_made(self, tables: Mapping[str, str]) -> bool:
+        """Whether tables are there as these statements make them, and nothing acts on them but what `make_stay` made.
+
+        In a file, nothing else may be there at all.
+        """
+
+    @abstractmethod
+    def settle(self) -> None:
+        """After an unclean stop: make what is read durable before it is believed."""
+
+    @abstractmethod
+    def check_still_there(self) -> None:
+        """`StoreError` if what is written here goes to a place that nobody finds again."""
 
     @property
     def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
         return self._turn.is_mine
 
     def begin_write(self) -> None:
+        """Begin a transaction that no other writer of the same rows runs beside."""
         if self._read_only:
             raise StoreError(f"a {self._what} must be open for writing to be changed, got one opened to be read")
         self._begin(self._begin_write)
 
     def begin_read(self) -> None:
+        """See one state until `rollback`."""
         self._begin(self._begin_read)
 
     def _begin(self, statement: str) -> None:
@@ -257,10 +231,12 @@ class TurnTaking:
             raise
 
     def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        """Run a statement with `?` for each value, in the transaction begun."""
         with self._speaking():
             return list(self._sent(self._for(statement), statement, values))
 
     def commit(self) -> None:
+        """Make it durable. `UnknownCommitError` if nobody knows whether it is; the connection is dropped then."""
         try:
             self._committed(self._within())
             self._turn.end()
@@ -289,6 +265,7 @@ class TurnTaking:
             raise
 
     def close(self) -> None:
+        """Let go; the next statement connects anew."""
         # A transaction that is open stays begun, and lost: its statements must not find another connection.
         connection, self._connection = self._connection, None
         if self._process == os.getpid():
@@ -315,7 +292,8 @@ class TurnTaking:
         return connection
 
     def _for(self, statement: str) -> Any:
-        if self._turn.is_mine or not only_reads(statement):
+        only_reads = statement.lstrip()[:6].upper() in ("SELECT", "PRAGMA")
+        if self._turn.is_mine or not only_reads:
             return self._within()
         self._turn.check_free()
         return self._connected()
@@ -349,12 +327,3 @@ def still_open() -> StoreError:
 def lost() -> StoreError:
     """The error for a transaction that is not there any more."""
     return StoreError("a transaction must stay open until it is committed, got one that was lost; it is undone")
-
-
-def only_reads(statement: str) -> bool:
-    """Whether a statement may run without a transaction.
-
-    >>> only_reads("SELECT 1"), only_reads("DELETE FROM seals")
-    (True, False)
-    """
-    return statement.lstrip()[:6].upper() in ("SELECT", "PRAGMA")

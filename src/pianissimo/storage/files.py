@@ -47,11 +47,7 @@ class FailedSyncError(OSError):
 
 
 def fault_of(error: OSError, place: object) -> StoreError:
-    """A fault of the operating system as one of a store.
-
-    >>> fault_of(OSError(errno.ENOSPC, "No space left on device"), "state.db")
-    DiskFullError('state.db must have room on its disk, got none; make room')
-    """
+    """A fault of the operating system as one of a store."""
     if isinstance(error, FailedSyncError):
         return SyncError(f"{place} must sync, got {reason(error)}; end this process")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -96,12 +92,7 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o666) -> os.stat_result:
-    """Write under a temporary name, sync, and give it its name; tells which file that is. The umask narrows the mode.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder, "health.json"), b"{}", OWNER_ALONE).st_size, os.listdir(folder)
-    (2, ['health.json'])
-    """
+    """Write under a temporary name, sync, and give it its name; tells which file it is. The umask narrows the mode."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_FOLLOW, mode) as descriptor:
@@ -120,10 +111,6 @@ def write_once(path: Path, content: bytes) -> bool:
 
     It appears whole or not at all, and is closed by then: to close another descriptor of an SQLite file would drop
     the locks of this process on it.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     [write_once(Path(folder, "mark"), content) for content in (b"first", b"second")]
-    [True, False]
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # open to its owner alone
     made = False
@@ -143,12 +130,7 @@ def write_once(path: Path, content: bytes) -> bool:
 
 
 def append(path: Path, content: bytes) -> int:
-    """Add to the end of a file for its owner alone, made if it is not there; gives its size. No half of it stays.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     [append(Path(folder, "marks"), b"12345") for _ in range(2)]
-    [5, 10]
-    """
+    """Add to the end of a file for its owner alone, made if it is not there; gives its size. No half of it stays."""
     is_new = not path.exists()
     with opened(path, os.O_WRONLY | os.O_CREAT | NO_FOLLOW) as descriptor:
         end = os.lseek(descriptor, 0, os.SEEK_END)
@@ -217,12 +199,7 @@ def read_private(path: Path, most: int) -> bytes:
 
 
 def check_key_path(what: str, path: object) -> None:
-    """Refuse a secret that is given where its file is asked for: it must not become a file's name, nor be shown.
-
-    >>> check_key_path("key", "ab" * 32)
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: key must be the path of a file, got 64 hexadecimal digits; put them in a file ...
-    """
+    """Refuse a secret that is given where its file is asked for: it must not become a file's name, nor be shown."""
     text = str(path) if isinstance(path, str | os.PathLike) else ""
     # A command may name a file by such digits; the name of a variable is shown.
     if not text.startswith("command:") and _DIGITS.fullmatch(Path(text.removeprefix("env:")).name.strip()):
@@ -235,13 +212,7 @@ def check_key_path(what: str, path: object) -> None:
 def key_file(
     path: str | Path, *, create: bool = True, what: str = "key", refusal: type[PianissimoError] = LedgerError
 ) -> Secret:
-    """Read the key in a file that its owner alone may read; make one if there is none.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = key_file(Path(folder) / "budget.db.key")
-    ...     made == key_file(Path(folder) / "budget.db.key"), made
-    (True, Secret(hidden))
-    """
+    """Read the key in a file that its owner alone may read; make one if there is none."""
     check_key_path(what, path)
     path = Path(path)
     if create and not path.exists():

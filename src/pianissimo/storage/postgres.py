@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from pianissimo.checks import check_name
 from pianissimo.errors import DiskFullError, ParameterError, StoreError, UnknownCommitError
-from pianissimo.storage.connection import FOR_STORE, Purpose, Row, TurnTaking, lost
+from pianissimo.storage.connection import FOR_STORE, Connection, Purpose, Row, lost
 
 _LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two of them would become one
 _HOST = r"(?:[A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?"
@@ -48,11 +48,7 @@ def name_in(url: str, option: str, default: str) -> tuple[str, str]:
 
 
 def is_server(place: object) -> TypeGuard[str]:
-    """Whether a place is a database on a server.
-
-    >>> is_server("postgresql://localhost/shop"), is_server("shop")
-    (True, False)
-    """
+    """Whether a place is a database on a server."""
     return isinstance(place, str) and place.startswith(("postgresql://", "postgres://"))
 
 
@@ -66,22 +62,12 @@ def is_like_a_url(place: object) -> bool:
 
 
 def shown_place(place: object) -> str:
-    """A path, or a URL without what may be a password.
-
-    >>> shown_place("postgresql://ada:geheim@db.example/shop"), shown_place("visits")
-    ('postgresql://db.example/shop', 'visits')
-    """
+    """A path, or a URL without what may be a password."""
     return shown_url(str(place)) if is_like_a_url(place) else str(place)
 
 
 def shown_url(url: str) -> str:
-    """A URL for people: scheme, host and database if they are plainly those, and never what may be a password.
-
-    >>> shown_url("postgresql://ada:geheim@db.example:5432/shop?sslmode=require")
-    'postgresql://db.example:5432/shop'
-    >>> shown_url("postgresql://ada:ge/heim@db.example/shop")
-    'postgresql://...'
-    """
+    """A URL for people: scheme, host and database if they are plainly those, and never what may be a password."""
     found = _SHOWN.fullmatch(url)
     return "postgresql://..." if found is None else f"postgresql://{found['host']}{found['database']}"
 
@@ -91,7 +77,7 @@ _PATIENCE = {"lock_timeout": 30_000, "statement_timeout": 120_000, "idle_in_tran
 _STAY = " BEGIN RAISE EXCEPTION 'these rows stay as they are'; END "
 
 
-class PostgresConnection(TurnTaking):
+class PostgresConnection(Connection):
     """One connection to a PostgreSQL database.
 
     >>> PostgresConnection("postgresql://localhost/shop?state=a b")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import apsw
 
 from pianissimo.errors import DamageError, DiskFullError, StoreError, SyncError, UnknownCommitError
-from pianissimo.storage.connection import FOR_STORE, Purpose, Row, TurnTaking
+from pianissimo.storage.connection import FOR_STORE, Connection, Purpose, Row
 from pianissimo.storage.files import FailedSyncError, fault_of, reason, write_once
 
 OLDEST_VERSION = (3, 51, 3)
@@ -36,7 +36,7 @@ _CHANGES = ("UPDATE", "DELETE")
 _SCHEMA = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 
 
-class SqliteConnection(TurnTaking):
+class SqliteConnection(Connection):
     """One connection to an SQLite file.
 
     >>> SqliteConnection(Path("nowhere/state.db"), create=False)

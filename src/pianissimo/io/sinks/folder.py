@@ -193,11 +193,7 @@ def last_tick(path: Path | str) -> int:
 
 
 def with_tick(tick: int, table: pl.DataFrame) -> pl.DataFrame:
-    """A table of a release with the column tick first.
-
-    >>> with_tick(3, pl.DataFrame({"estimate": [10]})).rows()
-    [(3, 10)]
-    """
+    """A table of a release with the column tick first."""
     return table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), pl.all())
 
 

@@ -9,11 +9,7 @@ from pianissimo.stream.spec import LiveSource
 
 
 def make_feed(source: LiveSource, settings: Mapping[str, str]) -> Feed:
-    """What a live source is read with; `settings` are those of its Kafka client.
-
-    >>> make_feed(LiveSource(stdin=True), {})
-    StandardInput()
-    """
+    """What a live source is read with; `settings` are those of its Kafka client."""
     if source.follow is not None:
         form: TextFormat | None = "csv" if source.format == "csv" else "jsonl" if source.format else None
         return FolderFeed(source.follow, format=form)

@@ -154,16 +154,7 @@ class FollowedFile:
 
 
 class FolderFeed:
-    r"""The lines of files, in the order of their names; where a user's order matters, in that of their inodes.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "events.jsonl").write_text('{"drug": "aspirin"}\n{"drug":')
-    ...     feed = FolderFeed(folder)
-    ...     feed.seek(None)
-    ...     [records.texts.to_list() for records in feed.read(feed.end())]
-    [['{"drug": "aspirin"}']]
-    """
+    """The lines of files, in the order of their names; where a user's order matters, in that of their inodes."""
 
     def __init__(self, path: Path | str, *, format: TextFormat | None = None) -> None:  # noqa: A002
         path = Path(path)
@@ -515,9 +506,5 @@ def _is_packed(name: str) -> bool:
 
 
 def _shown(name: str) -> str:
-    r"""A name as text.
-
-    >>> _shown(os.fsdecode(b"app\xff.jsonl"))
-    'app\\udcff.jsonl'
-    """
+    """A name as text, though it may be no UTF-8."""
     return name.encode(errors="backslashreplace").decode()

@@ -36,11 +36,6 @@ class EndWatch:
     """A thread that asks whenever it is time; what goes wrong is found again by whoever reads the source.
 
     `ask` gives the seconds until the next time. The clock may be set meanwhile, so that it is looked at often.
-
-    >>> asked = threading.Event()
-    >>> with EndWatch(lambda: (asked.set(), 1.0)[1]):
-    ...     asked.wait(5)
-    True
     """
 
     def __init__(self, ask: Callable[[], float]) -> None:

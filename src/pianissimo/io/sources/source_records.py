@@ -130,12 +130,7 @@ class OnceSource(Protocol):
 
 
 def wanted_columns(queries: Sequence[Query], user: User | None, time: str | None) -> Wanted:
-    """The columns that are read for the queries of a stream.
-
-    >>> from pianissimo.queries import Histogram
-    >>> wanted_columns([Histogram("drugs", key="drug")], None, "time").names
-    ['drug', 'time']
-    """
+    """The columns that are read for the queries of a stream."""
     columns = columns_read(queries, user).values()
     return Wanted(
         labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
@@ -162,13 +157,6 @@ class RowJudge:
     """Judges each row for the queries of a stream by itself; with `time`, that of each is read and must be one.
 
     With a clock it must also lie within that clock's ticks.
-
-    >>> from pianissimo.queries import Histogram
-    >>> judge = RowJudge([Histogram("drugs", key="drug")])
-    >>> texts = pl.Series(['{"drug": "aspirin"}', '{"drug": null}'])
-    >>> rows = judge.read(Records(place="events", rank=(), numbers=pl.Series([1, 2]), texts=texts))
-    >>> rows.table.height, rows.refused["line"].to_list()
-    (1, [2])
     """
 
     def __init__(

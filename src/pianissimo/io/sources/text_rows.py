@@ -36,9 +36,6 @@ class Wanted:
     """The columns that are read: those of labels, and whether each holds lists; those of numbers; the one of times.
 
     A column holds lists where a query lets an event hold more than one label.
-
-    >>> Wanted(labels={"drug": False}, values=["price"], time="time").names
-    ['drug', 'price', 'time']
     """
 
     labels: Mapping[str, bool]
@@ -106,15 +103,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
-    r"""Blocks of whole lines without the last line's end, each with the number of its first line.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder, "lines.txt")
-    ...     _ = file.write_bytes(b"one\ntwo\n")
-    ...     list(read_blocks(file))
-    [(1, b'one\ntwo')]
-    """
+    """Blocks of whole lines without the last line's end, each with the number of its first line."""
     number, rest = 1, b""
     try:
         with path.open("rb") as file:
@@ -134,11 +123,7 @@ def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def split_lines(block: bytes) -> pl.Series:
-    r"""The lines of a block as texts, null where a line is not UTF-8.
-
-    >>> split_lines(b"a\r\n\xff\nb").to_list()
-    ['a', None, 'b']
-    """
+    """The lines of a block as texts, null where a line is not UTF-8."""
     try:
         lines = pl.Series([block.decode()]).str.split("\n").explode()
     except UnicodeDecodeError:
@@ -178,11 +163,7 @@ def read_csv_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
 
 
 def header_of(place: str, text: str | None, wanted: Wanted) -> list[str]:
-    """The names in a header, or an `InputError` if it lacks what is wanted.
-
-    >>> header_of("visits.csv", "time,drug", Wanted(labels={"drug": False}))
-    ['time', 'drug']
-    """
+    """The names in a header, or an `InputError` if it lacks what is wanted."""
     if text is None:
         raise InputError(f"{place} must be UTF-8 text, got other bytes in its header")
     try:
@@ -259,13 +240,7 @@ def read_jsonl_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
 
 
 class JsonReader:
-    """Reads JSON texts into the columns that are wanted.
-
-    >>> reader = JsonReader(Wanted(labels={"drug": False}))
-    >>> piece = reader.read(pl.Series([1, 2, 3]), pl.Series(['{"drug": "aspirin"}', "{", '{"drug": 7}']))
-    >>> piece.columns["drug"].to_list(), piece.refused["line"].to_list()
-    (['aspirin', '7'], [2])
-    """
+    """Reads JSON texts into the columns that are wanted."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
