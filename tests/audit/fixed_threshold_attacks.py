@@ -12,8 +12,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from pianissimo.audit import audit_cases
 from pianissimo.audit.attack import lower_rate
-from pianissimo.audit.cases import audit_cases
 from pianissimo.audit.plan_attacks import texts
 from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding
 from pianissimo.audit.selection_attacks import counts_attempt

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tests.audit.tampering import SilentAt, Tampered
 from tests.mechanisms import CASES
 
-from pianissimo.audit import AuditVerdict, audit
-from pianissimo.audit.cases import ALPHA, attacks_on
+from pianissimo.audit import ALPHA, AuditVerdict, attacks_on, audit
 from pianissimo.audit.report import Composition
 from pianissimo.cli.audited import audit_tables
 from pianissimo.counting import MetaHistogram, MetaHistogramState, MetaTopList

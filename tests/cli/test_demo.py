@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from pianissimo.demo import DemoFolder, Record, pharmacy_batches, pharmacy_stream, read_demo
+from pianissimo.demo import DemoFolder, Record, Screen, pharmacy_batches, pharmacy_stream, read_demo, summary, tick_line
 from pianissimo.demo.pharmacy import (
     FLU_DRUG,
     NEW_DRUG,
@@ -19,7 +19,6 @@ from pianissimo.demo.pharmacy import (
     USUAL_DRUGS,
     WINDOW_TICKS,
 )
-from pianissimo.demo.screen import Screen, summary, tick_line
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.noise import Noise
 from pianissimo.queries import Count, Histogram, TopK

@@ -22,9 +22,9 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain, LabelIndex, count_known, count_labels
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Noise, TreePlan
-from pianissimo.noise.bars import half_width
 from pianissimo.noise.keyed import Integers, Keys
 from pianissimo.noise.laws import GaussianNode
+from pianissimo.noise.plan import half_width
 from pianissimo.noise.running import evaluate, rounded
 from pianissimo.selection import SparseGumbel, SparseGumbelState
 from pianissimo.testing import NoNoise, SeededNoise

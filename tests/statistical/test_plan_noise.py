@@ -15,10 +15,9 @@ from scipy import stats
 from tests.noise.plan_algebra import covariance_at
 
 from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, Noise, SplinePlan, TopDownPlan, TreePlan
-from pianissimo.noise.bars import half_width
 from pianissimo.noise.keyed import PathPart
 from pianissimo.noise.laws import GaussianNode
-from pianissimo.noise.plan import NoisePlan, variance_at
+from pianissimo.noise.plan import NoisePlan, half_width, variance_at
 from pianissimo.noise.running import PlanNoise, rounded
 from pianissimo.testing import SeededNoise
 

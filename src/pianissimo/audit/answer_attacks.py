@@ -55,12 +55,7 @@ _TWIN_DELTA = Fraction(1, 10)
 
 
 def unk_gauss_parts(answer: UnkGauss, *, keys: int | None) -> list[AttackedPart]:
-    """Counts and threshold, and the labels of one event alone.
-
-    >>> one_shot = UnkGauss(candidates=3, variance=Fraction(4), delta=Fraction(1, 10), max_keys_per_event=2)
-    >>> [attacked.part.name for attacked in unk_gauss_parts(one_shot, keys=2)]
-    ['counts', 'own labels']
-    """
+    """Counts and threshold, and the labels of one event alone."""
     counts, moved = counts_part(answer, keys=keys), keys or answer.candidates
     with_threshold = AttackedPart(
         part=counts.part,
@@ -70,12 +65,7 @@ def unk_gauss_parts(answer: UnkGauss, *, keys: int | None) -> list[AttackedPart]
 
 
 def unk_gumb_parts(answer: UnkGumb, *, keys: int | None) -> list[AttackedPart]:
-    """The order, the threshold's place in it included, the counts, and the labels of one event alone.
-
-    >>> one_shot = UnkGumb(k=1, candidates=3, scale=Fraction(1), variance=Fraction(4), delta=Fraction(1, 10))
-    >>> [attacked.part.name for attacked in unk_gumb_parts(one_shot, keys=None)]
-    ['order', 'counts', 'own labels']
-    """
+    """The order, the threshold's place in it included, the counts, and the labels of one event alone."""
     order = order_part(answer)
 
     def first_wins(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.bool_]:
@@ -205,22 +195,12 @@ _ONE_KEY: Keys = np.zeros((1, 2), dtype=np.uint64)
 
 
 def answer_composition(answer: Answer) -> Composition:
-    """The parts of a one-shot answer.
-
-    >>> one_shot = KnownGumb(domain=Domain(["a", "b"]), k=1, scale=Fraction(1, 2), variance=Fraction(1, 2))
-    >>> [attempt.name for attempt in answer_composition(one_shot).attempts()]
-    ['order: one event', 'counts: one event']
-    """
+    """The parts of a one-shot answer."""
     return Composition(promised=answer.loss, attacked=tuple(_answer_parts(answer, answer.max_keys_per_event)))
 
 
 def meta_composition(mechanism: MetaHistogram) -> Composition:
-    """The parts of an answer, as many times as there are answers about one event.
-
-    >>> one_shot = KnownGumb(domain=Domain(["a", "b"]), k=1, scale=Fraction(1, 2), variance=Fraction(1, 2))
-    >>> [(part.name, part.times) for part in meta_composition(MetaHistogram(base=2, horizon=4, answer=one_shot)).parts]
-    [('order', 3), ('counts', 3)]
-    """
+    """The parts of an answer, as many times as there are answers about one event."""
     answer = mechanism.answer
     if not isinstance(answer, KnownGauss | KnownGumb | UnkGauss | UnkGumb):
         known = "KnownGauss, KnownGumb, UnkGauss, UnkGumb"
@@ -234,12 +214,7 @@ def meta_composition(mechanism: MetaHistogram) -> Composition:
 
 
 def observed_answers(mechanism: MetaHistogram) -> tuple[int, int | None]:
-    """How many answers one event is in, and how many labels it moves there; None if it is not cut.
-
-    >>> one_shot = KnownGumb(domain=Domain(["a", "b"]), k=1, scale=Fraction(1, 2), variance=Fraction(1, 2))
-    >>> observed_answers(MetaHistogram(base=2, horizon=4, answer=one_shot))
-    (3, None)
-    """
+    """How many answers one event is in, and how many labels it moves there; None if it is not cut."""
     declared = mechanism.max_keys_per_event
     held = texts((declared or 1) + 1)
     noise = KeyedNoise(fresh_secret())

@@ -30,11 +30,7 @@ _SHARE_SHOWN = 0.998
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A stream, the same without an event, and the releases that are looked at.
-
-    >>> Pair(tick=1, ticks=(1, 2), events=3).name
-    '3 events at tick 1'
-    """
+    """A stream, the same without an event, and the releases that are looked at."""
 
     tick: int
     """Of the event."""

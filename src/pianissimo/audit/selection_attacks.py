@@ -39,12 +39,7 @@ Answer = KnownGauss | KnownGumb | UnkGauss | UnkGumb
 
 
 def enlarged(answer: Answer, labels: pl.Series) -> OneShot:
-    """The same answer about these labels, all of which it publishes if their counts are far above a threshold.
-
-    >>> one_shot = KnownGumb(domain=Domain(["a", "b"]), k=1, scale=Fraction(1, 2), variance=Fraction(1, 2))
-    >>> enlarged(one_shot, texts(5)).k
-    5
-    """
+    """The same answer about these labels, all of which it publishes if their counts are far above a threshold."""
     size = len(labels)
     if isinstance(answer, KnownGauss):
         return replace(answer, domain=Domain(labels))
@@ -56,12 +51,7 @@ def enlarged(answer: Answer, labels: pl.Series) -> OneShot:
 
 
 def counts_part(answer: Answer, *, keys: int | None) -> AttackedPart:
-    """The noisy counts of as many labels as an event with so many can move.
-
-    >>> one_shot = KnownGauss(domain=Domain(["a"]), variance=Fraction(1, 2))
-    >>> [attempt.name for attempt in counts_part(one_shot, keys=1).attempts(1.0)]
-    ['counts: one event']
-    """
+    """The noisy counts of as many labels as an event with so many can move."""
     moved = moved_counts_of(answer, keys)
 
     def answers(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
@@ -78,12 +68,7 @@ def counts_part(answer: Answer, *, keys: int | None) -> AttackedPart:
 
 
 def order_part(answer: KnownGumb | UnkGumb) -> AttackedPart:
-    """Which of two labels comes first, for as many places as are really published.
-
-    >>> one_shot = KnownGumb(domain=Domain(["a", "b"]), k=1, scale=Fraction(1, 2), variance=Fraction(1, 2))
-    >>> order_part(one_shot).part
-    AuditPart(name='order', times=1, rho=Fraction(1, 2), bad=Fraction(0, 1))
-    """
+    """Which of two labels comes first, for as many places as are really published."""
 
     def first_wins(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.bool_]:
         labels = texts(counts.size)
@@ -164,11 +149,7 @@ def keys_of(labels: pl.Series, noise: Noise) -> Keys:
 
 
 def events_text(number: int) -> str:
-    """So many events, in words.
-
-    >>> events_text(3)
-    '3 events'
-    """
+    """So many events, in words."""
     return "one event" if number == 1 else f"{number} events"
 
 

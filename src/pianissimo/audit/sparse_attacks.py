@@ -51,13 +51,7 @@ _FAR = 10**12
 
 
 def sparse_composition(mechanism: SparseGumbel) -> Composition:
-    """Races, counts and runs of tests, as many as there really are.
-
-    >>> top = SparseGumbel.calibrated(domain=Domain(["a", "b", "c"]), k=1, switches=2, eta=5, rho=0.5,
-    ...                               make_plan=lambda rho: TreePlan.calibrated(horizon=8, rho=rho))
-    >>> [(part.name, part.times) for part in sparse_composition(top).parts]
-    [('order', 3), ('counts', 1), ('tests', 2)]
-    """
+    """Races, counts and runs of tests, as many as there really are."""
     switches = observed_switches(mechanism)
     return Composition(
         promised=mechanism.guarantee.loss.as_booked(),
@@ -66,13 +60,7 @@ def sparse_composition(mechanism: SparseGumbel) -> Composition:
 
 
 def observed_switches(mechanism: SparseGumbel) -> int:
-    """How often the chosen labels really change if others are far ahead at every second tick.
-
-    >>> top = SparseGumbel.calibrated(domain=Domain(["a", "b", "c"]), k=1, switches=2, eta=5, rho=0.5,
-    ...                               make_plan=lambda rho: TreePlan.calibrated(horizon=8, rho=rho))
-    >>> observed_switches(top)
-    2
-    """
+    """How often the chosen labels really change if others are far ahead at every second tick."""
     opportunities = mechanism.switches + 3
     plan = _without_noise(2 * opportunities)
     twin = replace(mechanism, domain=Domain(texts(2 * mechanism.k)), plan=plan)

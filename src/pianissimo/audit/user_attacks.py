@@ -93,14 +93,7 @@ class LonelyUsers:
 
 
 def statistics_attempts(mechanism: UserStatistics) -> list[Attempt]:
-    """The counters of each head, on one user with all that the cap lets her.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> from pianissimo.users import FixedCap
-    >>> statistics = UserStatistics(cap=FixedCap(units=2), plan=TreePlan, horizon=4, rho=Fraction(2))
-    >>> [attempt.name for attempt in statistics_attempts(statistics)][0]
-    'count: one user at tick 1'
-    """
+    """The counters of each head, on one user with all that the cap lets her."""
     shares = sum((head.share for head in mechanism.heads), Fraction(0))
     attempts: list[Attempt] = []
     for head, counters in zip(mechanism.heads, mechanism.counters, strict=True):
@@ -142,14 +135,7 @@ def _head_attempts(mechanism: UserStatistics, name: str, share: Fraction, counte
 
 
 def distinct_attempts(mechanism: UserDistinct) -> list[Attempt]:
-    """A user whose values somebody else gives later: without her they come at that later tick.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> from pianissimo.users import FixedCap
-    >>> one = UserDistinct(cap=FixedCap(units=2), plan=TreePlan, horizon=4, rho=Fraction(2))
-    >>> [attempt.name for attempt in distinct_attempts(one)]
-    ['values of one user, given again by others at tick 3']
-    """
+    """A user whose values somebody else gives later: without her they come at that later tick."""
     horizon = mechanism.horizon
     # Then nodes of both ticks lie apart, and where signs differ their shifts add up.
     later = horizon // 2 + 1

@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pianissimo.audit import AuditReport, AuditVerdict, Finding, audit
-from pianissimo.audit.cases import attacks_on
+from pianissimo.audit import AuditReport, AuditVerdict, Finding, attacks_on, audit
 from pianissimo.audit.report import Progress
 from pianissimo.cli.render import plain_table
 from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram

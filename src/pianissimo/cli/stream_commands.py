@@ -52,9 +52,8 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
     after it was killed, the same command goes on where it was.
     """
     from pianissimo.cli.render import console
-    from pianissimo.demo import DemoFolder, Record, check_demo, open_demo, pharmacy_batches
+    from pianissimo.demo import TRUTH_NOTE, DemoFolder, Record, Screen, check_demo, open_demo, pharmacy_batches, summary
     from pianissimo.demo.pharmacy import WINDOW_TICKS
-    from pianissimo.demo.screen import TRUTH_NOTE, Screen, summary
     from pianissimo.io.runs import stop_on_signals
     from pianissimo.stream import plan_tables
 

@@ -17,11 +17,9 @@ from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.bars import half_width
-from pianissimo.noise.history import Recent
 from pianissimo.noise.keyed import Keys
-from pianissimo.noise.plan import NoisePlan, plan_loss
-from pianissimo.noise.running import RunningNoise, evaluate, rounded, running_noise
+from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
+from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise
 
 _LARGEST_TOTAL = 2**61
 _ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)

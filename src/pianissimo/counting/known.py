@@ -18,10 +18,8 @@ from pianissimo.labels import Domain, LabelIndex, count_known
 from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.bars import half_width
-from pianissimo.noise.history import Recent
-from pianissimo.noise.plan import NoisePlan, plan_loss
-from pianissimo.noise.running import RunningNoise, evaluate, rounded, running_noise
+from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
+from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise
 
 _LARGEST_COUNT = 2**61
 

@@ -34,11 +34,9 @@ from pianissimo.labels import MOST_LABELS, LabelIndex, count_labels, detached
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.bars import half_width
-from pianissimo.noise.history import Recent
 from pianissimo.noise.keyed import Keys
-from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
-from pianissimo.noise.running import RunningNoise, evaluate, rounded, running_noise
+from pianissimo.noise.plan import NoisePlan, half_width, is_pure, plan_loss, terms_of, variance_at
+from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise
 
 _ROUNDING_ERROR = 1e-9
 _LONGEST_SUM = 2**22

@@ -19,8 +19,7 @@ from pianissimo.noise import (
     TopDownPlan,
     TreePlan,
 )
-from pianissimo.noise.bars import laplace_sum_quantile
-from pianissimo.noise.plan import NoisePlan, difference_weights, is_pure
+from pianissimo.noise.plan import NoisePlan, difference_weights, is_pure, laplace_sum_quantile
 
 OPEN_HORIZON = 2**32
 """What a horizon without end is booked as."""

@@ -49,10 +49,9 @@ from pianissimo.labels import Domain, LabelIndex, count_known
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.bars import half_width
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed
 from pianissimo.noise.laws import LaplaceNode
-from pianissimo.noise.plan import NoisePlan, plan_loss
+from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
 from pianissimo.noise.running import evaluate, rounded
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 

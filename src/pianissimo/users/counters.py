@@ -20,10 +20,9 @@ from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked, Guarantee, Loss, Mixed, Neighbors, Pure, Unit
 from pianissimo.noise import Noise
-from pianissimo.noise.bars import laplace_sum_quantile
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
-from pianissimo.noise.plan import NoisePlan, difference_weights, variance_at
+from pianissimo.noise.plan import NoisePlan, difference_weights, laplace_sum_quantile, variance_at
 from pianissimo.noise.running import RunningNoise, rounded, running_noise
 from pianissimo.users.caps import AdaptiveCap, Cap, PeriodCap
 
