@@ -33,8 +33,8 @@ from pianissimo.errors import (
     SecretError,
     StateError,
 )
+from pianissimo.io.folder import FolderSink
 from pianissimo.io.inspect import stored_releases, verify
-from pianissimo.io.sinks.folder import FolderSink
 from pianissimo.ledger import open_shared
 from pianissimo.storage.connection import Connection
 from pianissimo.testing import NoNoise

@@ -29,8 +29,8 @@ from pianissimo.durable.recover import Accepted, accept_lost_witness, accept_rol
 from pianissimo.durable.start import Request
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import BudgetError, DamageError, LeaseError, LedgerError, RefusalError, RollbackError
+from pianissimo.io.folder import FolderSink
 from pianissimo.io.inspect import verify
-from pianissimo.io.sinks.folder import FolderSink
 from pianissimo.ledger import Charge, open_shared
 from pianissimo.noise import Secret
 from pianissimo.storage import files as file_lock

@@ -10,7 +10,7 @@ from pianissimo import Budget, Count, Stream
 from pianissimo.durable import failpoints
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.io import read_releases
-from pianissimo.io.sinks.folder import FolderSink
+from pianissimo.io.folder import FolderSink
 from pianissimo.stream.spec import FileFormat
 
 MADE = Stream("s", budget=Budget(1.0, 1e-6), horizon=8, queries=[Count("n")])

@@ -29,7 +29,7 @@ from pianissimo.durable.charging import charge_of
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
-from pianissimo.io.sinks.folder import FolderSink
+from pianissimo.io.folder import FolderSink
 from pianissimo.ledger import entries
 from pianissimo.ledger import ledger as booking
 from pianissimo.storage.connection import Connection

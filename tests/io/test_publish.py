@@ -9,9 +9,9 @@ import pytest
 from pianissimo import Budget, Count, Stream
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import InputError
+from pianissimo.io import folder as folder_sink
 from pianissimo.io import read_releases
-from pianissimo.io.sinks import folder as folder_sink
-from pianissimo.io.sinks.folder import FolderSink
+from pianissimo.io.folder import FolderSink
 
 STREAM = Stream("s", budget=Budget(4, 1e-6), horizon=20, queries=[Count("n")], tick="1m")
 

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.io import ReleaseFolder, read_plan, read_releases
-from pianissimo.io.sinks import folder as sinks
+from pianissimo.io import folder as sinks
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.spec import FileFormat
 
@@ -244,7 +244,7 @@ KILLED = """
 import os, sys
 import polars as pl
 from pianissimo.io import ReleaseFolder
-from pianissimo.io.sinks import folder as sinks
+from pianissimo.io import folder as sinks
 from pianissimo.stream import StreamRelease
 folder = ReleaseFolder(sys.argv[1], plan={})
 table = pl.DataFrame({"estimate": [10], "low": [7], "high": [13]})

@@ -16,7 +16,7 @@ from pianissimo import Budget, Count, Stream
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.io.inspect import read_status
-from pianissimo.io.sinks.webhook import WebhookSink
+from pianissimo.io.sinks import WebhookSink
 
 SHORT = timedelta(milliseconds=300)
 INCARNATION = bytes(range(16))

@@ -26,9 +26,9 @@ from pianissimo.durable.start import chosen_plan, is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
 from pianissimo.io.clock import WallClock, longest_leap_of
+from pianissimo.io.folder import FolderSink, ReleaseFolder, check_free
 from pianissimo.io.loop import LoopSummary, Metrics, Progress, Rang, Reports, StreamLoop, listening_place
 from pianissimo.io.sinks import kafka_settings, make_sink
-from pianissimo.io.sinks.folder import FolderSink, ReleaseFolder, check_free
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import FileTicks, read_rows
 from pianissimo.io.sources.follow import FolderFeed
@@ -225,11 +225,8 @@ def _is_known(place: Place) -> bool:
         return True
     if not place.exists():
         return False
-    store = Journal(place.connect(create=False, read_only=True))
-    try:
+    with closing(Journal(place.connect(create=False, read_only=True))) as store:
         return is_created(store)
-    finally:
-        store.close()
 
 
 def _wall_clock(spec: StreamSpec, longest_leap: int | None, clock: Callable[..., WallClock]) -> WallClock | None:

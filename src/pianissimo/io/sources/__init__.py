@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from pianissimo.io.kafka import BROKERS_PATIENCE
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
+from pianissimo.io.sources.kafka_topics import KafkaFeed
 from pianissimo.io.sources.source_records import Feed, StandardInput
 from pianissimo.stream.spec import LiveSource
 
@@ -14,8 +15,6 @@ def make_feed(source: LiveSource, settings: Mapping[str, str]) -> Feed:
         form: TextFormat | None = "csv" if source.format == "csv" else "jsonl" if source.format else None
         return FolderFeed(source.follow, format=form)
     if source.kafka is not None:
-        from pianissimo.io.sources.kafka_topics import KafkaFeed
-
         topic = source.kafka
         return KafkaFeed(topic=topic.topic, brokers=topic.brokers, settings=settings, wait=BROKERS_PATIENCE)
     return StandardInput()

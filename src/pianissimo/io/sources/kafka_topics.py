@@ -403,7 +403,9 @@ class KafkaFeed:
                 raise self._refused(fault)
             self._note(fault)
             if time.monotonic() + pause > begin + (min(GRACE, self._wait) if unknown else self._wait):
-                raise self._missing() if unknown else self._away()
+                if unknown:
+                    raise SourceError(f"topic {self.topic!r} must be there, got none; make it, or bring it back")
+                raise self._away()
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -426,9 +428,6 @@ class KafkaFeed:
         if topic != self.topic:
             raise SourceError(f"a position must be of topic {self.topic!r}, got one of {topic!r}")
         return place
-
-    def _missing(self) -> SourceError:
-        return SourceError(f"topic {self.topic!r} must be there, got none; make it, or bring it back")
 
     def _made_anew(self) -> SourceError:
         return SourceError(

@@ -1,9 +1,4 @@
-"""An HTTP address that gets every release as it is published: the stored bytes, under an idempotency key.
-
-A release that was not confirmed comes again, the same bytes under the same key. 2xx and 409 (it is there already)
-confirm it; anything else, and no answer, leave it for the next slot. Redirects are not followed: they could lead the
-bytes elsewhere, or past the encryption.
-"""
+"""Where releases go: a folder, a Kafka topic, or an HTTP address, which is sent them here."""
 
 import base64
 import contextlib
@@ -11,21 +6,90 @@ import hashlib
 import hmac
 import http.client
 import ipaddress
+import os
 import socket
 import ssl
 import threading
+from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from pianissimo.errors import InputError, ParameterError
+from pianissimo.durable.publish import Sink
+from pianissimo.errors import InputError, ParameterError, SpecError
+from pianissimo.io.folder import FolderSink
+from pianissimo.io.kafka import BROKERS_PATIENCE, KafkaSink
+from pianissimo.stream import StreamPlan
+from pianissimo.stream.spec import KafkaTopic, SinkSpec
 
 CONTENT_TYPE = "application/json"
 SIGNATURE = "Pianissimo-Signature"
 _THERE_ALREADY = 409
 
 
+def make_sink(spec: SinkSpec, plan: StreamPlan) -> Sink:
+    """What a `[sinks.NAME]` of a stream file sends with."""
+    try:
+        if spec.kind == "folder":
+            assert spec.path is not None  # noqa: S101
+            return FolderSink(spec.path, plan=plan.to_dict(), format=spec.format)
+        if spec.kind == "kafka":
+            assert spec.kafka is not None  # noqa: S101
+            topic = spec.kafka
+            return KafkaSink(
+                topic=topic.topic,
+                brokers=topic.brokers,
+                stream=plan.name,
+                settings=kafka_settings(topic),
+                wait=BROKERS_PATIENCE,
+            )
+        assert spec.url is not None  # noqa: S101
+        url = from_environment(spec.url)
+        return WebhookSink(url, name=f"webhook {spec.name}", key=_key(spec.key), timeout=spec.timeout)
+    except ParameterError as error:
+        raise SpecError(f"sinks.{spec.name}: {error}") from None
+
+
+def from_environment(text: str) -> str:
+    """A text, or, where it is `env:NAME`, what the variable holds."""
+    if not text.startswith("env:"):
+        return text
+    name = text.removeprefix("env:")
+    found = os.environ.get(name)
+    if not found:
+        raise ParameterError(f"the variable {name} must hold what {text} stands for, got nothing")
+    return found
+
+
+def kafka_settings(topic: KafkaTopic) -> Mapping[str, str]:
+    """The settings of a topic's client, with what the environment holds."""
+    return {name: from_environment(text) for name, text in topic.settings.items()}
+
+
+def _key(given: str | Path | None) -> bytes | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return from_environment(given).encode()
+    try:
+        if given.stat().st_mode & 0o077:
+            raise ParameterError(
+                "what key names must be open to its owner alone, got a file that others may read: chmod 600"
+            )
+        content = given.read_bytes().strip()
+    except OSError as error:
+        raise ParameterError(f"what key names must be a file with a key, got: {error.strerror}") from None
+    if not content:
+        raise ParameterError("what key names must hold a key, got nothing")
+    return content
+
+
 class WebhookSink:
-    """POSTs releases to a URL, which must be encrypted (`https`) unless it is on this machine.
+    """POSTs releases to a URL as they are published: the stored bytes. It must be `https` unless it is on this machine.
+
+    A release that was not confirmed comes again, the same bytes under the same key. 2xx and 409 (it is there already)
+    confirm it; anything else, and no answer, leave it for the next slot. Redirects are not followed: they could lead
+    the bytes elsewhere, or past the encryption.
 
     The headers are `Idempotency-Key: INCARNATION/TICK` and, with a key, `Pianissimo-Signature: sha256=HEX`, the
     HMAC-SHA256 of the body. User and password in the URL are sent as basic authentication. Neither they nor the path or
