@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import pianissimo
+from pianissimo.cli.data_commands import KEYS
 from pianissimo.cli.main import cli
-from pianissimo.cli.sketch_commands import KEYS
 from pianissimo.cli.stream_commands import FORMATS
 from pianissimo.io import read_releases
 from pianissimo.io.sketch_files import FileKeys

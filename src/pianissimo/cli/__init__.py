@@ -56,11 +56,7 @@ def echo_json(content: Any, indent: int | None = None) -> None:
 
 
 def budget_given(epsilon: float | None, delta: float | None) -> tuple[float, float] | None:
-    """The budget that two flags give together, or None.
-
-    >>> budget_given(1.0, 1e-9)
-    (1.0, 1e-09)
-    """
+    """The budget that two flags give together, or None."""
     if epsilon is not None and delta is not None:
         return epsilon, delta
     if epsilon is None and delta is None:

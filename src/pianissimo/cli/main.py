@@ -13,10 +13,9 @@ import click
 
 import pianissimo
 from pianissimo.cli import BadFileError
+from pianissimo.cli.data_commands import budget, sketch, top_k
 from pianissimo.cli.durable_commands import recover, rotate_secret, status, verify
-from pianissimo.cli.sketch_commands import sketch
 from pianissimo.cli.stream_commands import audit, demo, plan, releases, run
-from pianissimo.cli.table_commands import budget, top_k
 from pianissimo.errors import InputError, LeaseError, PianissimoError, RefusalError, SpecError, StoreError
 
 _EXIT_CODES = """\b

@@ -10,7 +10,6 @@ sketch. If the machine stops in between, nothing was shown and the mark stands: 
 than with Gaussian noise of the same (epsilon, delta); so with a ledger the noise is Gaussian.
 """
 
-import getpass
 import hashlib
 import math
 import uuid
@@ -25,7 +24,7 @@ from pianissimo.budget import Budget
 from pianissimo.checks import check_positive, check_probability
 from pianissimo.errors import InputError
 from pianissimo.io.sketch_files import add_mark, is_released_elsewhere, make_mark, mark_once, read_sketch
-from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared
+from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared, user_name
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches import (
@@ -129,7 +128,7 @@ def release_file(
             entry = opened.reserve(
                 charge,
                 question=f"sketch {sketch.lineage.id}: heavy keys at epsilon {epsilon:g} and delta {delta:g}",
-                who=_user_name(),
+                who=user_name(),
                 idempotency_key=uuid.uuid4().hex,
             )
             # What it costs does not depend on what comes out.
@@ -226,10 +225,3 @@ def cap_of(budget: Budget) -> Charge:
     """
     bad = Fraction(budget.delta) / 2
     return Charge.rounded_down(calls=MOST_RELEASES, rho=budget.rho(bad=bad, distance=_DISTANCE), bad=bad)
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return "unknown"

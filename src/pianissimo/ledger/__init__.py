@@ -6,7 +6,15 @@ pay-what-you-get allows, and what was never settled stays charged for ever.
 
 from pianissimo.ledger.chain import Entry, LastEntry
 from pianissimo.ledger.entries import AbsentError, check_place
-from pianissimo.ledger.guarded import STATE_FILE, is_state_place, ledger_beside, lost, open_guarded, open_shared
+from pianissimo.ledger.guarded import (
+    STATE_FILE,
+    is_state_place,
+    ledger_beside,
+    lost,
+    open_guarded,
+    open_shared,
+    user_name,
+)
 from pianissimo.ledger.last_seen import LastSeen, head_beside
 from pianissimo.ledger.ledger import Ledger, Reservation, Verified
 from pianissimo.ledger.spending import history
@@ -35,4 +43,5 @@ __all__ = [
     "lost",
     "open_guarded",
     "open_shared",
+    "user_name",
 ]

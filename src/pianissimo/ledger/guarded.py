@@ -7,6 +7,7 @@ key, and by no other, unless that one was cut off: then the witness says that it
 A data set has one ledger, whoever asks. `open_shared` finds it, by its own place or by that of a durable stream.
 """
 
+import getpass
 import os
 import time
 from pathlib import Path
@@ -138,6 +139,14 @@ def is_state_place(place: Path | str) -> bool:
     if is_server(place):
         return any(option.startswith("state=") for option in place.partition("?")[2].split("&"))
     return (Path(place) / STATE_FILE).exists()
+
+
+def user_name() -> str:
+    """Who asks, unless it is said: the account that this process runs under."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "unknown"
 
 
 def _makes_key(place: str | Path, file: Path, trace: LastSeen, *, on_server: bool) -> bool:

@@ -89,11 +89,6 @@ class StepAllowance:
         """Of the Gumbel noise of a step."""
         return 1 / self.epsilon
 
-    @property
-    def distance(self) -> Fraction:
-        """What the noise of a step, or of a call, is at most from the ideal one."""
-        return _DISTANCE
-
     def price(self, steps: int, calls: int) -> Price:
         """What so many steps and calls cost together, at the budget's delta."""
         if steps == 0 and calls == 0:
@@ -157,8 +152,7 @@ class LedgerInSteps:
         self._allowance = allowance
         self._step = math.ceil(allowance.epsilon**2 / 8 / RHO_UNIT)
         factor = 1 + math.ceil(math.exp(float_up(Fraction(allowance.budget.epsilon))))
-        # The noise of a step or a call is at most 2^-90 from the ideal one: see `_DISTANCE`.
-        self._each = math.ceil(factor * allowance.distance / BAD_UNIT)
+        self._each = math.ceil(factor * _DISTANCE / BAD_UNIT)
         self._call = math.ceil(allowance.delta / BAD_UNIT) + self._each
         bad = Fraction(allowance.budget.delta) / 2
         most = Charge.rounded_down(rho=allowance.budget.rho(bad=bad), bad=bad)
@@ -216,10 +210,7 @@ def open_in_steps(
             return None  # whoever opens it says what is wrong with it
         if cap.steps or not cap.rho_units:
             return None
-    return _in_steps(open_shared(place, key=key, witness=witness), witness, allowance)
-
-
-def _in_steps(ledger: Ledger, witness: LastEntry | None, allowance: StepAllowance) -> LedgerInSteps:
+    ledger = open_shared(place, key=key, witness=witness)
     try:
         if witness is not None:
             ledger.verify(witness)

@@ -61,12 +61,7 @@ class TableEngine(ABC):
 
 
 def place_of(source: object) -> Path | None:
-    """The file or folder that holds the table, or None where it is in memory or on a server.
-
-    >>> place_of("duckdb:///clicks.duckdb")
-    PosixPath('clicks.duckdb')
-    >>> place_of("postgresql://db/clicks")
-    """
+    """The file or folder that holds the table, or None where it is in memory or on a server."""
     if isinstance(source, Path):
         return source
     if not isinstance(source, str):
@@ -82,12 +77,7 @@ def place_of(source: object) -> Path | None:
 
 
 class SqlEngine(TableEngine):
-    """Any database that SQLAlchemy has a driver for.
-
-    >>> SqlEngine("nonsense://", "clicks")
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: source must be a URL that SQLAlchemy has a driver for, got a nonsense:// one
-    """
+    """Any database that SQLAlchemy has a driver for."""
 
     def __init__(self, url: str, name: str) -> None:
         alchemy = optional("sqlalchemy")
@@ -143,7 +133,7 @@ class SqlEngine(TableEngine):
                 "SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
                 "WHERE c.oid = to_regclass(:name)"
             )
-            name = ".".join('"' + part.replace('"', '""') + '"' for part in self.name)
+            name = ".".join(map(quoted, self.name))
         else:
             return self.name
         found = connection.execute(alchemy.text(query), {"name": name}).fetchone()
@@ -241,17 +231,23 @@ def _state(error: Exception) -> str | None:
 
 
 def _add_is_text(connection: Any, record: object) -> None:  # noqa: ARG001
-    connection.create_function(IS_TEXT, 1, _is_text, deterministic=True)
+    def is_text(content: object) -> bool:
+        return not isinstance(content, bytes) or decoded(content) is not None
+
+    connection.create_function(IS_TEXT, 1, is_text, deterministic=True)
 
 
-def _is_text(content: object) -> bool:
-    if not isinstance(content, bytes):
-        return True
+def decoded(content: bytes) -> str | None:
+    """The text, if it is UTF-8."""
     try:
-        content.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _closed(statement: str) -> pl.DataFrame:  # noqa: ARG001

@@ -254,20 +254,12 @@ def written(where: Filter, columns: Mapping[str, TableColumn], dialect: str) -> 
 
 
 def is_plain(text: str, dialect: str) -> bool:
-    r"""Whether a text has nothing that the engine reads as something else inside quotes.
-
-    >>> is_plain("it's", "mysql"), is_plain("C:\\", "mysql")
-    (True, False)
-    """
+    """Whether a text has nothing that the engine reads as something else inside quotes."""
     return "\0" not in text and ("\\" not in text or dialect in _WITHOUT_ESCAPES)
 
 
 def by_bytes(text: exp.Expression, dialect: str) -> exp.Expression:
-    """A text of the table as it is compared by bytes, whatever collation or kind of text the column has.
-
-    >>> by_bytes(exp.column("country", quoted=True), "postgres").sql("postgres")
-    'CAST("country" AS TEXT) COLLATE "C"'
-    """
+    """A text of the table as it is compared by bytes, whatever collation or kind of text the column has."""
     collation = BYTE_ORDER.get(dialect)
     if collation is None:
         return text
@@ -277,11 +269,7 @@ def by_bytes(text: exp.Expression, dialect: str) -> exp.Expression:
 
 
 def find_column(columns: Mapping[str, TableColumn], name: str, *, what: str = "where") -> TableColumn:
-    """The column of that name, or the only one that differs in upper and lower case alone.
-
-    >>> find_column({"Country": TableColumn("Country", Kind.TEXT)}, "country").name
-    'Country'
-    """
+    """The column of that name, or the only one that differs in upper and lower case alone."""
     if name in columns:
         return columns[name]
     alike = [column for column in columns.values() if column.name.casefold() == name.casefold()]

@@ -12,7 +12,6 @@ fails once the statement is sent, whatever the reason, the charge stands, since 
 Noise comes from a fresh secret for each question, which is forgotten: no two histograms share it.
 """
 
-import getpass
 import shutil
 import tempfile
 import uuid
@@ -25,7 +24,7 @@ from urllib.parse import quote, unquote
 
 from pianissimo.budget import Budget
 from pianissimo.errors import BudgetError, InputError, ParameterError
-from pianissimo.ledger import Charge, LastEntry, Ledger, open_guarded
+from pianissimo.ledger import Charge, LastEntry, Ledger, open_guarded, user_name
 from pianissimo.noise import KeyedNoise, Noise, Secret, fresh_secret
 from pianissimo.storage.postgres import is_like_a_url
 from pianissimo.table.allowance import LedgerInSteps, StepAllowance, TableBudget, open_in_steps
@@ -91,7 +90,7 @@ class Table(Questions[TableAnswer]):
         if not isinstance(user, str):
             raise ParameterError(f"user must be the name of a column, got {type(user).__name__}")
         allowance = StepAllowance.of(budget, steps=steps, calls=questions)
-        self._who = _user_name() if who is None else who
+        self._who = user_name() if who is None else who
         self._noise: Callable[[], Noise] = _fresh_noise
         self._engine: TableEngine = open_engine(source, name)
         try:
@@ -184,13 +183,7 @@ class Table(Questions[TableAnswer]):
 
 
 def open_engine(source: object, name: str | None) -> TableEngine:
-    """The engine that has the table: from a URL, a path, or the table itself.
-
-    >>> import polars as pl
-    >>> engine = open_engine(pl.DataFrame({"member": ["ann"], "article": ["a"]}), None)
-    >>> engine.dialect, list(engine.columns)
-    ('duckdb', ['member', 'article'])
-    """
+    """The engine that has the table: from a URL, a path, or the table itself."""
     if isinstance(source, Path) or (isinstance(source, str) and "://" not in source):
         if is_like_a_url(source):
             raise ParameterError(
@@ -289,13 +282,6 @@ def _let_go(engine: TableEngine, ledger: Ledger | LedgerInSteps, folder: Path | 
     ledger.close()
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return "unknown"
 
 
 def _fresh_noise() -> Noise:

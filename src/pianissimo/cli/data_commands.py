@@ -1,5 +1,6 @@
-"""`pianissimo sketch`: build a sketch of a file, merge sketches, release one, and say what one is."""
+"""Commands for data that lie still: `top-k` asks a table, `budget` shows a ledger, `sketch` sums up files."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -8,6 +9,7 @@ import click
 from pianissimo.cli import (
     NUMBER,
     PATH,
+    BadFileError,
     budget_delta_option,
     budget_epsilon_option,
     budget_given,
@@ -19,12 +21,147 @@ from pianissimo.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
     from pianissimo.io.sketch_release import FileRelease
+    from pianissimo.ledger import LastEntry
     from pianissimo.sketches import AnySketch
+    from pianissimo.table import TableAnswer
 
 KEYS = ("text", "int64")
 _SHOWN_STREAMS = 20
 
 _out_option = click.option("-o", "--out", type=PATH, required=True, help="The sketch file that is made.")
+
+
+@click.command("top-k")
+@click.argument("url")
+@click.argument("table")
+@click.argument("column")
+@click.option("-k", type=NUMBER, default=10, show_default=True, help="How many labels come back at most.")
+@click.option("--user", required=True, help="The column that says to which user a row belongs.")
+@click.option(
+    "--ledger", help="The ledger that is charged: a file or a postgresql:// URL.  [default: a file beside the data]"
+)
+@click.option(
+    "--key", type=PATH, help="The file with the key of the ledger.  [default: beside a ledger that is a file]"
+)
+@click.option(
+    "--witness",
+    metavar="COUNT:DIGEST",
+    help="The witness that `pianissimo budget` showed. A ledger that is older than it is refused.",
+)
+@click.option("--budget-epsilon", type=float, required=True, help="The epsilon of all answers together, for ever.")
+@click.option("--budget-delta", type=float, required=True, help="The delta of all answers together, for ever.")
+@click.option("--where", help="Count only the rows for which this holds, such as \"country = 'DE'\".")
+@click.option(
+    "--candidates",
+    type=NUMBER,
+    help="How many of the largest labels are looked at.  [default: chosen for you]",
+)
+@click.option("--max-keys-per-user", type=NUMBER, help="How many labels of one user count.  [default: all]")
+@click.option("--counts", is_flag=True, help="Return a count with each label. Each costs one more step.")
+@click.option("--steps", type=NUMBER, help="How many steps the budget is divided into, for all time.  [default: 200]")
+@click.option("--questions", type=NUMBER, help="How many questions may be asked, for all time.  [default: 100]")
+@click.option("--explain", is_flag=True, help="Show the plan and the SQL. Nothing is asked and nothing is paid.")
+@json_option
+def top_k(
+    *,
+    url: str,
+    table: str,
+    column: str,
+    k: int,
+    user: str,
+    budget_epsilon: float,
+    budget_delta: float,
+    explain: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Ask TABLE of the database at URL for the labels of COLUMN that most users have.
+
+    You pay for what comes back: one step for each label, and one if the list ends early because no further label
+    stands out from the noise.
+    """
+    from pianissimo.budget import Budget
+    from pianissimo.table import Table
+
+    question = {name: options.pop(name) for name in ("where", "candidates", "max_keys_per_user", "counts")}
+    question["candidates"] = question["candidates"] or "auto"
+    settings = {name: value for name, value in options.items() if value is not None}
+    try:
+        with Table(url, table, user=user, budget=Budget(budget_epsilon, budget_delta), **settings) as asked:
+            if explain:
+                plan = asked.plan.top_k(column, k, **question)
+                if as_json:
+                    echo_json(plan.to_dict(), indent=2)
+                else:
+                    click.echo(str(plan))
+                return
+            answer = asked.top_k(column, k, **question)
+    except ParameterError as error:
+        raise BadFileError(str(error)) from error
+    if as_json:
+        echo_json(answer.to_dict(), indent=2)
+    else:
+        _show_answer(f"{column} by {user}", answer)
+
+
+def _show_answer(title: str, answer: "TableAnswer") -> None:
+    """The answer with ranks, what it cost, and what is left."""
+    from pianissimo.cli.render import console, frame_table
+
+    def steps(number: int) -> str:
+        return "1 step" if number == 1 else f"{number} steps"
+
+    terminal = console()
+    terminal.print(frame_table(title, answer.table.with_row_index("rank", offset=1)))
+    click.echo(
+        f"\nIt cost {steps(answer.cost.steps)}, {answer.cost.share:.2%} of the budget; {steps(answer.left.steps)} "
+        f"and {answer.left.calls} questions are left, {answer.left.share:.2%}."
+    )
+    if answer.met_threshold:
+        click.echo("No further label stood out from the noise.")
+
+
+@click.command()
+@click.argument("place")
+@click.option("--key", type=PATH, help="The file with the key of the ledger.  [default: PLACE.key, if there is one]")
+@click.option(
+    "--witness",
+    metavar="COUNT:DIGEST",
+    help="The witness that this command showed before. It finds out whether entries were cut off since.",
+)
+@json_option
+def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) -> None:
+    """Show the ledger at PLACE: a file, the folder of a durable stream, or a postgresql:// URL.
+
+    It shows who asked what, when (UTC), what it cost and what is left. The exit code is 1 if the ledger cannot be
+    verified.
+    """
+    from pianissimo.cli.render import console, history_tables
+    from pianissimo.io.inspect import shown_ledger
+    from pianissimo.ledger import Ledger, history, key_file
+
+    beside = Path(f"{place}.key")
+    if key is None and "://" not in place and beside.exists():
+        key = beside
+    secret = None if key is None else key_file(key, create=False)
+    if secret is None:
+        place, secret = shown_ledger(place)
+    with Ledger.open(place, key=secret, read_only=True) as ledger:
+        content = history(ledger, *_witnesses(witness, key))
+    if as_json:
+        echo_json(content, indent=2)
+    else:
+        console().print(history_tables(content))
+    if not content["verified"]:
+        sys.exit(1)
+
+
+def _witnesses(given: str | None, key: Path | None) -> "list[LastEntry]":
+    """What was seen before: as it is given, and as the file beside the key says."""
+    from pianissimo.ledger import LastEntry, LastSeen
+
+    local = None if key is None else LastSeen(Path(f"{key}.head")).read()
+    return [head for head in (None if given is None else LastEntry.parse(given), local) if head is not None]
 
 
 @click.group()
