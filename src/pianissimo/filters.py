@@ -122,20 +122,12 @@ class Filter:
 
     @property
     def text(self) -> str:
-        """As SQL from which an equal filter is read: what is stored and shown.
-
-        >>> print(Filter.of("NOT paid AND (day BETWEEN '2026-03-01' AND '2026-03-31' OR price = 1e0)").text)
-        NOT "paid" AND (("day" >= '2026-03-01' AND "day" <= '2026-03-31') OR "price" = 1)
-        """
+        """As SQL from which an equal filter is read: what is stored and shown."""
         return _text(self.condition)
 
     @property
     def columns(self) -> dict[str, bool]:
-        """The columns by name, and whether each holds texts; the others hold numbers or truth values.
-
-        >>> Filter.of("symptom = 'fever' AND age > 60").columns
-        {'age': False, 'symptom': True}
-        """
+        """The columns by name, and whether each holds texts; the others hold numbers or truth values."""
         return {name: kind == "texts" for name, kind in sorted(_kinds(self.condition).items())}
 
     def expression(self) -> pl.Expr:
@@ -143,11 +135,7 @@ class Filter:
         return _expression(self.condition).fill_null(value=False)
 
     def matches(self, frame: pl.DataFrame) -> pl.Series:
-        """Whether each row matches.
-
-        >>> Filter.of("age > 60").matches(pl.DataFrame({"age": [70.0, 30.0, None]})).to_list()
-        [True, False, False]
-        """
+        """Whether each row matches."""
         try:
             return frame.select(self.expression().alias("match"))["match"]
         except pl.exceptions.PolarsError:

@@ -4,10 +4,18 @@ Nothing here, in `main` or in the modules of commands imports the library before
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from pianissimo.errors import ParameterError, SpecError
+
+if TYPE_CHECKING:
+    from pianissimo.stream import StreamPlan
+    from pianissimo.stream.spec import StreamSpec
 
 PATH = click.Path(path_type=Path)
 NUMBER = click.IntRange(min=1)
@@ -47,6 +55,23 @@ class BadFileError(click.ClickException):
     """A file or an argument that must be mended first."""
 
     exit_code = 2
+
+
+@contextmanager
+def arguments() -> Iterator[None]:
+    """What the library refuses in here came from an argument, which must be mended first."""
+    try:
+        yield
+    except ParameterError as error:
+        raise BadFileError(str(error)) from error
+
+
+def plan_of(spec: "StreamSpec", file: Path) -> "StreamPlan":
+    """The plan of the stream in a file, which an error names."""
+    try:
+        return spec.stream.plan()
+    except ParameterError as error:
+        raise SpecError(f"{file}: {error}") from error
 
 
 def echo_json(content: Any, indent: int | None = None) -> None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pianissimo.audit import AuditReport, AuditVerdict, Finding, attacks_on, audit
 from pianissimo.audit.report import Progress
+from pianissimo.cli import plan_of
 from pianissimo.cli.render import plain_table
 from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
 from pianissimo.errors import ParameterError, SpecError
@@ -61,12 +62,7 @@ def mechanisms_of(target: str) -> dict[str, Any]:
     path = Path(target)
     if not path.suffix and not path.exists():
         raise SpecError(f"what is audited must be a stream file or one of {', '.join(NAMED)}, got {target!r}")
-    spec = load_spec(path)
-    try:
-        plan = spec.stream.plan()
-    except ParameterError as error:
-        raise SpecError(f"{path}: {error}") from error
-    return {query.query.name: query.mechanism for query in plan.queries}
+    return {query.query.name: query.mechanism for query in plan_of(load_spec(path), path).queries}
 
 
 def audit_all(

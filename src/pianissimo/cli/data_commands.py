@@ -9,7 +9,7 @@ import click
 from pianissimo.cli import (
     NUMBER,
     PATH,
-    BadFileError,
+    arguments,
     budget_delta_option,
     budget_epsilon_option,
     budget_given,
@@ -17,7 +17,6 @@ from pianissimo.cli import (
     json_option,
     ledger_option,
 )
-from pianissimo.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
     from pianissimo.io.sketch_release import FileRelease
@@ -86,18 +85,15 @@ def top_k(
     question = {name: options.pop(name) for name in ("where", "candidates", "max_keys_per_user", "counts")}
     question["candidates"] = question["candidates"] or "auto"
     settings = {name: value for name, value in options.items() if value is not None}
-    try:
-        with Table(url, table, user=user, budget=Budget(budget_epsilon, budget_delta), **settings) as asked:
-            if explain:
-                plan = asked.plan.top_k(column, k, **question)
-                if as_json:
-                    echo_json(plan.to_dict(), indent=2)
-                else:
-                    click.echo(str(plan))
-                return
-            answer = asked.top_k(column, k, **question)
-    except ParameterError as error:
-        raise BadFileError(str(error)) from error
+    with arguments(), Table(url, table, user=user, budget=Budget(budget_epsilon, budget_delta), **settings) as asked:
+        if explain:
+            plan = asked.plan.top_k(column, k, **question)
+            if as_json:
+                echo_json(plan.to_dict(), indent=2)
+            else:
+                click.echo(str(plan))
+            return
+        answer = asked.top_k(column, k, **question)
     if as_json:
         echo_json(answer.to_dict(), indent=2)
     else:
@@ -192,10 +188,8 @@ def build(
     from pianissimo.io.sketch_files import build_sketch, check_new, write_refused, write_sketch
 
     check_new(out)
-    try:
+    with arguments():
         built = build_sketch(file, key=key, k=k, sets=sets, keys=keys, name=name)
-    except ParameterError as error:
-        raise InputError(str(error)) from error
     write_sketch(out, built.sketch)
     refused = write_refused(out, built.refused)
     if as_json:
@@ -262,10 +256,8 @@ def release(
     budget = budget_given(budget_epsilon, budget_delta)
     if budget is not None and ledger is None:
         raise click.UsageError("--budget-epsilon must be given together with --ledger, got it alone")
-    try:
+    with arguments():
         released = release_file(file, epsilon=epsilon, delta=delta, coverage=coverage, ledger=ledger, budget=budget)
-    except ParameterError as error:
-        raise InputError(str(error)) from error
     if as_json:
         echo_json(released.to_dict(), indent=2)
     else:

@@ -10,7 +10,7 @@ import click
 from pianissimo.cli import (
     NUMBER,
     PATH,
-    BadFileError,
+    arguments,
     budget_delta_option,
     budget_epsilon_option,
     budget_given,
@@ -18,16 +18,16 @@ from pianissimo.cli import (
     json_option,
     ledger_key_option,
     ledger_option,
+    plan_of,
     secret_option,
     witness_option,
 )
-from pianissimo.errors import InputError, ParameterError, SpecError
+from pianissimo.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
 
     from pianissimo.io.runs import DurableRun
-    from pianissimo.stream.spec import StreamSpec
 
 FORMATS = ("parquet", "jsonl", "csv")
 _WATCHED = ("alarm", "trending")
@@ -101,7 +101,7 @@ def plan(*, file: Path, as_json: bool) -> None:
     from pianissimo.stream import plan_tables
     from pianissimo.stream.spec import load_spec
 
-    content = _plan_of(load_spec(file), file)
+    content = plan_of(load_spec(file), file).to_dict()
     if as_json:
         echo_json(content, indent=2)
     else:
@@ -169,8 +169,9 @@ def run(
 
     # First of all: a signal while the plan is made ends the command as one that comes later does.
     stop = None if state is None else click.get_current_context().with_resource(stop_on_signals())
+    from pianissimo.budget import Budget
     from pianissimo.cli.render import console, echo_ring, echo_ring_as_json, progress_bar
-    from pianissimo.io.runs import run_file
+    from pianissimo.io.runs import run_durably, run_file
     from pianissimo.stream import plan_tables
     from pianissimo.stream.spec import LiveSource, load_spec
 
@@ -178,15 +179,15 @@ def run(
     spec = load_spec(file)
     if state is None and (isinstance(spec.source, LiveSource) or spec.sinks):
         raise click.UsageError("--state must be given where the source goes on or the file has sinks, got nothing")
-    content = _plan_of(spec, file)
+    content = plan_of(spec, file).to_dict()
     if not quiet:
         console(stderr=as_json).print(plan_tables(content))
     rang = echo_ring_as_json if as_json else echo_ring
     hidden = quiet or (as_json and sys.stdout.isatty())
     if state is not None:
-        with progress_bar(hidden=hidden) as progress:
+        with progress_bar(hidden=hidden) as progress, arguments():
             wiring |= {"out": out, "format": format, "progress": progress, "rang": rang, "stop": stop}
-            durable = _run_durably(spec, state, budget, wiring)
+            durable = run_durably(spec, state, ledger_budget=None if budget is None else Budget(*budget), **wiring)
         if as_json:
             _tell_durable_as_json(durable, state)
         elif not quiet:
@@ -206,18 +207,6 @@ def run(
         click.echo(f"Rows were refused; see {done.refused}", err=quiet)
     if not quiet:
         click.echo(f"Look at the last one: pianissimo releases {done.folder} --last 1")
-
-
-def _run_durably(
-    spec: "StreamSpec", state: str, budget: tuple[float, float] | None, wiring: dict[str, Any]
-) -> "DurableRun":
-    from pianissimo.budget import Budget
-    from pianissimo.io.runs import run_durably
-
-    try:
-        return run_durably(spec, state, ledger_budget=None if budget is None else Budget(*budget), **wiring)
-    except ParameterError as error:
-        raise BadFileError(str(error)) from error
 
 
 def _tell_durable_as_json(durable: "DurableRun", state: str) -> None:
@@ -317,13 +306,6 @@ def _chosen(
             if query in (None, name) and number % every.get(name, 1) == 0:
                 begin, stop = bounds[name][place], bounds[name][place + 1]
                 yield number, name, table.slice(begin, stop - begin).drop("tick")
-
-
-def _plan_of(spec: "StreamSpec", file: Path) -> dict[str, Any]:
-    try:
-        return spec.stream.plan().to_dict()
-    except ParameterError as error:
-        raise SpecError(f"{file}: {error}") from error
 
 
 @click.command()

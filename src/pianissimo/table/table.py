@@ -12,25 +12,29 @@ fails once the statement is sent, whatever the reason, the charge stands, since 
 Noise comes from a fresh secret for each question, which is forgotten: no two histograms share it.
 """
 
+import json
 import shutil
 import tempfile
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote, unquote
+
+import polars as pl
 
 from pianissimo.budget import Budget
 from pianissimo.errors import BudgetError, InputError, ParameterError
 from pianissimo.ledger import Charge, LastEntry, Ledger, open_guarded, user_name
 from pianissimo.noise import KeyedNoise, Noise, Secret, fresh_secret
 from pianissimo.storage.postgres import is_like_a_url
-from pianissimo.table.allowance import LedgerInSteps, StepAllowance, TableBudget, open_in_steps
+from pianissimo.table.allowance import Amount, LedgerInSteps, StepAllowance, TableBudget, open_in_steps
 from pianissimo.table.duckdb_engine import DuckDbEngine
 from pianissimo.table.engines import DataDependentError, SqlEngine, TableEngine, place_of
-from pianissimo.table.questions import Questions, TableAnswer, TablePlans, TableQuestion, noted
+from pianissimo.table.questions import QuestionPlan, Questions, TablePlans, TableQuestion, noted
 from pianissimo.table.statements import AskedRows, Kind, TableColumn, find_column
 
 STEPS, QUESTIONS = 200, 100
@@ -40,6 +44,77 @@ IN_MEMORY = ":memory:"
 """The ledger that is forgotten with the table."""
 
 _SUFFIX = ".budget.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TableAnswer:
+    """An answer and what it cost. It is private: it may be shown to anybody.
+
+    Iterating gives its labels in order.
+    """
+
+    table: pl.DataFrame
+    """The answer: `key` where there are labels; `estimate`, `low` and `high` where there are counts."""
+
+    cost: Amount
+    """What was paid."""
+
+    plain_epsilon: float
+    """What plain composition would have booked."""
+
+    left: Amount
+    """What the budget still holds."""
+
+    plan: QuestionPlan
+
+    met_threshold: bool | None = None
+    """Whether the list ended because no further label stood out; None where there is no threshold."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in order."""
+        return tuple(self.table["key"].to_list()) if "key" in self.table.columns else ()
+
+    @property
+    def estimate(self) -> int:
+        """The number, where one was asked for."""
+        if self.table.height != 1 or "estimate" not in self.table.columns:
+            raise TypeError("estimate must be asked of an answer that is one number; others have a table")
+        return int(self.table["estimate"][0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.labels)
+
+    def __len__(self) -> int:
+        return self.table.height
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "answer": self.table.to_dicts(),
+            "met_threshold": self.met_threshold,
+            "cost": self.cost.to_dict(),
+            "plain_epsilon": self.plain_epsilon,
+            "left": self.left.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """The same as one line of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def _repr_html_(self) -> str:
+        return f"{self.table._repr_html_()}<p>{self._paid}</p>"
+
+    def __repr__(self) -> str:
+        return f"TableAnswer({self.plan.question!r}, rows={self.table.height}, {self._paid})"
+
+    def __str__(self) -> str:
+        return f"{self.table}\n{self._paid}"
+
+    @property
+    def _paid(self) -> str:
+        end = {True: "; no further label stood out", False: "", None: ""}[self.met_threshold]
+        return f"cost {self.cost.steps} steps, {self.cost.share:.2%} of the budget; {self.left.share:.2%} is left{end}"
 
 
 class Table(Questions[TableAnswer]):
