@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tests.audit.sampler_tables import ideal_probability
+from tests.loss.delta_at_orders import delta_from_rho
 
-from pianissimo.loss.conversion import delta_from_rho
 from pianissimo.selection import (
     FixedThresholdGauss,
     FixedThresholdLaplace,

@@ -11,9 +11,10 @@ import pytest
 from dp_accounting import rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.loss.delta_at_orders import delta_from_rho
 
 from pianissimo.errors import ParameterError
-from pianissimo.loss.conversion import delta_from_rho, epsilon_from_rho, rho_from_budget
+from pianissimo.loss.conversion import epsilon_from_rho, rho_from_budget
 
 RHOS = st.floats(-12, 6).map(lambda power: Fraction(10**power))
 DELTAS = st.floats(-30, -0.01).map(lambda power: float(10**power))

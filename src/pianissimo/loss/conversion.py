@@ -36,8 +36,6 @@ _MARGIN = 1e-9
 # Past this no number of ours means privacy; below it nothing overflows.
 _CEILING = Fraction(10**100)
 
-_HIGHEST_ORDER_FOR_DELTA = 2**60
-
 
 def epsilon_from_rho(rho: Fraction, delta: Fraction | float) -> float:
     """Find the epsilon that rho-zCDP at integer orders gives at `delta`, rounded up.
@@ -74,29 +72,6 @@ def epsilon_from_curve(curve: Callable[[int], float], delta: Fraction | float, h
     budget = _log_inverse(delta)
     found = (curve(order) * (1 + _MARGIN) + _intercept(order, budget) for order in range(2, highest + 1))
     return max(0.0, min(found, default=math.inf))
-
-
-def delta_from_rho(rho: Fraction, epsilon: Real) -> float:
-    """Find the delta that rho-zCDP at integer orders gives at `epsilon`, rounded up and at most 1.
-
-    The privacy argument is Proposition 12 of Canonne, Kamath and Steinke 2020 at the best whole order. Only
-    a loss of 0 gives 0; what is too small for a floating-point number becomes the smallest one.
-
-    >>> f"{delta_from_rho(Fraction(1, 2), 5.2224):.3g}"
-    '1e-06'
-    >>> delta_from_rho(Fraction(0), 1.0)
-    0.0
-    """
-    _check_rho(rho)
-    if epsilon != 0 or isinstance(epsilon, bool):
-        check_positive(epsilon=epsilon)
-    if rho == 0:
-        return 0.0
-    if rho > _CEILING:
-        return 1.0
-    loss, target = float_up(rho), _float_below(epsilon)
-    log_delta = min(_log_delta(a, loss, target) for a in _orders_for_delta(loss, target))
-    return 1.0 if log_delta >= 0 else min(1.0, max(math.exp(log_delta) * (1 + _MARGIN), math.ulp(0.0)))
 
 
 def rho_from_budget(epsilon: Real, delta: Fraction | float) -> Fraction:
@@ -180,13 +155,6 @@ def _intercept(order: int, budget: float) -> float:
     return spent - earned - bonus + _MARGIN * (spent + earned + bonus)
 
 
-def _log_delta(order: int, rho: float, epsilon: float) -> float:
-    """Evaluate ln delta at one order, rounded up: (1 - 1/a)^a / (a - 1) is (1 - 1/a)^(a - 1) / a."""
-    gained = (order - 1) * (order * rho)
-    lost = (order - 1) * (epsilon - math.log1p(-1 / order)) + math.log(order)
-    return gained - lost + _MARGIN * (gained + lost)
-
-
 def _orders_for_epsilon(rho: float, budget: float) -> range:
     # (a - 1)^2 times the derivative of epsilon(a) is rho (a - 1)^2 + ln a - ln(1/delta), which rises in a.
     def rises(order: int) -> bool:
@@ -194,14 +162,6 @@ def _orders_for_epsilon(rho: float, budget: float) -> range:
         return rho * step * step + math.log(order) >= budget
 
     return _around_first(rises, most=3 + int(math.sqrt(budget) / math.sqrt(rho)))
-
-
-def _orders_for_delta(rho: float, epsilon: float) -> range:
-    # The derivative of ln delta(a) is (2a - 1) rho - epsilon + ln(1 - 1/a), which rises in a.
-    def rises(order: int) -> bool:
-        return (2 * order - 1) * rho + math.log1p(-1 / order) >= epsilon
-
-    return _around_first(rises, most=int(min(3 + (epsilon + 1) / rho, _HIGHEST_ORDER_FOR_DELTA)))
 
 
 def _around_first(holds: Callable[[int], bool], *, most: int) -> range:
