@@ -25,7 +25,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
 CORE_USERS = {
     "labels.py",
-    "monitors/charges.py",
+    "monitors/above_threshold.py",
     "monitors/race_monitor.py",
     "noise/keyed.py",
     "noise/laws.py",

@@ -33,8 +33,7 @@ from pianissimo.selection import (
     StrictDomain,
     UnkGauss,
 )
-from pianissimo.selection.limited_dom import strictly_larger
-from pianissimo.selection.unknown_domain import largest
+from pianissimo.selection.unknown_domain import largest, strictly_larger
 
 Counts = tuple[int, ...]
 Law = Mapping[Any, float | NDArray[np.float64]]

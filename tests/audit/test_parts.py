@@ -26,6 +26,7 @@ from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked, Guarantee
 from pianissimo.noise import HaarPlan, Noise, TreePlan
 from pianissimo.noise.keyed import Keys, PathPart
+from pianissimo.noise.laws import GaussianNode
 from pianissimo.selection import (
     FixedThresholdGauss,
     KnownGauss,
@@ -372,7 +373,7 @@ class SelectionsNoiseKept(SparseGumbel):
 
     def _estimates(self, state: SparseGumbelState, tick: int, noise: Noise) -> NDArray[np.int64]:
         keys = state.index.keys_from(0)[state.chosen]
-        return with_noise(state.counts[state.chosen], keys, Fraction(1), noise.at("counts", tick))
+        return with_noise(state.counts[state.chosen], keys, GaussianNode(Fraction(1)), noise.at("counts", tick))
 
 
 @dataclass(frozen=True, kw_only=True)

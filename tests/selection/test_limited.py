@@ -37,8 +37,8 @@ from pianissimo.selection import (
     peel,
     race_distance,
 )
-from pianissimo.selection.answer import Counted
-from pianissimo.selection.offsets import (
+from pianissimo.selection.race import Counted
+from pianissimo.selection.thresholds import (
     GRID,
     gaussian_offset,
     gaussian_tail,

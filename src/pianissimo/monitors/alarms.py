@@ -26,7 +26,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.loss.losses import Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.monitors.charges import UserCharges, add_holdings, all_holdings
+from pianissimo.monitors.above_threshold import UserCharges, add_holdings, all_holdings
 from pianissimo.monitors.race_monitor import (
     FALSE_ALARM_RATE,
     RaceMonitor,

@@ -32,11 +32,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo import _core
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.gamma_pair import least_scale
 from pianissimo.loss.losses import Race
-from pianissimo.monitors.charges import MOST_CHARGES, RaceTable, UserCharges, check_charges
+from pianissimo.monitors.above_threshold import MOST_CHARGES, UserCharges, check_charges
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, exact_scale
 
@@ -50,17 +51,10 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaceNoise:
-    """The law of Z for one scale, and what it makes of uniform bits.
-
-    >>> noise = race_noise(Fraction(10))
-    >>> float(noise.chance(0))
-    0.632...
-    >>> noise.median
-    3
-    """
+    """The law of Z for one scale, and what it makes of uniform bits."""
 
     scale: Fraction
-    table: RaceTable
+    table: _core.RaceTable
     first: int
     chances: tuple[int, ...]
 
@@ -96,14 +90,9 @@ class RaceNoise:
 
 @lru_cache(maxsize=32)
 def race_noise(scale: Fraction) -> RaceNoise:
-    """The noise of a scale; tables are kept.
-
-    >>> race_noise(Fraction(5000))
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: a scale must be above 0 and at most 2048, got 5000; ...
-    """
+    """The noise of a scale; tables are kept."""
     try:
-        table = RaceTable(scale.numerator, scale.denominator)
+        table = _core.RaceTable(scale.numerator, scale.denominator)
     except (ValueError, OverflowError) as error:
         raise ParameterError(f"{error}, got {float(scale):g}; allow fewer charges or a larger epsilon") from None
     first, chances = table.chances()
@@ -243,11 +232,7 @@ def clock_delta(epsilon: Real, delta: Real, draws: int) -> Fraction:
 
 
 def quiet_threshold(scale: Real, tests: int, failure_probability: Real) -> int:
-    """Find the threshold at which no key of weight 0 is reported over all tests, but for half this probability.
-
-    >>> quiet_threshold(Fraction(1092, 100), 10**9, 0.05)
-    267
-    """
+    """Find the threshold at which no key of weight 0 is reported over all tests, but for half this probability."""
     _check(scale, tests, failure_probability)
     return _ceil(float(scale) * _log_tests(tests, failure_probability))
 
@@ -265,11 +250,7 @@ def automatic_threshold(
 
 
 def margin_of_detection(scale: Real, tests: int, failure_probability: Real) -> int:
-    """Find how far above the threshold a weight must be to be found in every test, but for half this probability.
-
-    >>> 267 + margin_of_detection(Fraction(1092, 100), 10**9, 0.05)
-    302
-    """
+    """Find how far above the threshold a weight must be to be found in every test, but for half this probability."""
     _check(scale, tests, failure_probability)
     # With few tests even the median of the noise is above 0.
     return max(0, _ceil(float(scale) * math.log(_log_tests(tests, failure_probability))))
@@ -279,9 +260,6 @@ def lone_threshold(scale: Real, ticks: int, max_keys_per_user: int, delta: Real)
     """Find the threshold at which a user's lone keys are ever reported with probability at most `delta`.
 
     A key of weight one is reported with probability 1 - exp(-e^((1 - t) / b)), which is below e^((1 - t) / b).
-
-    >>> lone_threshold(Fraction(1156, 100), 1000, 1, 1e-6 / (2 * math.e))
-    261
     """
     _check(scale, ticks * max_keys_per_user, delta)
     logarithm = math.log(ticks) + math.log(max_keys_per_user) - _log(delta)

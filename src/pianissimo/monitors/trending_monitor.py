@@ -34,8 +34,8 @@ from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
 from pianissimo.loss.losses import Guarantee, Neighbors, Race, Unit
 from pianissimo.mechanism import TRANSIENT
+from pianissimo.monitors.above_threshold import UserCharges, add_holdings, first_holdings
 from pianissimo.monitors.alarms import Found
-from pianissimo.monitors.charges import UserCharges, add_holdings, first_holdings
 from pianissimo.monitors.huge_domain import LARGEST_DOMAIN, MOST_EMPTY, NumberedDomain, draw_empty
 from pianissimo.monitors.race_monitor import (
     FALSE_ALARM_RATE,

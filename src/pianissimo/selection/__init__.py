@@ -1,13 +1,17 @@
 """Which ones: the exact race, one-shot answers about a histogram, and top lists that last."""
 
-from pianissimo.selection.answer import Answer
-from pianissimo.selection.fixed_threshold import FixedThresholdGauss, FixedThresholdLaplace
 from pianissimo.selection.known_domain import KnownGauss, KnownGumb
-from pianissimo.selection.limited_dom import LimitedDomain, LimitedLaplace, StrictDomain, limited_domain
-from pianissimo.selection.optimal_threshold import OptimalThreshold
+from pianissimo.selection.limited_dom import (
+    LimitedDomain,
+    LimitedLaplace,
+    OptimalThreshold,
+    StrictDomain,
+    limited_domain,
+)
 from pianissimo.selection.pay_what_you_get import Allowance, PayWhatYouGet
-from pianissimo.selection.race import Peeling, exponential_mechanism, first_in_race, peel, race_distance
+from pianissimo.selection.race import Answer, Peeling, exponential_mechanism, first_in_race, peel, race_distance
 from pianissimo.selection.sparse_gumbel import SparseGumbel, SparseGumbelState
+from pianissimo.selection.thresholds import FixedThresholdGauss, FixedThresholdLaplace
 from pianissimo.selection.unknown_domain import UnkGauss, UnkGumb
 
 __all__ = [

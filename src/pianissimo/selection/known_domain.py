@@ -23,7 +23,7 @@ from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
-from pianissimo.noise.laws import GaussianNode, gaussian_node
+from pianissimo.noise.laws import GaussianNode, NodeNoise, gaussian_node
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 Published = tuple[pl.Series, NDArray[np.int64]]
@@ -36,6 +36,11 @@ class NoisyCounts:
 
     variance: Fraction
     """Of the noise on each published count: tau^2."""
+
+    @property
+    def law(self) -> GaussianNode:
+        """Of the noise on each published count."""
+        return GaussianNode(self.variance)
 
     def error(self, coverage: float) -> float:
         return gaussian_half_width(self.variance, coverage)
@@ -117,7 +122,7 @@ class KnownGauss(NoisyCounts):
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
         """The labels as given and a noisy count for each; `labels` is the whole domain in the order of its bytes."""
-        return labels, with_noise(counts, keys, self.variance, noise)
+        return labels, with_noise(counts, keys, self.law, noise)
 
 
 @identified("known-gumb")
@@ -175,13 +180,13 @@ class KnownGumb(RacedCounts):
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
         """The k first labels and a noisy count for each; `labels` is the whole domain in the order of its bytes."""
         first = first_in_race(counts, noise.at("race").bits(keys), self.scale, self.k)
-        return labels.gather(first), with_noise(counts[first], keys[first], self.variance, noise)
+        return labels.gather(first), with_noise(counts[first], keys[first], self.law, noise)
 
 
-def with_noise(counts: NDArray[np.int64], keys: Keys, variance: Fraction, noise: Noise) -> NDArray[np.int64]:
-    """The counts plus a discrete Gaussian draw each."""
+def with_noise(counts: NDArray[np.int64], keys: Keys, law: NodeNoise, noise: Noise) -> NDArray[np.int64]:
+    """The counts plus a draw each."""
     values = np.empty(len(counts), dtype=np.int64)
-    GaussianNode(variance).draw(noise, keys, values)
+    law.draw(noise, keys, values)
     return values + counts
 
 

@@ -22,7 +22,7 @@ Corrected here:
   must not lower m: k_bar = max_keys_per_user = 2 of 3 labels gives 1.98 delta.
 * A step costs epsilon^2 / 8 in zCDP, not epsilon^2 / 2, and delta is booked once, not twice.
 
-The threshold is rounded up to a multiple of 2^-16, and the race is exact: see `offsets` and `race`.
+The threshold is rounded up to a multiple of 2^-16, and the race is exact: see `thresholds` and `race`.
 
 **StrictDomain.** Top k from the labels whose count is strictly above the next one: for sources that cannot order equal
 counts. Durfee and Rogers 2019, Algorithm 5 and Lemma 6.8. As above, with the domain "count > h", h the count of rank
@@ -58,6 +58,21 @@ h + 1: the least whole y at which the exact tail is at most delta / min(Delta, k
 places: independent noise makes that Delta plain steps of epsilon. Labels, order and noisy counts are all functions of
 the noisy vector. Among equal noisy counts labels go by their bytes; a renamed label that ties with a shown one is above
 the threshold itself, so it was already counted as bad.
+
+**OptimalThreshold.** The number of labels that are looked at is chosen privately, for the lowest threshold: Durfee and
+Rogers 2019, Algorithm 6 and Lemma 6.6. The threshold of `LimitedDomain` falls with the next count h_(i+1)
+and rises with ln i; the best i depends on the data. One more step of the exponential mechanism picks it.
+
+Corrected here:
+
+* The paper takes the least of score + Gumbel. That is not the exponential mechanism: among n candidates it costs up to
+  (n - 1) epsilon. The sign is minus: k_bar is the i with the least score - Gumbel(1 / epsilon), that is, the first in a
+  race of -score.
+* The score is the threshold that is used, h_(i+1) + 1 + ln(i (1 - delta) / delta) / epsilon; the paper scores h_(i).
+* Candidates are i = k .. d_bar - 1, whatever the data: counts that are missing are zeros.
+
+Each h_(i+1) moves by 0 or 1, all in one direction, so the choice is one step of bounded range epsilon, and k - 1 labels
+are k - 1 more. The chosen k_bar may be published. Scores are rounded up to multiples of 2^-16, by public amounts.
 """
 
 from collections.abc import Mapping
@@ -71,12 +86,12 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked, BoundedRange
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys, exact_scale
+from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, exact_scale
 from pianissimo.noise.laws import LaplaceNode
-from pianissimo.selection.answer import MOST, Answer, Counted
-from pianissimo.selection.offsets import GRID, check_exact, laplace_difference_offset, race_offset
-from pianissimo.selection.race import check_race_scale, first_in_race, race_distance
-from pianissimo.selection.unknown_domain import largest
+from pianissimo.selection.known_domain import with_noise
+from pianissimo.selection.race import MOST, Answer, Counted, check_race_scale, first_in_race, race_distance
+from pianissimo.selection.thresholds import GRID, check_exact, labels_above, laplace_difference_offset, race_offset
+from pianissimo.selection.unknown_domain import before_threshold, largest, strictly_larger
 
 
 def race_to_threshold(
@@ -85,22 +100,14 @@ def race_to_threshold(
     """The labels at `places` that come before the threshold in a race of count + Gumbel(1 / epsilon), k at most.
 
     The threshold is a multiple of 1 / GRID; counts and scale are multiplied by GRID, which changes no order.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> histogram = Counted.of({"a": 5, "b": 9, "c": 2})
-    >>> race_to_threshold(histogram, np.arange(3), Fraction(7, 2), epsilon=Fraction(1), k=3, noise=NoNoise()).labels
-    ('b', 'a')
     """
-    # In the order of the labels, as ties go by position; the threshold first.
     places = np.sort(places)
     level = threshold * GRID
     if level.denominator != 1:
         raise AssertionError("a threshold must lie on the grid of the race")
-    runners = np.concatenate([[int(level)], histogram.counts[places] * GRID])
-    bits = np.concatenate([noise.at("threshold").bits(ONE_KEY), noise.at("race").bits(histogram.keys(places, noise))])
-    first = first_in_race(runners, bits, GRID / epsilon, k)
-    before = np.logical_and.accumulate(first != 0)
-    return Answer(histogram.names(places[first[before] - 1]), met_threshold=not bool(before.all()))
+    counts, keys = histogram.counts[places] * GRID, histogram.keys(places, noise)
+    first, met_threshold = before_threshold(int(level), counts, keys, GRID / epsilon, k, noise)
+    return Answer(histogram.names(places[first]), met_threshold=met_threshold)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,12 +239,7 @@ def check_race_parameters(*, k: int, candidates: int, epsilon: Fraction, delta: 
 
 
 def check_within(*, k: int, candidates: int) -> None:
-    """Refuse more answers than candidates.
-
-    >>> check_within(k=3, candidates=2)
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: k must be at most candidates, the number of labels looked at, got 3 of 2
-    """
+    """Refuse more answers than candidates."""
     check_at_least(1, k=k)
     check_at_least(1, candidates=candidates)
     if not k <= candidates:
@@ -262,16 +264,6 @@ class StrictDomain(_FirstBeforeThreshold):
 
     def _runners(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
         return strictly_larger(counts, self.candidates)
-
-
-def strictly_larger(counts: NDArray[np.int64], candidates: int) -> tuple[NDArray[np.int64], int]:
-    """The places of the counts above that of rank k_bar + 1, largest first, and that count, or 0.
-
-    >>> strictly_larger(np.array([5, 3, 1, 1]), 3)
-    (array([0, 1]), 1)
-    """
-    places, following = largest(counts, candidates)
-    return places[counts[places] > following], following
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,29 +334,80 @@ class LimitedLaplace:
         """The labels that pass and their noisy counts. Two histograms never share a noise: descend to a path."""
         histogram = Counted.of(counts)
         places, following = largest(histogram.counts, self.candidates)
-        values = with_laplace(histogram.counts[places], histogram.keys(places, noise), 1 / self.epsilon, noise)
+        law = LaplaceNode(1 / self.epsilon)
+        values = with_noise(histogram.counts[places], histogram.keys(places, noise), law, noise)
         level = np.array([following + self.offset], dtype=np.int64)
-        threshold = with_laplace(level, ONE_KEY, 1 / self.epsilon, noise.at("threshold"))
-        passing = np.flatnonzero(values > threshold)
-        order = passing[np.lexsort((places[passing], -values[passing]))][: self.k]
-        return Answer(
-            histogram.names(places[order]),
-            met_threshold=len(passing) < self.k,
-            counts=tuple(values[order].tolist()),
-        )
+        threshold = with_noise(level, ONE_KEY, law, noise.at("threshold"))
+        return labels_above(int(threshold[0]), histogram, places, values, self.k)
 
     def cost(self, answer: Answer) -> int:  # noqa: ARG002
         """In steps: all of them, whatever came back."""
         return self.moved
 
 
-def with_laplace(counts: NDArray[np.int64], keys: Keys, scale: Fraction, noise: Noise) -> NDArray[np.int64]:
-    """The counts plus a discrete Laplace draw each.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimalThreshold:
+    """At most k - 1 labels, in order, out of the first k_bar, which is chosen privately below d_bar.
+
+    Guarantee: k steps of bounded range epsilon, (k epsilon^2 / 8) zCDP, and a bad mass of delta, whatever the number
+    of labels a user holds.
+    Error: with a chance of 1 - b the threshold is at most ln((d_bar - k) / b) / epsilon above the lowest one.
+    Cost: 128 bits for each of d_bar labels, twice.
 
     >>> from pianissimo.testing import NoNoise
-    >>> with_laplace(np.array([3]), ONE_KEY, Fraction(2), NoNoise())
-    array([3])
+    >>> mechanism = OptimalThreshold(k=2, d_bar=5, epsilon=Fraction(1), delta=Fraction(1, 10))
+    >>> answer = mechanism.answer({"a": 9, "b": 8, "c": 3, "d": 2, "e": 1}, NoNoise())
+    >>> answer.labels, answer.candidates, mechanism.cost(answer)
+    (('a',), 4, 2)
     """
-    values = np.empty(len(counts), dtype=np.int64)
-    LaplaceNode(scale).draw(noise, keys, values)
-    return values + counts
+
+    k: int
+    """How many steps there are: one for k_bar, and one for each of at most k - 1 labels."""
+
+    d_bar: int
+    """How many of the largest counts it may look at; above k."""
+
+    epsilon: Fraction
+    """Of one step."""
+
+    delta: Fraction
+    """The chance that a label is published which only one user's presence has made a candidate."""
+
+    def __post_init__(self) -> None:
+        check_at_least(2, k=self.k)
+        check_at_least(1, d_bar=self.d_bar)
+        if not self.k < self.d_bar:
+            raise ParameterError(f"k must be below d_bar, the number of counts looked at, got {self.k} of {self.d_bar}")
+        check_race_parameters(k=self.k, candidates=self.d_bar, epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def offsets(self) -> tuple[Fraction, ...]:
+        """How far the threshold is above h_(i+1), for i = k .. d_bar - 1; multiples of 2^-16."""
+        return tuple(1 + race_offset(i, self.delta, self.epsilon) for i in range(self.k, self.d_bar))
+
+    @property
+    def loss(self) -> BoundedRange:
+        distance = race_distance(self.d_bar - self.k, 1) + race_distance(self.d_bar, self.k - 1)
+        return BoundedRange(steps=self.k, width=self.epsilon, bad=self.delta, distance=distance)
+
+    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
+        """The labels before the threshold, and k_bar. Two histograms never share a noise: descend to a path."""
+        histogram = Counted.of(counts)
+        chosen = self.choose(histogram.counts, noise)
+        places, following = largest(histogram.counts, self.k + chosen)
+        threshold = following + self.offsets[chosen]
+        answer = race_to_threshold(histogram, places, threshold, epsilon=self.epsilon, k=self.k - 1, noise=noise)
+        return Answer(answer.labels, met_threshold=answer.met_threshold, candidates=self.k + chosen)
+
+    def choose(self, counts: NDArray[np.int64], noise: Noise) -> int:
+        """k_bar - k: the place of the candidate with the least score - Gumbel."""
+        next_counts = np.zeros(self.d_bar - self.k, dtype=np.int64)
+        ranked = np.sort(counts)[::-1][self.k : self.d_bar]
+        next_counts[: len(ranked)] = ranked
+        scores = next_counts * GRID + np.array([int(offset * GRID) for offset in self.offsets])
+        bits = noise.at("k_bar").bits(np.arange(self.k, self.d_bar, dtype=np.uint64))
+        return int(first_in_race(-scores, bits, GRID / self.epsilon, 1)[0])
+
+    def cost(self, answer: Answer) -> int:
+        """In steps: one for k_bar, the labels of the answer, and one more if the threshold was met."""
+        return 1 + answer.length

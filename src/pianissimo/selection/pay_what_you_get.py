@@ -21,8 +21,8 @@ from fractions import Fraction
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import BoundedRange
-from pianissimo.selection.offsets import at_least_one_of, check_exact
 from pianissimo.selection.race import race_distance
+from pianissimo.selection.thresholds import at_least_one_of, check_exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ exchange changes the outcome with a chance of at most k 2^-128, and n items make
 
 **Peeling**, the exponential mechanism again and again on what is left, is the first k of one such race. The labels are
 known beforehand and all of them are given, those of count 0 too: for labels that come from the data, see `limited_dom`.
+
+Here is also what all one-shot selections take, a histogram as columns in the order of the labels' bytes, and what they
+publish, an `Answer`.
 """
 
 import decimal
@@ -43,15 +46,102 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive
+from pianissimo.codec import join_texts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import BoundedRange
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import exact_scale
+from pianissimo.noise.keyed import Keys, exact_scale
 from pianissimo.noise.laws import SCALE_GRID
-from pianissimo.selection.answer import Answer, Counted
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Labels in order, whether the threshold stopped the walk, and what else came with them.
+
+    >>> answer = Answer(labels=("b", "a"), met_threshold=True)
+    >>> answer.labels, answer.length
+    (('b', 'a'), 3)
+    """
+
+    labels: tuple[str, ...]
+    """The labels, the one that came first at the front."""
+
+    met_threshold: bool
+    """Whether the threshold is part of the answer: it came before a k-th label did."""
+
+    counts: tuple[int, ...] | None = None
+    """A noisy count for each label, or None where publishing it is not covered by the loss."""
+
+    candidates: int | None = None
+    """How many labels were looked at, where the mechanism itself chose it."""
+
+    @property
+    def length(self) -> int:
+        """How many things were learned: the labels, and the threshold if it was met."""
+        return len(self.labels) + self.met_threshold
+
+
+MOST = 2**44
+"""No count is as large: with 16 bits of grid it stays far inside 64."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Counted:
+    """Labels and how many users hold each: secret, so that nothing of it is shown.
+
+    **Refusals are not private.** A null, a key that is no text, a count out of range is refused here, however few users
+    it is about, so that an error is an answer about them. Whoever counts must leave such keys out beforehand, row by
+    row, or must not show the error. `Table` does so: nothing that a table holds is refused here.
+    """
+
+    labels: pl.Series
+    """In the order of their bytes, each once."""
+
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> "Counted":
+        """The columns of a mapping, if it is one from texts to counts."""
+        if not isinstance(counts, Mapping):
+            raise InputError(f"counts must map keys to whole numbers, got {type(counts).__name__}")
+        if None in counts:
+            raise InputError("keys must not be null, got a null; leave it out or give it a name")
+        kinds = set(map(type, counts))
+        if not all(issubclass(kind, str) for kind in kinds):
+            raise InputError("keys must be texts, got something else; str() makes texts of them")
+        values = _whole_numbers(counts)
+        try:
+            labels = pl.Series("key", list(counts), dtype=pl.String)
+        except UnicodeEncodeError:
+            raise InputError("keys must be texts that can be written as UTF-8, got one that cannot") from None
+        order = labels.arg_sort().to_numpy()
+        return cls(labels.gather(order), values[order])
+
+    def keys(self, places: NDArray[np.int64], noise: Noise) -> Keys:
+        """The item keys of the labels at these places."""
+        return noise.at("labels").label_keys(*join_texts(self.labels.gather(places)))
+
+    def names(self, places: NDArray[np.int64]) -> tuple[str, ...]:
+        """The labels at these places."""
+        return tuple(self.labels.gather(places).to_list())
+
+
+def _whole_numbers(counts: Mapping[str, int]) -> NDArray[np.int64]:
+    refusal = InputError("counts must be whole numbers from 0 to 2^44 - 1, got something else")
+    if not all(issubclass(kind, int | np.integer) and kind is not bool for kind in set(map(type, counts.values()))):
+        raise refusal
+    try:
+        values = np.fromiter(counts.values(), dtype=np.int64, count=len(counts))
+    except OverflowError:
+        raise refusal from None
+    if len(values) and not (values.min() >= 0 and values.max() < MOST):
+        raise refusal
+    return values
+
 
 _CONTEXT = decimal.Context(prec=160, rounding=decimal.ROUND_HALF_EVEN)
 _HALF_WIDTH = 2.0**-46
@@ -91,11 +181,7 @@ def first_in_race(counts: NDArray[np.int64], bits: NDArray[np.uint64], scale: Fr
 
 
 def exact_arrival(behind: int, bits: int, scale: Fraction) -> Decimal:
-    """ln E + behind / scale to 160 digits, E = -ln(1 - U), U = (bits + 1/2) / 2^128.
-
-    >>> round(exact_arrival(3, 2**127, Fraction(2)), 6)
-    Decimal('1.133487')
-    """
+    """ln E + behind / scale to 160 digits, E = -ln(1 - U), U = (bits + 1/2) / 2^128."""
     with decimal.localcontext(_CONTEXT):
         # 129 places: exact.
         rest = Decimal(2**129 - 2 * bits - 1) / Decimal(2**129)
@@ -112,20 +198,12 @@ def race_distance(items: int, k: int) -> Fraction:
 
 
 def race_rho(steps: int, scale: Fraction) -> Fraction:
-    """What so many places of a race cost if neighbors move all counts one way by at most one.
-
-    >>> race_rho(4, Fraction(1))
-    Fraction(1, 2)
-    """
+    """What so many places of a race cost if neighbors move all counts one way by at most one."""
     return steps / (8 * scale**2)
 
 
 def race_scale(steps: int, rho: Fraction | float) -> Fraction:
-    """The least scale, a multiple of 1/4096, at which so many places cost at most `rho`.
-
-    >>> race_scale(4, Fraction(1, 2))
-    Fraction(1, 1)
-    """
+    """The least scale, a multiple of 1/4096, at which so many places cost at most `rho`."""
     check_at_least(1, steps=steps)
     check_positive(rho=rho)
     # The least m with (m / 4096)^2 >= steps / (8 rho).

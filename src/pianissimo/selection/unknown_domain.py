@@ -126,9 +126,9 @@ class UnkGauss(NoisyCounts):
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
         """The labels that pass and their noisy counts; `labels` are in the order of their bytes."""
         places, following = largest(counts, self.candidates)
-        values = with_noise(counts[places], keys[places], self.variance, noise)
+        values = with_noise(counts[places], keys[places], self.law, noise)
         level = np.array([following + self.gap], dtype=np.int64)
-        threshold = with_noise(level, ONE_KEY, self.variance, noise.at("threshold"))
+        threshold = with_noise(level, ONE_KEY, self.law, noise.at("threshold"))
         passing = np.flatnonzero(values >= threshold)
         order = passing[np.lexsort((places[passing], -values[passing]))]
         return detached(labels.gather(places[order])), values[order]
@@ -203,30 +203,41 @@ class UnkGumb(RacedCounts):
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
         """The labels before the threshold and their noisy counts; `labels` are in the order of their bytes."""
         chosen = self.choose(keys, counts, noise)
-        return detached(labels.gather(chosen)), with_noise(counts[chosen], keys[chosen], self.variance, noise)
+        return detached(labels.gather(chosen)), with_noise(counts[chosen], keys[chosen], self.law, noise)
 
     def choose(self, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """The places of the labels before the threshold, first one first."""
         ranked, following = largest(counts, self.candidates)
-        # In the order of the labels, as ties go by position; the threshold first.
         places = np.sort(ranked)
-        runners = np.concatenate([[following + self.gap], counts[places]])
-        bits = np.concatenate([noise.at("threshold").bits(ONE_KEY), noise.at("race").bits(keys[places])])
-        first = first_in_race(runners, bits, self.scale, self.k)
-        before = np.logical_and.accumulate(first != 0)
-        return places[first[before] - 1]
+        first, _ = before_threshold(following + self.gap, counts[places], keys[places], self.scale, self.k, noise)
+        return places[first]
+
+
+def before_threshold(
+    level: int, counts: NDArray[np.int64], keys: Keys, scale: Fraction, k: int, noise: Noise
+) -> tuple[NDArray[np.int64], bool]:
+    """The places of those before a threshold in a race, k at most, first one first, and whether the threshold was met.
+
+    The counts are in the order of their labels, as ties go by position; the threshold comes first.
+    """
+    bits = np.concatenate([noise.at("threshold").bits(ONE_KEY), noise.at("race").bits(keys)])
+    first = first_in_race(np.concatenate([[level], counts]), bits, scale, k)
+    before = np.logical_and.accumulate(first != 0)
+    return first[before] - 1, not bool(before.all())
 
 
 def largest(counts: NDArray[np.int64], candidates: int) -> tuple[NDArray[np.int64], int]:
-    """The places of the kbar largest positive counts, equal ones by position, and the count that comes next, or 0.
-
-    >>> largest(np.array([3, 5, 3, 0]), 2)
-    (array([1, 0]), 3)
-    """
+    """The places of the kbar largest positive counts, equal ones by position, and the count that comes next, or 0."""
     order = np.argsort(-counts, kind="stable")
     following = int(counts[order[candidates]]) if len(counts) > candidates else 0
     seen = order[:candidates]
     return seen[counts[seen] > 0], max(following, 0)
+
+
+def strictly_larger(counts: NDArray[np.int64], candidates: int) -> tuple[NDArray[np.int64], int]:
+    """The places of the counts above that of rank k_bar + 1, largest first, and that count, or 0."""
+    places, following = largest(counts, candidates)
+    return places[counts[places] > following], following
 
 
 def log_inverse(delta: Fraction) -> float:

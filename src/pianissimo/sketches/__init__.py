@@ -2,8 +2,16 @@
 
 from pianissimo.sketches.contents import Contents, Lineage
 from pianissimo.sketches.key_columns import KeyKind, split_bad
-from pianissimo.sketches.merging import MergedSketch, merge_in_order, merge_in_pairs, release_merged
-from pianissimo.sketches.misra_gries import AnySketch, MisraGries, PrivacyAwareMisraGries, sketch_from_bytes
+from pianissimo.sketches.misra_gries import (
+    AnySketch,
+    MergedSketch,
+    MisraGries,
+    PrivacyAwareMisraGries,
+    merge_in_order,
+    merge_in_pairs,
+    release_merged,
+    sketch_from_bytes,
+)
 from pianissimo.sketches.private_release import (
     GaussianMisraGries,
     PrivateMisraGries,

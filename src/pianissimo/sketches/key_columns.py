@@ -191,12 +191,7 @@ def split_bad(values: object, keys: KeyKind | None = None) -> tuple[pl.Series, p
 
 
 def sets_of(values: object) -> tuple[pl.Series, NDArray[np.int64], bool]:
-    """The keys of all sets in a row, where each set that is not empty ends, and whether polars made the column.
-
-    >>> keys, ends, _ = sets_of(pl.Series([[1, 2], [], [3]]))
-    >>> keys.to_list(), ends.tolist()
-    ([1, 2, 3], [2, 3])
-    """
+    """The keys of all sets in a row, where each set that is not empty ends, and whether polars made the column."""
     column = _series(values)
     if isinstance(column.dtype, pl.Array):
         column = column.arr.to_list()

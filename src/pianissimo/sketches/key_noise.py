@@ -31,14 +31,7 @@ LARGEST_COUNT = 2**62
 
 
 def item_keys(keys: pl.Series, noise: Noise) -> Keys:
-    """What draws of these keys depend on: the numbers themselves, or a keyed hash of the bytes.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> item_keys(pl.Series([-1, 2]), NoNoise())
-    array([18446744073709551615,                    2], dtype=uint64)
-    >>> item_keys(pl.Series(["a"]), NoNoise()).shape
-    (1, 2)
-    """
+    """What draws of these keys depend on: the numbers themselves, or a keyed hash of the bytes."""
     if keys.dtype == pl.Int64:
         return keys.to_numpy().view(np.uint64)
     if keys.dtype == pl.String:
@@ -89,9 +82,6 @@ def unit_table(
     """The same of values in units of 1 / `unit` that are too low by at most `slack`, with noises of at most `reach`.
 
     The true value of a key is in [value, value + slack]; the value has one noise, and the sum has two.
-
-    >>> unit_table(pl.Series(["a"]), np.array([30]), 3, 18, 3).row(0)
-    ('a', 13.5, 9.0, 18.0)
     """
     low = None if reach is None else (values - reach) / unit
     high = None if reach is None or slack is None else (values + slack + 2 * reach) / unit
@@ -198,10 +188,6 @@ def binomial(trials: int, rate: Fraction, least: int, noise: Noise) -> int:
     """How many of so many discrete Laplace draws, a = e^-rate, are at least `least` >= 0: exactly, for any number.
 
     By inversion: P_0 = (1 - p)^M, P_(i+1) = P_i (M - i) / (i + 1) p / (1 - p), p = a^least / (1 + a).
-
-    >>> from pianissimo.testing import SeededNoise
-    >>> [binomial(2**64, Fraction(1), 45, SeededNoise(seed)) for seed in range(6)]
-    [1, 0, 0, 0, 0, 0]
     """
     if trials == 0:
         return 0
@@ -277,12 +263,7 @@ def _context(digits: int, rounding: str) -> decimal.Context:
 
 
 def geometric(rate: Fraction, noise: Noise) -> int:
-    """A draw with P[j] = (1 - a) a^j, a = e^-rate: the whole part of -ln(U) / rate for a uniform U.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> geometric(Fraction(1, 100), NoNoise())
-    69
-    """
+    """A draw with P[j] = (1 - a) a^j, a = e^-rate: the whole part of -ln(U) / rate for a uniform U."""
     bits = Bits(noise)
     known = _FIRST_BITS
     while True:

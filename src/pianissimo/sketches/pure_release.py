@@ -289,11 +289,7 @@ class PureHistogram:
 
 
 def spurious_threshold(size: int, rate: Fraction, spurious: Fraction) -> int:
-    """The least threshold >= 1 at which at most so many of the keys pass by chance, on average.
-
-    >>> spurious_threshold(2**64, Fraction(1, 2047), Fraction(1))
-    89390
-    """
+    """The least threshold >= 1 at which at most so many of the keys pass by chance, on average."""
     with decimal.localcontext(CONTEXT):
         odds = Decimal(size) / (to_decimal(spurious) * (1 + decay(rate)))
         return max(1, math.ceil(odds.ln() / to_decimal(rate)))

@@ -227,11 +227,7 @@ def least_cut(k: int, *, rounded: bool) -> int:
 
 
 def reduced_exposure(a: Number, cut: int, k: int, *, rounded: bool) -> Number:
-    """delta(cut) for noise of a = e^(-epsilon / (2 k - 1)), exact if `a` is.
-
-    >>> reduced_exposure(Fraction(1, 2), 6, 2, rounded=False), reduced_exposure(Fraction(1, 2), 6, 2, rounded=True)
-    (Fraction(1, 24), Fraction(1, 18))
-    """
+    """delta(cut) for noise of a = e^(-epsilon / (2 k - 1)), exact if `a` is."""
     if rounded:
         return k * tail(a, cut - (2 * k - 1)) / (2 * k - 1)
     one = tail(a, cut - 1)

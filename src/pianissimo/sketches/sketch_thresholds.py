@@ -81,11 +81,7 @@ def exposure(theta: int, *, epsilon: Real, k: int, standard: bool = False) -> Fr
 
 
 def private_key_chance(a: Number, theta: int, k: int) -> Number:
-    """delta(theta) in closed form, exact if `a` is; for k >= 2 it does not depend on k.
-
-    >>> private_key_chance(Fraction(1, 2), 4, 2)
-    Fraction(205, 1008)
-    """
+    """delta(theta) in closed form, exact if `a` is; for k >= 2 it does not depend on k."""
     if k == 1:
         return sum_tail(a, theta - 1)
     q = (1 - a) / (1 + a)
@@ -147,9 +143,6 @@ def gaussian_calibration(epsilon: Fraction, delta: Fraction, k: int) -> tuple[in
 
     Either a shared number moves, and the divergence of a shift by one and the chance of one private key of count 1 add
     up; or nothing shared does, and all is in the private keys.
-
-    >>> gaussian_calibration(Fraction(1), Fraction(1, 10**8), 1024)
-    (27, 44)
     """
     target = float(epsilon)
     variance = least_integer(1, lambda each: shift_divergence(each, 1, target) <= delta)

@@ -31,20 +31,12 @@ _SLACK = Decimal("1e-30")
 
 
 def tail(a: Number, least: int) -> Number:
-    """P[Z >= least].
-
-    >>> tail(Fraction(1, 2), 1), tail(Fraction(1, 2), 0)
-    (Fraction(1, 3), Fraction(2, 3))
-    """
+    """P[Z >= least]."""
     return a**least / (1 + a) if least >= 0 else 1 - a ** (1 - least) / (1 + a)
 
 
 def sum_tail(a: Number, least: int) -> Number:
-    """P[Z + Z' >= least] for two draws and least >= 0, a sum of geometric series.
-
-    >>> sum_tail(Fraction(1, 2), 0)
-    Fraction(16, 27)
-    """
+    """P[Z + Z' >= least] for two draws and least >= 0, a sum of geometric series."""
     return a**least / (1 + a) ** 2 * ((1 + a + 2 * a * a) / (1 + a) + least * (1 - a))
 
 
@@ -84,11 +76,7 @@ def short_bound(chance: Decimal | float) -> Fraction:
 
 
 def least_integer(start: int, holds: Callable[[int], bool]) -> int:
-    """The least whole number from `start` on at which something that stays true becomes true.
-
-    >>> least_integer(1, lambda n: n * n >= 50)
-    8
-    """
+    """The least whole number from `start` on at which something that stays true becomes true."""
     if holds(start):
         return start
     step = 1
@@ -126,12 +114,7 @@ _LOST_DIGITS = 1e-11
 
 
 class GaussianLaw:
-    """The chances of one discrete Gaussian, in tables from 0 up to where floating-point numbers end.
-
-    >>> law = GaussianLaw(Fraction(18))
-    >>> round(float(law.tail(np.array([21]))[0]) * 1e7, 5)
-    6.39419
-    """
+    """The chances of one discrete Gaussian, in tables from 0 up to where floating-point numbers end."""
 
     def __init__(self, variance: Fraction) -> None:
         if not 0 < variance <= _LARGEST_VARIANCE:
@@ -196,9 +179,6 @@ def shift_divergence(variance: int, coordinates: int, epsilon: float) -> float:
     - (2 y + j) / (2 s2))), where Y is the sum of j draws. Y is taken as one draw of variance j s2; for that exchange
     (Kairouz, Liu and Steinke 2021, s2 >= 1/2) the sum is multiplied by e^kappa, kappa = 10 sum over i < j of exp(-2
     pi^2 s2 i / (i + 1)).
-
-    >>> f"{shift_divergence(18, 1, 1.0):.6e}", f"{shift_divergence(650, 10, 0.5):.5e}"
-    ('9.565223e-07', '9.88900e-07')
     """
     if coordinates == 0:
         return max(0.0, -math.expm1(epsilon))
@@ -274,11 +254,7 @@ def log_tail(y: float) -> float:
 
 
 def log_shift_divergence(sigma: float, coordinates: int, epsilon: float) -> float:
-    """ln of the hockey-stick divergence at e^epsilon of a shift by one in so many coordinates.
-
-    >>> round(math.exp(log_shift_divergence(4.2247, 1, 1.0)) * 1e6, 3)
-    1.0
-    """
+    """ln of the hockey-stick divergence at e^epsilon of a shift by one in so many coordinates."""
     mu = math.sqrt(coordinates) / sigma
     x = mu / 2 - epsilon / mu
     if x > 5:
@@ -288,11 +264,7 @@ def log_shift_divergence(sigma: float, coordinates: int, epsilon: float) -> floa
 
 
 def least_sigma(epsilon: float, delta: float, coordinates: int = 1) -> float:
-    """The least sigma whose divergence for a shift in all coordinates is at most delta.
-
-    >>> round(least_sigma(1.0, 1e-6), 4), round(least_sigma(1.0, 1e-6, 100), 3)
-    (4.2247, 42.247)
-    """
+    """The least sigma whose divergence for a shift in all coordinates is at most delta."""
     log_delta = math.log(delta)
     low, high = -30.0, 30.0
     for _ in range(100):

@@ -40,11 +40,7 @@ def ended_level(tick: int) -> int:
 
 
 def prefix_nodes(tick: int) -> list[tuple[int, int]]:
-    """The nodes (level, j) that cover the ticks 1 .. tick, the longest first.
-
-    >>> prefix_nodes(6)
-    [(2, 1), (1, 3)]
-    """
+    """The nodes (level, j) that cover the ticks 1 .. tick, the longest first."""
     return [(level, tick >> level) for level in reversed(range(tick.bit_length())) if tick >> level & 1]
 
 
@@ -156,11 +152,7 @@ class EndedNodes:
 
 
 def event_keys(events: pl.Series, max_keys_per_event: int) -> pl.Series:
-    """The keys of a batch in its order: of each event the first so many distinct ones.
-
-    >>> event_keys(pl.Series([["a", "b", "a"], ["c"]]), 2).to_list()
-    ['a', 'b', 'c']
-    """
+    """The keys of a batch in its order: of each event the first so many distinct ones."""
     if not isinstance(events.dtype, pl.List):
         if events.null_count():
             raise InputError("keys must not be null, got nulls; drop or fill them")
@@ -182,12 +174,7 @@ def event_sets(events: pl.Series, max_keys_per_event: int | None) -> pl.Series:
 
 
 def gather_keys(keys: pl.Series, kind: KeyKind) -> codec.Plain:
-    """Distinct keys in their order, and how often each came.
-
-    >>> keys, counts = gather_keys(pl.Series(["b", "a", "b"]), "text")
-    >>> keys.to_list(), counts
-    (['a', 'b'], array([1, 2], dtype=uint8))
-    """
+    """Distinct keys in their order, and how often each came."""
     return _counted(_checked(keys, kind).to_frame().group_by("key").len("count"))
 
 
@@ -225,13 +212,7 @@ class OpenTick:
 
 
 class OpenKeys(OpenTick):
-    """The keys of the open tick: secret.
-
-    >>> tick = OpenKeys()
-    >>> tick.add(gather_keys(pl.Series([7, 3, 7]), "int64"))
-    >>> tick.take().to_list(), len(tick.take())
-    ([3, 7, 7], 0)
-    """
+    """The keys of the open tick: secret."""
 
     def take(self) -> pl.Series:
         """All keys in their order, each as often as it came; the next tick begins."""
@@ -248,12 +229,7 @@ class OpenKeys(OpenTick):
 
 
 def gather_sets(sets: pl.Series, kind: KeyKind) -> codec.Plain:
-    """Distinct sets, the short ones first, and how often each came: keys, and for each size the sets and counts.
-
-    >>> keys, ((size, places, counts),) = gather_sets(pl.Series([["b", "a"], ["a", "b", "a"], []]), "text")
-    >>> keys.to_list(), size, places, counts
-    (['a', 'b'], 2, array([0, 1], dtype=uint8), array([2], dtype=uint8))
-    """
+    """Distinct sets, the short ones first, and how often each came: keys, and for each size the sets and counts."""
     flat, ends, trusted = sets_of(sets)
     keys = _checked(flat, kind, trusted=trusted)
     known = keys.unique().sort()
@@ -277,14 +253,7 @@ def _by_size(places: NDArray[np.uint32], sizes: NDArray[np.int64]) -> codec.Plai
 
 
 class OpenSets(OpenTick):
-    """The sets of keys of the open tick: secret.
-
-    >>> tick = OpenSets("int64")
-    >>> tick.add(gather_sets(pl.Series([[7, 3], [3]]), "int64"))
-    >>> tick.add(gather_sets(pl.Series([[3, 7]]), "int64"))
-    >>> tick.take().to_list()
-    [[3], [3, 7], [3, 7]]
-    """
+    """The sets of keys of the open tick: secret."""
 
     def __init__(self, kind: KeyKind) -> None:
         super().__init__()

@@ -25,6 +25,7 @@ from pianissimo.labels import Domain
 from pianissimo.ledger import Charge
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
+from pianissimo.noise.laws import GaussianNode
 from pianissimo.selection import KnownGauss, LimitedDomain, UnkGauss
 from pianissimo.selection.known_domain import gaussian_half_width, with_noise
 from pianissimo.table.allowance import MOST_DRAWS, Amount, TableBudget
@@ -218,7 +219,8 @@ class Questions(ABC, Generic[Result]):
         def run(rows: pl.DataFrame, noise: Noise) -> _Outcome:
             exact = np.array([rows["users"][0]], dtype=np.int64)
             one = np.zeros(1, dtype=np.uint64)
-            return _Outcome(_with_bars(with_noise(exact, one, variance, noise.at("count")), variance), steps)
+            noisy = with_noise(exact, one, GaussianNode(variance), noise.at("count"))
+            return _Outcome(_with_bars(noisy, variance), steps)
 
         plan = QuestionPlan(
             question=noted(f"count of users{condition}"),
@@ -248,7 +250,8 @@ class Questions(ABC, Generic[Result]):
             if counts:
                 exact = np.array([users[label] for label in answer.labels], dtype=np.int64)
                 fresh = noise.at("counts")
-                table = _with_bars(with_noise(exact, _keys(labels, fresh), variance, fresh), variance, labels)
+                noisy = with_noise(exact, _keys(labels, fresh), GaussianNode(variance), fresh)
+                table = _with_bars(noisy, variance, labels)
             return _Outcome(table, mechanism.cost(answer) + moved(len(answer.labels)), answer.met_threshold)
 
         offset = float(mechanism.offset)

@@ -268,21 +268,13 @@ class Course:
 
 @lru_cache(maxsize=64)
 def falling_weights(count: int) -> tuple[Fraction, ...]:
-    """(i + 2)^-2 for i = 1 .. count, over their sum.
-
-    >>> falling_weights(2)
-    (Fraction(16, 25), Fraction(9, 25))
-    """
+    """(i + 2)^-2 for i = 1 .. count, over their sum."""
     shares = [Fraction(1, (place + 2) ** 2) for place in range(1, count + 1)]
     return tuple(share / sum(shares) for share in shares)
 
 
 def discount_of(scale: float, failure: float, test: int) -> float:
-    """So far the noises of the first `test` tests and of the threshold stay together, up to a failure.
-
-    >>> round(discount_of(2.0, 0.1, 1), 3)
-    10.206
-    """
+    """So far the noises of the first `test` tests and of the threshold stay together, up to a failure."""
     return scale * (math.log(1 / failure) + math.log(math.pi**2 * test**2 / (6 * failure)))
 
 

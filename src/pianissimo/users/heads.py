@@ -262,12 +262,7 @@ class HistogramHead:
 
 
 def whole_steps(column: pl.Series) -> pl.Series:
-    """A column of whole steps of a grid.
-
-    >>> whole_steps(pl.Series([1.5]))
-    Traceback (most recent call last):
-    pianissimo.errors.InputError: values must be whole steps of the grid without nulls, got Float64
-    """
+    """A column of whole steps of a grid."""
     if not column.dtype.is_integer() or column.null_count():
         raise InputError(f"values must be whole steps of the grid without nulls, got {column.dtype}")
     try:
@@ -277,11 +272,7 @@ def whole_steps(column: pl.Series) -> pl.Series:
 
 
 def codes_in(domain: Domain, labels: pl.Series) -> Codes:
-    """The place of each label in a domain, -1 for others.
-
-    >>> codes_in(Domain(["b", "a"]), pl.Series(["b", "c"]))
-    array([ 1, -1])
-    """
+    """The place of each label in a domain, -1 for others."""
     if labels.dtype in (pl.Categorical, pl.Enum):
         labels = labels.cast(pl.String)
     if labels.dtype != pl.String or labels.null_count():

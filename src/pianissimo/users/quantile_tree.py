@@ -229,13 +229,7 @@ class UserQuantiles:
 
 
 def sums_below(estimates: NDArray[np.int64], depth: int) -> NDArray[np.float64]:
-    """The counts of the first n cells, for n = 0 .. 2^depth, that fit all bins best.
-
-    >>> sums_below(np.array([1, 2, 3, 4, 3, 7, 10]), 2)
-    array([ 0.,  1.,  3.,  6., 10.])
-    >>> sums_below(np.array([0, 0, 3]), 1)
-    array([0., 1., 2.])
-    """
+    """The counts of the first n cells, for n = 0 .. 2^depth, that fit all bins best."""
     ends = np.cumsum([1 << height for height in range(depth, -1, -1)])
     own = [bins.astype(np.float64) for bins in np.split(estimates, ends[:-1])]
     variances = subtree_variances(depth)
@@ -258,9 +252,6 @@ def cell_of_kth_largest(
     """The largest cell from which on there seem to be k events and a margin; -1 if there is none.
 
     `suffix` holds, for each cell, how many events lie in it or in later ones.
-
-    >>> cell_of_kth_largest(np.array([11, 11, 6, 6, 3, 3, 1, 1]), 2, 1.0)
-    5
     """
     # Where nothing is uncertain, sums of floating-point halves are off by far less than this.
     enough = np.flatnonzero(suffix >= place + margin - 1e-6)

@@ -118,13 +118,7 @@ class Users:
 
 
 class Names:
-    """Keyed names for ids or values, and the set of those seen.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> names = Names(NoNoise(), "values")
-    >>> names.add(names.of(pl.Series(["x", "y", "x"])))
-    array([0, 1, 0], dtype=uint32)
-    """
+    """Keyed names for ids or values, and the set of those seen."""
 
     def __init__(self, noise: Noise, what: str) -> None:
         self._namer = _core.Namer(_key(noise.at(what)))
@@ -182,12 +176,7 @@ class ByUser:
 
 
 def by_user(names: Keys, units: Units | None = None) -> ByUser:
-    """Rows brought together by the names of their users.
-
-    >>> rows = by_user(np.array([[9, 0], [1, 0], [9, 0]], dtype=np.uint64))
-    >>> rows.names[:, 0], rows.counts, rows.order
-    (array([1, 9], dtype=uint64), array([1, 2], dtype=uint32), array([1, 0, 2], dtype=uint32))
-    """
+    """Rows brought together by the names of their users."""
     return ByUser(*_core.group_names(names, units))
 
 
@@ -236,15 +225,7 @@ Column = NDArray[Any]
 
 
 class Rows:
-    """Columns of equal length that grow at the end.
-
-    >>> rows = Rows()
-    >>> rows.append([np.array([1, 5]), np.array([7, 8])])
-    >>> [column.tolist() for column in rows.take(lambda first: first > 3)]
-    [[5], [8]]
-    >>> len(rows)
-    1
-    """
+    """Columns of equal length that grow at the end."""
 
     def __init__(self) -> None:
         self._chunks: list[list[Column]] = []

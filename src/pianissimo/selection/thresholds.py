@@ -1,0 +1,297 @@
+"""How far above the next count a threshold must stand, worked out exactly and rounded up, and a fixed threshold.
+
+A threshold hides what only one user holds: a label that is among the candidates on one of two neighbors alone has a
+count of at most h + 1, h the first count that is not looked at. The offset beyond h + 1 is what keeps such a label
+behind the threshold except with the chance that is booked as bad. Rounding it up only makes that chance smaller.
+
+Durfee and Rogers 2019 print offsets for continuous noise. Here they are those of the noise that is drawn:
+
+* Gumbel, through the exact race: m labels of count x = h + 1 and a threshold at x + y have the weights m and
+  e^(epsilon y), so one of the labels is first with the chance m / (m + e^(epsilon y)). It is delta for y = ln(m (1 -
+  delta) / delta) / epsilon; the paper's ln(m / delta) / epsilon gives delta / (1 + delta). y is rounded up to a
+  multiple of 2^-16, and the race is run on counts times 2^16, so it stays one of whole numbers.
+* Discrete Laplace of scale s, q = e^(-1/s): P[Z >= n] = q^n / (1 + q) for n >= 1, and for the difference of two
+  P[Z - Z' >= n] = q^n ((n + c)(1 - q) + q) / (1 + q)^2 with c = (1 + q^2) / (1 - q^2), n >= 0. Both are sums of
+  geometric series.
+* Discrete Gaussian: P[Z >= n] is a sum over the lattice, never above exp(-n^2 / (2 variance)) (Canonne, Kamath and
+  Steinke 2020, Corollary 17).
+
+The chances are worked out to 60 digits (Laplace) or as floating-point sums enlarged by one part in a billion
+(Gaussian), so that what is compared with delta is never too small.
+
+**A fixed threshold** finds the labels that are well above the count of rank k + 1, each judged by itself: Durfee and
+Rogers 2019, Algorithm 8. With h the count of rank k + 1, every label of count > h is shown if its gap over
+h plus noise is above 1 + y. The threshold itself carries no noise.
+
+Corrected here: the paper looks only at labels of count above the *threshold*; that guard breaks privacy (an exact delta
+of 0.54 where 0.01 is claimed), since whether a label is looked at is then seen. The guard is "count > h", so at most k
+labels are looked at, those on one side only have a gap of exactly 1 there, and each is shown with a chance of at
+most delta. max_keys_per_user does not help: one label can move everybody's gap.
+
+*Whole numbers.* The noise is discrete; y is the least whole number with P[Z > y] <= delta by the exact tail. The
+paper's ln(1 / (2 delta)) / epsilon is the same for continuous Laplace noise.
+
+*Why.* The candidates of two neighbors are nested, as in `StrictDomain`. Give the side that lacks some of them
+dummies of gap 0: then k gaps move by at most one each, and noise on each makes k plain steps of epsilon, or k / (2
+variance) zCDP. What is shown is a function of the noisy gaps, so these may be shown as well, and give the order. No
+dummy is shown except with a chance of 1 - (1 - delta)^k.
+"""
+
+import decimal
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo.checks import check_at_least, check_probability
+from pianissimo.errors import ParameterError
+from pianissimo.loss.losses import Booked
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.noise.laws import GaussianNode, LaplaceNode, NodeNoise
+from pianissimo.selection.known_domain import check_variance, with_noise
+from pianissimo.selection.race import Answer, Counted
+from pianissimo.selection.unknown_domain import strictly_larger
+
+GRID = 2**16
+"""Thresholds of a race are multiples of 1 / GRID."""
+
+_CONTEXT = decimal.Context(prec=60, rounding=decimal.ROUND_HALF_EVEN)
+_SLACK = Decimal("1e-40")
+_ROUNDING_ERROR = 1e-9
+_LARGEST_SUM = Fraction(10**8)
+_SMALLEST_SUM = 1e-250
+_TINY = 1e-300
+
+
+@lru_cache(maxsize=4096)
+def race_offset(labels: int, delta: Fraction, epsilon: Fraction) -> Fraction:
+    """The least multiple of 1 / GRID that lets one of so many bad labels win with a chance of at most delta."""
+    odds = labels * (1 - delta) / delta
+    with decimal.localcontext(_CONTEXT):
+        exact = _decimal(odds).ln() / _decimal(epsilon)
+        return Fraction(math.ceil(exact * GRID + _SLACK * (1 + abs(exact))), GRID)
+
+
+@lru_cache(maxsize=4096)
+def laplace_offset(scale: Fraction, delta: Fraction) -> int:
+    """The least y >= 0 with P[Z > y] <= delta, Z discrete Laplace."""
+    return _least(lambda y: laplace_tail(scale, y + 1) <= _decimal(delta))
+
+
+@lru_cache(maxsize=4096)
+def laplace_difference_offset(scale: Fraction, delta: Fraction) -> int:
+    """The least y >= 0 with P[Z - Z' > y] <= delta, Z and Z' discrete Laplace."""
+    return _least(lambda y: laplace_difference_tail(scale, y + 1) <= _decimal(delta))
+
+
+@lru_cache(maxsize=4096)
+def gaussian_offset(variance: Fraction, delta: Fraction) -> int:
+    """The least y >= 0 with P[Z > y] <= delta, Z discrete Gaussian; a little more at extremes."""
+    log_inverse = math.log(delta.denominator) - math.log(delta.numerator)
+    enough = math.ceil(math.sqrt(2 * float(variance) * log_inverse) * (1 + _ROUNDING_ERROR))
+    if variance > _LARGEST_SUM or delta < _SMALLEST_SUM:
+        # By the sub-Gaussian tail alone: P[Z >= enough] <= delta.
+        return max(0, enough - 1)
+    return min(max(0, enough - 1), _least(lambda y: gaussian_tail(variance, y + 1) <= delta))
+
+
+def laplace_tail(scale: Fraction, least: int) -> Decimal:
+    """P[Z >= least] for a discrete Laplace Z and least >= 1, rounded up."""
+    with decimal.localcontext(_CONTEXT):
+        rate = 1 / _decimal(scale)
+        return (-least * rate).exp() / (1 + (-rate).exp()) * (1 + _SLACK)
+
+
+def laplace_difference_tail(scale: Fraction, least: int) -> Decimal:
+    """P[Z - Z' >= least] for two discrete Laplace draws and least >= 0, rounded up."""
+    with decimal.localcontext(_CONTEXT):
+        rate = 1 / _decimal(scale)
+        q = (-rate).exp()
+        centre = (1 + q * q) / (1 - q * q)
+        return (-least * rate).exp() * ((least + centre) * (1 - q) + q) / (1 + q) ** 2 * (1 + _SLACK)
+
+
+def gaussian_tail(variance: Fraction, least: int) -> float:
+    """P[Z >= least] for a discrete Gaussian Z and least >= 1, rounded up."""
+    spread = float(variance)
+    reach = 12 * math.isqrt(math.ceil(variance)) + 12
+    # Each weight over the first one; what is beyond reach, 12 deviations on, is below e^-72 of it.
+    steps = np.arange(reach, dtype=np.float64)
+    numerator = float(np.exp(-(steps * steps + 2.0 * least * steps) / (2 * spread)).sum())
+    # Over the whole lattice, sqrt(2 pi v) is a lower bound (Poisson), and so is any part of the sum.
+    lattice = np.arange(1, 64, dtype=np.float64)
+    part = 1 + 2 * float(np.exp(-lattice * lattice / (2 * spread)).sum())
+    denominator = max(math.sqrt(2 * math.pi * spread), part if variance < 1 else 0.0)
+    # What is too small for a floating-point number is not nothing.
+    return math.exp(-least * least / (2 * spread)) * numerator / denominator * (1 + _ROUNDING_ERROR) + _TINY
+
+
+def at_least_one_of(times: int, delta: Fraction) -> Fraction:
+    """1 - (1 - delta)^times, exactly: the chance that one of so many independent events of chance delta happens."""
+    return 1 - (1 - delta) ** times
+
+
+def check_exact(*, epsilon: Fraction, delta: Fraction) -> None:
+    """Refuse what is not an exact epsilon above 0 and an exact delta between 0 and 1.
+
+    >>> check_exact(epsilon=Fraction(1), delta=0.1)
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: delta must be an exact Fraction, got float
+    """
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if not isinstance(value, Fraction):
+            raise ParameterError(f"{name} must be an exact Fraction, got {type(value).__name__}")
+    if not epsilon > 0:
+        raise ParameterError(f"epsilon must be above 0, got {float(epsilon)}")
+    check_probability(delta=delta)
+
+
+def _least(holds: Callable[[int], bool]) -> int:
+    """The least whole number from 0 on at which something that stays true becomes true."""
+    high = 1
+    while not holds(high):
+        high *= 2
+    low = -1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _decimal(value: Fraction) -> Decimal:
+    with decimal.localcontext(_CONTEXT):
+        return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GapsAboveThreshold:
+    """What both kinds of noise share. A base class: the two differ by a law and its loss alone."""
+
+    k: int
+    """How many labels are looked at and published at most."""
+
+    delta: Fraction
+    """The chance that one label is published which only one user's presence has made a candidate; at most 1/2."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k)
+        check_half(self.delta)
+        _ = self.law.bound
+
+    @property
+    def law(self) -> NodeNoise:
+        """Of the noise on each gap."""
+        raise NotImplementedError
+
+    @property
+    def offset(self) -> int:
+        """A label is shown if its noisy gap is above this."""
+        raise NotImplementedError
+
+    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
+        """The labels that pass and their noisy gaps. Two histograms never share a noise: descend to a path."""
+        histogram = Counted.of(counts)
+        places, following = strictly_larger(histogram.counts, self.k)
+        gaps = with_noise(histogram.counts[places] - following, histogram.keys(places, noise), self.law, noise)
+        return labels_above(self.offset, histogram, places, gaps, self.k)
+
+    def cost(self, answer: Answer) -> int:  # noqa: ARG002
+        """In steps, or noisy gaps: all of them, whatever came back."""
+        return self.k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedThresholdLaplace(_GapsAboveThreshold):
+    """The labels whose noisy gap over the count of rank k + 1 is above a fixed number, with that gap, largest first.
+
+    Guarantee: k plain steps of epsilon, that is k epsilon, and a bad mass of 1 - (1 - delta)^k.
+    Error: of a gap, the Laplace quantile ln(1 / (1 - coverage)) / epsilon.
+    Cost: at most k draws.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> mechanism = FixedThresholdLaplace(k=2, epsilon=Fraction(1), delta=Fraction(1, 100))
+    >>> mechanism.offset
+    5
+    >>> mechanism.answer({"a": 12, "b": 7, "c": 2, "d": 1}, NoNoise())
+    Answer(labels=('a',), met_threshold=True, counts=(10,), candidates=None)
+    """
+
+    epsilon: Fraction
+    """What one moved gap costs."""
+
+    def __post_init__(self) -> None:
+        check_exact(epsilon=self.epsilon, delta=self.delta)
+        _GapsAboveThreshold.__post_init__(self)
+
+    @property
+    def law(self) -> LaplaceNode:
+        return LaplaceNode(1 / self.epsilon)
+
+    @property
+    def offset(self) -> int:
+        return 1 + laplace_offset(1 / self.epsilon, self.delta)
+
+    @property
+    def pure_epsilon(self) -> Fraction:
+        """What it costs by plain addition, with the bad mass for a delta."""
+        return self.k * self.epsilon
+
+    @property
+    def loss(self) -> Booked:
+        bad = at_least_one_of(self.k, self.delta)
+        return Booked(rho=self.k * self.epsilon**2 / 2, bad=bad, distance=self.k * DRAW_DISTANCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedThresholdGauss(_GapsAboveThreshold):
+    """The same with Gaussian noise, whose price grows with the root of k.
+
+    Guarantee: booked as (k / (2 variance), 1 - (1 - delta)^k).
+    Error: of a gap, the normal quantile at this variance.
+    Cost: at most k draws.
+
+    >>> FixedThresholdGauss(k=2, variance=Fraction(4), delta=Fraction(1, 100)).offset
+    6
+    """
+
+    variance: Fraction
+    """Of the noise on each gap: tau^2."""
+
+    def __post_init__(self) -> None:
+        check_variance(self.variance)
+        check_exact(epsilon=self.variance, delta=self.delta)
+        _GapsAboveThreshold.__post_init__(self)
+
+    @property
+    def law(self) -> GaussianNode:
+        return GaussianNode(self.variance)
+
+    @property
+    def offset(self) -> int:
+        return 1 + gaussian_offset(self.variance, self.delta)
+
+    @property
+    def loss(self) -> Booked:
+        bad = at_least_one_of(self.k, self.delta)
+        return Booked(rho=self.k / (2 * self.variance), bad=bad, distance=self.k * DRAW_DISTANCE)
+
+
+def labels_above(
+    level: int, histogram: Counted, places: NDArray[np.int64], values: NDArray[np.int64], k: int
+) -> Answer:
+    """The labels whose noisy value is above a level, k at most, largest first, equal ones by their bytes."""
+    passing = np.flatnonzero(values > level)
+    order = passing[np.lexsort((places[passing], -values[passing]))][:k]
+    return Answer(histogram.names(places[order]), met_threshold=len(passing) < k, counts=tuple(values[order].tolist()))
+
+
+def check_half(delta: Fraction) -> None:
+    """Refuse a chance above one half, for which there is no threshold above the next count."""
+    if not delta <= Fraction(1, 2):
+        raise ParameterError(f"delta must be at most 1/2, got {float(delta)}")
