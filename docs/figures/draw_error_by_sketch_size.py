@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.sketches import MisraGries, PrivateMisraGries, threshold
-from pianissimo.sketches.key_noise import item_keys, laplace_draws
+from pianissimo.sketches.released_keys import item_keys, laplace_draws
 
 EPSILON, DELTA = 1, 1e-8
 EVENTS, KEYS = 10**6, 10**5

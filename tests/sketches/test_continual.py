@@ -27,7 +27,7 @@ from pianissimo.sketches import (
     reduce,
     threshold,
 )
-from pianissimo.sketches.key_noise import item_keys
+from pianissimo.sketches.released_keys import item_keys
 from pianissimo.sketches.tree_nodes import EndedNodes, NodeSketches, prefix_nodes
 from pianissimo.testing import NoNoise, SeededNoise, check_life_cycle, check_resuming, check_splitting
 

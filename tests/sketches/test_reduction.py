@@ -25,7 +25,7 @@ from pianissimo.sketches import (
     add_reduced,
     reduce,
 )
-from pianissimo.sketches.key_noise import Bits, binomial, geometric, uniform_below
+from pianissimo.sketches.exact_laws import Bits, binomial, geometric, uniform_below
 from pianissimo.sketches.pure_release import as_universe, other_places, spurious_threshold
 from pianissimo.sketches.reduction import reduced_exposure
 from pianissimo.testing import NoNoise, SeededNoise

@@ -12,15 +12,7 @@ from tests.sketches.small_sketches import Law, WrittenNoise, gaussian
 
 from pianissimo.errors import ParameterError
 from pianissimo.sketches import Contents, CorrelatedHistogram, SparseHistogram
-from pianissimo.sketches.sparse_histogram import (
-    correlated_calibration,
-    holds_for_all,
-    noise_delta,
-    sparse_calibration,
-    threshold_delta,
-    worst_delta,
-)
-from pianissimo.sketches.tails import (
+from pianissimo.sketches.exact_laws import (
     exchange_exponent,
     gaussian_law,
     least_sigma,
@@ -28,6 +20,14 @@ from pianissimo.sketches.tails import (
     log_tail,
     shift_divergence,
     shift_divergences,
+)
+from pianissimo.sketches.sparse_histogram import (
+    correlated_calibration,
+    holds_for_all,
+    noise_delta,
+    sparse_calibration,
+    threshold_delta,
+    worst_delta,
 )
 
 BUDGETS = [(0.5, 1e-6), (0.5, 1e-9), (1.0, 1e-6), (1.0, 1e-9), (2.0, 1e-6), (2.0, 1e-9)]

@@ -23,16 +23,16 @@ from pianissimo.sketches.private_release import (
 from pianissimo.sketches.published_tree import PublishedTree, RunningSketch
 from pianissimo.sketches.pure_release import IntegerRange, KnownLabels, PureHistogram
 from pianissimo.sketches.reduction import Reduced, ReducedMisraGries, ReducedRelease, add_reduced, reduce
-from pianissimo.sketches.set_tree import SetTree
-from pianissimo.sketches.sketch_thresholds import (
+from pianissimo.sketches.released_keys import (
     exposure,
     gaussian_threshold,
     group_budget,
     group_delta,
     threshold,
 )
-from pianissimo.sketches.sketch_tree import HeavyKeys, SketchTree
+from pianissimo.sketches.sketch_tree import SetTree, SketchTree
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram, SparseRelease
+from pianissimo.sketches.tree_nodes import HeavyKeys
 
 __all__ = [
     "AnySketch",

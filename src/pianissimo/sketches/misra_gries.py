@@ -40,8 +40,8 @@ from pianissimo.sketches.contents import (
     listing_of,
 )
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind, key_column, sets_of
-from pianissimo.sketches.key_noise import given_or_fresh
 from pianissimo.sketches.private_release import SketchRelease, release_sketch
+from pianissimo.sketches.released_keys import given_or_fresh
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseRelease
 
 

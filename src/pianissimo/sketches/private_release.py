@@ -2,7 +2,7 @@
 
 Lebeda and Tetek, Algorithm 2. One element moves one of the stored numbers u(x) = c(x) + D, or D, by one. So each gets
 one noise, and a reader has both `over`, an upper estimate with one noise, and `under` = `over` less the noisy D, which
-is the estimate that the paper publishes: at the same loss. Keys below the threshold stay hidden (`sketch_thresholds`),
+is the estimate that the paper publishes: at the same loss. Keys below the threshold stay hidden (`released_keys`),
 and what is shown stands in the order of the keys: the order of a table tells about evicted ones.
 
 **Shards.** Streams cut by a hash of the key have a sketch and a release each, at the price of one: an element has one
@@ -31,29 +31,27 @@ from pianissimo.loss.losses import Booked, Loss, Mixed, float_down
 from pianissimo.noise import KeyedNoise, Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.key_noise import (
+from pianissimo.sketches.exact_laws import gaussian_reach, laplace_reach
+from pianissimo.sketches.released_keys import (
     Counts,
     check_unmerged,
     checked_counts,
     estimate_table,
+    exposure,
+    gaussian_calibration,
     gaussian_draws,
+    gaussian_exposure,
+    gaussian_threshold,
     given_or_fresh,
+    group_budget,
+    group_delta,
     in_key_order,
     item_keys,
     laplace_draws,
     own,
+    threshold,
     without_distance,
 )
-from pianissimo.sketches.sketch_thresholds import (
-    exposure,
-    gaussian_calibration,
-    gaussian_exposure,
-    gaussian_threshold,
-    group_budget,
-    group_delta,
-    threshold,
-)
-from pianissimo.sketches.tails import gaussian_reach, laplace_reach
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,13 +24,12 @@ from pianissimo.loss.losses import Booked, Guarantee, Mixed, Neighbors, Unit
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind
-from pianissimo.sketches.key_noise import own, without_distance
 from pianissimo.sketches.misra_gries import MisraGries
 from pianissimo.sketches.private_release import GaussianMisraGries, PrivateMisraGries, SketchRelease
-from pianissimo.sketches.sketch_thresholds import gaussian_threshold, threshold
-from pianissimo.sketches.sketch_tree import HeavyKeys
+from pianissimo.sketches.released_keys import gaussian_threshold, own, threshold, without_distance
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
+    HeavyKeys,
     Node,
     NodeSketches,
     OpenKeys,

@@ -5,7 +5,7 @@ sketch holds, of which only what reaches a public threshold is shown. That is ep
 
 A universe of 2^64 keys is not gone through. The tail of the noise has no memory: of the M keys of value zero, a
 Binomial number with p = a^Theta / (1 + a) passes, each is uniform among them, and exceeds the threshold by a geometric
-draw. All three are drawn exactly (`key_noise`).
+draw. All three are drawn exactly (`exact_laws`).
 
 For reduced counts (`reduction`), also added up over sketches, one element moves all values together by 2 k - 1; for the
 counts of a merged sketch by k.
@@ -30,19 +30,16 @@ from pianissimo.loss.losses import Pure
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.key_noise import (
+from pianissimo.sketches.exact_laws import CONTEXT, binomial, decay, geometric, laplace_reach, to_decimal, uniform_below
+from pianissimo.sketches.reduction import Reduced, ReducedRelease
+from pianissimo.sketches.released_keys import (
     Counts,
-    binomial,
     checked_counts,
-    geometric,
     item_keys,
     laplace_draws,
     own,
-    uniform_below,
 )
-from pianissimo.sketches.reduction import Reduced, ReducedRelease
 from pianissimo.sketches.sparse_histogram import positive_counts
-from pianissimo.sketches.tails import CONTEXT, decay, laplace_reach, to_decimal
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 

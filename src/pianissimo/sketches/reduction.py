@@ -27,7 +27,8 @@ from pianissimo.loss.losses import Mixed, Pure
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.key_noise import (
+from pianissimo.sketches.exact_laws import Number, at_most, enlarged, laplace_reach, least_integer, short_bound, tail
+from pianissimo.sketches.released_keys import (
     LARGEST_COUNT,
     Counts,
     check_unmerged,
@@ -39,7 +40,6 @@ from pianissimo.sketches.key_noise import (
     unit_table,
     without_distance,
 )
-from pianissimo.sketches.tails import Number, at_most, enlarged, laplace_reach, least_integer, short_bound, tail
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

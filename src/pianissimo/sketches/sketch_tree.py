@@ -18,12 +18,24 @@ advance, at most m k keys differ at a tick, and ln(T m k / bad) is enough.
 
 **Error.** Sketch errors of the nodes add up to n / (k + 1), not to L times that. With the number of elements carried
 along, which costs k^2 + k in the place of k^2 + k - 1, a reader has both ends of an interval for every count.
+
+**Streams of sets** (`SetTree`): a binary tree of merged sketches. What is hidden is one whole set of keys, of any size.
+A leaf is a privacy-aware sketch of one tick, and a parent is the merge of its two children: the tree of merges is fixed
+by the clock alone. One set moves each node's counts by one in at most k keys, all in one direction, and is in at most L
+nodes: rho = k L / (2 variance). As above the threshold stands at the query: a key that is a candidate on one neighbor
+alone has a true sum of at most 1, so at tick t
+
+```text
+Theta_t = 1 + ceil(sqrt(2 p_t variance ln(T (T + L) k / bad)))
+```
+
+Where a set counts with at most m of its keys, the number N of keys may be carried along for error bars: one set moves
+it by at most m, so with noise of m^2 times the variance it is one more count: k + 1 in the place of k.
 """
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,115 +43,30 @@ import polars as pl
 
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
+from pianissimo.loss.losses import Guarantee
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import GaussianNode
+from pianissimo.sketches.contents import KeyListing, key_series, listing_of
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind
-from pianissimo.sketches.key_noise import Counts, checked_counts, gaussian_draws, item_keys, own, unit_table
+from pianissimo.sketches.misra_gries import PrivacyAwareMisraGries
 from pianissimo.sketches.reduction import reduce
+from pianissimo.sketches.released_keys import own
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
+    HeavyKeys,
     Node,
     NodeSketches,
     OpenKeys,
+    OpenSets,
+    PrefixNoise,
     event_keys,
+    event_sets,
     gather_keys,
+    gather_sets,
     level_count,
-    prefix_nodes,
-    rounded_up_root,
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HeavyKeys:
-    """Keys in their own order with noisy values, in units of 1 / `unit` of a count: all may be published."""
-
-    keys: pl.Series
-    values: Counts
-    unit: int
-    """How many units make one count."""
-
-    total: int | None = None
-    """The noisy number of elements so far, where it is released."""
-
-    slack: Counts | None = None
-    """By how many units each true count may be above its value, noise apart, where that is not the total."""
-
-    def to_dict(self) -> dict[int | str | bytes, float]:
-        """The keys and their noisy values, in counts."""
-        return dict(zip(self.keys.to_list(), (self.values / self.unit).tolist(), strict=True))
-
-    def to_frame(self, reach: int | None = None) -> pl.DataFrame:
-        """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds.
-
-        >>> HeavyKeys(pl.Series(["a"]), np.array([30]), 3, 18).to_frame(reach=3).row(0)
-        ('a', 13.5, 9.0, 18.0)
-        """
-        return unit_table(self.keys, self.values, self.unit, self.total if self.slack is None else self.slack, reach)
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixNoise:
-    """The Gaussian noise of the sums that a tree of k counters a node releases at every tick up to a horizon."""
-
-    horizon: int
-    k: int
-    variance: Fraction
-    """On each value of a node."""
-
-    @property
-    def levels(self) -> int:
-        """L: in how many nodes an element is counted at most."""
-        return level_count(self.horizon)
-
-    def error(self, tick: int, coverage: float) -> float:
-        """What the noise of one sum does not exceed in size, with this chance."""
-        check_probability(coverage=coverage)
-        return NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(tick.bit_count() * float(self.variance))
-
-    def reach(self, tick: int, coverage: float) -> int:
-        """What the noise of no key, at no tick, exceeds in size as seen from this one."""
-        check_probability(coverage=coverage)
-        odds = math.log(2 * (self.k * self.levels + 1) * self.horizon) - math.log1p(-coverage)
-        return self._bound(tick, odds)
-
-    def margin(self, tick: int, watched: int, bad: Fraction) -> int:
-        """What the noise of none of `watched` times k keys reaches at any tick, but for `bad`, seen from this one."""
-        odds = math.log(self.horizon) + math.log(watched) + math.log(self.k)
-        return self._bound(tick, odds + (math.log(bad.denominator) - math.log(bad.numerator)))
-
-    def _bound(self, tick: int, odds: float) -> int:
-        return rounded_up_root(2 * tick.bit_count() * float(self.variance) * odds)
-
-    def guarantee(self, moved: int, bad: Fraction, *, totals: int, source: str) -> Guarantee:
-        """If one event moves all nodes together by `moved`, in squares, and each has so many totals beside its keys."""
-        # At a tick at most L k candidates, each with a draw at at most L nodes, and the draws of the total.
-        draws = self.horizon * self.levels * (self.levels * self.k + totals)
-        return Guarantee(
-            loss=Booked(rho=moved / (2 * self.variance), bad=bad, distance=draws * DRAW_DISTANCE),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
-            horizon=self.horizon,
-            source=source,
-        )
-
-    def sums(
-        self, nodes: EndedNodes, tick: int, noise: Noise, counts: tuple[str, ...], total_variance: Fraction | None
-    ) -> tuple[pl.Series, Counts, int]:
-        """All keys of the nodes of a prefix, their noisy sums, and the nodes' total, noisy if it has a variance."""
-        keys, total = nodes.keys(), nodes.total
-        found = np.zeros(len(keys), dtype=np.int64)
-        items = item_keys(keys, noise)
-        for level, number in prefix_nodes(tick):
-            # What a node counts is known at its last tick, when its noise is first drawn.
-            here = sealed(noise, number << level).at("node", level, number)
-            found += checked_counts(nodes.values(level, keys))
-            found += gaussian_draws(here.at(*counts), self.variance, items)
-            if total_variance is not None:
-                total += int(here.at("total").gaussian(variance=total_variance))
-        return keys, found, total
 
 
 @dataclass(slots=True, repr=False)
@@ -278,3 +205,165 @@ def _moved(horizon: int, k: int, elements: int, *, with_total: bool) -> int:
     """How far so many elements move all nodes together, in squares."""
     each = k * k + k if with_total else k * k + k - 1
     return elements**2 * level_count(horizon) * each
+
+
+class MergingNodes:
+    """The nodes that cover all ticks so far, one a level: secret."""
+
+    def __init__(self, *, k: int, keys: KeyKind) -> None:
+        self._k, self._keys = k, keys
+        # Listings, not sketches: a lineage of merges would grow with every tick.
+        self._ended: dict[int, tuple[KeyListing, int]] = {}
+
+    def close(self, tick: int, sets: pl.Series | None) -> None:
+        """End a tick of these sets: its leaf is merged with the stretch before it as long as both have one length."""
+        leaf = PrivacyAwareMisraGries(self._k, keys=self._keys)
+        if sets is not None:
+            leaf.update(sets)
+        node, total, level = leaf.record().counts(), leaf.total, 0
+        while tick % (2 << level) == 0:
+            before, more = self._ended.pop(level)
+            node, total, level = before.merge(node, self._k), total + more, level + 1
+        self._ended[level] = node, total
+
+    def covering(self) -> EndedNodes:
+        """The counts of the nodes that cover all ticks so far."""
+        nodes = EndedNodes()
+        for level in sorted(self._ended, reverse=True):
+            listing, total = self._ended[level]
+            # As a tick of its own length the node stands behind the longer ones.
+            nodes.put(1 << level, Node(key_series(self._keys, listing), listing.values(), total))
+        return nodes
+
+    def to_plain(self) -> codec.Plain:
+        """Its content as plain data."""
+        return self.covering().to_plain()
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content."""
+        nodes = EndedNodes()
+        nodes.take_plain(content)
+        self._ended = {level: (listing_of(node.keys, node.values), node.total) for level, node in nodes.items()}
+
+
+@dataclass(slots=True, repr=False)
+class SetTreeState:
+    """The sets of the open tick, and the sketches of all nodes that are needed: secret."""
+
+    tick: OpenSets
+    nodes: MergingNodes
+
+
+@identified("set-tree")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTree:
+    """The heavy keys of all sets so far, released at every tick; an event is a set of keys of any size.
+
+    Guarantee: booked as (k L / (2 variance), bad) for one event with all its keys; (k + 1) L with a total.
+    Error: the noise's quantile at the tick; beside it a count is too low by at most N / (k + 1), N the keys so far.
+    Cost: k counters a level, and the distinct sets of the open tick; one sketch update a key, one merge a tick on
+    average; at most L draws a candidate.
+
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> run = Run(SetTree.calibrated(horizon=4, rho=2.0, bad=1e-6, k=8), NoNoise())
+    >>> run.update(pl.Series([["aspirin", "a rare one"]] + [["aspirin"]] * 89))
+    >>> run.release().value.to_dict()
+    {'aspirin': 90.0}
+    """
+
+    horizon: int
+    """How many releases one run may make."""
+
+    k: int
+    """How many counters the sketch of a node has."""
+
+    variance: Fraction
+    """Of the noise on each count of a node."""
+
+    bad: Fraction
+    """The chance that a key shows which only one event brought."""
+
+    keys: KeyKind = "text"
+    """The type of the keys."""
+
+    max_keys_per_event: int | None = None
+    """How many distinct keys of one event count; None for all. The promise needs no bound, error bars do."""
+
+    with_total: bool = False
+    """Whether the number of keys so far is released too, for error bars."""
+
+    state_version: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon, k=self.k)
+        check_probability(bad=self.bad)
+        check_key_kind(self.keys)
+        if self.max_keys_per_event is not None:
+            check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+        elif self.with_total:
+            raise ParameterError(
+                "max_keys_per_event must be given for a total, got None: one event could move it by any"
+            )
+        # Refuses a variance beyond what is drawn.
+        _ = GaussianNode(self.total_variance).bound
+
+    @classmethod
+    def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, with_total: bool = False, **others: Any) -> Self:
+        """The one with the least noise within this ledger; the variance is rounded up to a whole number."""
+        check_at_least(1, horizon=horizon, k=k)
+        check_positive(rho=rho)
+        variance = Fraction(math.ceil((k + with_total) * level_count(horizon) / (2 * Fraction(rho))))
+        return cls(horizon=horizon, k=k, variance=variance, bad=Fraction(bad), with_total=with_total, **others)
+
+    @property
+    def total_variance(self) -> Fraction:
+        """Of the noise on the number of keys of a node."""
+        return (self.max_keys_per_event or 1) ** 2 * self.variance
+
+    @property
+    def noise(self) -> PrefixNoise:
+        """The noise of its sums."""
+        return PrefixNoise(self.horizon, self.k, self.variance)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        moved = (self.k + self.with_total) * self.noise.levels
+        source = "Lebeda and Tetek, Corollary 28; in a binary tree over time"
+        return self.noise.guarantee(moved, self.bad, totals=int(self.with_total), source=source)
+
+    def threshold(self, tick: int) -> int:
+        """The least count that is shown at `tick`."""
+        return 1 + self.noise.margin(tick, self.horizon + self.noise.levels, self.bad)
+
+    def error(self, tick: int, coverage: float) -> float:
+        return self.noise.error(tick, coverage)
+
+    def reach(self, tick: int, coverage: float) -> int:
+        """What the noise of no key, at no tick, exceeds in size as seen from this one, that of the total included."""
+        variance = max(self.variance, self.total_variance / (self.k + 1) ** 2)
+        return PrefixNoise(self.horizon, self.k, variance).reach(tick, coverage)
+
+    def start(self, noise: Noise) -> SetTreeState:  # noqa: ARG002
+        return SetTreeState(OpenSets(self.keys), MergingNodes(k=self.k, keys=self.keys))
+
+    def update(self, state: SetTreeState, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: SetTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
+        return gather_sets(event_sets(batch, self.max_keys_per_event), self.keys)
+
+    def add(self, state: SetTreeState, gathered: codec.Plain) -> None:
+        state.tick.add(gathered)
+
+    def release(self, state: SetTreeState, tick: int, noise: Noise) -> HeavyKeys:
+        state.nodes.close(tick, state.tick.take())
+        nodes = state.nodes.covering()
+        variance = self.total_variance if self.with_total else None
+        keys, sums, total = self.noise.sums(nodes, tick, noise, (), variance)
+        passing = np.flatnonzero(sums >= self.threshold(tick))
+        shown = own(keys.gather(passing)), sums[passing], 1
+        if not self.with_total:
+            return HeavyKeys(*shown)
+        # Counts of all nodes together are too low by at most N / (k + 1).
+        return HeavyKeys(*shown, total, slack=np.full(len(passing), -(-total // (self.k + 1)), dtype=np.int64))

@@ -57,18 +57,7 @@ from pianissimo.loss.losses import Booked, Mixed, float_down
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.key_noise import (
-    Counts,
-    check_typed,
-    checked_counts,
-    estimate_table,
-    gaussian_draws,
-    in_key_order,
-    item_keys,
-    own,
-    without_distance,
-)
-from pianissimo.sketches.tails import (
+from pianissimo.sketches.exact_laws import (
     Floats,
     enlarge,
     gaussian_law,
@@ -78,6 +67,17 @@ from pianissimo.sketches.tails import (
     shift_divergence,
     shift_divergences,
     short_bound,
+)
+from pianissimo.sketches.released_keys import (
+    Counts,
+    check_typed,
+    checked_counts,
+    estimate_table,
+    gaussian_draws,
+    in_key_order,
+    item_keys,
+    own,
+    without_distance,
 )
 
 

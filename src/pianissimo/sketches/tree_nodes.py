@@ -1,4 +1,4 @@
-"""What a tree of sketches over time needs: nodes that begin and end, what is kept of them, and the open tick.
+"""What a tree of sketches over time needs: nodes that begin and end, the open tick, and the noise of its sums.
 
 Ticks 1 .. T by the clock, L = floor(log2 T) + 1 levels. Node (level, j) covers the ticks (j - 1) 2^level + 1 .. j
 2^level and is used in prefixes for odd j alone. The first t ticks are the nodes of the ones of t in binary. At each
@@ -12,10 +12,12 @@ less would move others from batch to batch and so to other places of the stream.
 keys of one tick.
 """
 
+import math
 from collections.abc import ItemsView
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from statistics import NormalDist
 from typing import cast
 
 import numpy as np
@@ -23,10 +25,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
+from pianissimo.checks import check_probability
 from pianissimo.errors import InputError
+from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind, are_texts, key_column, sets_of
 from pianissimo.sketches.misra_gries import MisraGries
+from pianissimo.sketches.released_keys import Counts, checked_counts, gaussian_draws, item_keys, unit_table
 
 
 def level_count(horizon: int) -> int:
@@ -307,3 +314,93 @@ def series_of(keys: codec.Plain) -> pl.Series:
     text, lengths = keys
     ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
     return pl.Series("key", [cast(bytes, text)[start:end] for start, end in pairwise(ends)], dtype=pl.Binary)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeavyKeys:
+    """Keys in their own order with noisy values, in units of 1 / `unit` of a count: all may be published."""
+
+    keys: pl.Series
+    values: Counts
+    unit: int
+    """How many units make one count."""
+
+    total: int | None = None
+    """The noisy number of elements so far, where it is released."""
+
+    slack: Counts | None = None
+    """By how many units each true count may be above its value, noise apart, where that is not the total."""
+
+    def to_dict(self) -> dict[int | str | bytes, float]:
+        """The keys and their noisy values, in counts."""
+        return dict(zip(self.keys.to_list(), (self.values / self.unit).tolist(), strict=True))
+
+    def to_frame(self, reach: int | None = None) -> pl.DataFrame:
+        """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds.
+
+        >>> HeavyKeys(pl.Series(["a"]), np.array([30]), 3, 18).to_frame(reach=3).row(0)
+        ('a', 13.5, 9.0, 18.0)
+        """
+        return unit_table(self.keys, self.values, self.unit, self.total if self.slack is None else self.slack, reach)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixNoise:
+    """The Gaussian noise of the sums that a tree of k counters a node releases at every tick up to a horizon."""
+
+    horizon: int
+    k: int
+    variance: Fraction
+    """On each value of a node."""
+
+    @property
+    def levels(self) -> int:
+        """L: in how many nodes an element is counted at most."""
+        return level_count(self.horizon)
+
+    def error(self, tick: int, coverage: float) -> float:
+        """What the noise of one sum does not exceed in size, with this chance."""
+        check_probability(coverage=coverage)
+        return NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(tick.bit_count() * float(self.variance))
+
+    def reach(self, tick: int, coverage: float) -> int:
+        """What the noise of no key, at no tick, exceeds in size as seen from this one."""
+        check_probability(coverage=coverage)
+        odds = math.log(2 * (self.k * self.levels + 1) * self.horizon) - math.log1p(-coverage)
+        return self._bound(tick, odds)
+
+    def margin(self, tick: int, watched: int, bad: Fraction) -> int:
+        """What the noise of none of `watched` times k keys reaches at any tick, but for `bad`, seen from this one."""
+        odds = math.log(self.horizon) + math.log(watched) + math.log(self.k)
+        return self._bound(tick, odds + (math.log(bad.denominator) - math.log(bad.numerator)))
+
+    def _bound(self, tick: int, odds: float) -> int:
+        return rounded_up_root(2 * tick.bit_count() * float(self.variance) * odds)
+
+    def guarantee(self, moved: int, bad: Fraction, *, totals: int, source: str) -> Guarantee:
+        """If one event moves all nodes together by `moved`, in squares, and each has so many totals beside its keys."""
+        # At a tick at most L k candidates, each with a draw at at most L nodes, and the draws of the total.
+        draws = self.horizon * self.levels * (self.levels * self.k + totals)
+        return Guarantee(
+            loss=Booked(rho=moved / (2 * self.variance), bad=bad, distance=draws * DRAW_DISTANCE),
+            unit=Unit.EVENT,
+            neighbors=Neighbors.ADD_OR_REMOVE,
+            horizon=self.horizon,
+            source=source,
+        )
+
+    def sums(
+        self, nodes: EndedNodes, tick: int, noise: Noise, counts: tuple[str, ...], total_variance: Fraction | None
+    ) -> tuple[pl.Series, Counts, int]:
+        """All keys of the nodes of a prefix, their noisy sums, and the nodes' total, noisy if it has a variance."""
+        keys, total = nodes.keys(), nodes.total
+        found = np.zeros(len(keys), dtype=np.int64)
+        items = item_keys(keys, noise)
+        for level, number in prefix_nodes(tick):
+            # What a node counts is known at its last tick, when its noise is first drawn.
+            here = sealed(noise, number << level).at("node", level, number)
+            found += checked_counts(nodes.values(level, keys))
+            found += gaussian_draws(here.at(*counts), self.variance, items)
+            if total_variance is not None:
+                total += int(here.at("total").gaussian(variance=total_variance))
+        return keys, found, total

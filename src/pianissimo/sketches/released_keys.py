@@ -1,10 +1,10 @@
-"""From which noisy count on a key of one Misra-Gries sketch is shown: the exact least threshold.
+"""What every release of a sketch needs: the noise of its keys, the table that leaves, and the exact least threshold.
 
-Lebeda and Tetek, "Better differentially private approximate histograms and heavy hitters using the Misra-Gries
-sketch" (PMG, Algorithm 2), with thresholds of our own. One element moves one of the numbers u(x) = c(x) + D, or D, by
-one. Keys that only one of two neighbors stores have counts 1 and 0 at most, and there are at most two of them on a
-side. On outputs without such keys the densities differ by at most e^epsilon, so the divergence at e^epsilon is the
-chance that one of them is shown:
+**The threshold**: from which noisy count on a key of one Misra-Gries sketch is shown. Lebeda and Tetek, "Better
+differentially private approximate histograms and heavy hitters using the Misra-Gries sketch" (PMG, Algorithm 2), with
+thresholds of our own. One element moves one of the numbers u(x) = c(x) + D, or D, by one. Keys that only one of two
+neighbors stores have counts 1 and 0 at most, and there are at most two of them on a side. On outputs without such keys
+the densities differ by at most e^epsilon, so the divergence at e^epsilon is the chance that one of them is shown:
 
 ```text
 delta(theta) = sum over h of p(h) [1 - (1 - G(theta - 1 - h)) (1 - G(theta - h))]          k >= 2
@@ -28,10 +28,16 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
+from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
-from pianissimo.errors import ParameterError
-from pianissimo.sketches.tails import (
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.noise import KeyedNoise, Noise, fresh_secret
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
+from pianissimo.sketches.contents import Contents, Source
+from pianissimo.sketches.exact_laws import (
     CONTEXT,
     Number,
     at_most,
@@ -44,6 +50,135 @@ from pianissimo.sketches.tails import (
     sum_tail,
     to_decimal,
 )
+
+Counts = NDArray[np.int64]
+Numbers = NDArray[np.int64] | NDArray[np.float64]
+
+LARGEST_COUNT = 2**62
+"""Noise is added to counts below this, so that nothing overflows."""
+
+
+def item_keys(keys: pl.Series, noise: Noise) -> Keys:
+    """What draws of these keys depend on: the numbers themselves, or a keyed hash of the bytes."""
+    if keys.dtype == pl.Int64:
+        return keys.to_numpy().view(np.uint64)
+    if keys.dtype == pl.String:
+        return noise.at("labels").label_keys(*codec.join_texts(keys))
+    if keys.dtype == pl.Binary:
+        texts: list[bytes] = keys.to_list()
+        return noise.at("labels").label_keys(b"".join(texts), np.array([len(text) for text in texts], dtype=np.uint32))
+    raise InputError(f"keys must be whole numbers of 64 bits, texts or bytes, got {keys.dtype}")
+
+
+def in_key_order(keys: pl.Series) -> NDArray[np.int64]:
+    """The places of the keys in their own order, so that nothing depends on where a table holds them."""
+    return keys.arg_sort().to_numpy().astype(np.int64)
+
+
+def own(keys: pl.Series) -> pl.Series:
+    """The same keys in memory of their own, without the bytes of keys that were left out."""
+    return pl.Series("key", keys.to_list(), dtype=keys.dtype)
+
+
+def estimate_table(
+    keys: pl.Series, noisy: Numbers, low: Numbers | None = None, high: Numbers | None = None
+) -> pl.DataFrame:
+    """The table of every release of a sketch: `key`, `estimate`, `low`, `high`.
+
+    The true counts of all keys at once are within low .. high, drawn out to whole numbers; null where nothing that is
+    released bounds them. The estimate is the middle of both, a whole or a half number, or the noisy count where an end
+    is not known.
+
+    >>> estimate_table(pl.Series(["a"]), np.array([9.5]), np.array([8.7]), np.array([17.4])).row(0)
+    ('a', 13.0, 8.0, 18.0)
+    >>> estimate_table(pl.Series(["a"]), np.array([9.5]), np.array([8.7])).row(0)
+    ('a', 9.5, 8.0, None)
+    """
+    columns = {
+        name: pl.lit(None, pl.Float64) if ends is None else pl.Series(ends, dtype=pl.Float64)
+        for name, ends in (("noisy", noisy), ("low", low), ("high", high))
+    }
+    whole = (pl.col("low").floor().clip(lower_bound=0), pl.col("high").ceil().clip(lower_bound=0))
+    middle = pl.coalesce((pl.col("low") + pl.col("high")) / 2, "noisy")
+    frame = keys.alias("key").to_frame().with_columns(**columns).with_columns(whole)
+    return frame.select("key", middle.alias("estimate"), "low", "high")
+
+
+def unit_table(
+    keys: pl.Series, values: Counts, unit: int, slack: Counts | int | None, reach: int | None
+) -> pl.DataFrame:
+    """The same of values in units of 1 / `unit` that are too low by at most `slack`, with noises of at most `reach`.
+
+    The true value of a key is in [value, value + slack]; the value has one noise, and the sum has two.
+    """
+    low = None if reach is None else (values - reach) / unit
+    high = None if reach is None or slack is None else (values + slack + 2 * reach) / unit
+    return estimate_table(keys, values / unit, low, high)
+
+
+def check_typed(contents: Contents) -> None:
+    """Refuse a sketch without a type of keys: the type of what is released must not tell whether a key came."""
+    if contents.keys.dtype == pl.Null:
+        raise ParameterError("the type of keys must be known before a release, got none; declare it with keys=")
+
+
+def check_unmerged(contents: Contents, k: int) -> None:
+    """Refuse what is not a sketch of k counters by itself: there (k + 1) D = n - sum of c.
+
+    >>> check_unmerged(Contents(pl.Series([1, 2]), np.array([10, 5]), 3, 18), 2)
+    >>> check_unmerged(Contents(pl.Series([3]), np.array([1]), 0, 10), 2)
+    Traceback (most recent call last):
+    pianissimo.errors.ParameterError: this release must be of one unmerged sketch of k = 2, got another; ...
+    """
+    check_typed(contents)
+    if contents.source is not Source.STREAM:
+        raise ParameterError(
+            f"this release must be of one unmerged sketch of single keys, got one of kind '{contents.source.value}'; "
+            "release it as such"
+        )
+    held = int(contents.over.sum()) - len(contents.over) * contents.decrements
+    if len(contents.keys) > k or (k + 1) * contents.decrements != contents.total - held:
+        raise ParameterError(
+            f"this release must be of one unmerged sketch of k = {k}, got another; release a merged one as such"
+        )
+
+
+def checked_counts(counts: Counts) -> Counts:
+    """The counts, if noise can be added without an overflow."""
+    if len(counts) and not (int(counts.max()) < LARGEST_COUNT and int(counts.min()) > -LARGEST_COUNT):
+        raise InputError("counts must stay below 2^62 to be released, got more; start a new sketch")
+    return counts
+
+
+def laplace_draws(noise: Noise, scale: Fraction, keys: Keys) -> Counts:
+    """A discrete Laplace draw for each item key."""
+    out = np.empty(len(keys), dtype=np.int64)
+    noise.draw("laplace", scale, keys, out)
+    return out
+
+
+def gaussian_draws(noise: Noise, variance: Fraction, keys: Keys) -> Counts:
+    """A discrete Gaussian draw for each item key."""
+    out = np.empty(len(keys), dtype=np.int64)
+    noise.draw("gaussian", variance, keys, out)
+    return out
+
+
+def given_or_fresh(noise: Noise | None) -> Noise:
+    """The noise, or one from a secret that nobody will know again."""
+    return KeyedNoise(fresh_secret()) if noise is None else noise
+
+
+def without_distance(delta: Fraction, draws: int, epsilon: Fraction) -> Fraction:
+    """What is left of delta, rounded down, when (1 + e^epsilon) times the distance of so many draws is taken away."""
+    factor = 1 + Fraction(to_decimal(min(epsilon, Fraction(10**4))).exp(CONTEXT) * (1 + Decimal("1e-30")))
+    left = delta - factor * draws * DRAW_DISTANCE
+    if not left > 0:
+        raise ParameterError(
+            f"delta must be above what the noise's finite bits take, got {float(delta):g}; allow a larger delta"
+        )
+    return left
+
 
 _LONGEST_SUM = 2**24
 
