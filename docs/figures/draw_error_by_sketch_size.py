@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.sketches import MisraGries, PrivateMisraGries, threshold
-from pianissimo.sketches.released_keys import item_keys, laplace_draws
+from pianissimo.sketches.released_keys import item_keys
 
 EPSILON, DELTA = 1, 1e-8
 EVENTS, KEYS = 10**6, 10**5
@@ -82,7 +82,7 @@ def measured(way: Way, sketch: MisraGries, truth: NDArray[np.int64], noise: Nois
         estimates[released.keys.to_numpy()] = released.under
     else:
         counts = contents.over - contents.decrements
-        noisy = counts + laplace_draws(noise, way.scale, item_keys(contents.keys, noise))
+        noisy = counts + noise.laplace(way.scale, item_keys(contents.keys, noise))
         shown = (counts > 0) & (noisy >= way.threshold)
         estimates[contents.keys.to_numpy()[shown]] = noisy[shown]
     return int(np.abs(estimates - truth).max())

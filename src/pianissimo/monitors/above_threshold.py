@@ -46,7 +46,7 @@ from pianissimo.checks import Real, check_at_least, check_positive, check_probab
 from pianissimo.errors import HorizonError, InputError, ParameterError, StateError
 from pianissimo.loss.losses import Pure
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, exact_scale
+from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys, exact_scale
 
 MOST_CHARGES = 2**15
 """No monitor charges a user more often, nor for more keys in a tick: charges are 16 bits."""
@@ -260,8 +260,6 @@ class AboveThreshold:
 # Cap is compared with whole numbers; its fraction is kept to this.
 _STEP = 2**20
 
-_ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdMonitor:
@@ -360,7 +358,7 @@ class ThresholdMonitor:
         check_charges(charges, limit=self.k, per_tick=1)
         charges.add(users, np.zeros(len(users), dtype=np.int64))
         charges.tests += 1
-        top = self.test_weights(charges.weights(1), _ONE_KEY, noise.at("test", charges.tests))
+        top = self.test_weights(charges.weights(1), ONE_KEY, noise.at("test", charges.tests))
         charges.close(top)
         return bool(top[0])
 

@@ -39,7 +39,7 @@ from pianissimo.loss.gamma_pair import least_scale
 from pianissimo.loss.losses import Race
 from pianissimo.monitors.above_threshold import MOST_CHARGES, UserCharges, check_charges
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, exact_scale
+from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys, exact_scale
 
 _ONE = 2**128
 
@@ -97,9 +97,6 @@ def race_noise(scale: Fraction) -> RaceNoise:
         raise ParameterError(f"{error}, got {float(scale):g}; allow fewer charges or a larger epsilon") from None
     first, chances = table.chances()
     return RaceNoise(scale, table, first, tuple(chances))
-
-
-_ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,7 +191,7 @@ class RaceMonitor:
         check_charges(charges, limit=self.k, per_tick=self.together)
         charges.add(users, np.zeros(len(users), dtype=np.int64))
         charges.tests += 1
-        tops = self.test_weights(charges.weights(1), _ONE_KEY, noise.at("test", charges.tests))
+        tops = self.test_weights(charges.weights(1), ONE_KEY, noise.at("test", charges.tests))
         charges.close(np.array([len(tops.places) > 0]))
         return int(tops.values[0]) if len(tops.places) else None
 

@@ -49,14 +49,14 @@ from pianissimo.labels import Domain, LabelIndex, count_known
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed
+from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import LaplaceNode
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
 from pianissimo.noise.running import evaluate, rounded
+from pianissimo.selection.known_domain import with_noise
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 _LARGEST_COUNT = 2**61
-_ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
 
 
 @dataclass(slots=True, repr=False)
@@ -254,19 +254,14 @@ class SparseGumbel:
     def _somebody_leads(self, state: SparseGumbelState, tick: int, noise: Noise) -> bool:
         threshold = self.eta + int(self._estimates(state, tick, noise).min())
         # One noise a run; a threshold noise of its own for each tick would not be covered by the loss.
-        threshold += int(_laplace(self.threshold_scale, _ONE_KEY, noise.at("threshold", self._run(state)))[0])
+        threshold += int(noise.at("threshold", self._run(state)).laplace(self.threshold_scale))
         outside = np.ones(len(state.counts), dtype=np.bool_)
         outside[state.chosen] = False
         keys = state.index.keys_from(0)[outside]
-        tested = state.counts[outside] + _laplace(self.test_scale, keys, sealed(noise, tick).at("tests", tick))
+        law, here = LaplaceNode(self.test_scale), sealed(noise, tick).at("tests", tick)
+        tested = with_noise(state.counts[outside], keys, law, here)
         # That some test is above is less than the paper's first test above: tests after it are never looked at there.
         return bool((tested > threshold).any())
-
-
-def _laplace(scale: Fraction, keys: Keys, noise: Noise) -> NDArray[np.int64]:
-    values = np.empty(len(keys), dtype=np.int64)
-    LaplaceNode(scale).draw(noise, keys, values)
-    return values
 
 
 def _added(counts: NDArray[np.int64], slots: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:

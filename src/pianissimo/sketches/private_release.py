@@ -39,7 +39,6 @@ from pianissimo.sketches.released_keys import (
     estimate_table,
     exposure,
     gaussian_calibration,
-    gaussian_draws,
     gaussian_exposure,
     gaussian_threshold,
     given_or_fresh,
@@ -47,7 +46,6 @@ from pianissimo.sketches.released_keys import (
     group_delta,
     in_key_order,
     item_keys,
-    laplace_draws,
     own,
     threshold,
     without_distance,
@@ -129,10 +127,8 @@ class PrivateMisraGries:
         cls, *, k: int, epsilon: Real, delta: Real, max_keys_per_user: int = 1, standard: bool = False
     ) -> Self:
         """The one with the least noise and threshold within (epsilon, delta), the finite bits of the noise included."""
-        check_positive(epsilon=epsilon)
-        check_probability(delta=delta)
         check_at_least(1, k=k)
-        left = without_distance(Fraction(delta), k + 1, Fraction(epsilon))
+        left = without_distance(delta, k + 1, epsilon)
         share, part = group_budget(epsilon=epsilon, delta=left, elements=max_keys_per_user)
         least = threshold(epsilon=share, delta=part, k=k, standard=standard)
         return cls(k=k, epsilon=share, threshold=least, max_keys_per_user=max_keys_per_user, standard=standard)
@@ -155,7 +151,7 @@ class PrivateMisraGries:
         scale = 1 / self.epsilon
         check_unmerged(contents, self.k)
         keys, over = _stored(contents, drop_zeros=self.standard)
-        over = over + laplace_draws(noise.at("counts"), scale, item_keys(keys, noise))
+        over = over + noise.at("counts").laplace(scale, item_keys(keys, noise))
         level = contents.decrements + int(noise.at("error level").laplace(scale))
         return _shown(keys, over, level, self.threshold, self.reach(coverage), self.loss)
 
@@ -206,9 +202,7 @@ class GaussianMisraGries:
         >>> GaussianMisraGries.for_one_release(k=1024, epsilon=1, delta=1e-8).threshold
         44
         """
-        check_positive(epsilon=epsilon)
-        check_probability(delta=delta)
-        left = without_distance(Fraction(delta), k + 1, Fraction(epsilon))
+        left = without_distance(delta, k + 1, epsilon)
         variance, least = gaussian_calibration(Fraction(float_down(Fraction(epsilon))), left, k)
         return cls(k=k, variance=Fraction(variance), threshold=least)
 
@@ -217,11 +211,8 @@ class GaussianMisraGries:
         bad = self.releases * gaussian_exposure(self.threshold, variance=self.variance, k=self.k)
         if not bad < 1:
             raise ParameterError("bad mass of all releases must be below 1, got more; raise the threshold")
-        return Booked(
-            rho=self.releases / (2 * self.variance),
-            bad=bad,
-            distance=self.releases * (self.k + 1) * DRAW_DISTANCE,
-        )
+        distance = self.releases * (self.k + 1) * DRAW_DISTANCE
+        return Booked(rho=self.releases / (2 * self.variance), bad=bad, distance=distance)
 
     def reach(self, coverage: float) -> int:
         """What no noise of one release exceeds in size, with this chance."""
@@ -231,7 +222,7 @@ class GaussianMisraGries:
         """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
         check_unmerged(contents, self.k)
         keys, over = _stored(contents)
-        over = over + gaussian_draws(noise.at("counts"), self.variance, item_keys(keys, noise))
+        over = over + noise.at("counts").gaussian(variance=self.variance, keys=item_keys(keys, noise))
         level = contents.decrements + int(noise.at("error level").gaussian(variance=self.variance))
         return _shown(keys, over, level, self.threshold, self.reach(coverage), self.loss)
 

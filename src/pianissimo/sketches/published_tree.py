@@ -9,8 +9,7 @@ react to outputs, as a node sees none of its own.
 Releasing one running sketch R times costs R / (2 variance) and R xi: for a handful of releases.
 """
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, Self
 
@@ -18,15 +17,15 @@ import numpy as np
 import polars as pl
 
 from pianissimo import codec
-from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.checks import Real, check_at_least, check_probability
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Booked, Guarantee, Mixed, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, Mixed, event_guarantee
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind
 from pianissimo.sketches.misra_gries import MisraGries
 from pianissimo.sketches.private_release import GaussianMisraGries, PrivateMisraGries, SketchRelease
-from pianissimo.sketches.released_keys import gaussian_threshold, own, threshold, without_distance
+from pianissimo.sketches.released_keys import own, threshold, without_distance
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
     HeavyKeys,
@@ -88,10 +87,8 @@ class PublishedTree:
     def calibrated(cls, *, horizon: int, epsilon: Real, delta: Real, k: int, keys: KeyKind = "text") -> Self:
         """The one with Laplace noise within (epsilon, delta), in equal shares for the levels."""
         check_at_least(1, horizon=horizon, k=k)
-        check_positive(epsilon=epsilon)
-        check_probability(delta=delta)
         levels = level_count(horizon)
-        left = without_distance(Fraction(delta), levels * (k + 1), Fraction(epsilon))
+        left = without_distance(delta, levels * (k + 1), epsilon)
         share = Fraction(epsilon) / levels
         least = threshold(epsilon=share, delta=left / levels, k=k)
         return cls(horizon=horizon, node=PrivateMisraGries(k=k, epsilon=share, threshold=least), keys=keys)
@@ -104,12 +101,9 @@ class PublishedTree:
         Fraction(152, 1)
         """
         check_at_least(1, horizon=horizon, k=k)
-        check_positive(rho=rho)
-        check_probability(bad=bad)
-        levels = level_count(horizon)
-        variance = Fraction(math.ceil(levels / (2 * Fraction(rho))))
-        least = gaussian_threshold(variance=variance, bad=Fraction(bad) / levels, k=k)
-        return cls(horizon=horizon, node=GaussianMisraGries(k=k, variance=variance, threshold=least), keys=keys)
+        # An element is in one release a level.
+        node = GaussianMisraGries.calibrated(k=k, rho=rho, bad=bad, releases=level_count(horizon))
+        return cls(horizon=horizon, node=replace(node, releases=1), keys=keys)
 
     @property
     def levels(self) -> int:
@@ -118,21 +112,15 @@ class PublishedTree:
 
     @property
     def guarantee(self) -> Guarantee:
-        each = self.node.loss
-        loss: Mixed | Booked = Booked(
-            rho=self.levels * (Fraction(0) if isinstance(each, Mixed) else each.rho),
-            bad=self.levels * each.bad,
-            distance=self.levels * each.distance,
-        )
+        each, levels = self.node.loss, self.levels
+        bad, distance = levels * each.bad, levels * each.distance
+        loss: Mixed | Booked
         if isinstance(each, Mixed):
-            loss = Mixed(pure=self.levels * each.pure, bad=loss.bad, distance=loss.distance)
-        return Guarantee(
-            loss=loss,
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
-            horizon=self.horizon,
-            source="Chan, Li, Shi and Xu 2012, with the release of Lebeda and Tetek in every node",
-        )
+            loss = Mixed(pure=levels * each.pure, bad=bad, distance=distance)
+        else:
+            loss = Booked(rho=levels * each.rho, bad=bad, distance=distance)
+        source = "Chan, Li, Shi and Xu 2012, with the release of Lebeda and Tetek in every node"
+        return event_guarantee(loss, horizon=self.horizon, source=source)
 
     def error(self, tick: int, coverage: float) -> float:
         return float(tick.bit_count() * (self.node.threshold - 1) + self.reach(tick, coverage))
@@ -232,13 +220,8 @@ class RunningSketch:
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee(
-            loss=self.release_of.loss,
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
-            horizon=self.release_of.releases,
-            source="Lebeda and Tetek, Lemma 8; Canonne, Kamath and Steinke 2020, Theorem 14",
-        )
+        source = "Lebeda and Tetek, Lemma 8; Canonne, Kamath and Steinke 2020, Theorem 14"
+        return event_guarantee(self.release_of.loss, horizon=self.release_of.releases, source=source)
 
     def error(self, tick: int, coverage: float) -> float:
         return float(self.release_of.threshold - 1 + 2 * self.reach(tick, coverage))

@@ -36,7 +36,6 @@ from pianissimo.sketches.released_keys import (
     Counts,
     checked_counts,
     item_keys,
-    laplace_draws,
     own,
 )
 from pianissimo.sketches.sparse_histogram import positive_counts
@@ -245,7 +244,7 @@ class PureHistogram:
         places = self.universe.places_of(keys)
         inside = np.array([place is not None for place in places], dtype=np.bool_)
         keys, stored = keys.filter(pl.Series(inside)), stored[inside]
-        noisy = stored + laplace_draws(noise.at("counts"), 1 / self.rate, item_keys(keys, noise))
+        noisy = stored + noise.at("counts").laplace(1 / self.rate, item_keys(keys, noise))
         passing = np.flatnonzero(noisy >= self.threshold)
         by_chance, excess = self._by_chance(sorted(place for place in places if place is not None), noise)
         shown = pl.concat([keys.gather(passing).alias("key"), by_chance])

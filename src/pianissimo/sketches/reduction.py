@@ -20,7 +20,7 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from pianissimo.checks import Real, check_at_least, check_positive, check_probability
+from pianissimo.checks import Real, check_at_least, check_positive
 from pianissimo.errors import InputError, MergeError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Mixed, Pure
@@ -35,7 +35,6 @@ from pianissimo.sketches.released_keys import (
     checked_counts,
     in_key_order,
     item_keys,
-    laplace_draws,
     own,
     unit_table,
     without_distance,
@@ -175,12 +174,9 @@ class ReducedMisraGries:
     @classmethod
     def calibrated(cls, *, k: int, epsilon: Real, delta: Real, rounded: bool = False, streams: int = 1) -> Self:
         """The one with the least threshold within (epsilon, delta)."""
-        check_positive(epsilon=epsilon)
-        check_probability(delta=delta)
         check_at_least(1, k=k, streams=streams)
-        left = without_distance(Fraction(delta), 2 * k * streams, Fraction(epsilon))
-        _check_small(left, Fraction(epsilon))
-        exact = Fraction(epsilon)
+        left, exact = without_distance(delta, 2 * k * streams, epsilon), Fraction(epsilon)
+        _check_small(left, exact)
         cut = least_integer(
             least_cut(k, rounded=rounded), lambda each: at_most(_chance(each, k, exact, rounded=rounded), left)
         )
@@ -208,7 +204,7 @@ class ReducedMisraGries:
             kept = np.flatnonzero(values)
             keys, values = keys.gather(kept), values[kept]
         scale = (2 * self.k - 1) / self.epsilon
-        noisy = values + laplace_draws(noise.at("counts"), scale, item_keys(keys, noise))
+        noisy = values + noise.at("counts").laplace(scale, item_keys(keys, noise))
         passing = np.flatnonzero(noisy >= self.threshold)
         shown = own(keys.gather(passing)), noisy[passing]
         return ReducedRelease(*shown, self.k + 1, None, self.threshold, self.loss, self.reach(coverage))

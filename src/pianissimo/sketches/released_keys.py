@@ -150,29 +150,17 @@ def checked_counts(counts: Counts) -> Counts:
     return counts
 
 
-def laplace_draws(noise: Noise, scale: Fraction, keys: Keys) -> Counts:
-    """A discrete Laplace draw for each item key."""
-    out = np.empty(len(keys), dtype=np.int64)
-    noise.draw("laplace", scale, keys, out)
-    return out
-
-
-def gaussian_draws(noise: Noise, variance: Fraction, keys: Keys) -> Counts:
-    """A discrete Gaussian draw for each item key."""
-    out = np.empty(len(keys), dtype=np.int64)
-    noise.draw("gaussian", variance, keys, out)
-    return out
-
-
 def given_or_fresh(noise: Noise | None) -> Noise:
     """The noise, or one from a secret that nobody will know again."""
     return KeyedNoise(fresh_secret()) if noise is None else noise
 
 
-def without_distance(delta: Fraction, draws: int, epsilon: Fraction) -> Fraction:
+def without_distance(delta: Real, draws: int, epsilon: Real) -> Fraction:
     """What is left of delta, rounded down, when (1 + e^epsilon) times the distance of so many draws is taken away."""
-    factor = 1 + Fraction(to_decimal(min(epsilon, Fraction(10**4))).exp(CONTEXT) * (1 + Decimal("1e-30")))
-    left = delta - factor * draws * DRAW_DISTANCE
+    check_positive(epsilon=epsilon)
+    check_probability(delta=delta)
+    factor = 1 + Fraction(to_decimal(min(Fraction(epsilon), Fraction(10**4))).exp(CONTEXT) * (1 + Decimal("1e-30")))
+    left = Fraction(delta) - factor * draws * DRAW_DISTANCE
     if not left > 0:
         raise ParameterError(
             f"delta must be above what the noise's finite bits take, got {float(delta):g}; allow a larger delta"

@@ -73,7 +73,6 @@ from pianissimo.sketches.released_keys import (
     check_typed,
     checked_counts,
     estimate_table,
-    gaussian_draws,
     in_key_order,
     item_keys,
     own,
@@ -138,10 +137,8 @@ class SparseHistogram:
     @classmethod
     def calibrated(cls, *, moved: int, epsilon: Real, delta: Real) -> Self:
         """The one with the least noise and threshold within (epsilon, delta)."""
-        check_positive(epsilon=epsilon)
-        check_probability(delta=delta)
         check_at_least(1, moved=moved)
-        left = without_distance(Fraction(delta), moved, Fraction(epsilon))
+        left = without_distance(delta, moved, epsilon)
         variance, tau = sparse_calibration(moved, float_down(Fraction(epsilon)), float_down(left))
         return cls(moved=moved, variance=variance, tau=tau)
 
@@ -166,7 +163,7 @@ class SparseHistogram:
         """Publish, at the loss of this epsilon. Two states of a sketch never share a noise: descend to a path."""
         keys, counts = positive_counts(contents, self.moved)
         reach = gaussian_reach(Fraction(self.variance), self.moved, coverage)
-        noisy = counts + gaussian_draws(noise.at("counts"), Fraction(self.variance), item_keys(keys, noise))
+        noisy = counts + noise.at("counts").gaussian(variance=Fraction(self.variance), keys=item_keys(keys, noise))
         passing = np.flatnonzero(noisy >= 1 + self.tau)
         return SparseRelease(own(keys.gather(passing)), noisy[passing], 1 + self.tau, reach, self.loss_at(epsilon))
 
@@ -283,10 +280,8 @@ class CorrelatedHistogram:
     @classmethod
     def calibrated(cls, *, k: int, epsilon: Real, delta: Real) -> Self:
         """The one within (epsilon, delta), half of delta for the noise and half for the threshold."""
-        check_positive(epsilon=epsilon)
-        check_probability(delta=delta)
         check_at_least(1, k=k)
-        left = without_distance(Fraction(delta), k + 1, Fraction(epsilon))
+        left = without_distance(delta, k + 1, epsilon)
         variance, shared, least = correlated_calibration(k, float_down(Fraction(epsilon)), float_down(left))
         return cls(k=k, variance=variance, shared_variance=shared, threshold=least)
 
@@ -324,7 +319,7 @@ class CorrelatedHistogram:
     def release(self, contents: Contents, noise: Noise, *, epsilon: Real, coverage: float = 0.95) -> SparseRelease:
         """Publish, at the loss of this epsilon. Two states of a sketch never share a noise: descend to a path."""
         keys, counts = positive_counts(contents, self.k)
-        draws = gaussian_draws(noise.at("counts"), Fraction(self.variance), item_keys(keys, noise))
+        draws = noise.at("counts").gaussian(variance=Fraction(self.variance), keys=item_keys(keys, noise))
         shared = int(noise.at("shared").gaussian(variance=Fraction(self.shared_variance)))
         noisy = 2 * counts + draws + shared
         passing = np.flatnonzero(noisy >= self.threshold)

@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_probability
 from pianissimo.errors import InputError
-from pianissimo.loss.losses import Booked, Guarantee, Neighbors, Unit
+from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind, are_texts, key_column, sets_of
 from pianissimo.sketches.misra_gries import MisraGries
-from pianissimo.sketches.released_keys import Counts, checked_counts, gaussian_draws, item_keys, unit_table
+from pianissimo.sketches.released_keys import Counts, checked_counts, item_keys, unit_table
 
 
 def level_count(horizon: int) -> int:
@@ -381,13 +381,8 @@ class PrefixNoise:
         """If one event moves all nodes together by `moved`, in squares, and each has so many totals beside its keys."""
         # At a tick at most L k candidates, each with a draw at at most L nodes, and the draws of the total.
         draws = self.horizon * self.levels * (self.levels * self.k + totals)
-        return Guarantee(
-            loss=Booked(rho=moved / (2 * self.variance), bad=bad, distance=draws * DRAW_DISTANCE),
-            unit=Unit.EVENT,
-            neighbors=Neighbors.ADD_OR_REMOVE,
-            horizon=self.horizon,
-            source=source,
-        )
+        loss = Booked(rho=moved / (2 * self.variance), bad=bad, distance=draws * DRAW_DISTANCE)
+        return event_guarantee(loss, horizon=self.horizon, source=source)
 
     def sums(
         self, nodes: EndedNodes, tick: int, noise: Noise, counts: tuple[str, ...], total_variance: Fraction | None
@@ -400,7 +395,7 @@ class PrefixNoise:
             # What a node counts is known at its last tick, when its noise is first drawn.
             here = sealed(noise, number << level).at("node", level, number)
             found += checked_counts(nodes.values(level, keys))
-            found += gaussian_draws(here.at(*counts), self.variance, items)
+            found += here.at(*counts).gaussian(variance=self.variance, keys=items)
             if total_variance is not None:
                 total += int(here.at("total").gaussian(variance=total_variance))
         return keys, found, total

@@ -6,12 +6,12 @@ no more than one of them with all her units. Argument: docs/privacy.md, 'Users'.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,8 @@ from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
 from pianissimo.noise.plan import NoisePlan, difference_weights, laplace_sum_quantile, variance_at
 from pianissimo.noise.running import RunningNoise, rounded, running_noise
-from pianissimo.users.caps import AdaptiveCap, Cap, PeriodCap
+from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
+from pianissimo.users.user_table import Rows, Users
 
 _LONGEST_CHECK = 4096
 """Beyond so many ticks the columns of a plan are not looked at one by one."""
@@ -281,15 +282,24 @@ def _scale(node: NodeNoise) -> float:
     return math.sqrt(node.variance / 2)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserBudget:
-    """What the counters and the promise of a user-level mechanism follow from."""
+    """What the counters and the promise of a user-level mechanism follow from: a base class of all of them."""
 
     cap: Cap
+    """How many units of one user count."""
+
     plan: PlanKind
+    """The class of the counters' plans, as `HaarPlan`."""
+
     horizon: int
-    rho: Fraction | None
-    epsilon: Fraction | None
+    """How many releases one run may make."""
+
+    rho: Fraction | None = None
+    """Of all counters together, met by Gaussian noise."""
+
+    epsilon: Fraction | None = None
+    """Of all counters together, met by Laplace noise; either this or `rho` is given."""
 
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon)
@@ -299,12 +309,27 @@ class UserBudget:
             raise ParameterError(f"rho or epsilon must be an exact Fraction, got {type(self.amount).__name__}")
         check_positive(budget=self.amount)
 
+    @classmethod
+    def fitting(cls, *, cap: AdaptiveCap, **fields: Any) -> Self:
+        """With as many of the cap's levels as samplers have noise for."""
+        for levels in range(cap.levels, 1, -1):
+            try:
+                return cls(cap=replace(cap, levels=levels), **fields)
+            except ParameterError:
+                continue
+        return cls(cap=replace(cap, levels=1), **fields)
+
     @property
     def amount(self) -> Fraction:
         """Of the one of both that is given."""
         return self.rho or self.epsilon or Fraction(0)
 
-    def counters(self, sensitivity: Sensitivity, *, share: Fraction = Fraction(1), series: int = 1) -> Counters:
+    def begin(self, noise: Noise) -> dict[str, Any]:
+        """What every state has before the first event."""
+        users, course = Users(noise, self.cap.caps[0]), Course(self.cap)
+        return {"users": users, "course": course, "pending": Rows(), "left_out": Rows()}
+
+    def counters_of(self, sensitivity: Sensitivity, *, share: Fraction = Fraction(1), series: int = 1) -> Counters:
         """The counters that get this share of the budget."""
         return Counters(
             kind=self.plan,
@@ -316,7 +341,7 @@ class UserBudget:
             series=series,
         )
 
-    def guarantee(self, counters: Iterable[Counters]) -> Guarantee:
+    def promise(self, counters: Iterable[Counters]) -> Guarantee:
         """The promise of these counters: the cap's tests, a pure epsilon, beside a rho or an epsilon."""
         cap = self.cap
         tests, pure = (cap.draws(self.horizon), cap.loss) if isinstance(cap, AdaptiveCap) else (0, Fraction(0))
@@ -334,15 +359,3 @@ class UserBudget:
         unit = Unit.USER_PERIOD if isinstance(cap, PeriodCap) else Unit.USER
         neighbors = Neighbors.ADD_OR_REMOVE
         return Guarantee(loss=loss, unit=unit, neighbors=neighbors, horizon=self.horizon, source=source)
-
-
-def fitting_levels(cap: AdaptiveCap, attempt: Callable[[AdaptiveCap], object]) -> AdaptiveCap:
-    """The rule with the most levels, up to those given, with which an attempt succeeds."""
-    for levels in range(cap.levels, 1, -1):
-        rule = replace(cap, levels=levels)
-        try:
-            attempt(rule)
-        except ParameterError:
-            continue
-        return rule
-    return replace(cap, levels=1)

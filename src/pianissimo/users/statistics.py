@@ -7,8 +7,7 @@ units are shared by all bins and ticks, so a histogram costs no more than a coun
 """
 
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -20,8 +19,8 @@ from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.users.caps import AdaptiveCap, Cap, Course
-from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters, UserBudget, fitting_levels
+from pianissimo.users.caps import AdaptiveCap, Course
+from pianissimo.users.counters import Counters, Law, RunningCounters, UserBudget
 from pianissimo.users.heads import CountHead, HistogramHead, Signs, SumHead
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.user_table import Column, Rows, Users
@@ -69,7 +68,7 @@ class UserStatisticsState:
 
 @identified("user-statistics")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserStatistics:
+class UserStatistics(UserBudget):
     """Statistics of a stream at user level, released at every tick: a user is hidden with everything she ever does.
 
     A batch is a table with the column `user`, one column for each head that has one, under the head's name, and where
@@ -97,21 +96,6 @@ class UserStatistics:
     heads: tuple[Head, ...] = (CountHead(),)
     """What is released."""
 
-    cap: Cap
-    """How many events of one user count."""
-
-    plan: PlanKind
-    """The class of the counters' plans, as `HaarPlan`."""
-
-    horizon: int
-    """How many releases one run may make."""
-
-    rho: Fraction | None = None
-    """Of all counters together, met by Gaussian noise."""
-
-    epsilon: Fraction | None = None
-    """Of all counters together, met by Laplace noise; either this or `rho` is given."""
-
     signed: bool = False
     """Whether events have a weight of 1 (inserted) or -1 (deleted); both count towards the cap."""
 
@@ -124,25 +108,21 @@ class UserStatistics:
         names = [head.name for head in self.heads]
         if not names or len(set(names)) != len(names):
             raise ParameterError(f"heads must be one or more of different names, got {names}")
+        UserBudget.__post_init__(self)
         for counters in self.counters:
             counters.check(self.cap.caps)
-
-    @classmethod
-    def fitting(cls, *, cap: AdaptiveCap, **fields: Any) -> Self:
-        """With as many of the cap's levels as samplers have noise for."""
-        return cls(cap=fitting_levels(cap, lambda rule: cls(cap=rule, **fields)), **fields)
 
     @property
     def counters(self) -> tuple[Counters, ...]:
         """The counters of each head."""
-        budget, shares = self._budget, sum(head.share for head in self.heads)
+        shares = sum(head.share for head in self.heads)
         return tuple(
-            budget.counters(head.sensitivity, share=head.share / shares, series=head.series) for head in self.heads
+            self.counters_of(head.sensitivity, share=head.share / shares, series=head.series) for head in self.heads
         )
 
     @property
     def guarantee(self) -> Guarantee:
-        return self._budget.guarantee(self.counters)
+        return self.promise(self.counters)
 
     def law(self, name: str, *, tick: int, cap: int | None = None, start: int = 1, since: int = 0) -> Law:
         """The noise of a head's series at a tick, if its counters started for the `start`-th time at tick `since`.
@@ -157,14 +137,11 @@ class UserStatistics:
 
     def start(self, noise: Noise) -> UserStatisticsState:
         return UserStatisticsState(
-            users=Users(noise, self.cap.caps[0]),
-            course=Course(self.cap),
             totals=[np.zeros(head.cells, dtype=np.int64) for head in self.heads],
             closed=0,
-            pending=Rows(),
-            left_out=Rows(),
             passed=[],
             counters=[RunningCounters(counters) for counters in self.counters],
+            **self.begin(noise),
         )
 
     def update(self, state: UserStatisticsState, batch: pl.DataFrame) -> None:
@@ -264,10 +241,6 @@ class UserStatistics:
         for head, totals in zip(self.heads, state.totals, strict=True):
             if not int(np.abs(totals).max()) + waiting * head.sensitivity.total < _LARGEST_TOTAL:
                 raise InputError("a total must stay below 2^61 in size, got more; start a new run")
-
-    @property
-    def _budget(self) -> UserBudget:
-        return UserBudget(self.cap, self.plan, self.horizon, self.rho, self.epsilon)
 
     @property
     def _decided_by_rows(self) -> list[Head]:

@@ -12,8 +12,7 @@ or appear later because somebody else gives it then: one unit leaves a tick and 
 """
 
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -26,55 +25,32 @@ from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
-from pianissimo.users.caps import AdaptiveCap, Cap, Course
-from pianissimo.users.counters import Counters, Law, PlanKind, RunningCounters, Sensitivity, UserBudget, fitting_levels
+from pianissimo.users.caps import Course
+from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import UserTotal, whole_steps
 from pianissimo.users.statistics import batch_column
 from pianissimo.users.user_table import Names, Rows, Users, by_user, first_of_each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CappedTotal:
+class CappedTotal(UserBudget):
     """A number to which each user adds at most the cap, released at every tick."""
-
-    cap: Cap
-    """How many units of one user count."""
-
-    plan: PlanKind
-    """The class of the counters' plans, as `HaarPlan`."""
-
-    horizon: int
-    """How many releases one run may make."""
-
-    rho: Fraction | None = None
-    """Of all counters together, met by Gaussian noise."""
-
-    epsilon: Fraction | None = None
-    """Of all counters together, met by Laplace noise; either this or `rho` is given."""
 
     sensitivity: ClassVar[Sensitivity]
     """Of the number, to one unit of a user."""
 
     def __post_init__(self) -> None:
+        UserBudget.__post_init__(self)
         self.counters.check(self.cap.caps)
-
-    @classmethod
-    def fitting(cls, *, cap: AdaptiveCap, **fields: Any) -> Self:
-        """With as many of the cap's levels as samplers have noise for."""
-        return cls(cap=fitting_levels(cap, lambda rule: cls(cap=rule, **fields)), **fields)
-
-    @property
-    def _budget(self) -> UserBudget:
-        return UserBudget(self.cap, self.plan, self.horizon, self.rho, self.epsilon)
 
     @property
     def counters(self) -> Counters:
         """The counters of the number."""
-        return self._budget.counters(self.sensitivity)
+        return self.counters_of(self.sensitivity)
 
     @property
     def guarantee(self) -> Guarantee:
-        return self._budget.guarantee([self.counters])
+        return self.promise([self.counters])
 
     def law(self, *, tick: int, cap: int | None = None, start: int = 1, since: int = 0) -> Law:
         """The noise at a tick if the counters started for the `start`-th time at tick `since`; public, without data."""
@@ -82,16 +58,6 @@ class CappedTotal:
 
     def error(self, tick: int, coverage: float) -> float:
         return self.law(tick=tick).half_width(coverage)
-
-    def _begin(self, noise: Noise) -> dict[str, Any]:
-        """What every state has before the first event."""
-        return {
-            "users": Users(noise, self.cap.caps[0]),
-            "course": Course(self.cap),
-            "pending": Rows(),
-            "left_out": Rows(),
-            "counters": RunningCounters(self.counters),
-        }
 
 
 @dataclass(slots=True, repr=False)
@@ -138,7 +104,7 @@ class UserSum(CappedTotal):
     state_version: ClassVar[int] = 1
 
     def start(self, noise: Noise) -> UserSumState:
-        return UserSumState(total=0, **self._begin(noise))
+        return UserSumState(total=0, counters=RunningCounters(self.counters), **self.begin(noise))
 
     def update(self, state: UserSumState, batch: pl.DataFrame) -> None:
         self.add(state, self.gather(state, batch))
@@ -250,8 +216,13 @@ class UserDistinct(CappedTotal):
     state_version: ClassVar[int] = 1
 
     def start(self, noise: Noise) -> UserDistinctState:
-        values, pairs = Names(noise, "values"), Names(noise, "pairs")
-        return UserDistinctState(values=values, pairs=pairs, seen=np.zeros(0, dtype=np.bool_), **self._begin(noise))
+        return UserDistinctState(
+            values=Names(noise, "values"),
+            pairs=Names(noise, "pairs"),
+            seen=np.zeros(0, dtype=np.bool_),
+            counters=RunningCounters(self.counters),
+            **self.begin(noise),
+        )
 
     def update(self, state: UserDistinctState, batch: pl.DataFrame) -> None:
         self.add(state, self.gather(state, batch))
