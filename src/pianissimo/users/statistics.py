@@ -81,6 +81,7 @@ class UserStatistics(UserBudget):
     Cost: about 36 bytes a user; with heads beside the count, the rows of the open tick, and rows left out by the cap
     (`backfill`) or 8 bytes a user more.
 
+    >>> from fractions import Fraction
     >>> from pianissimo.noise import TreePlan
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
