@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, get_args
 
 import polars as pl
@@ -110,9 +109,7 @@ class ReleaseFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # Also after an error: what was released is paid for.
         self.close()
 

@@ -28,19 +28,6 @@ from pianissimo.storage.postgres import is_server
 from pianissimo.stream import Stream
 from pianissimo.stream.release import release_of
 
-__all__ = [
-    "Status",
-    "StreamCheck",
-    "is_state",
-    "read_status",
-    "shown_ledger",
-    "stored_plan",
-    "stored_releases",
-    "stored_request",
-    "verify",
-    "visible_tick",
-]
-
 _NO_WITNESS = "none"
 
 

@@ -39,6 +39,16 @@ _OURS: dict[str, Any] = {
     "log_level": 0,
 }
 
+READING: dict[str, Any] = {
+    "group.id": "pianissimo",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    # The last offsets may hold no record (markers of transactions, compaction): only this tells that they were passed.
+    "enable.partition.eof": True,
+}
+"""What every reader of a topic sets."""
+
 
 def kafka_library() -> ModuleType:
     """The client library with its `admin` part, which is an extra."""
@@ -89,11 +99,6 @@ def seconds_of(wait: timedelta) -> float:
     if not wait > timedelta():
         raise ParameterError(f"wait must be positive, got {wait}")
     return wait.total_seconds()
-
-
-def fault_of(error: Any) -> Any:
-    """The `KafkaError` within an exception of the library."""
-    return error.args[0]
 
 
 def fault_name(fault: Any) -> str:
@@ -150,13 +155,6 @@ FIRST_LOOK, LONGEST_LOOK = 16, 4096
 
 _FIXED: dict[str, Any] = {"enable.idempotence": True, "acks": "all"}
 _DEFAULTS: dict[str, Any] = {"compression.type": "lz4", "linger.ms": 0, "message.max.bytes": 1_000_000_000}
-_READING: dict[str, Any] = {
-    "group.id": "pianissimo",
-    "enable.auto.commit": False,
-    "auto.offset.reset": "error",
-    "isolation.level": "read_committed",
-    "enable.partition.eof": True,
-}
 
 
 class KafkaSink:
@@ -190,7 +188,7 @@ class KafkaSink:
         self._settings = settings
         fixed = {**_FIXED, "message.timeout.ms": max(1, int(1000 * self._wait))}
         self._sending = client_settings(brokers, settings, fixed, _DEFAULTS)
-        self._reading = client_settings(brokers, settings, _READING, {})
+        self._reading = client_settings(brokers, settings, READING, {})
         self._producer: Any = make_client(self._kafka.Producer, self._sending, settings)
 
     def last(self) -> int | None:
@@ -237,7 +235,7 @@ class KafkaSink:
             # A message that is not delivered has timed out by then; a little more for the answer to reach us.
             self._producer.flush(self._wait + 5)
         except self._kafka.KafkaException as error:
-            answers.append(fault_of(error))
+            answers.append(error.args[0])
         except BufferError:
             answers.clear()
         # By identity: a fault that is compared with None breaks.

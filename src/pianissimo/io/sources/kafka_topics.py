@@ -19,17 +19,18 @@ import polars as pl
 
 from pianissimo.errors import ParameterError, SourceAwayError, SourceError
 from pianissimo.io.kafka import (
+    READING,
     FaultCodes,
     Settings,
     check_topic_name,
     client_settings,
     fault_name,
-    fault_of,
     kafka_library,
     make_client,
     seconds_of,
 )
 from pianissimo.io.sources.source_records import Records
+from pianissimo.io.sources.text_rows import decoded
 
 LARGEST_PIECE = 65_536
 """Records that are handed over at once, at most."""
@@ -141,14 +142,7 @@ def _texts(values: pl.Series) -> pl.Series:
     try:
         return values.cast(pl.String)
     except pl.exceptions.ComputeError:  # at least one is no UTF-8
-        return pl.Series([_text(value) for value in values], dtype=pl.String)
-
-
-def _text(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
+        return pl.Series([None if value is None else decoded(value) for value in values], dtype=pl.String)
 
 
 def _epoch(found: int | None) -> int:
@@ -164,13 +158,8 @@ _LONGEST_CALL = 0.1
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 _FIXED: dict[str, Any] = {
-    "group.id": "pianissimo",
-    "enable.auto.commit": False,
+    **READING,
     "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "isolation.level": "read_committed",
-    # The last offsets may hold no record (markers of transactions, compaction): only this tells that they were passed.
-    "enable.partition.eof": True,
     # A damaged batch is an error, and not some records less.
     "check.crcs": True,
     # No group watches whether its members are alive.
@@ -397,7 +386,7 @@ class KafkaFeed:
             try:
                 return ask(max(0.1, min(_ATTEMPT, begin + self._wait - time.monotonic())))
             except self._kafka.KafkaException as error:
-                fault = fault_of(error)
+                fault = error.args[0]
             unknown = fault.code() in self._codes.unknown
             if not unknown and not fault.retriable() and fault.code() not in self._codes.passing:
                 raise self._refused(fault)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from operator import itemgetter
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 import polars as pl
@@ -47,9 +46,7 @@ class EndWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 

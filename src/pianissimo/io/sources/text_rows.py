@@ -127,11 +127,12 @@ def split_lines(block: bytes) -> pl.Series:
     try:
         lines = pl.Series([block.decode()]).str.split("\n").explode()
     except UnicodeDecodeError:
-        lines = pl.Series([_decoded(line) for line in block.split(b"\n")], dtype=pl.String)
+        lines = pl.Series([decoded(line) for line in block.split(b"\n")], dtype=pl.String)
     return lines.str.strip_suffix("\r")
 
 
-def _decoded(line: bytes) -> str | None:
+def decoded(line: bytes) -> str | None:
+    """A text, or None where it is no UTF-8."""
     try:
         return line.decode()
     except UnicodeDecodeError:
