@@ -2,7 +2,7 @@
 
 from tests.faults.walk import visited
 
-MOST = {"a tick in memory": 16, "a durable tick": 26, "reopening": 38}
+MOST = {"a tick in memory": 15, "a durable tick": 25, "reopening": 35}
 """Modules. Before the second edition of the house 42 and 66, of a stream with three queries."""
 
 

@@ -22,7 +22,7 @@ import polars as pl
 from pianissimo.errors import BudgetError, InputError, MergeError, StateError
 from pianissimo.io.sources.event_files import form_of, read_pieces
 from pianissimo.io.sources.text_rows import REFUSED, Wanted
-from pianissimo.queries.frames import fault_of
+from pianissimo.queries.query import fault_of
 from pianissimo.sketches import (
     AnySketch,
     MisraGries,

@@ -4,7 +4,7 @@ Charge, then ask: `Ledger.reserve` is on disk before a question runs, `Ledger.se
 pay-what-you-get allows, and what was never settled stays charged for ever.
 """
 
-from pianissimo.ledger.chain import Entry, LastEntry
+from pianissimo.ledger.chain import Entry, LastEntry, LastSeen, head_beside
 from pianissimo.ledger.entries import AbsentError, check_place
 from pianissimo.ledger.guarded import (
     STATE_FILE,
@@ -15,7 +15,6 @@ from pianissimo.ledger.guarded import (
     open_shared,
     user_name,
 )
-from pianissimo.ledger.last_seen import LastSeen, head_beside
 from pianissimo.ledger.ledger import Ledger, Reservation, Verified
 from pianissimo.ledger.spending import history
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge

@@ -13,9 +13,8 @@ import time
 from pathlib import Path
 
 from pianissimo.errors import InputError, LedgerError, ParameterError
-from pianissimo.ledger.chain import LastEntry
+from pianissimo.ledger.chain import LastEntry, LastSeen, head_beside
 from pianissimo.ledger.entries import AbsentError, check_place, is_there
-from pianissimo.ledger.last_seen import LastSeen, head_beside
 from pianissimo.ledger.ledger import Ledger
 from pianissimo.ledger.units import Charge
 from pianissimo.noise import Secret

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
 from pianissimo.errors import BudgetError, LedgerError, ParameterError
-from pianissimo.ledger.chain import Chain, Entry, Header, LastEntry, Units, broken, check_chain, ticket_digest
+from pianissimo.ledger.chain import Chain, Entry, Header, LastEntry, LastSeen, Units, broken, check_chain, ticket_digest
 from pianissimo.ledger.entries import (
     ADD_IF_IT_FITS,
     INSERT_ENTRY,
@@ -29,7 +29,6 @@ from pianissimo.ledger.entries import (
     entry_row,
     header_of,
 )
-from pianissimo.ledger.last_seen import LastSeen
 from pianissimo.ledger.units import Charge, of_units
 from pianissimo.noise import Secret
 

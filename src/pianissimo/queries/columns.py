@@ -11,8 +11,7 @@ import polars as pl
 
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
-from pianissimo.queries.frames import label_column, number_column
-from pianissimo.queries.query import LargeDomain, Query, Reads, Role
+from pianissimo.queries.query import LargeDomain, Query, Reads, Role, label_column, number_column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

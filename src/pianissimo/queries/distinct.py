@@ -10,8 +10,7 @@ import polars as pl
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.queries.columns import KeyQuery
-from pianissimo.queries.frames import bars_table
-from pianissimo.queries.query import Query, UserMechanism
+from pianissimo.queries.query import Query, UserMechanism, bars_table
 from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDistinct
 
 

@@ -16,8 +16,7 @@ from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import KeyQuery, check_flags, domain_of
 from pianissimo.queries.expected import HISTORY, OPEN_HORIZON, Candidate, Share, sampled_profile
-from pianissimo.queries.frames import bars_table
-from pianissimo.queries.query import LargeDomain, PlanFor, Query
+from pianissimo.queries.query import LargeDomain, PlanFor, Query, bars_table
 from pianissimo.users import Head, HistogramHead
 
 

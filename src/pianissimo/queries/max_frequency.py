@@ -12,9 +12,8 @@ from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.queries.columns import KeyQuery, domain_of
 from pianissimo.queries.expected import Candidate
-from pianissimo.queries.frames import bars_table
 from pianissimo.queries.histogram import told_domain
-from pianissimo.queries.query import LargeDomain
+from pianissimo.queries.query import LargeDomain, bars_table
 from pianissimo.users import Head, HistogramHead
 
 

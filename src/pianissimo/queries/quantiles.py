@@ -13,7 +13,7 @@ from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.queries.columns import ValueQuery
 from pianissimo.queries.expected import Candidate
-from pianissimo.queries.frames import released_table
+from pianissimo.queries.query import released_table
 from pianissimo.users import Head, QuantilesHead, deviations_below
 
 _MOST_CELLS = 2**16

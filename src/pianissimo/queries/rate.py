@@ -22,8 +22,7 @@ from pianissimo.queries.expected import (
     predict_error,
     sampled_profile,
 )
-from pianissimo.queries.frames import scaled
-from pianissimo.queries.query import Maker, Tidy
+from pianissimo.queries.query import Maker, Tidy, scaled
 from pianissimo.users import Head
 
 

@@ -14,8 +14,7 @@ from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import ValueQuery, exactly
 from pianissimo.queries.expected import HISTORY, Candidate, Share
-from pianissimo.queries.frames import scaled
-from pianissimo.queries.query import PlanFor, Query, Tidy
+from pianissimo.queries.query import PlanFor, Query, Tidy, scaled
 from pianissimo.users import Head, SumHead
 
 _MOST_STEPS = 2**40

@@ -28,7 +28,6 @@ from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.tree import digits_of
 from pianissimo.queries.columns import KeyQuery, domain_of
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
-from pianissimo.queries.frames import bars_table
 from pianissimo.queries.histogram import (
     known_histogram,
     series_of,
@@ -36,7 +35,7 @@ from pianissimo.queries.histogram import (
     unknown_histogram,
     unknown_thresholds,
 )
-from pianissimo.queries.query import LargeDomain, Maker, PlanFor, Query, Tidy
+from pianissimo.queries.query import LargeDomain, Maker, PlanFor, Query, Tidy, bars_table
 from pianissimo.selection import KnownGumb, SparseGumbel, UnkGumb
 from pianissimo.users import Head, HistogramHead
 

@@ -13,9 +13,8 @@ from pianissimo.labels import Domain
 from pianissimo.monitors import TrendingMonitor, automatic_threshold
 from pianissimo.queries.columns import check_column, domain_of
 from pianissimo.queries.expected import Candidate
-from pianissimo.queries.frames import label_column
 from pianissimo.queries.histogram import told_domain
-from pianissimo.queries.query import LargeDomain, Reads, Role
+from pianissimo.queries.query import LargeDomain, Reads, Role, label_column
 from pianissimo.queries.watching import Clocks, WatchingQuery
 
 EXPECTED_KEYS = 10**6

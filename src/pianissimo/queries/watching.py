@@ -19,8 +19,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.mechanism import Release
 from pianissimo.monitors import RaceMonitor, clock_delta
 from pianissimo.queries.expected import Candidate, ExpectedError
-from pianissimo.queries.frames import released_table
-from pianissimo.queries.query import Query, Tidy
+from pianissimo.queries.query import Query, Tidy, released_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
