@@ -4,7 +4,8 @@ An entry's digest is BLAKE2b (RFC 7693) over the digest before it and an injecti
 follows from the root, which covers what a ledger is created with, its cap included. Without a key anyone can make a
 whole new chain; with one, only a cut at the end goes unseen, and that is what the last entry that was seen is for.
 
-It is kept in a file beside the key: a ledger that is older than it was put back from somewhere. Whoever loses a ledger and takes one from a
+It is kept in a file beside the key: a ledger that is older than it was put back from somewhere.
+Whoever loses a ledger and takes one from a
 backup, or cuts off its end, would spend the same budget again. So after each charge its head is written to a second
 file and synced. It is never ahead of the ledger, and a ledger that does not hold it is refused.
 
