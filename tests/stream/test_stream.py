@@ -216,7 +216,7 @@ def test_ticks_from_several_threads_are_counted_one_by_one() -> None:
         ({"queries": ["drugs"]}, "queries must be of Count, Sum, Histogram, TopK"),
         ({"queries": [pp.Count("a"), pp.Count("a")]}, "different names, got 'a' twice"),
         ({"budget": (1.0, 1e-9)}, r"budget must be a Budget\(epsilon, delta\), got tuple"),
-        ({"unit": "event"}, "unit must be Unit.EVENT"),
+        ({"unit": "events"}, "unit must be .event. or user"),
         ({"coverage": 1.0}, "coverage must be above 0 and below 1"),
     ],
 )
