@@ -505,7 +505,9 @@ EVENTS = st.lists(
             "drug": st.one_of(st.none(), TEXTS, st.just("x" * 300)),
             "basket": st.lists(LABELS, max_size=4),
             # JSON has no infinity and no NaN: such a line is refused as no JSON.
-            "price": st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-100, 100).map(float)),
+            "price": st.one_of(
+                st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-100, 100).map(float)
+            ),
         }
     ),
     min_size=1,
