@@ -414,16 +414,8 @@ class CapPerBatch(Users):
 @pytest.mark.parametrize("mutant", [None, ForgottenAtLoad, CapPerBatch])
 def test_a_users_cap_outlives_crashes_and_batches(name: str, mutant: type[Users] | None, tmp_path: Path) -> None:
     expected = in_memory(name)
-    places = [f"pianissimo.users.{each}.Users" for each in ("statistics", "total", "distinct")]
-    with unittest.mock.patch.multiple("pianissimo.users.statistics", Users=mutant or Users):
-        patches = [unittest.mock.patch(place, mutant or Users) for place in places[1:]]
-        for patch in patches:
-            patch.start()
-        try:
-            found = amounts(name, tmp_path, snapshot_every=1)
-        finally:
-            for patch in patches:
-                patch.stop()
+    with unittest.mock.patch("pianissimo.users.counters.Users", mutant or Users):
+        found = amounts(name, tmp_path, snapshot_every=1)
     assert (found == expected) == (mutant is None)
     record(
         "R4",
@@ -504,7 +496,7 @@ def test_a_cap_for_each_batch_moves_more() -> None:
     batch = [{"who": "A", "drug": drug, "price": -9} for drug in DRUGS]
     ticks = [[batch, batch], [batch], [batch]]
     assert moved(_bounded_plan(), ticks, "A") == {"n": 3, "revenue": 21, "drugs": 3, "different": 3}
-    with unittest.mock.patch("pianissimo.users.statistics.Users", CapPerBatch):
+    with unittest.mock.patch("pianissimo.users.counters.Users", CapPerBatch):
         assert moved(_bounded_plan(), ticks, "A")["drugs"] > BOUNDS["drugs"]
 
 
