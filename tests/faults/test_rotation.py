@@ -35,7 +35,7 @@ def only(name: str, *, pure: bool) -> Iterator[None]:
     with (
         mock.patch.dict(kept, one, clear=True),
         mock.patch.dict(none, {}, clear=True),
-        mock.patch("pianissimo.stream.candidates.FEW_SERIES", 100 if name == "toeplitz" else 0),
+        mock.patch("pianissimo.queries.expected.FEW_SERIES", 100 if name == "toeplitz" else 0),
     ):
         yield
 
