@@ -28,10 +28,11 @@ from pianissimo.durable.place import Wiring, wire
 from pianissimo.durable.recover import Accepted, accept_lost_witness, accept_rollback
 from pianissimo.durable.start import Request
 from pianissimo.durable.witness import Witness
-from pianissimo.errors import BudgetError, DamageError, LeaseError, LedgerError, RefusalError, RollbackError
+from pianissimo.errors import BudgetError, DamageError, InputError, LeaseError, LedgerError, RefusalError, RollbackError
 from pianissimo.io.folder import FolderSink
 from pianissimo.io.inspect import verify
 from pianissimo.ledger import Charge, open_shared
+from pianissimo.ledger.guarded import open_guarded
 from pianissimo.noise import Secret
 from pianissimo.storage import files as file_lock
 from pianissimo.storage.files import wait_for_lock
@@ -281,7 +282,8 @@ def test_the_command_says_that_it_charges_anew(tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     assert "it was charged anew" in found.output
     assert "totals begin anew: they count the events after tick 1" in found.output
-    assert "charged anew" in CliRunner().invoke(cli, ["recover", "--help"]).output
+    told = " ".join(CliRunner().invoke(cli, ["recover", "--help"]).output.split())
+    assert "The new life is charged to the budget once more" in told
 
 
 # The file of the witness.
@@ -744,3 +746,20 @@ def test_events_are_read_again_from_the_last_known_place_and_the_release_says_so
         assert found["n"]["estimate"].item() == 30
         assert json.loads(live.payload(5))["since"] == 2
         assert live.read_tick == 5
+
+
+def test_a_recovery_is_charged_where_the_stream_was_and_nowhere_else(tmp_path: Path) -> None:
+    """A ledger of its own that is made for the recovery, or another one, would have room for what the first has not."""
+    request = by_user()
+    one = charge_of(request.stream.plan())
+    open_guarded(tmp_path / "X", key=tmp_path / "X.key", cap=one, dataset="").close()
+    with request.stream.open(tmp_path / "state", ledger=tmp_path / "X") as live:
+        live.tick([{"user": "ann"}] * 5)
+    (tmp_path / "state.witness").unlink()
+    with pytest.raises(BudgetError):
+        accept_lost_witness(request, wire(tmp_path / "state", ledger=str(tmp_path / "X")))
+    with pytest.raises(InputError, match="there must be a ledger"):
+        accept_lost_witness(request, wire(tmp_path / "state"))
+    open_guarded(tmp_path / "state.ledger", key=tmp_path / "state.ledger.key", cap=one, dataset="").close()
+    with pytest.raises(DamageError, match="got another ledger"):
+        accept_lost_witness(request, wire(tmp_path / "state"))

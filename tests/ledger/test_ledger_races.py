@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from tests.faults.report import record, size
+from tests.faults.report import caught, record, size
 from tests.ledger.processes import KEY, charge_for_ever, race, reserve_and_settle, start
 
 from pianissimo.errors import LedgerError
@@ -55,6 +55,7 @@ def test_a_read_followed_by_a_write_overspends(place: str, monkeypatch: pytest.M
             bar="must overspend",
             passed=granted > SMALL_CAP.steps,
         )
+        caught("read-then-write spend", by="R10: the cap is overspent")
         with pytest.raises(LedgerError, match="within the cap"):
             ledger.verify()
 

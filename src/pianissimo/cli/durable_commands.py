@@ -123,12 +123,13 @@ def recover(
 
     if accept_rollback == accept_lost_witness:
         raise click.UsageError("one of --accept-rollback and --accept-lost-witness must be given")
-    wiring = wire(state, secret=secret, witness=witness, ledger=ledger, ledger_key=ledger_key)
     if file is None:
         request = stored_request(state)
     else:
         spec = load_spec(file)
         request = Request(spec.stream, spec.origin)
+        ledger, ledger_key = ledger or spec.ledger.place, ledger_key or spec.ledger.key
+    wiring = wire(state, secret=secret, witness=witness, ledger=ledger, ledger_key=ledger_key)
     if out is not None:
         read_plan(out)  # a folder that holds no releases would say that nothing was shown
     shown = 0 if out is None else last_tick(out)

@@ -192,10 +192,20 @@ class Receipt:
             raise DamageError("a receipt must be as it was written, got other content; restore a backup") from None
 
 
-def reserve(place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, last_tick: int) -> Receipt:
-    """Charge a life that is intended, or find it charged."""
+def reserve(
+    place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, last_tick: int, *, before: str | None = None
+) -> Receipt:
+    """Charge a life that is intended, or find it charged.
+
+    After another life, whose receipt `before` is, a ledger is never made: the charge goes where the others went.
+    """
     charge = charge_of(plan)
-    with place.open(least=charge) as ledger:
+    with place.open(least=charge if before is None else None) as ledger:
+        if before is not None and ledger.identity.hex() != Receipt.parse(before).ledger:
+            raise LedgerError(
+                "a new life must be charged to the ledger that the stream was charged to, got another; "
+                "name that one with --ledger"
+            )
         if not ledger.cap.rho_units:
             raise LedgerError(
                 f"a ledger that a stream is charged to must have a cap in rho, got one in steps at {ledger.place}; "

@@ -152,7 +152,9 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
     told = _told(wiring, ring, intention)
     covered = before if intention.is_covered and (life.is_covered or told is not None) else None
     if covered is None:
-        charge, receipt = intention.charge, reserve(wiring.ledger, intention, request.plan, life.last_tick).text
+        paid = None if before is None else before.record.receipt
+        charge = intention.charge
+        receipt = reserve(wiring.ledger, intention, request.plan, life.last_tick, before=paid).text
         reach("charge.reserved")
     else:
         charge, receipt = covered.record.charge, covered.record.receipt
