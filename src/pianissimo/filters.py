@@ -130,6 +130,15 @@ class Filter:
         """The columns by name, and whether each holds texts; the others hold numbers or truth values."""
         return {name: kind == "texts" for name, kind in sorted(_kinds(self.condition).items())}
 
+    @property
+    def unclear(self) -> list[str]:
+        """The columns of which a condition does not tell whether they hold texts or numbers.
+
+        >>> Filter.of("paid AND city IS NULL AND age > 60").unclear
+        ['city', 'paid']
+        """
+        return sorted(name for name, kind in _kinds(self.condition).items() if kind not in ("texts", "numbers"))
+
     def expression(self) -> pl.Expr:
         """True for the rows that match and false for the others, never missing."""
         return _expression(self.condition).fill_null(value=False)

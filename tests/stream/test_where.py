@@ -113,3 +113,13 @@ def test_a_condition_does_not_look_at_lists() -> None:
     queries = [pp.Histogram("drugs", key="drug", max_keys_per_event=3), pp.Count("q", where="drug = 'aspirin'")]
     with pytest.raises(pp.ParameterError, match="must not look at a column of lists"):
         pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=8, queries=queries)
+
+
+@pytest.mark.parametrize(
+    "where", ["paid", "NOT paid", "paid = TRUE", "city IS NULL", "city = town", "age > 3 AND paid"]
+)
+def test_a_column_that_could_be_texts_or_numbers_is_refused(where: str) -> None:
+    """Read as numbers, texts would all be missing: the condition would match nothing, or everything, unseen."""
+    with pytest.raises(pp.ParameterError, match="must compare each column of a stream with a text or a number"):
+        pp.Count("n", where=where)
+    assert pp.Count("n", where="city IS NOT NULL AND city <> ''").where

@@ -250,7 +250,14 @@ class Query:
         check_at_least(1, every=self.every)
         self._check_tidy()
         if self.where is not None:
-            object.__setattr__(self, "where", Filter.of(self.where).text)
+            condition = Filter.of(self.where)
+            if condition.unclear:
+                # A stream reads a column as texts or as numbers; read as the wrong one it would match nothing, unseen.
+                raise ParameterError(
+                    f"where must compare each column of a stream with a text or a number, got {condition.unclear[0]!r} "
+                    "without; write paid = 1 for a column of 0 and 1"
+                )
+            object.__setattr__(self, "where", condition.text)
         self._check()
 
     def _check_tidy(self) -> None:
