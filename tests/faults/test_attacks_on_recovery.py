@@ -763,3 +763,26 @@ def test_a_recovery_is_charged_where_the_stream_was_and_nowhere_else(tmp_path: P
     open_guarded(tmp_path / "state.ledger", key=tmp_path / "state.ledger.key", cap=one, dataset="").close()
     with pytest.raises(DamageError, match="got another ledger"):
         accept_lost_witness(request, wire(tmp_path / "state"))
+
+
+def test_a_recovery_that_is_given_again_hears_what_was_shown(tmp_path: Path) -> None:
+    """Cut off before a folder was named, it is not free, and does not show the folder's ticks a second time."""
+    request, state, witness = by_event(), tmp_path / "state", tmp_path / "state.witness"
+
+    def run(ticks: int) -> None:
+        with request.stream.open(state, ledger_budget=Budget(30.0, 1e-6)) as live:
+            for _ in range(ticks):
+                live.tick([{}] * 10)
+
+    run(3)
+    shutil.copytree(state, tmp_path / "backup")
+    run(2)
+    heard = witness.read_bytes()
+    run(5)
+    shutil.rmtree(state)
+    shutil.copytree(tmp_path / "backup", state)
+    witness.write_bytes(heard)
+    with pytest.raises(Crash), failpoints.armed({"recover.commit": crash(1)}):
+        accept_rollback(request, wire(state))
+    done = accept_rollback(request, wire(state), shown=10)
+    assert (done.last_tick, done.charged) == (10, True)

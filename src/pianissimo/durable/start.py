@@ -150,6 +150,10 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
     keys, before = ring.keys[0], life.before
     intention = _intended(store, ring, request, life)
     told = _told(wiring, ring, intention)
+    if told is not None and told.tick < life.last_tick:
+        told = (
+            None  # more was shown than was known when this was cut off: ticks go on after that, and it is no free case
+        )
     covered = before if intention.is_covered and (life.is_covered or told is not None) else None
     if covered is None:
         paid = None if before is None else before.record.receipt
