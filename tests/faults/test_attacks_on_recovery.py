@@ -786,3 +786,22 @@ def test_a_recovery_that_is_given_again_hears_what_was_shown(tmp_path: Path) -> 
         accept_rollback(request, wire(state))
     done = accept_rollback(request, wire(state), shown=10)
     assert (done.last_tick, done.charged) == (10, True)
+
+
+def test_a_recovery_that_was_cut_off_does_not_block_a_later_one(tmp_path: Path) -> None:
+    """Its witness was found again, the stream ran on, and the witness is lost once more: the charge made is used."""
+    request, state, witness = by_event(), tmp_path / "state", tmp_path / "state.witness"
+    with request.stream.open(state, ledger_budget=Budget(30.0, 1e-6)) as live:
+        live.tick([{}] * 10)
+    kept = witness.read_bytes()
+    witness.unlink()
+    with pytest.raises(Crash), failpoints.armed({"charge.reserved": crash(1)}):
+        accept_lost_witness(request, wire(state))
+    witness.write_bytes(kept)
+    with request.stream.open(state) as live:
+        live.tick([{}] * 10)
+    witness.unlink()
+    done = accept_lost_witness(request, wire(state))
+    assert (done.last_tick, done.charged) == (2, True)
+    with open_shared(tmp_path / "state.ledger") as ledger:
+        assert [each.kind for each in ledger.entries()].count("reserve") == 2

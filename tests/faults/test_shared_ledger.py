@@ -78,7 +78,7 @@ def test_a_stream_a_table_and_a_sketch_share_the_cap_of_a_folder(tmp_path: Path)
     assert told["verified"]
     questions = [each["question"] for each in told["questions"]]
     assert len(questions) == 3
-    assert questions[0] == "stream faults: 64 ticks from tick 1 on, hides one event"
+    assert questions[0] == "stream faults, life 1: 64 ticks, hides one event"
     assert "article" in questions[1]
     assert questions[2].startswith("sketch ")
     with pytest.raises(LedgerError, match="the budget of its data set"):
@@ -139,7 +139,7 @@ def test_a_second_stream_is_charged_elsewhere(elsewhere: tuple[str, Any], tmp_pa
     found = entries(place, key)
     assert len(found) == before + 1
     assert found[-1].digest.hex() == receipt.digest
-    assert found[-1].question == "stream second: 8 ticks from tick 1 on, hides one event"
+    assert found[-1].question == "stream second, life 1: 8 ticks, hides one event"
     with open_stream(OTHER, tmp_path / "second", **options) as live:
         assert not live.recovered.created
         live.tick([{}] * 5)
@@ -154,9 +154,7 @@ def test_a_ledger_that_is_away_does_not_stop_a_stream_and_one_that_lacks_the_cha
     place = tmp_path / "budget.db"
     open_stream(OTHER, tmp_path / "second", ledger=place, ledger_budget=CAP).close()
     told = json.loads(CliRunner().invoke(cli, ["budget", str(tmp_path / "second"), "--json"]).stdout)
-    assert [each["question"] for each in told["questions"]] == [
-        "stream second: 8 ticks from tick 1 on, hides one event"
-    ]
+    assert [each["question"] for each in told["questions"]] == ["stream second, life 1: 8 ticks, hides one event"]
     hidden = tmp_path / "away"
     place.rename(hidden)
     with open_stream(OTHER, tmp_path / "second", ledger=place) as live:

@@ -101,11 +101,11 @@ def cap_of(budget: Budget) -> Charge:
     return Charge.rounded_down(rho=budget.rho(bad=bad), bad=bad)
 
 
-def question_of(plan: StreamPlan, last_tick: int) -> str:
-    """As the ledger notes it."""
+def question_of(plan: StreamPlan, number: int) -> str:
+    """As the ledger notes it: the same whenever the charge of one life is asked for again."""
     unit = plan.unit if isinstance(plan.unit, Unit) else plan.unit.unit
     name = "".join(letter if letter.isprintable() else "?" for letter in plan.name)
-    return f"stream {name}: {plan.horizon} ticks from tick {last_tick + 1} on, hides one {unit.value}"
+    return f"stream {name}, life {number}: {plan.horizon} ticks, hides one {unit.value}"
 
 
 class AnyLedgerPlace(Protocol):
@@ -192,9 +192,7 @@ class Receipt:
             raise DamageError("a receipt must be as it was written, got other content; restore a backup") from None
 
 
-def reserve(
-    place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, last_tick: int, *, before: str | None = None
-) -> Receipt:
+def reserve(place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, *, before: str | None = None) -> Receipt:
     """Charge a life that is intended, or find it charged.
 
     After another life, whose receipt `before` is, a ledger is never made: the charge goes where the others went.
@@ -211,7 +209,7 @@ def reserve(
                 f"a ledger that a stream is charged to must have a cap in rho, got one in steps at {ledger.place}; "
                 "make one for the data set: give another place, and --budget-epsilon and --budget-delta"
             )
-        question = question_of(plan, last_tick)
+        question = question_of(plan, intention.number)
         ledger.reserve(charge, question=question, who="stream", idempotency_key=intention.charge)
         entry = ledger.charge_of(intention.charge)
         if entry is None:

@@ -158,7 +158,7 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
     if covered is None:
         paid = None if before is None else before.record.receipt
         charge = intention.charge
-        receipt = reserve(wiring.ledger, intention, request.plan, life.last_tick, before=paid).text
+        receipt = reserve(wiring.ledger, intention, request.plan, before=paid).text
         reach("charge.reserved")
     else:
         charge, receipt = covered.record.charge, covered.record.receipt
