@@ -129,12 +129,12 @@ def charge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def begin(store: Journal, wiring: Any, request: Any, ring: Any, life: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(startup, "reserve", lambda *_: Receipt(ledger="", place="", entry=0, digest=""))
+            patch.setattr(startup, "reserve", lambda *_, **__: Receipt(ledger="", place="", entry=0, digest=""))
             patch.setattr(startup, "use", lambda *_: None)
             made = sound(store, wiring, request, ring, life)
         intention = store.intention(life.number)
         assert intention is not None
-        reserve(wiring.ledger, intention, request.plan, life.last_tick)
+        reserve(wiring.ledger, intention, request.plan)
         return made
 
     monkeypatch.setattr(startup, "begin_life", begin)
