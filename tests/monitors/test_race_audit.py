@@ -22,6 +22,7 @@ from tests.monitors.noises import AlteredBits, rows
 
 from pianissimo.audit.attack import lower_rate, upper_rate
 from pianissimo.codec import Plain
+from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.loss.gamma_pair import hockey_sticks
 from pianissimo.loss.losses import Race
@@ -208,6 +209,7 @@ class OnBottom(TrendingMonitor):
         return state
 
 
+@identified("test-forgets")
 class Forgets(TrendingMonitor):
     """Mutant: see Forgetful."""
 
