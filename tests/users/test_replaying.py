@@ -180,7 +180,7 @@ class TwiceRows(Rows):
         return taken
 
 
-def patched(name: str, value: object, where: str = "pianissimo.users.statistics") -> AbstractContextManager[object]:
+def patched(name: str, value: object, where: str = "pianissimo.users.counters") -> AbstractContextManager[object]:
     return unittest.mock.patch(f"{where}.{name}", value)
 
 
