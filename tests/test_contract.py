@@ -1,4 +1,4 @@
-"""What every mechanism keeps: `tests/mechanisms.py` lists them, `pianissimo.testing` holds the checks."""
+"""What every mechanism keeps: `tests/mechanisms.py` lists them, `tests/shared_checks.py` holds the checks."""
 
 import copy
 import json
@@ -11,11 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.mechanisms import CASES, USER_CASES, Case
 from tests.pin_guarantees import PINNED, promise_of
-
-from pianissimo.errors import MergeError, StateError
-from pianissimo.mechanism import Mergeable, Run
-from pianissimo.testing import (
-    SeededNoise,
+from tests.shared_checks import (
     check_gathering,
     check_life_cycle,
     check_merging,
@@ -23,6 +19,10 @@ from pianissimo.testing import (
     check_short_dumps,
     check_splitting,
 )
+
+from pianissimo.errors import MergeError, StateError
+from pianissimo.mechanism import Mergeable, Run
+from pianissimo.testing import SeededNoise
 
 events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), max_size=4), max_size=12)
 ticks = st.lists(events, min_size=6, max_size=6)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.mechanisms import CASES, DOMAIN, SMALL_CAP, USER_CASES, Case, as_labels, as_users
+from tests.shared_checks import check_gathering, check_resuming, check_splitting
 
 from pianissimo import codec
 from pianissimo.counting import UnknownHistogram
@@ -19,7 +20,7 @@ from pianissimo.monitors import Alarms, FixedLength, TrendingMonitor
 from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.sketches import MisraGries, PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.sketches.tree_nodes import OpenKeys, OpenSets, gather_keys, gather_sets
-from pianissimo.testing import SeededNoise, check_gathering, check_resuming, check_splitting
+from pianissimo.testing import SeededNoise
 from pianissimo.users import PeriodCap, UserStatistics, UserSum
 
 SCALE = Fraction(1, 4)

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.shared_checks import GivenNoise
 
 from pianissimo.counting import Counter
 from pianissimo.errors import InputError
@@ -13,7 +14,7 @@ from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.noise.keyed import PathPart
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.noise.plan import NoisePlan, terms_of
-from pianissimo.testing import GivenNoise, NoNoise
+from pianissimo.testing import NoNoise
 
 SCALE = 20
 """The card's draws are multiples of 1/20; counts and noise are put on that grid."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.selection.label_noise import keys_of
+from tests.shared_checks import GivenNoise, releases_of
 
 from pianissimo.counting import KnownHistogram, MetaHistogram, OneShot
 from pianissimo.counting.meta import levels_of
@@ -23,7 +24,7 @@ from pianissimo.noise import Noise, TreePlan
 from pianissimo.noise.keyed import Keys, PathPart
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
-from pianissimo.testing import GivenNoise, NoNoise, SeededNoise, releases_of
+from pianissimo.testing import NoNoise, SeededNoise
 
 ABC = Domain(["a", "b", "c"])
 DELTA = Fraction(1, 10**6)

@@ -7,6 +7,7 @@ from statistics import NormalDist
 import polars as pl
 import pytest
 from tests.audit.sampler_tables import ideal_probability
+from tests.shared_checks import GivenNoise
 
 from pianissimo.counting import UnknownHistogram
 from pianissimo.counting.unknown import threshold_at
@@ -15,7 +16,7 @@ from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.noise.plan import NoisePlan, terms_of, variance_at
-from pianissimo.testing import GivenNoise, NoNoise, SeededNoise
+from pianissimo.testing import NoNoise, SeededNoise
 
 DELTA = Fraction(1, 10**6)
 

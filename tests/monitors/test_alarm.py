@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.shared_checks import check_life_cycle, check_resuming, check_splitting
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Race
 from pianissimo.mechanism import Run
 from pianissimo.monitors import Alarms
-from pianissimo.testing import NoNoise, check_life_cycle, check_resuming, check_splitting
+from pianissimo.testing import NoNoise
 
 TWO = (("fever", 50), ("cough", 80))
 

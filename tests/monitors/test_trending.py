@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from tests.monitors.noises import GivenBits, uniform
+from tests.shared_checks import check_life_cycle, check_resuming, check_splitting
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
@@ -23,7 +24,7 @@ from pianissimo.monitors import FixedLength, TrendingMonitor
 from pianissimo.monitors.huge_domain import binomial
 from pianissimo.monitors.race_monitor import race_noise
 from pianissimo.noise import Noise
-from pianissimo.testing import NoNoise, SeededNoise, check_life_cycle, check_resuming, check_splitting
+from pianissimo.testing import NoNoise, SeededNoise
 
 TEN = Fraction(10)
 MEDIAN = race_noise(TEN).median

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.noise.plan_algebra import worst_price
+from tests.shared_checks import GivenNoise
 
 from pianissimo.counting.compare import square_root
 from pianissimo.errors import ParameterError
@@ -16,7 +17,7 @@ from pianissimo.noise.keyed import Keys
 from pianissimo.noise.plan import plan_loss, variance_at
 from pianissimo.noise.running import rounded
 from pianissimo.noise.toeplitz import exact_noise, lattice_column
-from pianissimo.testing import GivenNoise, NoNoise, SeededNoise
+from pianissimo.testing import NoNoise, SeededNoise
 
 HALF = Fraction(1, 2)
 

@@ -4,9 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.mechanisms import CASES, Case
+from tests.shared_checks import releases_of
 
 from pianissimo.mechanism import Run
-from pianissimo.testing import SeededNoise, releases_of
+from pianissimo.testing import SeededNoise
 
 SELECTING = {name: case for name, case in CASES.items() if case.selects}
 PAIRS = 100

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.shared_checks import check_life_cycle, check_resuming, check_splitting
 from tests.sketches.small_sketches import Naive, WrittenNoise
 
 from pianissimo.errors import InputError, MergeError, ParameterError
@@ -29,7 +30,7 @@ from pianissimo.sketches import (
 )
 from pianissimo.sketches.released_keys import item_keys
 from pianissimo.sketches.tree_nodes import EndedNodes, NodeSketches, prefix_nodes
-from pianissimo.testing import NoNoise, SeededNoise, check_life_cycle, check_resuming, check_splitting
+from pianissimo.testing import NoNoise, SeededNoise
 
 SMALL: dict[str, Mechanism[Any, Any, Any]] = {
     "tree of reduced sketches": SketchTree.calibrated(horizon=6, rho=2.0, bad=0.1, k=3, max_keys_per_event=2),

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.shared_checks import GivenNoise
 from tests.users.replaying import raised_at
 
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import DoublingPlan, HaarPlan, TreePlan
 from pianissimo.noise.running import evaluate
-from pianissimo.testing import GivenNoise, NoNoise, SeededNoise
+from pianissimo.testing import NoNoise, SeededNoise
 from pianissimo.users import (
     AdaptiveCap,
     CountHead,
