@@ -21,7 +21,6 @@ from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Neighbors, Race, Unit
 from pianissimo.mechanism import Run
 from pianissimo.monitors import FixedLength, TrendingMonitor
-from pianissimo.monitors.huge_domain import binomial
 from pianissimo.monitors.race_monitor import race_noise
 from pianissimo.noise import Noise
 from pianissimo.testing import NoNoise, SeededNoise
@@ -276,17 +275,6 @@ def test_keys_of_exhausted_users_belong_to_the_empty_ones() -> None:
     assert 2 <= found["b"] <= 40
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 60), st.integers(1, 2**128 - 1), st.integers(0, 2**128 - 1))
-def test_the_binomial_number_is_the_exact_inversion(trials: int, chance: int, bits: int) -> None:
-    success, below, number = Fraction(chance, 2**128), Fraction(0), 0
-    for number in range(trials + 1):
-        below += math.comb(trials, number) * success**number * (1 - success) ** (trials - number)
-        if Fraction(bits, 2**128) < below:
-            break
-    assert binomial(trials, chance, bits) == number
-
-
 def test_where_most_keys_are_held_the_empty_ones_are_still_alike() -> None:
     # Of 10 keys 8 are held; threshold 1 reports each of the others about every other tick. Exact tails, rate 1e-9.
     ticks, scale = 400, Fraction(2)
@@ -301,18 +289,6 @@ def test_where_most_keys_are_held_the_empty_ones_are_still_alike() -> None:
     assert stats.binomtest(found["i"], ticks, chance).pvalue > 1e-9
     assert stats.binomtest(found["j"], ticks, chance).pvalue > 1e-9
     assert stats.binomtest(found["a"], ticks, float(race_noise(scale).chance(0))).pvalue > 1e-9
-
-
-def test_the_binomial_number_of_astronomically_many_trials_is_poisson() -> None:
-    trials, chance = 2**120, 2**10
-    for place in range(1, 200):
-        share = place / 200
-        assert binomial(trials, chance, int(share * 2**60) << 68) == stats.poisson.ppf(share, 4.0)
-
-
-def test_empty_domains_and_certain_failure_have_no_successes() -> None:
-    assert binomial(0, 5, 0) == 0
-    assert binomial(5, 0, 2**128 - 1) == 0
 
 
 def test_the_guarantee_counts_overshoot_bad_mass_and_distance() -> None:

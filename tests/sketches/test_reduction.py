@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +13,7 @@ from tests.sketches.small_sketches import Naive, State, WrittenNoise, neighbors
 from pianissimo.errors import InputError, MergeError, ParameterError
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Pure
-from pianissimo.noise.keyed import Keys
+from pianissimo.noise.exact_draws import geometric
 from pianissimo.sketches import (
     Contents,
     IntegerRange,
@@ -25,7 +24,6 @@ from pianissimo.sketches import (
     add_reduced,
     reduce,
 )
-from pianissimo.sketches.exact_laws import Bits, binomial, geometric, uniform_below
 from pianissimo.sketches.pure_release import as_universe, other_places, spurious_threshold
 from pianissimo.sketches.reduction import reduced_exposure
 from pianissimo.testing import NoNoise, SeededNoise
@@ -197,57 +195,6 @@ def test_rounding_keeps_or_drops_small_values() -> None:
     assert low <= len(shown.keys) <= high
 
 
-class GivenBits(NoNoise):
-    """Uniform bits that begin with a number's and go on with zeros or ones."""
-
-    def __init__(self, start: int, fill: int) -> None:
-        self.start, self.fill = start, fill
-
-    def bits(self, keys: Keys) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
-        words = [self.start if int(key) == 0 else self.fill * (2**128 - 1) for key in keys]
-        return np.array([[word % 2**64, word >> 64] for word in words], dtype=np.uint64)
-
-
-@pytest.mark.parametrize("trials", [1, 7, 2**64])
-def test_a_binomial_draw_is_the_inverse_of_its_distribution(trials: int) -> None:
-    """At uniform numbers right below and above each step, also where 128 bits do not decide."""
-    rate, least = Fraction(1, 3), 3 if trials < 100 else 133
-    with localcontext(prec=200):
-        third = Decimal(1) / 3
-        p = (-third * least).exp() / (1 + (-third).exp())
-        term = (trials * (1 - p).ln()).exp()
-        total = Decimal(0)
-        for count in range(min(trials, 8)):
-            total += term
-            term *= p / (1 - p) * (trials - count) / (count + 1)
-            word = int(total * 2**128)
-            rest = total * 2**128 - word
-            assert binomial(trials, rate, least, GivenBits(word - 1, 1)) == count
-            assert binomial(trials, rate, least, GivenBits(word + 1, 0)) == count + 1
-            # The uniform number begins like the chance itself; what follows decides.
-            assert binomial(trials, rate, least, GivenBits(word, 0)) == count
-            assert binomial(trials, rate, least, GivenBits(word, 1)) == count + (rest < 1)
-
-
-def test_a_geometric_draw_is_the_inverse_of_its_distribution() -> None:
-    rate = Fraction(1, 7)
-    with localcontext(prec=200):
-        for step in (1, 2, 50):
-            chance = (-(Decimal(1) / 7) * step).exp()
-            word = int(chance * 2**128)
-            # P[j >= step] = a^step, so that smaller uniform numbers give larger draws.
-            assert geometric(rate, GivenBits(word - 1, 1)) == step
-            assert geometric(rate, GivenBits(word + 1, 0)) == step - 1
-            assert geometric(rate, GivenBits(word, 0)) == step
-            assert geometric(rate, GivenBits(word, 1)) == step - 1
-
-
-def test_uniform_draws_do_not_go_on_for_ever() -> None:
-    with pytest.raises(ParameterError, match="must not be all alike"):
-        uniform_below(3, GivenBits(2**128 - 1, 1))
-    assert Bits(GivenBits(5, 1)).first(130) == 5 * 4 + 3
-
-
 def test_other_places_are_distinct_and_free() -> None:
     for count in (0, 1, 5, 9, 17):
         places = other_places(20, [0, 7, 19], count, SeededNoise(count))
@@ -345,8 +292,6 @@ def test_what_cannot_be_is_refused() -> None:
         as_universe(range(9, 0, -1))
     with pytest.raises(ParameterError, match="within 64 bits"):
         IntegerRange(3, 1)
-    with pytest.raises(ParameterError, match="raise the threshold"):
-        binomial(10**9, Fraction(1), 1, NoNoise())
     with pytest.raises(ParameterError, match="texts"):
         as_universe(Domain(["a"])).places_of(pl.Series([1]))
     with pytest.raises(ParameterError, match="whole numbers"):

@@ -19,6 +19,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL
 from pianissimo.monitors.race_monitor import Integers, RaceNoise
 from pianissimo.noise import Noise
+from pianissimo.noise.exact_draws import binomial, rational
 
 LARGEST_DOMAIN = 2**128
 """Elements are drawn with 256 bits, so within 2^-128 of equal chances for a domain up to this size."""
@@ -96,10 +97,10 @@ def draw_empty(
 ) -> tuple[list[str], Integers]:
     """The keys of weight 0 that are reported, and their values; `weighty` keys, those `held`, are not among them.
 
-    Distance: that of `binomial`, and 2^-127 for each of the expected reports, together below 2^-110.
+    Distance: 2^-127 for each of the expected reports, together below 2^-110.
     """
     chance = int(law.chance(least) * 2**128)
-    count = binomial(domain.size - weighty, chance, _number(noise.at("empty keys"), 0, blocks=1))
+    count = binomial(domain.size - weighty, rational(law.chance(least)), noise.at("empty keys"))
     labels = _distinct(domain, held, weighty, count, noise.at("empty key"))
     # Given that they are below `chance`, the bits of a test are equally likely.
     given = [_number(noise.at("empty value"), place) * chance >> 256 for place in range(count)]
@@ -123,38 +124,7 @@ def _distinct(domain: NumberedDomain, held: Container[str], weighty: int, count:
     return list(labels)
 
 
-def binomial(trials: int, chance: int, bits: int) -> int:
-    """The number of successes in `trials`, each of chance `chance` / 2^128, by inversion of 128 uniform bits.
-
-    In whole numbers with `precision` bits: the first mass is a power, off by less than `trials` roundings, relative to
-    at least 4^-mean; each further mass rounds down once. So every cumulative chance is right to well below 2^-128,
-    and the number to less than 2^-110 in total variation.
-    """
-    if trials == 0 or chance == 0:
-        return 0
-    if chance > 2**127:
-        # Failures are the rarer ones, and their first mass is not too small for the precision.
-        return trials - binomial(trials, 2**128 - chance, 2**128 - 1 - bits)
-    mean = trials * chance // 2**128 + 1
-    precision = 256 + trials.bit_length() + 3 * mean
-    one = 1 << precision
-    success = chance << (precision - 128)
-    failure = one - success
-    mass, square, left = one, failure, trials
-    while left:
-        if left & 1:
-            mass = mass * square >> precision
-        square = square * square >> precision
-        left >>= 1
-    target, below, successes = bits << (precision - 128), mass, 0
-    while below <= target and successes < trials and mass:
-        mass = mass * (trials - successes) * success // ((successes + 1) * failure)
-        below += mass
-        successes += 1
-    return successes
-
-
-def _number(noise: Noise, place: int, blocks: int = 2) -> int:
-    """A uniform number of 128 bits a block."""
-    halves = noise.bits(np.arange(blocks * place, blocks * (place + 1), dtype=np.uint64)).ravel().tolist()
+def _number(noise: Noise, place: int) -> int:
+    """A uniform number of 256 bits."""
+    halves = noise.bits(np.arange(2 * place, 2 * place + 2, dtype=np.uint64)).ravel().tolist()
     return sum(half << (64 * position) for position, half in enumerate(halves))

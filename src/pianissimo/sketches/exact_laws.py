@@ -1,4 +1,4 @@
-"""Chances of whole-number noise, worked out so that they are never too small, and exact draws.
+"""Chances of whole-number noise, worked out so that they are never too small.
 
 *Laplace*, P(z) ~ a^|z| with a = e^-epsilon. The formulas take `a` as a `Fraction` (then they are exact) or as a
 `Decimal` of 60 digits, for which `enlarged` adds more than all roundings together could have taken away.
@@ -7,17 +7,12 @@
 by one part in a billion, a million times what its roundings can take away. The whole of the lattice is at least
 sqrt(2 pi variance) (Poisson summation), which stands below the fraction. Searches begin at the sigma of real-valued
 noise, which nothing is released with.
-
-*Exact draws* whose law is known only as an interval, for universes that cannot be gone through. A uniform number is
-known by its first bits, and a chance by an interval that holds it, from decimals of so many digits widened by their
-roundings. While both leave the answer open, more bits are drawn and twice the digits are worked out. What comes out has
-the ideal law, apart from nothing: the bits themselves are taken for uniform.
 """
 
 import decimal
 import math
-from collections.abc import Callable, Iterator
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import TypeVar
@@ -28,7 +23,6 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import float_up
-from pianissimo.noise import Noise
 
 Number = TypeVar("Number", Fraction, Decimal)
 
@@ -279,131 +273,3 @@ def least_sigma(epsilon: float, delta: float, coordinates: int = 1) -> float:
         low, high = (low, middle) if enough else (middle, high)
     # A shift by one in j coordinates is one of length sqrt(j).
     return math.exp(high) * math.sqrt(coordinates)
-
-
-_FIRST_BITS = 128
-_MOST_MEAN = 2**12
-
-
-class Bits:
-    """Uniform bits of a path, as many as are asked for."""
-
-    def __init__(self, noise: Noise) -> None:
-        self._noise = noise
-        self._value = 0
-        self._known = 0
-
-    def first(self, count: int) -> int:
-        """The first so many bits as a whole number; asked again for more, it begins with the same ones."""
-        while self._known < count:
-            block = np.array([self._known // 128], dtype=np.uint64)
-            low, high = (int(word) for word in self._noise.bits(block)[0])
-            self._value = (self._value << 128) | (high << 64) | low
-            self._known += 128
-        return self._value >> (self._known - count)
-
-
-def uniform_below(limit: int, noise: Noise) -> int:
-    """A uniform whole number from 0 up to but not including `limit`."""
-    width = max(1, (limit - 1).bit_length())
-    for attempt in range(1024):
-        word = Bits(noise.at(attempt)).first(width)
-        if word < limit:
-            return word
-    raise ParameterError("uniform bits must not be all alike, got the same ones again and again")
-
-
-def binomial(trials: int, rate: Fraction, least: int, noise: Noise) -> int:
-    """How many of so many discrete Laplace draws, a = e^-rate, are at least `least` >= 0: exactly, for any number.
-
-    By inversion: P_0 = (1 - p)^M, P_(i+1) = P_i (M - i) / (i + 1) p / (1 - p), p = a^least / (1 + a).
-    """
-    if trials == 0:
-        return 0
-    mean = trials * math.exp(-float(rate) * least)
-    if not mean <= _MOST_MEAN:
-        raise ParameterError(f"about {_MOST_MEAN} keys by chance are the most, got {mean:.3g}; raise the threshold")
-    bits = Bits(noise)
-    known, digits = _FIRST_BITS, 60 + len(str(trials))
-    while True:
-        word = bits.first(known)
-        # The uniform number is in [word, word + 1) / 2^known.
-        for count, (low, high) in enumerate(_cumulative(trials, rate, least, digits)):
-            if (word + 1) <= low * 2**known:
-                return count
-            if word < high * 2**known:
-                break
-        known, digits = 2 * known, 2 * digits
-
-
-def _cumulative(trials: int, rate: Fraction, least: int, digits: int) -> Iterator[tuple[Fraction, Fraction]]:
-    """Bounds of P[N <= i] for i = 0, 1, .."""
-    (p_low, p_high) = _tail_bounds(rate, least, digits)
-    down, up = _contexts(digits)
-    log_low, log_high = _ln_below(down.subtract(1, p_high), down), _ln_above(up.subtract(1, p_low), up)
-    term_low = down.exp(down.multiply(trials, log_low)).next_minus(down)
-    term_high = up.exp(up.multiply(trials, log_high)).next_plus(up)
-    odds_low = down.divide(p_low, up.subtract(1, p_low))
-    odds_high = up.divide(p_high, down.subtract(1, p_high))
-    sum_low, sum_high = term_low, term_high
-    for count in range(trials + 1):
-        if count == trials:
-            yield Fraction(1), Fraction(1)
-        yield Fraction(sum_low), Fraction(sum_high)
-        share = (trials - count, count + 1)
-        term_low = down.divide(down.multiply(down.multiply(term_low, odds_low), share[0]), share[1])
-        term_high = up.divide(up.multiply(up.multiply(term_high, odds_high), share[0]), share[1])
-        sum_low, sum_high = down.add(sum_low, term_low), up.add(sum_high, term_high)
-
-
-def _tail_bounds(rate: Fraction, least: int, digits: int) -> tuple[Decimal, Decimal]:
-    """Bounds of e^(-rate least) / (1 + e^-rate)."""
-    down, up = _contexts(digits)
-    a_low, a_high = _exp_bounds(-rate, digits)
-    power_low, power_high = _exp_bounds(-rate * least, digits)
-    return down.divide(power_low, up.add(1, a_high)), up.divide(power_high, down.add(1, a_low))
-
-
-def _exp_bounds(exponent: Fraction, digits: int) -> tuple[Decimal, Decimal]:
-    down, up = _contexts(digits)
-    top, bottom = Decimal(exponent.numerator), Decimal(exponent.denominator)
-    return down.exp(down.divide(top, bottom)).next_minus(down), up.exp(up.divide(top, bottom)).next_plus(up)
-
-
-# Exponentials and logarithms of the decimal module are right to half a unit in the last place, in any rounding mode.
-
-
-def _ln_below(value: Decimal, context: decimal.Context) -> Decimal:
-    return context.ln(value).next_minus(context)
-
-
-def _ln_above(value: Decimal, context: decimal.Context) -> Decimal:
-    return context.ln(value).next_plus(context)
-
-
-def _contexts(digits: int) -> tuple[decimal.Context, decimal.Context]:
-    return _context(digits, ROUND_FLOOR), _context(digits, ROUND_CEILING)
-
-
-def _context(digits: int, rounding: str) -> decimal.Context:
-    return decimal.Context(
-        prec=digits, rounding=rounding, Emin=-(10**15), Emax=10**15, traps=[decimal.InvalidOperation]
-    )
-
-
-def geometric(rate: Fraction, noise: Noise) -> int:
-    """A draw with P[j] = (1 - a) a^j, a = e^-rate: the whole part of -ln(U) / rate for a uniform U."""
-    bits = Bits(noise)
-    known = _FIRST_BITS
-    while True:
-        word = bits.first(known)
-        if word > 0:
-            down, up = _contexts(known)
-            # -ln U is in (-ln((word + 1) / 2^known), -ln(word / 2^known)].
-            scale = Decimal(2**known)
-            near = down.subtract(_ln_below(scale, down), _ln_above(Decimal(word + 1), up))
-            far = up.subtract(_ln_above(scale, up), _ln_below(Decimal(word), down))
-            first, last = (math.floor(Fraction(each) / rate) for each in (max(near, Decimal(0)), far))
-            if first == last:
-                return first
-        known *= 2

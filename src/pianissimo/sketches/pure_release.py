@@ -5,7 +5,7 @@ sketch holds, of which only what reaches a public threshold is shown. That is ep
 
 A universe of 2^64 keys is not gone through. The tail of the noise has no memory: of the M keys of value zero, a
 Binomial number with p = a^Theta / (1 + a) passes, each is uniform among them, and exceeds the threshold by a geometric
-draw. All three are drawn exactly (`exact_laws`).
+draw. All three are drawn exactly (`exact_draws`).
 
 For reduced counts (`reduction`), also added up over sketches, one element moves all values together by 2 k - 1; for the
 counts of a merged sketch by k.
@@ -28,9 +28,10 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Pure
 from pianissimo.noise import Noise
+from pianissimo.noise.exact_draws import binomial, geometric, laplace_passes, uniform_below
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.exact_laws import CONTEXT, binomial, decay, geometric, laplace_reach, to_decimal, uniform_below
+from pianissimo.sketches.exact_laws import CONTEXT, decay, laplace_reach, to_decimal
 from pianissimo.sketches.reduction import Reduced, ReducedRelease
 from pianissimo.sketches.released_keys import (
     Counts,
@@ -262,7 +263,7 @@ class PureHistogram:
     def _by_chance(self, taken: list[int], noise: Noise) -> tuple[pl.Series, Counts]:
         """The keys of value zero whose noise passes, and their noisy values."""
         free = self.universe.size - len(taken)
-        count = binomial(free, self.rate, self.threshold, noise.at("how many"))
+        count = binomial(free, laplace_passes(self.rate, self.threshold), noise.at("how many"))
         places = other_places(self.universe.size, taken, count, noise.at("which"))
         excess = [self.threshold + geometric(self.rate, noise.at("excess", number)) for number in range(count)]
         return self.universe.keys_at(places), np.array(excess, dtype=np.int64)
