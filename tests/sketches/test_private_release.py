@@ -108,7 +108,7 @@ def test_error_bars_hold_for_all_keys_at_once(mechanism: PrivateMisraGries | Gau
         assert len(shown.keys) == 20
         for key, estimate, low, high in shown.to_frame().iter_rows():
             assert low <= truth[key] <= high
-            assert estimate == (low + high) / 2
+            assert low <= estimate <= high
         widths.append(shown.reach)
     assert len(set(widths)) == 1
 

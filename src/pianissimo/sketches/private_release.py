@@ -84,10 +84,10 @@ class SketchRelease:
 
         >>> shown = SketchRelease(pl.Series([7]), np.array([30]), np.array([34]), 4, 22, 2, Mixed(pure=Fraction(1)))
         >>> shown.to_frame().row(0)
-        (7, 31.0, 26.0, 36.0)
+        (7, 32.0, 26.0, 36.0)
         """
         size = self.reach if reach is None else reach
-        return estimate_table(self.keys, self.under, self.under - 2 * size, self.over + size)
+        return estimate_table(self.keys, (self.under + self.over) / 2, self.under - 2 * size, self.over + size)
 
 
 @identified("private-misra-gries")

@@ -127,7 +127,7 @@ class ReducedRelease:
 
         >>> shown = ReducedRelease(pl.Series(["a"]), np.array([30]), 3, 18, 20, Mixed(pure=Fraction(1)), 3)
         >>> shown.to_frame().row(0)
-        ('a', 13.5, 9.0, 18.0)
+        ('a', 13.0, 9.0, 18.0)
         """
         return unit_table(self.keys, self.values, self.unit, self.total, self.reach)
 

@@ -81,27 +81,24 @@ def own(keys: pl.Series) -> pl.Series:
 
 
 def estimate_table(
-    keys: pl.Series, noisy: Numbers, low: Numbers | None = None, high: Numbers | None = None
+    keys: pl.Series, middle: Numbers, low: Numbers | None = None, high: Numbers | None = None
 ) -> pl.DataFrame:
     """The table of every release of a sketch: `key`, `estimate`, `low`, `high`.
 
     The true counts of all keys at once are within low .. high, drawn out to whole numbers; null where nothing that is
-    released bounds them. The estimate is the middle of both, a whole or a half number, or the noisy count where an end
-    is not known.
+    released bounds them. The estimate is the `middle` of what a sketch leaves open, plus noise of mean zero, as a whole
+    or a half number. It is not the middle of low .. high, whose two ends allow for different noise.
 
-    >>> estimate_table(pl.Series(["a"]), np.array([9.5]), np.array([8.7]), np.array([17.4])).row(0)
-    ('a', 13.0, 8.0, 18.0)
-    >>> estimate_table(pl.Series(["a"]), np.array([9.5]), np.array([8.7])).row(0)
-    ('a', 9.5, 8.0, None)
+    >>> estimate_table(pl.Series(["a"]), np.array([13.4]), np.array([8.7]), np.array([19.4])).row(0)
+    ('a', 13.5, 8.0, 20.0)
     """
     columns = {
         name: pl.lit(None, pl.Float64) if ends is None else pl.Series(ends, dtype=pl.Float64)
-        for name, ends in (("noisy", noisy), ("low", low), ("high", high))
+        for name, ends in (("middle", middle), ("low", low), ("high", high))
     }
     whole = (pl.col("low").floor().clip(lower_bound=0), pl.col("high").ceil().clip(lower_bound=0))
-    middle = pl.coalesce((pl.col("low") + pl.col("high")) / 2, "noisy")
     frame = keys.alias("key").to_frame().with_columns(**columns).with_columns(whole)
-    return frame.select("key", middle.alias("estimate"), "low", "high")
+    return frame.select("key", ((2 * pl.col("middle")).round() / 2).alias("estimate"), "low", "high")
 
 
 def unit_table(
@@ -109,11 +106,12 @@ def unit_table(
 ) -> pl.DataFrame:
     """The same of values in units of 1 / `unit` that are too low by at most `slack`, with noises of at most `reach`.
 
-    The true value of a key is in [value, value + slack]; the value has one noise, and the sum has two.
+    The true value of a key is in [value, value + slack]; the value has one noise, and the sum has two. Where the slack
+    is not released, the estimate is the value, which is the lower end.
     """
     low = None if reach is None else (values - reach) / unit
     high = None if reach is None or slack is None else (values + slack + 2 * reach) / unit
-    return estimate_table(keys, values / unit, low, high)
+    return estimate_table(keys, (values if slack is None else values + slack / 2) / unit, low, high)
 
 
 def check_typed(contents: Contents) -> None:

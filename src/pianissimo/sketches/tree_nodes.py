@@ -339,7 +339,7 @@ class HeavyKeys:
         """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds.
 
         >>> HeavyKeys(pl.Series(["a"]), np.array([30]), 3, 18).to_frame(reach=3).row(0)
-        ('a', 13.5, 9.0, 18.0)
+        ('a', 13.0, 9.0, 18.0)
         """
         return unit_table(self.keys, self.values, self.unit, self.total if self.slack is None else self.slack, reach)
 
