@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from pianissimo.budget import Budget
 from pianissimo.cli.main import cli
-from pianissimo.io import sketch_files, sketch_release
-from pianissimo.io.sketch_files import mark_path, read_sketch
-from pianissimo.io.sketch_release import MOST_RELEASES, cap_of
+from pianissimo.durable.charging import cap_of
+from pianissimo.io import sketch_files
+from pianissimo.io.sketch_files import MOST_RELEASES, mark_path, read_sketch
 from pianissimo.ledger import Ledger, key_file
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Booked
@@ -250,7 +250,7 @@ def test_a_mark_stands_before_any_noise_is_drawn(tmp_path: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sketch_release, "fresh_secret", stop)
+        patched.setattr(sketch_files, "fresh_secret", stop)
         assert call("release", out, *PRICE).exit_code != 0
     refused("release", out, *PRICE, code=1)
 
@@ -295,7 +295,7 @@ def test_with_a_ledger_every_release_is_charged_until_nothing_is_left(tmp_path: 
     out = built(tmp_path, "a", PAGES)
     place = tmp_path / "budget.db"
     ledger = ("--ledger", place)
-    assert "give --budget EPSILON DELTA to make one" in refused("release", out, *PRICE, *ledger)
+    assert "give --budget-epsilon and --budget-delta to make one" in refused("release", out, *PRICE, *ledger)
     first = release(out, *PRICE, *ledger, "--budget-epsilon", 2, "--budget-delta", 1e-5)
     second = release(out, *PRICE, *ledger)
     assert not second["earlier_release_elsewhere"]
@@ -308,7 +308,7 @@ def test_with_a_ledger_every_release_is_charged_until_nothing_is_left(tmp_path: 
     with Ledger.open(place, key=key_file(f"{place}.key", create=False)) as opened:
         spent = opened.spent
         assert opened.verify().keyed
-    assert spent.fits(cap_of(Budget(2.0, 1e-5)))
+    assert spent.fits(cap_of(Budget(2.0, 1e-5), calls=MOST_RELEASES, distance=sketch_files._DISTANCE))
     assert spent.calls == len(mark_path(out).read_text().splitlines())
 
 
@@ -320,7 +320,7 @@ def test_a_charge_stands_before_any_noise_is_drawn(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sketch_release, "fresh_secret", stop)
+        patched.setattr(sketch_files, "fresh_secret", stop)
         assert (
             call("release", out, *PRICE, "--ledger", place, "--budget-epsilon", 2, "--budget-delta", 1e-5).exit_code
             != 0
@@ -360,8 +360,8 @@ def test_a_release_without_a_ledger_is_told_when_the_next_is_charged(tmp_path: P
 def test_the_cap_of_a_ledger_is_the_budget() -> None:
     """All of it spent, in as many releases as it allows, prices within the (epsilon, delta) it was made for."""
     for budget in (Budget(1.0, 1e-6), Budget(3.0, 1e-9)):
-        cap = cap_of(budget)
-        loss = Booked(rho=cap.rho, bad=cap.bad, distance=sketch_release._DISTANCE)
+        cap = cap_of(budget, calls=MOST_RELEASES, distance=sketch_files._DISTANCE)
+        loss = Booked(rho=cap.rho, bad=cap.bad, distance=sketch_files._DISTANCE)
         assert compose([loss], delta=budget.delta).epsilon <= budget.epsilon
         assert cap.calls == MOST_RELEASES
 
@@ -372,7 +372,7 @@ def test_noise_is_fresh_each_time_and_bound_to_the_sketch(tmp_path: Path, monkey
     ledger = (*PRICE, "--ledger", tmp_path / "budget.db")
     first = release(a, *ledger, "--budget-epsilon", 20, "--budget-delta", 1e-5)["keys"]
     assert release(a, *ledger)["keys"] != first
-    monkeypatch.setattr(sketch_release, "fresh_secret", lambda: Secret(bytes(32)))
+    monkeypatch.setattr(sketch_files, "fresh_secret", lambda: Secret(bytes(32)))
     again = release(a, *ledger)["keys"]
     assert release(a, *ledger)["keys"] == again
     assert release(b, *ledger)["keys"] != again

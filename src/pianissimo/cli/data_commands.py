@@ -19,7 +19,7 @@ from pianissimo.cli import (
 )
 
 if TYPE_CHECKING:
-    from pianissimo.io.sketch_release import FileRelease
+    from pianissimo.io.sketch_files import FileRelease
     from pianissimo.ledger import LastEntry
     from pianissimo.sketches import AnySketch
     from pianissimo.table import TableAnswer
@@ -189,9 +189,9 @@ def build(
 
     check_new(out)
     with arguments():
-        built = build_sketch(file, key=key, k=k, sets=sets, keys=keys, name=name)
-    write_sketch(out, built.sketch)
-    refused = write_refused(out, built.refused)
+        built, lines = build_sketch(file, key=key, k=k, sets=sets, keys=keys, name=name)
+    write_sketch(out, built)
+    refused = write_refused(out, lines)
     if as_json:
         echo_json({"sketch": str(out), "refused": None if refused is None else str(refused)}, indent=2)
         return
@@ -251,7 +251,7 @@ def release(
     The first release leaves a mark beside FILE. A second release, of this sketch or of one that shares a stream with
     it, is refused unless it is charged to a ledger.
     """
-    from pianissimo.io.sketch_release import release_file
+    from pianissimo.io.sketch_files import release_file
 
     budget = budget_given(budget_epsilon, budget_delta)
     if budget is not None and ledger is None:

@@ -84,8 +84,10 @@ def _booked_races(races: list[Race], budget: Budget) -> Booked:
     return booked_race(whole, Fraction(budget.delta) / _RACE_SHARE)
 
 
-def cap_of(budget: Budget) -> Charge:
+def cap_of(budget: Budget, *, calls: int = 0, distance: Fraction = Fraction(0)) -> Charge:
     """What a budget for one data set allows in all, rounded down: half of its delta is for bad mass.
+
+    With `calls` it allows so many of them, and leaves room for `distance`, that of all their noise from the ideal one.
 
     >>> cap_of(Budget(1.0, 1e-6)).bad <= Fraction(1, 2 * 10**6)
     True
@@ -98,7 +100,7 @@ def cap_of(budget: Budget) -> Charge:
             "the budget of a data set must have a delta, got 0: a ledger adds up rho; allow a delta such as 1e-9"
         )
     bad = Fraction(budget.delta) / 2
-    return Charge.rounded_down(rho=budget.rho(bad=bad), bad=bad)
+    return Charge.rounded_down(calls=calls, rho=budget.rho(bad=bad, distance=distance), bad=bad)
 
 
 def question_of(plan: StreamPlan, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Sketches in files: built from rows, read, merged, written, and the marks of their releases beside them.
+"""Sketches in files: built from rows, merged, and released once, or again if that is charged.
 
 A sketch's bytes hold exact counts, so that its owner alone may read them. What becomes of a row depends on that row
 alone; those that cannot be counted are told by their line and a reason.
@@ -8,9 +8,19 @@ line of JSON with these ids. Whoever releases looks at all marks in the folder: 
 earlier release of the same events, of the file itself, of a part of it, or of what it became a part of. What a mark
 does not know: a copy of the file in another folder, a merge that was written to another folder before one of its parts
 was released, and a second sketch of the same rows, which has a lineage of its own. A ledger adds all of them up.
+
+**Order.** Without a ledger a release whose streams were released before is refused; with one it is a further charge.
+Charge, then mark, both synced; then noise from a fresh secret under a path that holds the digest of the sketch. If the
+machine stops in between, nothing was shown and the mark stands: an error on the safe side.
+
+**The ledger** counts in rho and bad mass. A release of one sketch with Laplace noise is epsilon^2 / 2 there, far more
+than with Gaussian noise of the same (epsilon, delta); so with a ledger the noise is Gaussian.
 """
 
+import hashlib
 import json
+import math
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -19,19 +29,30 @@ from typing import Any, Literal
 
 import polars as pl
 
+from pianissimo.budget import Budget
+from pianissimo.checks import check_positive, check_probability
+from pianissimo.durable.charging import cap_of
 from pianissimo.errors import BudgetError, InputError, MergeError, StateError
 from pianissimo.io.sources.event_files import form_of, read_pieces
 from pianissimo.io.sources.text_rows import REFUSED, Wanted
+from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared, user_name
+from pianissimo.noise import KeyedNoise, fresh_secret
+from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries.query import fault_of
 from pianissimo.sketches import (
     AnySketch,
+    CorrelatedHistogram,
+    GaussianMisraGries,
     MisraGries,
     PrivacyAwareMisraGries,
+    PrivateMisraGries,
     merge_in_order,
     sketch_from_bytes,
     split_bad,
 )
+from pianissimo.sketches.contents import MOST_COUNTERS
 from pianissimo.storage.files import append, write_once, write_whole
+from pianissimo.storage.postgres import is_server
 
 FileKeys = Literal["text", "int64"]
 """How the keys of a file are counted."""
@@ -44,19 +65,10 @@ _RULES = {
 _WHOLE = r"^-?[0-9]+$"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
-class BuiltSketch:
-    """A sketch of a file's rows, and the lines that could not be counted."""
-
-    sketch: MisraGries | PrivacyAwareMisraGries
-    refused: pl.DataFrame
-    """The columns line (of a Parquet file: row) and reason. Nothing of what a line holds."""
-
-
 def build_sketch(
-    path: Path, *, key: str, k: int, sets: bool = False, keys: FileKeys = "text", name: str = ""
-) -> BuiltSketch:
-    """The sketch of one column of a CSV, JSONL or Parquet file, row after row."""
+    path: Path, *, key: str, k: int, sets: bool, keys: FileKeys, name: str
+) -> tuple[AnySketch, pl.DataFrame]:
+    """The sketch of one column of a file, row after row; and line and reason of what could not be counted."""
     sketch = (PrivacyAwareMisraGries if sets else MisraGries)(k, keys=keys, name=name)
     refused = []
     for piece in read_pieces(path, form_of(path), Wanted(labels={key: sets})):
@@ -66,7 +78,7 @@ def build_sketch(
         sketch.update(_typed(column.filter(good), keys))
         bad = pl.DataFrame({"line": piece.lines, "reason": reasons}).filter(~good)
         refused.append(pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line"))  # type: ignore[arg-type]
-    return BuiltSketch(sketch=sketch, refused=pl.concat(refused))
+    return sketch, pl.concat(refused)
 
 
 def read_sketch(path: Path) -> tuple[AnySketch, bytes]:
@@ -275,3 +287,167 @@ def _released_before(path: Path) -> BudgetError:
 
 def _unwritable(path: Path, fault: OSError) -> InputError:
     return InputError(f"{path} must be written before anything is released, got: {fault.strerror}")
+
+
+MOST_RELEASES = 2**16
+"""A ledger allows so many releases, which keeps their draws within `_DISTANCE`."""
+
+_DISTANCE = MOST_RELEASES * (MOST_COUNTERS + 1) * DRAW_DISTANCE
+"""What the noise of all releases is at most from the ideal one: about 2^-72."""
+
+SketchMechanism = PrivateMisraGries | GaussianMisraGries | CorrelatedHistogram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileRelease:
+    """What was released of a sketch file: all of it may be published."""
+
+    table: pl.DataFrame
+    """The columns key, estimate, low, high, the heaviest first; `high` is null where nothing released bounds it."""
+
+    mechanism: str
+    """The noise in words."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    coverage: float
+    """The chance that all true counts are within low .. high."""
+
+    shown_from: float
+    """Keys are shown from this noisy count on."""
+
+    k: int
+    streams: int
+    charge: Charge | None
+    """What the ledger was charged, if one was."""
+
+    left: Charge | None
+
+    earlier: bool = False
+    """Whether these streams were released before, without a charge to this ledger."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, ready for JSON; keys that are bytes stand in hexadecimal."""
+        keys = self.table
+        if keys.schema["key"] == pl.Binary:
+            keys = keys.with_columns(pl.col("key").bin.encode("hex"))
+        return {
+            "k": self.k,
+            "streams": self.streams,
+            "promise": {"epsilon": self.epsilon, "delta": self.delta, "hides": self.unit},
+            "mechanism": self.mechanism,
+            "shown_from": self.shown_from,
+            "coverage": self.coverage,
+            "charged": None if self.charge is None else self.charge.to_dict(),
+            "left": None if self.left is None else self.left.to_dict(),
+            "earlier_release_elsewhere": self.earlier,
+            "keys": keys.to_dicts(),
+        }
+
+
+def release_file(
+    path: Path,
+    *,
+    epsilon: float,
+    delta: float,
+    coverage: float,
+    ledger: str | None,
+    budget: tuple[float, float] | None,
+) -> FileRelease:
+    """Publish the heavy keys of a sketch file at (epsilon, delta).
+
+    `budget` is the (epsilon, delta) of all releases together, to make the ledger with if there is none yet.
+    """
+    check_positive(epsilon=epsilon)
+    check_probability(delta=delta)
+    check_probability(coverage=coverage)
+    path = path.resolve()  # marks stand beside the file itself, whatever link leads to it
+    sketch, stored = read_sketch(path)
+    mechanism = _mechanism(sketch, epsilon, delta, charged=ledger is not None)
+    charge = left = None
+    earlier = False
+    if ledger is None:
+        mark_once(path, sketch, epsilon, delta)
+    else:
+        with _opened(ledger, budget) as opened:
+            charge = _charge(mechanism, epsilon, opened)
+            entry = opened.reserve(
+                charge,
+                question=f"sketch {sketch.lineage.id}: heavy keys at epsilon {epsilon:g} and delta {delta:g}",
+                who=user_name(),
+                idempotency_key=uuid.uuid4().hex,
+            )
+            # What it costs does not depend on what comes out.
+            opened.settle(entry, charge)
+            left = opened.left
+            place = opened.place
+        earlier = is_released_elsewhere(path, sketch, place)
+        add_mark(path, make_mark(sketch, epsilon, delta, ledger=place, entry=entry.number))
+    digest = hashlib.blake2b(stored, digest_size=32).digest()
+    noise = KeyedNoise(fresh_secret()).at("sketch release", digest)
+    contents, more = sketch.contents(), {"epsilon": epsilon} if isinstance(mechanism, CorrelatedHistogram) else {}
+    shown = mechanism.release(contents, noise, coverage=coverage, **more)
+    return FileRelease(
+        table=shown.to_frame().sort(-pl.col("estimate"), "key"),
+        mechanism=_words(mechanism),
+        epsilon=float(epsilon),
+        delta=float(delta),
+        unit="one set of keys" if sketch.sets else "one key of one stream",
+        coverage=coverage,
+        shown_from=float(shown.threshold),
+        k=sketch.k,
+        streams=len(sketch.lineage.sources),
+        charge=charge,
+        left=left,
+        earlier=earlier,
+    )
+
+
+def _charge(mechanism: SketchMechanism, epsilon: float, ledger: Ledger) -> Charge:
+    """What a release costs, in the units of a ledger."""
+    loss = mechanism.loss.as_booked()
+    if ledger.cap.calls:
+        # The cap leaves room for the noise of all calls.
+        return Charge.rounded_up(calls=1, rho=loss.rho, bad=loss.bad)
+    if not ledger.cap.rho_units:
+        raise InputError(f"a ledger for sketches must have a cap in rho, got one in steps at {ledger.place}")
+    # A stream's ledger does not: the distance of the noise is bad mass, at 1 + e^epsilon of the largest epsilon in use.
+    factor = max(2**10, math.ceil(1 + math.exp(min(epsilon, 700.0))))
+    distance = (MOST_COUNTERS + 1) * DRAW_DISTANCE
+    return Charge.rounded_up(rho=loss.rho, bad=loss.bad + factor * distance)
+
+
+def _mechanism(sketch: AnySketch, epsilon: float, delta: float, *, charged: bool) -> SketchMechanism:
+    if not isinstance(sketch, MisraGries):
+        return CorrelatedHistogram.calibrated(k=sketch.k, epsilon=epsilon, delta=delta)
+    if charged:
+        return GaussianMisraGries.for_one_release(k=sketch.k, epsilon=epsilon, delta=delta)
+    return PrivateMisraGries.calibrated(k=sketch.k, epsilon=epsilon, delta=delta)
+
+
+def _words(mechanism: SketchMechanism) -> str:
+    match mechanism:
+        case PrivateMisraGries():
+            return f"discrete Laplace noise of scale {float(1 / mechanism.epsilon):.4g} on every number of the sketch"
+        case GaussianMisraGries():
+            deviation = math.sqrt(mechanism.variance)
+            return f"discrete Gaussian noise of deviation {deviation:.4g} on every number of the sketch"
+        case CorrelatedHistogram():
+            own, shared = math.sqrt(mechanism.variance) / 2, math.sqrt(mechanism.shared_variance) / 2
+            return f"discrete Gaussian noise of deviation {own:.4g} on every count and {shared:.4g} on all together"
+
+
+def _opened(place: str, budget: tuple[float, float] | None) -> Ledger:
+    if is_state_place(place):
+        if budget is not None:
+            raise InputError("the budget of a stream's ledger is given where the stream is created, got one here too")
+        return open_shared(place)
+    cap = None if budget is None else cap_of(Budget(*budget), calls=MOST_RELEASES, distance=_DISTANCE)
+    if cap is None and "://" not in place and not Path(place).exists():
+        raise InputError(
+            f"there must be a ledger at {place}, got no such file; give --budget-epsilon and --budget-delta to make one"
+        )
+    if is_server(place):
+        return Ledger.open(place, key=None, cap=cap)
+    return open_shared(place) if cap is None else open_guarded(place, key=f"{place}.key", cap=cap, dataset="")
