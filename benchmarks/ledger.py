@@ -29,7 +29,7 @@ def charges_per_second(processes: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         place = f"{folder}/budget.db"
         total = processes * CHARGES
-        with Ledger.open(place, key=key, cap=Charge(steps=total)) as ledger:
+        with Ledger.open(place, key=key, budget=Charge(steps=total)) as ledger:
             barrier = context.Barrier(processes + 1)
             workers = [
                 context.Process(target=charge, args=(place, bytes(key), number, barrier)) for number in range(processes)
@@ -42,7 +42,7 @@ def charges_per_second(processes: int) -> float:
             seconds = time.perf_counter() - begin
             for worker in workers:
                 worker.join()
-            if ledger.spent != ledger.cap:
+            if ledger.spent != ledger.budget:
                 raise AssertionError("charges were lost or made twice")
             ledger.verify()
     return total / seconds

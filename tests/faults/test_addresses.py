@@ -125,8 +125,8 @@ def test_a_mistyped_address_is_nowhere_shown_and_becomes_no_file(
         lambda: made.open("state", ledger=place),
         lambda: made.open("state", ledger=place, ledger_budget=Budget(3.0, 1e-5)),
         lambda: made.open("state", ledger=Path(place)),
-        lambda: open_shared(place, cap=Charge(steps=1)),
-        lambda: open_guarded(place, key=f"{place}.key", cap=Charge(steps=1), dataset=""),
+        lambda: open_shared(place, budget=Charge(steps=1)),
+        lambda: open_guarded(place, key=f"{place}.key", budget=Charge(steps=1), dataset=""),
         lambda: Ledger.open(place, key=None),
         lambda: LedgerPlace(place),
     ]
@@ -186,8 +186,8 @@ def test_a_secret_in_the_place_of_its_file_is_not_shown_and_becomes_no_file(
         lambda: made.open("new", secret=f"env:{digits}"),
         lambda: made.open("new", witness=digits),
         lambda: made.open("new", ledger="budget.db", ledger_key=digits, ledger_budget=Budget(3.0, 1e-5)),
-        lambda: open_shared("budget.db", key=digits, cap=Charge(steps=1)),
-        lambda: open_guarded("budget.db", key=digits, cap=Charge(steps=1), dataset=""),
+        lambda: open_shared("budget.db", key=digits, budget=Charge(steps=1)),
+        lambda: open_guarded("budget.db", key=digits, budget=Charge(steps=1), dataset=""),
         lambda: key_file(digits),
     ]
     for call in calls:

@@ -752,7 +752,7 @@ def test_a_recovery_is_charged_where_the_stream_was_and_nowhere_else(tmp_path: P
     """A ledger of its own that is made for the recovery, or another one, would have room for what the first has not."""
     request = by_user()
     one = charge_of(request.stream.plan())
-    open_guarded(tmp_path / "X", key=tmp_path / "X.key", cap=one, dataset="").close()
+    open_guarded(tmp_path / "X", key=tmp_path / "X.key", budget=one, dataset="").close()
     with request.stream.open(tmp_path / "state", ledger=tmp_path / "X") as live:
         live.tick([{"user": "ann"}] * 5)
     (tmp_path / "state.witness").unlink()
@@ -760,7 +760,7 @@ def test_a_recovery_is_charged_where_the_stream_was_and_nowhere_else(tmp_path: P
         accept_lost_witness(request, wire(tmp_path / "state", ledger=str(tmp_path / "X")))
     with pytest.raises(InputError, match="there must be a ledger"):
         accept_lost_witness(request, wire(tmp_path / "state"))
-    open_guarded(tmp_path / "state.ledger", key=tmp_path / "state.ledger.key", cap=one, dataset="").close()
+    open_guarded(tmp_path / "state.ledger", key=tmp_path / "state.ledger.key", budget=one, dataset="").close()
     with pytest.raises(DamageError, match="got another ledger"):
         accept_lost_witness(request, wire(tmp_path / "state"))
 

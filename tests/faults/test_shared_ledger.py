@@ -1,4 +1,4 @@
-"""One cap for one data set: streams, sketches and questions are charged to one ledger, wherever it is.
+"""One budget for one data set: streams, sketches and questions are charged to one ledger, wherever it is.
 
 A further stream is charged to a ledger elsewhere: intended, charged, inserted. Killed anywhere in between, it is never
 paid twice and never started unpaid. What a plan loses, whatever its kind, is booked as an upper bound.
@@ -109,7 +109,7 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]
     """A ledger of a data set with a cap, and its key where it must be given."""
     if request.param == "file":
         place = str(tmp_path / "budget.db")
-        open_shared(place, cap=cap_of(CAP)).close()
+        open_shared(place, budget=cap_of(CAP)).close()
         return place, None
     if request.param == "folder":
         open_stream(stream(), tmp_path / "first", ledger_budget=CAP).close()
@@ -120,7 +120,7 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]
     if request.param == "postgresql":
         from pianissimo.ledger import key_file
 
-        open_shared(f"{server}&ledger={name}", key=key_file(key), cap=cap_of(CAP)).close()
+        open_shared(f"{server}&ledger={name}", key=key_file(key), budget=cap_of(CAP)).close()
         return f"{server}&ledger={name}", key
     url = f"{server}&state={name}"
     open_stream(stream(), url, secret=key, witness=tmp_path / "first.witness", ledger_budget=CAP).close()
@@ -160,7 +160,7 @@ def test_a_ledger_that_is_away_does_not_stop_a_stream_and_one_that_lacks_the_cha
     with open_stream(OTHER, tmp_path / "second", ledger=place) as live:
         live.tick([{}])
     (tmp_path / "other").mkdir()
-    open_shared(tmp_path / "other" / "budget.db", cap=cap_of(CAP)).close()
+    open_shared(tmp_path / "other" / "budget.db", budget=cap_of(CAP)).close()
     with pytest.raises(DamageError, match="must hold the charge of this stream"):
         open_stream(OTHER, tmp_path / "second", ledger=tmp_path / "other" / "budget.db")
     hidden.rename(place)
@@ -172,7 +172,7 @@ def test_a_ledger_that_is_away_does_not_stop_a_stream_and_one_that_lacks_the_cha
 
 def test_a_stream_that_does_not_fit_elsewhere_is_never_started(tmp_path: Path) -> None:
     place = tmp_path / "budget.db"
-    open_shared(place, cap=cap_of(Budget(0.05, 1e-9))).close()
+    open_shared(place, budget=cap_of(Budget(0.05, 1e-9))).close()
     for _ in range(2):
         with pytest.raises(BudgetError):
             open_stream(OTHER, tmp_path / "second", ledger=place)
@@ -184,8 +184,8 @@ def test_a_stream_that_does_not_fit_elsewhere_is_never_started(tmp_path: Path) -
 
 def test_a_table_ledger_that_counts_in_steps_is_refused_with_the_way_out(tmp_path: Path) -> None:
     place = tmp_path / "steps.db"
-    Ledger.open(place, key=None, cap=Charge(steps=10, calls=10)).close()
-    with pytest.raises(LedgerError, match=r"cap in rho, got one in steps.*--budget-epsilon"):
+    Ledger.open(place, key=None, budget=Charge(steps=10, calls=10)).close()
+    with pytest.raises(LedgerError, match=r"budget in rho, got one in steps.*--budget-epsilon"):
         open_stream(OTHER, tmp_path / "second", ledger=place)
 
 
@@ -239,7 +239,7 @@ def _crash_at_charge(patch: pytest.MonkeyPatch, *, after: bool) -> None:
 def test_an_intention_from_a_backup_does_not_begin_a_stream_that_has_run(tmp_path: Path) -> None:
     """A backup of the moment between intention and insertion, restored after ticks were shown: the witness knows."""
     place, state = tmp_path / "budget.db", tmp_path / "second"
-    open_shared(place, cap=cap_of(CAP)).close()
+    open_shared(place, budget=cap_of(CAP)).close()
     with pytest.raises(Crash), failpoints.armed({"intend.after_commit": crash(1)}):
         open_stream(OTHER, state, ledger=place)
     backup = shutil.copytree(state, tmp_path / "backup")
@@ -419,7 +419,7 @@ HEADS = {"beside": "budget.db.key.head", "named": "my.key.head", "secret": "budg
 def test_a_ledger_that_is_put_back_is_refused_wherever_its_key_is(tmp_path: Path, kind: str) -> None:
     """The head is kept, and looked for, in one place, at the making and ever after; lost, it is asked for."""
     place, key = tmp_path / "budget.db", named_key(kind, tmp_path)
-    open_shared(place, key=key, cap=charge_of(OTHER.plan())).close()
+    open_shared(place, key=key, budget=charge_of(OTHER.plan())).close()
     empty = place.read_bytes()
     head = tmp_path / HEADS[kind]
     assert [path for path in tmp_path.iterdir() if path.name.endswith(".head")] == [head]
@@ -437,7 +437,7 @@ def test_a_ledger_that_is_put_back_is_refused_wherever_its_key_is(tmp_path: Path
     place.unlink()
     head.write_bytes(kept)
     with pytest.raises(LedgerError, match="put it back"):
-        open_shared(place, key=key, cap=charge_of(OTHER.plan()))
+        open_shared(place, key=key, budget=charge_of(OTHER.plan()))
     assert not place.exists()
 
 
@@ -467,7 +467,7 @@ def make_and_die(pipe: Any, place: str, key: str | None, at: str) -> None:
         "its head": (LastSeen, "advance"),
     }
     setattr(*where[at], die)
-    open_shared(place, key=key, cap=cap_of(CAP))
+    open_shared(place, key=key, budget=cap_of(CAP))
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -93,7 +93,7 @@ def become_read_then_write() -> None:
     sound = Ledger.reserve
 
     def reserve(self: Ledger, charge: Charge, **named: Any) -> Any:
-        if not (self.spent + charge).fits(self.cap):
+        if not (self.spent + charge).fits(self.budget):
             raise BudgetError("nothing left")
         time.sleep(0.002)
         return sound(self, charge, **named)

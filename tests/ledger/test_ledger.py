@@ -22,7 +22,7 @@ from pianissimo.errors import BudgetError, LedgerError, ParameterError
 from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, LastEntry, Ledger, Reservation, history, key_file
 from pianissimo.noise import Secret, fresh_secret
 
-CAP = Charge(steps=20, calls=3, rho_units=1000, bad_units=50)
+BUDGET = Charge(steps=20, calls=3, rho_units=1000, bad_units=50)
 
 
 def ask(ledger: Ledger, charge: Charge, key: str, question: str = "top 10 of article") -> Reservation:
@@ -30,33 +30,33 @@ def ask(ledger: Ledger, charge: Charge, key: str, question: str = "top 10 of art
 
 
 def test_a_charge_stands_until_it_is_settled_and_then_costs_what_the_answer_cost(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         asked = ask(ledger, Charge(steps=11, calls=1, rho_units=7), "a")
         assert asked.fresh
         assert ledger.spent == asked.charge
         done = ledger.settle(asked, Charge(steps=4, calls=1, rho_units=7))
         assert done.settled == ledger.spent == Charge(steps=4, calls=1, rho_units=7)
-        assert ledger.left == CAP - ledger.spent
+        assert ledger.left == BUDGET - ledger.spent
     with Ledger.open(place, key=KEY) as again:
         assert again.spent == Charge(steps=4, calls=1, rho_units=7)
-        assert again.cap == CAP
+        assert again.budget == BUDGET
 
 
 def test_a_notebook_shows_what_is_spent_and_left_and_nobody_who_asked(tmp_path: Path) -> None:
-    with Ledger.open(tmp_path / "b.db", key=KEY, cap=CAP, dataset="<clicks>") as ledger:
+    with Ledger.open(tmp_path / "b.db", key=KEY, budget=BUDGET, dataset="<clicks>") as ledger:
         ask(ledger, Charge(steps=5), "a")
         shown = ledger._repr_html_()
         assert "&lt;clicks&gt;" in shown
         assert "<tr><th>spent</th><td>5</td>" in shown
-        assert f"<tr><th>left</th><td>{CAP.steps - 5}</td>" in shown
+        assert f"<tr><th>left</th><td>{BUDGET.steps - 5}</td>" in shown
         assert all(entry.who not in shown and entry.question not in shown for entry in ledger.entries())
         assert repr(ledger) == f"Ledger({str(tmp_path / 'b.db')!r}, dataset='<clicks>')"
 
 
 @pytest.mark.parametrize("unit", ["steps", "calls", "rho_units", "bad_units"])
 def test_every_unit_has_its_own_cap(place: str, unit: str) -> None:
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
-        whole = getattr(CAP, unit)
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
+        whole = getattr(BUDGET, unit)
         with pytest.raises(BudgetError, match="must fit what is left"):
             ask(ledger, Charge(**{unit: whole + 1}), "a")
         ask(ledger, Charge(**{unit: whole}), "a")
@@ -67,7 +67,7 @@ def test_every_unit_has_its_own_cap(place: str, unit: str) -> None:
 
 
 def test_the_same_key_again_is_the_same_charge(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         first = ask(ledger, Charge(steps=11), "a")
         again = ask(ledger, Charge(steps=11), "a")
         assert (again.number, again.charge, again.fresh, again.settled) == (first.number, first.charge, False, None)
@@ -86,7 +86,7 @@ def test_the_same_key_again_is_the_same_charge(place: str) -> None:
 
 
 def test_a_charge_is_settled_once(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         asked = ask(ledger, Charge(steps=11), "a")
         ledger.settle(asked, Charge(steps=3))
         ledger.settle(asked, Charge(steps=3))  # the same again, as after a lost connection
@@ -97,7 +97,7 @@ def test_a_charge_is_settled_once(place: str) -> None:
 
 
 def test_no_more_is_given_back_than_was_reserved(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         asked = ask(ledger, Charge(steps=5), "a")
         for actual in (Charge(steps=6), Charge(steps=5, calls=1)):
             with pytest.raises(ParameterError, match="at most what was reserved"):
@@ -112,7 +112,7 @@ def test_no_more_is_given_back_than_was_reserved(place: str) -> None:
 
 
 def test_threads_share_a_ledger(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=Charge(steps=40)) as ledger:
+    with Ledger.open(place, key=KEY, budget=Charge(steps=40)) as ledger:
         fresh: list[bool] = []
 
         def work() -> None:
@@ -130,18 +130,18 @@ def test_threads_share_a_ledger(place: str) -> None:
 
 
 def test_a_ledger_is_opened_with_what_it_was_made_with(place: str) -> None:
-    Ledger.open(place, key=KEY, cap=CAP, dataset="clicks").close()
-    Ledger.open(place, key=KEY, cap=CAP, dataset="clicks").close()
-    with pytest.raises(LedgerError, match="the cap and data set"):
-        Ledger.open(place, key=KEY, cap=Charge(steps=21), dataset="clicks")
-    with pytest.raises(LedgerError, match="the cap and data set"):
-        Ledger.open(place, key=KEY, cap=CAP)
+    Ledger.open(place, key=KEY, budget=BUDGET, dataset="clicks").close()
+    Ledger.open(place, key=KEY, budget=BUDGET, dataset="clicks").close()
+    with pytest.raises(LedgerError, match="the budget and data set"):
+        Ledger.open(place, key=KEY, budget=Charge(steps=21), dataset="clicks")
+    with pytest.raises(LedgerError, match="the budget and data set"):
+        Ledger.open(place, key=KEY, budget=BUDGET)
     with pytest.raises(LedgerError, match="with its key"):
         Ledger.open(place, key=None)
     with pytest.raises(LedgerError, match="the key is another"):
         Ledger.open(place, key=fresh_secret())
     with Ledger.open(place, key=None, read_only=True) as shown:
-        assert shown.left == CAP
+        assert shown.left == BUDGET
         with pytest.raises(LedgerError, match="the key must be given"):
             shown.verify()
         with pytest.raises(LedgerError, match="open for writing"):
@@ -149,17 +149,17 @@ def test_a_ledger_is_opened_with_what_it_was_made_with(place: str) -> None:
 
 
 def test_without_a_key_verify_warns(place: str) -> None:
-    with Ledger.open(place, key=None, cap=CAP) as ledger:
+    with Ledger.open(place, key=None, budget=BUDGET) as ledger:
         ask(ledger, Charge(steps=1), "a")
         assert ledger.verify().warnings
     with pytest.raises(LedgerError, match="without a key"):
         Ledger.open(place, key=KEY)
-    with Ledger.open(f"{place}2", key=KEY, cap=CAP) as ledger:
+    with Ledger.open(f"{place}2", key=KEY, budget=BUDGET) as ledger:
         assert not ledger.verify().warnings
 
 
 def test_entries_cannot_be_changed_through_sql(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         ask(ledger, Charge(steps=1), "a")
         for statement in ("UPDATE {entries} SET steps = 0", "DELETE FROM {entries}"):
             ledger._store.begin_write()
@@ -183,7 +183,7 @@ def test_entries_cannot_be_changed_through_sql(place: str) -> None:
     ],
 )
 def test_what_cannot_be_booked_is_refused(tmp_path: Path, named: dict[str, Any], match: str) -> None:
-    with Ledger.open(tmp_path / "b.db", key=KEY, cap=CAP) as ledger:
+    with Ledger.open(tmp_path / "b.db", key=KEY, budget=BUDGET) as ledger:
         given: dict[str, Any] = {"charge": Charge(steps=1), "question": "q", "who": "w", "idempotency_key": "k"} | named
         with pytest.raises(ParameterError, match=match):
             ledger.reserve(given.pop("charge"), **given)
@@ -233,14 +233,14 @@ def test_other_files_are_no_ledgers(tmp_path: Path) -> None:
         other.execute("CREATE TABLE t (a)")
     other.close()
     with pytest.raises(LedgerError, match="rollback journal"):
-        Ledger.open(tmp_path / "wal", key=None, cap=CAP)
+        Ledger.open(tmp_path / "wal", key=None, budget=BUDGET)
     with pytest.raises(LedgerError, match="No such file"):
-        Ledger.open(tmp_path / "no" / "folder.db", key=None, cap=CAP)
+        Ledger.open(tmp_path / "no" / "folder.db", key=None, budget=BUDGET)
 
 
 def test_a_ledger_and_its_key_are_for_their_owner(tmp_path: Path) -> None:
     key = key_file(tmp_path / "b.db.key")
-    with Ledger.open(tmp_path / "b.db", key=key, cap=CAP) as ledger:
+    with Ledger.open(tmp_path / "b.db", key=key, budget=BUDGET) as ledger:
         ask(ledger, Charge(steps=1), "a")
         assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
         assert bytes(key).hex() not in repr(ledger)
@@ -267,7 +267,7 @@ def test_a_password_is_never_shown() -> None:
 
 def test_a_session_that_could_forget_is_refused(server: str) -> None:
     with pytest.raises(LedgerError, match="synchronous_commit must be on"):
-        Ledger.open(f"{server}&ledger=unsafe&options=-c%20synchronous_commit%3Doff", key=KEY, cap=CAP)
+        Ledger.open(f"{server}&ledger=unsafe&options=-c%20synchronous_commit%3Doff", key=KEY, budget=BUDGET)
 
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
@@ -276,7 +276,7 @@ def test_a_server_that_could_forget_is_refused(setting: str) -> None:
         postgres_server(f"{setting}=off") as unsafe,
         pytest.raises(LedgerError, match=f"{setting} must be on"),
     ):
-        Ledger.open(unsafe, key=KEY, cap=CAP)
+        Ledger.open(unsafe, key=KEY, budget=BUDGET)
 
 
 class Lossy:
@@ -298,7 +298,7 @@ class Lossy:
 
 @pytest.mark.parametrize("done", [True, False])
 def test_a_lost_commit_is_looked_for_and_not_repeated(place: str, done: bool) -> None:
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         store: Any = ledger._store._connection
         error: Exception = apsw.FullError("lost")
         if place.startswith("postgresql"):
@@ -321,7 +321,7 @@ def test_a_lost_commit_is_looked_for_and_not_repeated(place: str, done: bool) ->
 
 @pytest.mark.parametrize("done", [True, False])
 def test_after_a_failed_sync_nothing_is_asked(tmp_path: Path, done: bool) -> None:
-    with Ledger.open(tmp_path / "b.db", key=KEY, cap=CAP) as ledger:
+    with Ledger.open(tmp_path / "b.db", key=KEY, budget=BUDGET) as ledger:
         store: Any = ledger._store._connection
         error = apsw.IOError("disk I/O error")
         error.extendedresult = apsw.SQLITE_IOERR_FSYNC  # type: ignore[attr-defined]
@@ -347,7 +347,7 @@ def test_a_dead_connection_is_replaced_and_one_cut_in_the_middle_charges_nothing
         with psycopg.connect(server, autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(%s)", (store._connection._connection.info.backend_pid,))
 
-    with Ledger.open(f"{server}&ledger=cut", key=KEY, cap=CAP) as ledger:
+    with Ledger.open(f"{server}&ledger=cut", key=KEY, budget=BUDGET) as ledger:
         cut(ledger)
         asked = ask(ledger, Charge(steps=5), "a")  # a new connection
         store: Any = ledger._store
@@ -370,7 +370,7 @@ def test_a_fork_gets_a_connection_of_its_own(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pianissimo.ledger import Charge, Ledger
-ledger = Ledger.open(sys.argv[1], key=None, cap=Charge(steps=200))
+ledger = Ledger.open(sys.argv[1], key=None, budget=Charge(steps=200))
 parent = os.getpid()
 children = []
 for number in range(3):
@@ -402,7 +402,7 @@ def test_a_process_that_holds_the_ledger_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pianissimo.storage.sqlite.WAIT_SECONDS", 0.1)
-    with Ledger.open(tmp_path / "b.db", key=KEY, cap=CAP) as one, Ledger.open(tmp_path / "b.db", key=KEY) as two:
+    with Ledger.open(tmp_path / "b.db", key=KEY, budget=BUDGET) as one, Ledger.open(tmp_path / "b.db", key=KEY) as two:
         one._store.begin_write()
         with pytest.raises(LedgerError, match="must be free"):
             ask(two, Charge(steps=1), "a")
@@ -422,7 +422,7 @@ def test_a_process_that_holds_the_ledger_is_not_waited_for_for_ever(
 
 
 def test_the_engine_is_set_up_to_keep_what_it_says(tmp_path: Path) -> None:
-    with Ledger.open(tmp_path / "b.db", key=KEY, cap=CAP) as ledger:
+    with Ledger.open(tmp_path / "b.db", key=KEY, budget=BUDGET) as ledger:
         store = ledger._store
         for setting, value in (("synchronous", 3), ("journal_mode", "persist"), ("mmap_size", 0)):
             assert store.execute(f"PRAGMA {setting}") == [(value,)]
@@ -435,7 +435,7 @@ def test_whatever_is_asked_the_sum_is_that_of_a_plain_model(tmp_path_factory: An
     spent = Charge()
     settled: dict[str, Charge] = {}
     held: dict[str, Reservation] = {}
-    with Ledger.open(tmp_path_factory.mktemp("model") / "b.db", key=KEY, cap=CAP) as ledger:
+    with Ledger.open(tmp_path_factory.mktemp("model") / "b.db", key=KEY, budget=BUDGET) as ledger:
         for _ in range(data.draw(st.integers(1, 12))):
             key = data.draw(st.sampled_from("abcdef"))
             if key in held and data.draw(st.booleans()):
@@ -454,7 +454,7 @@ def test_whatever_is_asked_the_sum_is_that_of_a_plain_model(tmp_path_factory: An
                 assert (again.fresh, again.settled) == (False, settled.get(key))
             else:
                 charge = data.draw(charges)
-                if (spent + charge).fits(CAP):
+                if (spent + charge).fits(BUDGET):
                     held[key] = ask(ledger, charge, key)
                     spent = spent + charge
                 else:
@@ -470,7 +470,7 @@ def call(*arguments: object) -> Any:
 
 def test_the_command_line_shows_who_asked_what(place: str, tmp_path: Path) -> None:
     key = key_file(tmp_path / "the.key")
-    with Ledger.open(place, key=key, cap=CAP, dataset="clicks") as ledger:
+    with Ledger.open(place, key=key, budget=BUDGET, dataset="clicks") as ledger:
         ledger.settle(ask(ledger, Charge(steps=11, calls=1), "a"), Charge(steps=4, calls=1))
         ask(ledger, Charge(steps=2), "b", question="[red]top 1[/]\nwhere")
         expected = history(ledger)
@@ -493,7 +493,7 @@ def test_the_command_line_shows_who_asked_what(place: str, tmp_path: Path) -> No
 
 def test_the_command_line_finds_the_key_beside(tmp_path: Path) -> None:
     key = key_file(tmp_path / "b.db.key")
-    Ledger.open(tmp_path / "b.db", key=key, cap=CAP).close()
+    Ledger.open(tmp_path / "b.db", key=key, budget=BUDGET).close()
     assert call(tmp_path / "b.db").exit_code == 0
     missing = call(tmp_path / "none.db")
     assert missing.exit_code == 1
@@ -502,5 +502,5 @@ def test_the_command_line_finds_the_key_beside(tmp_path: Path) -> None:
 
 def test_a_key_is_a_secret(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="key must be a Secret"):
-        Ledger.open(tmp_path / "b.db", key=bytes(32), cap=CAP)  # type: ignore[arg-type]
+        Ledger.open(tmp_path / "b.db", key=bytes(32), budget=BUDGET)  # type: ignore[arg-type]
     assert Secret(bytes(32)) != KEY

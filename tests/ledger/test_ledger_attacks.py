@@ -22,7 +22,7 @@ from pianissimo.storage import connection as turns
 from pianissimo.storage import sqlite as sqlite_engine
 from pianissimo.storage.postgres import shown_url
 
-CAP = Charge(steps=20)
+BUDGET = Charge(steps=20)
 
 
 def ask(ledger: Ledger, key: str, steps: int = 1) -> Any:
@@ -46,12 +46,12 @@ needs_proc = pytest.mark.skipif(not Path("/proc/locks").exists(), reason="locks 
 def test_opening_a_ledger_again_drops_no_lock_of_a_charge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_engine, "WAIT_SECONDS", 0.1)
     place = tmp_path / "b.db"
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         ledger._store.begin_write()
         held = posix_locks(place)
         assert held
         with pytest.raises(LedgerError, match="must be free"):
-            Ledger.open(place, key=KEY, cap=CAP)
+            Ledger.open(place, key=KEY, budget=BUDGET)
         Ledger.open(place, key=KEY, read_only=True).close()
         with pytest.raises(LedgerError):
             key_file(place)
@@ -65,7 +65,7 @@ def open_and_charge(pipe: Any, place: str, number: int) -> None:
 
     def once(key: str) -> None:
         try:
-            with Ledger.open(place, key=KEY, cap=Charge(steps=1000)) as ledger:
+            with Ledger.open(place, key=KEY, budget=Charge(steps=1000)) as ledger:
                 ask(ledger, key)
         except LedgerError as error:
             failed.append(str(error))
@@ -99,7 +99,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(place: Path | str, key: Any = None, **named: Any) -> Ledger:
-    return open_guarded(place, key=f"{place}.key" if key is None else key, cap=CAP, dataset="clicks", **named)
+    return open_guarded(place, key=f"{place}.key" if key is None else key, budget=BUDGET, dataset="clicks", **named)
 
 
 @pytest.mark.parametrize("what", ["deleted", "emptied", "tables dropped"])
@@ -166,7 +166,7 @@ def test_a_ledger_without_its_trace_needs_a_witness_once(tmp_path: Path) -> None
     place = tmp_path / "b.db"
     with opened(place) as ledger:
         ask(ledger, "a")
-        head = ledger.head()
+        head = ledger.verify().head
     trace = tmp_path / "b.db.key.head"
     trace.unlink()
     with pytest.raises(LedgerError, match="give the witness that it shows"):
@@ -276,7 +276,7 @@ TRICKS = {
 @pytest.mark.parametrize("trick", TRICKS)
 def test_a_trigger_in_the_file_is_found_at_the_next_charge_and_at_opening(tmp_path: Path, trick: str) -> None:
     place = tmp_path / "b.db"
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         ask(ledger, "a")
         forger = apsw.Connection(str(place))
         forger.execute("DROP TRIGGER entries_stays_delete")
@@ -303,7 +303,7 @@ def test_a_trigger_on_the_server_is_found(server: str) -> None:
 
     place = f"{server}&ledger=trigger"
     body = "BEGIN UPDATE pianissimo_trigger.budget SET spent_steps = 0; RETURN NULL; END"
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger, psycopg.connect(server, autocommit=True) as forger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger, psycopg.connect(server, autocommit=True) as forger:
         ask(ledger, "a")
         forger.execute(f"CREATE FUNCTION pianissimo_trigger.f() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
         for deferred in ("TRIGGER t AFTER INSERT", "CONSTRAINT TRIGGER t AFTER INSERT"):
@@ -328,7 +328,7 @@ def test_a_trigger_on_the_server_is_found(server: str) -> None:
 
 
 def test_who_reads_the_ledger_cannot_settle_for_another(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         asked = ask(ledger, "a", steps=4)
         (entry,) = ledger.entries()
         assert asked.ticket not in entry.ticket
@@ -362,7 +362,7 @@ def test_no_part_of_a_url_that_may_be_a_password_is_shown(url: str, monkeypatch:
     pytest.importorskip("psycopg")
     assert not any(part in shown_url(url) for part in ("geheim", "heim", "ge/"))
     with pytest.raises((LedgerError, ParameterError)) as caught:
-        Ledger.open(url, key=None, cap=CAP)
+        Ledger.open(url, key=None, budget=BUDGET)
     assert not any(part in str(caught.value) for part in ("geheim", "heim", "ge/"))
     assert not list(Path().glob("*geheim*"))
 
@@ -409,7 +409,7 @@ def traced(act: Callable[[], object], at: int | None) -> list[tuple[str, int]]:
 
 @pytest.mark.usefixtures("impatient")
 def test_an_interrupt_at_any_line_leaves_nothing_locked(tmp_path: Path) -> None:
-    with Ledger.open(tmp_path / "b.db", key=KEY, cap=Charge(steps=10_000)) as other:
+    with Ledger.open(tmp_path / "b.db", key=KEY, budget=Charge(steps=10_000)) as other:
         with Ledger.open(tmp_path / "b.db", key=KEY) as ledger:
             lines = traced(lambda: ask(ledger, "first"), None)
         # An exception at the line of a `try` or `with` itself comes from tracing alone: signals arrive at calls.
@@ -431,7 +431,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_locked(tmp_path: Path) -> None:
 
 
 def test_closing_a_ledger_gives_up_its_turn(tmp_path: Path) -> None:
-    one, two = (Ledger.open(tmp_path / "b.db", key=Secret(bytes(KEY)), cap=CAP) for _ in range(2))
+    one, two = (Ledger.open(tmp_path / "b.db", key=Secret(bytes(KEY)), budget=BUDGET) for _ in range(2))
     one._store.begin_write()
     one.close()
     ask(two, "a")

@@ -1,4 +1,4 @@
-"""R10: eight processes, one cap; and processes killed with kill -9 at every step."""
+"""R10: eight processes, one budget; and processes killed with kill -9 at every step."""
 
 import os
 import random
@@ -14,16 +14,16 @@ from pianissimo.errors import LedgerError
 from pianissimo.ledger import Charge, Ledger
 from pianissimo.ledger import entries as code
 
-CAP = Charge(steps=size(2501, 80_001), calls=10**9)
+BUDGET = Charge(steps=size(2501, 80_001), calls=10**9)
 KILLS = 15
-SMALL_CAP = Charge(steps=151, calls=10**9)
+SMALL_BUDGET = Charge(steps=151, calls=10**9)
 
 
 def test_eight_processes_spend_exactly_the_cap(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         granted, charges, seconds = race(place)
-        assert granted == CAP.steps
-        assert ledger.spent == Charge(steps=CAP.steps, calls=charges)
+        assert granted == BUDGET.steps
+        assert ledger.spent == Charge(steps=BUDGET.steps, calls=charges)
         assert ledger.verify().head.count == charges
     record(
         "R10",
@@ -46,29 +46,29 @@ def without_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_read_followed_by_a_write_overspends(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without_checks(monkeypatch)
-    with Ledger.open(place, key=KEY, cap=SMALL_CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=SMALL_BUDGET) as ledger:
         granted, _, _ = race(place, mutant=True)
         record(
             "R10",
             f"read, then write, {'postgresql' if place.startswith('postgresql') else 'sqlite'}",
-            figure=f"overspends by {granted - SMALL_CAP.steps} steps",
+            figure=f"overspends by {granted - SMALL_BUDGET.steps} steps",
             bar="must overspend",
-            passed=granted > SMALL_CAP.steps,
+            passed=granted > SMALL_BUDGET.steps,
         )
-        caught("read-then-write spend", by="R10: the cap is overspent")
-        with pytest.raises(LedgerError, match="within the cap"):
+        caught("read-then-write spend", by="R10: the budget is overspent")
+        with pytest.raises(LedgerError, match="within the budget"):
             ledger.verify()
 
 
 def test_the_constraint_of_the_table_stops_even_that(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=SMALL_CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=SMALL_BUDGET) as ledger:
         granted, _, _ = race(place, mutant=True)
-        assert granted <= SMALL_CAP.steps
+        assert granted <= SMALL_BUDGET.steps
         ledger.verify()
 
 
 def test_kill_at_every_step_leaves_the_charge_standing(place: str) -> None:
-    with Ledger.open(place, key=KEY, cap=Charge(steps=1000)) as ledger:
+    with Ledger.open(place, key=KEY, budget=Charge(steps=1000)) as ledger:
         process, pipe = start(reserve_and_settle, place, "whole", None)
         steps = pipe.recv()
         process.join(30)
@@ -102,7 +102,7 @@ def after(point: tuple[int, str], commit: int) -> bool:
 
 def test_kill_at_random_loses_nothing_acknowledged(place: str) -> None:
     chance = random.Random(4)
-    Ledger.open(place, key=KEY, cap=Charge(steps=10**9)).close()
+    Ledger.open(place, key=KEY, budget=Charge(steps=10**9)).close()
     acknowledged: dict[str, str] = {}
     for round_ in range(KILLS):
         process, pipe = start(charge_for_ever, place, round_)

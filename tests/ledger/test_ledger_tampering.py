@@ -14,10 +14,11 @@ from pianissimo.errors import LedgerError
 from pianissimo.ledger import Charge, LastEntry, Ledger
 from pianissimo.ledger.chain import Chain
 from pianissimo.ledger.entries import INSERT_ENTRY, entry_of, entry_row
+from pianissimo.ledger.ledger import HeadGuard
 from pianissimo.ledger.units import COLUMNS
 
 TRIALS = 3000
-CAP = Charge(steps=200, calls=50, rho_units=10**6, bad_units=10**6)
+BUDGET = Charge(steps=200, calls=50, rho_units=10**6, bad_units=10**6)
 
 
 def fill(ledger: Ledger) -> None:
@@ -127,9 +128,9 @@ class Forger:
 
 def test_every_tampering_is_found(tmp_path: Path) -> None:
     path = tmp_path / "b.db"
-    with Ledger.open(path, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(path, key=KEY, budget=BUDGET) as ledger:
         fill(ledger)
-        witness = ledger.head()
+        witness = ledger.verify().head
     chance = random.Random(11)
     forger = Forger(path, chance)
     acts = (
@@ -153,13 +154,13 @@ def test_every_tampering_is_found(tmp_path: Path) -> None:
         assert altered
         with (
             pytest.raises(LedgerError),
-            Ledger.open(path, key=KEY, witness=witness),
+            Ledger.open(path, key=KEY, guard=HeadGuard(witness=witness)),
         ):
             pass
         found[act.__name__] += 1
     forger.write(forger.entries, forger.budget)
     forger.sql.close()
-    with Ledger.open(path, key=KEY, witness=witness) as ledger:
+    with Ledger.open(path, key=KEY, guard=HeadGuard(witness=witness)) as ledger:
         ledger.verify(witness)
     assert found.total() > 2000
     assert set(found) == {act.__name__ for act in acts}
@@ -175,9 +176,9 @@ def test_every_tampering_is_found(tmp_path: Path) -> None:
 
 def test_a_cut_with_the_balance_put_right_needs_a_witness(tmp_path: Path) -> None:
     path = tmp_path / "b.db"
-    with Ledger.open(path, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(path, key=KEY, budget=BUDGET) as ledger:
         fill(ledger)
-        witness = ledger.head()
+        witness = ledger.verify().head
         forger = Forger(path, random.Random(1))
         kept = forger.entries[:-2]
         forger.write(kept, forger.consistent(kept))
@@ -192,7 +193,7 @@ def test_a_cut_with_the_balance_put_right_needs_a_witness(tmp_path: Path) -> Non
     with Ledger.open(path, key=KEY) as ledger:
         with pytest.raises(LedgerError, match="seen before"):
             ledger.verify(witness)
-        ledger.verify(LastEntry.parse(str(ledger.head())))
+        ledger.verify(LastEntry.parse(str(ledger.verify().head)))
 
 
 def test_a_charge_on_an_altered_ledger_is_refused(tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ def test_a_charge_on_an_altered_ledger_is_refused(tmp_path: Path) -> None:
         )
     ):
         path = tmp_path / f"{number}.db"
-        with Ledger.open(path, key=KEY, cap=CAP) as ledger:
+        with Ledger.open(path, key=KEY, budget=BUDGET) as ledger:
             fill(ledger)
             forger = Forger(path, random.Random(1))
             forger.sql.execute(change)
@@ -220,7 +221,7 @@ def test_a_charge_on_an_altered_ledger_is_refused(tmp_path: Path) -> None:
 def test_entries_of_another_ledger_under_the_same_key_do_not_fit(tmp_path: Path) -> None:
     paths = [tmp_path / "one.db", tmp_path / "two.db"]
     for path in paths:
-        with Ledger.open(path, key=KEY, cap=CAP) as ledger:
+        with Ledger.open(path, key=KEY, budget=BUDGET) as ledger:
             fill(ledger)
     one, two = (Forger(path, random.Random(1)) for path in paths)
     two.write(one.entries, two.budget)
@@ -234,9 +235,9 @@ def test_postgresql_rows_are_chained_too(server: str) -> None:
     import psycopg
 
     place = f"{server}&ledger=tampered"
-    with Ledger.open(place, key=KEY, cap=CAP) as ledger:
+    with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         fill(ledger)
-        witness = ledger.head()
+        witness = ledger.verify().head
     changes = (
         "UPDATE {0}.entries SET who = 'x' WHERE number = 3",
         "UPDATE {0}.entries SET time = time || 'x' WHERE number = 3",
@@ -254,7 +255,7 @@ def test_postgresql_rows_are_chained_too(server: str) -> None:
             budget = forger.execute("SELECT * FROM pianissimo_tampered.budget").fetchone()
             assert forger.execute(change.format("pianissimo_tampered")).rowcount > 0
             with pytest.raises(LedgerError, match="altered"):
-                Ledger.open(place, key=KEY, witness=witness)
+                Ledger.open(place, key=KEY, guard=HeadGuard(witness=witness))
             forger.execute("DELETE FROM pianissimo_tampered.entries")
             insert = INSERT_ENTRY.replace("INTO entries", "INTO pianissimo_tampered.entries").replace("?", "%s")
             for row in rows:
@@ -262,5 +263,5 @@ def test_postgresql_rows_are_chained_too(server: str) -> None:
             forger.execute("DELETE FROM pianissimo_tampered.budget")
             assert budget is not None
             forger.execute(f"INSERT INTO pianissimo_tampered.budget VALUES ({', '.join(['%s'] * len(budget))})", budget)
-    with Ledger.open(place, key=KEY, witness=witness) as ledger:
+    with Ledger.open(place, key=KEY, guard=HeadGuard(witness=witness)) as ledger:
         ledger.verify(witness)

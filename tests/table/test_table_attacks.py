@@ -592,11 +592,11 @@ def test_a_ledger_that_is_lost_or_old_asks_nothing(tmp_path: Path, monkeypatch: 
 
     with opened() as table:
         table.count()
-        head = table.budget.ledger.head()
+        head = table.budget.ledger.verify().head
     old = ledger.read_bytes()
     with opened() as table:
         table.count()
-        latest = table.budget.ledger.head()
+        latest = table.budget.ledger.verify().head
     ledger.write_bytes(old)
     with pytest.raises(LedgerError, match="the 4 entries that were seen before"):
         opened()

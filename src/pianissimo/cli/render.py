@@ -145,10 +145,10 @@ def progress_bar(unit: str = "ticks", *, hidden: bool = False) -> Iterator[Calla
 
 def history_tables(content: Mapping[str, Any]) -> Group:
     """The history of a ledger: the balance, the questions, and whether it is verified."""
-    units = [name for name in ("steps", "calls", "rho", "bad") if content["cap"][name] or content["spent"][name]]
+    units = [name for name in ("steps", "calls", "rho", "bad") if content["budget"][name] or content["spent"][name]]
     balance = plain_table("Budget", left=[""], right=units)
-    for line, name in (("budget", "cap"), ("spent", "spent"), ("left", "left")):
-        balance.add_row(line, *(_amount(content[name][unit]) for unit in units))
+    for name in ("budget", "spent", "left"):
+        balance.add_row(name, *(_amount(content[name][unit]) for unit in units))
     asked = plain_table("Questions (UTC)", left=["when", "who", "question"], right=units)
     asked.add_column()
     for each in content["questions"]:

@@ -1,6 +1,6 @@
 """What a life of a stream costs, and the ledger that it is charged to.
 
-A data set has one cap, whoever asks: streams, sketches and single questions. Its ledger is in a place of its own, by
+A data set has one budget, whoever asks: streams, sketches and single questions. Its ledger is in a place of its own, by
 default beside the stream's store, and cannot be one transaction with it. So a life begins in five steps, each durable
 before the next (`start.begin_life`):
 
@@ -158,8 +158,8 @@ class LedgerPlace:
             return open_shared(self.place, key=self.key)
         cap = self.cap or (least if self.is_own else None)
         if self.is_own and isinstance(self.key, Path) and cap is not None and not self.key.exists():
-            return open_guarded(self.place, key=self.key, cap=cap, dataset="")
-        return open_shared(self.place, key=self.key, cap=cap)
+            return open_guarded(self.place, key=self.key, budget=cap, dataset="")
+        return open_shared(self.place, key=self.key, budget=cap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +206,9 @@ def reserve(place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, *, be
                 "a new life must be charged to the ledger that the stream was charged to, got another; "
                 "name that one with --ledger"
             )
-        if not ledger.cap.rho_units:
+        if not ledger.budget.rho_units:
             raise LedgerError(
-                f"a ledger that a stream is charged to must have a cap in rho, got one in steps at {ledger.place}; "
+                f"a ledger that a stream is charged to must have a budget in rho, got one in steps at {ledger.place}; "
                 "make one for the data set: give another place, and --budget-epsilon and --budget-delta"
             )
         question = question_of(plan, intention.number)

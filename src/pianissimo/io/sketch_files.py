@@ -407,11 +407,11 @@ def release_file(
 def _charge(mechanism: SketchMechanism, epsilon: float, ledger: Ledger) -> Charge:
     """What a release costs, in the units of a ledger."""
     loss = mechanism.loss.as_booked()
-    if ledger.cap.calls:
-        # The cap leaves room for the noise of all calls.
+    if ledger.budget.calls:
+        # The budget leaves room for the noise of all calls.
         return Charge.rounded_up(calls=1, rho=loss.rho, bad=loss.bad)
-    if not ledger.cap.rho_units:
-        raise InputError(f"a ledger for sketches must have a cap in rho, got one in steps at {ledger.place}")
+    if not ledger.budget.rho_units:
+        raise InputError(f"a ledger for sketches must have a budget in rho, got one in steps at {ledger.place}")
     # A stream's ledger does not: the distance of the noise is bad mass, at 1 + e^epsilon of the largest epsilon in use.
     factor = max(2**10, math.ceil(1 + math.exp(min(epsilon, 700.0))))
     distance = (MOST_COUNTERS + 1) * DRAW_DISTANCE
@@ -449,5 +449,5 @@ def _opened(place: str, budget: tuple[float, float] | None) -> Ledger:
             f"there must be a ledger at {place}, got no such file; give --budget-epsilon and --budget-delta to make one"
         )
     if is_server(place):
-        return Ledger.open(place, key=None, cap=cap)
-    return open_shared(place) if cap is None else open_guarded(place, key=f"{place}.key", cap=cap, dataset="")
+        return Ledger.open(place, key=None, budget=cap)
+    return open_shared(place) if cap is None else open_guarded(place, key=f"{place}.key", budget=cap, dataset="")

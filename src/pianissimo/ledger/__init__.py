@@ -1,4 +1,4 @@
-"""A durable, append-only ledger of charges against a cap, for one data set.
+"""A durable, append-only ledger of charges against a budget, for one data set.
 
 Charge, then ask: `Ledger.reserve` is on disk before a question runs, `Ledger.settle` gives back only what
 pay-what-you-get allows, and what was never settled stays charged for ever.
@@ -8,6 +8,7 @@ from pianissimo.ledger.chain import Entry, LastEntry, LastSeen, head_beside
 from pianissimo.ledger.entries import AbsentError, check_place
 from pianissimo.ledger.guarded import (
     STATE_FILE,
+    history,
     is_state_place,
     ledger_beside,
     lost,
@@ -16,7 +17,6 @@ from pianissimo.ledger.guarded import (
     user_name,
 )
 from pianissimo.ledger.ledger import Ledger, Reservation, Verified
-from pianissimo.ledger.spending import history
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
 from pianissimo.storage.files import check_key_path, key_file
 

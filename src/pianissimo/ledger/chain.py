@@ -1,7 +1,7 @@
 """Entries chained by a keyed digest: to change, drop or move one is to break all that follow.
 
 An entry's digest is BLAKE2b (RFC 7693) over the digest before it and an injective encoding of all its fields; the first
-follows from the root, which covers what a ledger is created with, its cap included. Without a key anyone can make a
+follows from the root, which covers what a ledger is created with, its budget included. Without a key anyone can make a
 whole new chain; with one, only a cut at the end goes unseen, and that is what the last entry that was seen is for.
 
 It is kept in a file beside the key: a ledger that is older than it was put back from somewhere.
@@ -40,11 +40,7 @@ _NOTHING: Units = (0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LastEntry:
-    """How many entries a ledger has and the digest of the last: what a witness outside keeps.
-
-    >>> LastEntry.parse("3:" + "ab" * 32).count
-    3
-    """
+    """How many entries a ledger has and the digest of the last: what a witness outside keeps."""
 
     count: int
     digest: bytes
@@ -79,16 +75,12 @@ class Header:
     dataset: str
     created: str
     keyed: bool
-    cap: Charge
+    budget: Charge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line of a ledger.
-
-    >>> Entry.__slots__[:4]
-    ('number', 'kind', 'time', 'who')
-    """
+    """One line of a ledger."""
 
     number: int
     kind: Kind
@@ -116,12 +108,7 @@ class Entry:
 
 
 class Chain:
-    """Makes and checks digests under one key.
-
-    >>> header = Header(identity=bytes(16), dataset="clicks", created="", keyed=False, cap=Charge(steps=5))
-    >>> len(Chain(None).root(header))
-    32
-    """
+    """Makes and checks digests under one key."""
 
     __slots__ = ("_key",)
 
@@ -139,7 +126,9 @@ class Chain:
         return _blake(
             b"ledger root",
             self._key,
-            encode_path(VERSION, header.identity, header.dataset, header.created, int(header.keyed), *header.cap.units),
+            encode_path(
+                VERSION, header.identity, header.dataset, header.created, int(header.keyed), *header.budget.units
+            ),
         )
 
     def digest(self, previous: bytes, entry: Entry) -> bytes:
@@ -161,54 +150,47 @@ class Chain:
         return _blake(b"ledger entry", self._key, fields)
 
     def check(self, previous: bytes, entry: Entry) -> None:
-        """Refuse an entry that does not carry its digest.
-
-        >>> entry = Entry(number=1, kind="settle", time="", who="", question="", idempotency_key=None,
-        ...               ticket=b"", settles=None, change=(0, 0, 0, 0), spent=(0, 0, 0, 0))
-        >>> Chain(None).check(bytes(32), entry)
-        Traceback (most recent call last):
-        pianissimo.errors.LedgerError: entry 1 must carry its digest, got another: the ledger was altered, ...
-        """
+        """Refuse an entry that does not carry its digest."""
         if not hmac.compare_digest(self.digest(previous, entry), entry.digest):
             raise broken(f"entry {entry.number} must carry its digest, got another")
 
     def check_root(self, header: Header, root: bytes) -> None:
         """Refuse a header that does not carry its digest, be it for an edit or for another key."""
         if header.keyed != self.keyed or not hmac.compare_digest(self.root(header), root):
-            raise broken("the ledger's cap and names must carry their digest, got another")
+            raise broken("the ledger's budget and names must carry their digest, got another")
 
-
-def check_chain(
-    chain: Chain,
-    header: Header,
-    root: bytes,
-    count: int,
-    spent: Units,
-    entries: Sequence[Entry],
-    witnesses: Sequence[LastEntry] = (),
-) -> LastEntry:
-    """Refuse a ledger in which anything was edited, dropped, moved or, before a witness, cut off; give its head."""
-    chain.check_root(header, root)
-    previous, total = root, _NOTHING
-    keys: set[str] = set()
-    reserved: dict[int, Units] = {}
-    digests = [root]
-    for number, entry in enumerate(entries, start=1):
-        if entry.number != number:
-            raise broken(f"entry {number} must follow entry {number - 1}, got a gap")
-        chain.check(previous, entry)
-        _check_meaning(entry, keys, reserved)
-        total = _add(total, entry.change)
-        if entry.spent != total or not _within(total, header.cap.units):
-            raise broken(f"what is spent at entry {number} must be the sum of the changes and within the cap")
-        previous = entry.digest
-        digests.append(previous)
-    if (count, spent) != (len(entries), total):
-        raise broken("the balance must be the sum of the entries, got another")
-    for seen in witnesses:
-        if seen.count >= len(digests) or not hmac.compare_digest(digests[seen.count], seen.digest):
-            raise broken(f"the ledger must hold the {seen.count} entries that were seen before, got others or fewer")
-    return LastEntry(len(entries), previous)
+    def check_all(
+        self,
+        header: Header,
+        root: bytes,
+        balance: tuple[int, Units],
+        entries: Sequence[Entry],
+        witnesses: Sequence[LastEntry],
+    ) -> LastEntry:
+        """Refuse a ledger in which anything was edited, dropped, moved or, before a witness, cut off; give its head."""
+        self.check_root(header, root)
+        previous, total = root, _NOTHING
+        keys: set[str] = set()
+        reserved: dict[int, Units] = {}
+        digests = [root]
+        for number, entry in enumerate(entries, start=1):
+            if entry.number != number:
+                raise broken(f"entry {number} must follow entry {number - 1}, got a gap")
+            self.check(previous, entry)
+            _check_meaning(entry, keys, reserved)
+            total = _add(total, entry.change)
+            if entry.spent != total or not _within(total, header.budget.units):
+                raise broken(f"what is spent at entry {number} must be the sum of the changes and within the budget")
+            previous = entry.digest
+            digests.append(previous)
+        if balance != (len(entries), total):
+            raise broken("the balance must be the sum of the entries, got another")
+        for seen in witnesses:
+            if seen.count >= len(digests) or not hmac.compare_digest(digests[seen.count], seen.digest):
+                raise broken(
+                    f"the ledger must hold the {seen.count} entries that were seen before, got others or fewer"
+                )
+        return LastEntry(len(entries), previous)
 
 
 def broken(what: str) -> LedgerError:
@@ -217,11 +199,7 @@ def broken(what: str) -> LedgerError:
 
 
 def ticket_digest(ticket: bytes) -> bytes:
-    """What a ledger keeps of a ticket, so that nobody who reads it can settle for another.
-
-    >>> len(ticket_digest(bytes(16)))
-    32
-    """
+    """What a ledger keeps of a ticket, so that nobody who reads it can settle for another."""
     return _blake(b"ledger ticket", b"", ticket)
 
 
@@ -294,18 +272,7 @@ def head_beside(place: str | Path, key: Path | None) -> Path | None:
 
 
 class LastSeen:
-    """A file of one line that names the last head seen.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     witness = LastSeen(Path(folder) / "budget.db.key.head")
-    ...     before = witness.read()
-    ...     witness.make(LastEntry(0, bytes(32)))
-    ...     witness.advance(LastEntry(7, bytes(32)))
-    ...     witness.advance(LastEntry(5, bytes(32)))  # another process, a little late
-    ...     before, witness.read().count
-    (None, 7)
-    """
+    """A file of one line that names the last head seen."""
 
     __slots__ = ("path",)
 

@@ -1,7 +1,7 @@
 """The tables of a ledger, the few statements that it sends, and what a database's faults mean for it.
 
 The budget line is one conditional update over all units: one row changes, or nothing does. The lock that a transaction
-takes first gives entries their order; it is not what keeps the cap.
+takes first gives entries their order; it is not what keeps the budget.
 """
 
 import os
@@ -24,11 +24,7 @@ class UnknownOutcomeError(LedgerError):
 
 
 class AbsentError(LedgerError):
-    """No ledger where one was looked for.
-
-    >>> AbsentError("budget.db", "no such file")
-    AbsentError('there must be a ledger at budget.db, got no such file; give a budget to make one')
-    """
+    """No ledger where one was looked for."""
 
     def __init__(self, place: str, got: str) -> None:
         super().__init__(f"there must be a ledger at {place}, got {got}; give a budget to make one")
@@ -44,12 +40,7 @@ class Book:
 
     @classmethod
     def at(cls, place: str | Path, *, create: bool, read_only: bool) -> "Book":
-        """The tables in a file, or on a server: `?ledger=NAME` in the URL tells several ledgers there apart.
-
-        >>> Book.at("nowhere.db", create=False, read_only=False)
-        Traceback (most recent call last):
-        pianissimo.ledger.entries.AbsentError: there must be a ledger at nowhere.db, got no such file; give a budget ...
-        """
+        """The tables in a file, or on a server: `?ledger=NAME` in the URL tells several ledgers there apart."""
         check_place(place)
         with _speaking():
             if is_server(place):
@@ -97,7 +88,9 @@ class Book:
         with _speaking():
             self._connection.make_stay("entries")
 
-    def make_if_absent(self, chain: Chain, cap: Charge, dataset: str, claim: Callable[[], None] | None = None) -> None:
+    def make_if_absent(
+        self, chain: Chain, budget: Charge, dataset: str, claim: Callable[[], None] | None = None
+    ) -> None:
         """Make a ledger without entries, unless there is one; `claim` may refuse it."""
         try:
             self.begin_write()
@@ -106,7 +99,7 @@ class Book:
                 return
             created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             identity = secrets.token_bytes(16)
-            header = Header(identity=identity, dataset=dataset, created=created, keyed=chain.keyed, cap=cap)
+            header = Header(identity=identity, dataset=dataset, created=created, keyed=chain.keyed, budget=budget)
             self.make_tables()
             self.execute(INSERT_BUDGET, header_row(header, chain.root(header)))
             if claim is not None:
@@ -167,11 +160,7 @@ def check_place(place: object) -> None:
 
 
 def is_there(place: str | Path) -> bool:
-    """Whether there is a file, or tables on the server, of that name.
-
-    >>> is_there("nowhere.db")
-    False
-    """
+    """Whether there is a file, or tables on the server, of that name."""
     check_place(place)
     if not is_server(place):
         return os.path.lexists(place)
@@ -254,7 +243,7 @@ def entry_of(row: Row) -> Entry:
 def header_row(header: Header, root: bytes) -> Row:
     """What `INSERT_BUDGET` takes, for a ledger without entries."""
     names = (header.identity, header.dataset, header.created, int(header.keyed), root, 0)
-    return *names, *header.cap.units, *(0,) * _N
+    return *names, *header.budget.units, *(0,) * _N
 
 
 def header_of(rows: list[Row]) -> tuple[Header, bytes, int, tuple[int, int, int, int]]:
@@ -272,5 +261,5 @@ def header_of(rows: list[Row]) -> tuple[Header, bytes, int, tuple[int, int, int,
     )
     if not well_formed:
         raise broken("the budget line must hold numbers, texts and bytes where they belong")
-    header = Header(identity=identity, dataset=dataset, created=created, keyed=bool(keyed), cap=of_units(units[:_N]))
+    header = Header(identity=identity, dataset=dataset, created=created, keyed=bool(keyed), budget=of_units(units[:_N]))
     return header, root, count, tuple(units[_N:])

@@ -5,18 +5,20 @@ tells: a key, or a witness, is there exactly if a ledger was made. So a ledger i
 key, and by no other, unless that one was cut off: then the witness says that it is still being made.
 
 A data set has one ledger, whoever asks. `open_shared` finds it, by its own place or by that of a durable stream.
+`history` shows it as people read it: who asked what, when, what it cost, and what is left.
 """
 
 import getpass
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from pianissimo.errors import InputError, LedgerError, ParameterError
 from pianissimo.ledger.chain import LastEntry, LastSeen, head_beside
 from pianissimo.ledger.entries import AbsentError, check_place, is_there
-from pianissimo.ledger.ledger import Ledger
-from pianissimo.ledger.units import Charge
+from pianissimo.ledger.ledger import HeadGuard, Ledger
+from pianissimo.ledger.units import Charge, of_units
 from pianissimo.noise import Secret
 from pianissimo.storage.files import check_key_path, key_file, make_key
 from pianissimo.storage.postgres import is_server, name_in, shown_place
@@ -32,7 +34,7 @@ def open_guarded(
     place: str | Path,
     *,
     key: Secret | str | Path,
-    cap: Charge,
+    budget: Charge,
     dataset: str,
     witness: LastEntry | None = None,
     key_was_there: bool = False,
@@ -41,13 +43,6 @@ def open_guarded(
 
     The local witness is where `head_beside` says. With `key_was_there` a key in a file is one that was made for the
     ledger beforehand, and tells nothing.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = f"{folder}/budget.db"
-    ...     open_guarded(place, key=f"{place}.key", cap=Charge(steps=5), dataset="clicks").close()
-    ...     sorted(os.listdir(folder))
-    ['budget.db', 'budget.db-journal', 'budget.db.key', 'budget.db.key.head']
     """
     check_place(place)
     check_key_path("key", key)
@@ -60,19 +55,11 @@ def open_guarded(
         assert trace is not None  # noqa: S101
         make = _makes_key(place, file, LastSeen(trace), on_server=on_server)
     secret = key if isinstance(key, Secret) else key_file(key, create=False)
+    guard = HeadGuard(witness=witness, file=trace, trusted=on_server or witness is not None, make=make)
     deadline = _deadline(file or trace)
     while True:
         try:
-            return Ledger.open(
-                place,
-                key=secret,
-                cap=cap,
-                dataset=dataset,
-                witness=witness,
-                witness_file=trace,
-                trusted=on_server or witness is not None,
-                make=make,
-            )
+            return Ledger.open(place, key=secret, budget=budget, dataset=dataset, guard=guard)
         except AbsentError as error:
             if time.monotonic() > deadline:
                 raise lost(error.place, [each for each in (file, trace) if each is not None]) from None
@@ -83,10 +70,10 @@ def open_shared(
     place: Path | str,
     *,
     key: Secret | Path | str | None = None,
-    cap: Charge | None = None,
+    budget: Charge | None = None,
     witness: LastEntry | None = None,
 ) -> Ledger:
-    """The ledger of a data set, or of the stream in a folder; given a `cap`, one that is not there is made.
+    """The ledger of a data set, or of the stream in a folder; given a `budget`, one that is not there is made.
 
     A keyed ledger must hold the last head that was seen of it, which is where `head_beside` says, and which must be
     there, unless an earlier one is given as `witness`. On a server every machine keeps its own.
@@ -102,17 +89,17 @@ def open_shared(
         key = beside
     secret = key if isinstance(key, Secret) or key is None else key_file(key, create=False)
     head = None if secret is None else head_beside(place, file)
-    trusted = on_server or witness is not None
+    guard = HeadGuard(witness=witness, file=head, trusted=on_server or witness is not None)
     try:
-        return Ledger.open(place, key=secret, witness=witness, witness_file=head, trusted=trusted)
+        return Ledger.open(place, key=secret, guard=guard)
     except AbsentError:
         was_made = head is not None and LastSeen(head).read() is not None
-        if was_made or cap is None:
+        if was_made or budget is None:
             marks = [each for each in (file, head) if each is not None]
             raise (lost(str(place), marks) if was_made else _none(place)) from None
     named = key is not None and key != beside
     return open_guarded(
-        place, key=key if isinstance(key, Secret) else file or beside, cap=cap, dataset="", key_was_there=named
+        place, key=key if isinstance(key, Secret) else file or beside, budget=budget, dataset="", key_was_there=named
     )
 
 
@@ -130,14 +117,53 @@ def ledger_beside(state: Path | str) -> str:
 
 
 def is_state_place(place: Path | str) -> bool:
-    """Whether a place is that of a durable stream: a folder with a store, or a URL with `state=`.
-
-    >>> is_state_place("budget.db"), is_state_place("postgresql://db.example/shop?state=clicks")
-    (False, True)
-    """
+    """Whether a place is that of a durable stream: a folder with a store, or a URL with `state=`."""
     if is_server(place):
         return any(option.startswith("state=") for option in place.partition("?")[2].split("&"))
     return (Path(place) / STATE_FILE).exists()
+
+
+def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
+    """Everything about a ledger in plain values; times are UTC. A broken one is shown too, and said to be broken."""
+    try:
+        found = ledger.verify(*witnesses)
+        head, problem, warnings = str(found.head), None, list(found.warnings)
+    except LedgerError as error:
+        head, problem, warnings = None, str(error), []
+    entries = ledger.entries()
+    spent = ledger.spent
+    settles = {entry.settles: entry for entry in entries if entry.kind == "settle"}
+    questions = []
+    for entry in entries:
+        if entry.kind == "reserve":
+            settle = settles.get(entry.number)
+            change = (0, 0, 0, 0) if settle is None else settle.change
+            cost = [max(0, a + b) for a, b in zip(entry.change, change, strict=True)]
+            questions.append(
+                {
+                    "number": entry.number,
+                    "time": entry.time,
+                    "who": entry.who,
+                    "question": entry.question,
+                    "reserved": of_units(max(0, each) for each in entry.change).to_dict(),
+                    "cost": of_units(cost).to_dict(),
+                    "settled": None if settle is None else settle.time,
+                }
+            )
+    left = of_units(max(0, a - b) for a, b in zip(ledger.budget.units, spent.units, strict=True))
+    return {
+        "place": ledger.place,
+        "dataset": ledger.dataset,
+        "created": ledger.created,
+        "verified": problem is None,
+        "problem": problem,
+        "warnings": warnings,
+        "head": head,
+        "budget": ledger.budget.rounded(),
+        "spent": spent.to_dict(),
+        "left": left.rounded(),
+        "questions": questions,
+    }
 
 
 def user_name() -> str:

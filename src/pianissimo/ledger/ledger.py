@@ -1,4 +1,4 @@
-"""Charges that are durable before anything is asked, within a cap that no number of processes can break."""
+"""Charges that are durable before anything is asked, within a budget that no number of processes can break."""
 
 import hmac
 import secrets
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
 from pianissimo.errors import BudgetError, LedgerError, ParameterError
-from pianissimo.ledger.chain import Chain, Entry, Header, LastEntry, LastSeen, Units, broken, check_chain, ticket_digest
+from pianissimo.ledger.chain import Chain, Entry, Header, LastEntry, LastSeen, Units, broken, ticket_digest
 from pianissimo.ledger.entries import (
     ADD_IF_IT_FITS,
     INSERT_ENTRY,
@@ -40,11 +40,7 @@ _LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "question": 10_0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """A charge that is on disk.
-
-    >>> Reservation(number=1, charge=Charge(steps=3), fresh=True, settled=None, ticket=b"").charge.steps
-    3
-    """
+    """A charge that is on disk."""
 
     number: int
     charge: Charge
@@ -60,26 +56,41 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """A ledger whose every entry is as it was written.
-
-    >>> Verified(head=LastEntry(0, bytes(32)), keyed=True, warnings=()).head.count
-    0
-    """
+    """A ledger whose every entry is as it was written."""
 
     head: LastEntry
     keyed: bool
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadGuard:
+    """What must be in a ledger that is opened, and where its head is kept from then on."""
+
+    witness: LastEntry | None = None
+    """An earlier head, kept elsewhere."""
+
+    file: Path | None = None
+    """Its head is kept here, synced after each charge; a ledger made before must have one, unless it is `trusted`."""
+
+    trusted: bool = False
+    make: bool = True
+    """Whether a ledger that is not there may be made."""
+
+    def __post_init__(self) -> None:
+        if self.witness is not None and not isinstance(self.witness, LastEntry):
+            raise ParameterError(f"witness must be a LastEntry or None, got {type(self.witness).__name__}")
+
+
 class Ledger:
-    """An append-only ledger of charges against a cap, in an SQLite file or a PostgreSQL database.
+    """An append-only ledger of charges against a budget, in an SQLite file or a PostgreSQL database.
 
     A charge is one conditional update and one chained entry in one synced transaction: it is there as a whole or not at
-    all, and the sum is never above the cap. What is left is public.
+    all, and the sum is never above the budget. What is left is public.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = Ledger.open(f"{folder.name}/budget.db", cap=Charge(steps=20, calls=2), key=Secret(bytes(32)))
+    >>> ledger = Ledger.open(f"{folder.name}/budget.db", budget=Charge(steps=20, calls=2), key=Secret(bytes(32)))
     >>> asked = ledger.reserve(Charge(steps=11, calls=1), question="top 10", who="ada", idempotency_key="q1")
     >>> ledger.settle(asked, Charge(steps=4, calls=1)).settled
     Charge(steps=4, calls=1, rho_units=0, bad_units=0)
@@ -109,21 +120,15 @@ class Ledger:
         place: str | Path,
         *,
         key: Secret | None,
-        cap: Charge | None = None,
+        budget: Charge | None = None,
         dataset: str = "",
-        witness: LastEntry | None = None,
-        witness_file: Path | None = None,
-        trusted: bool = False,
-        make: bool = True,
+        guard: HeadGuard | None = None,
         read_only: bool = False,
     ) -> Self:
-        """Open the ledger at a path or a `postgresql://` URL and verify all of it; given a `cap`, make it first.
+        """Open the ledger at a path or a `postgresql://` URL and verify all of it; given a `budget`, make it first.
 
-        One that is there already must have the same cap; without `make` it must be there. `read_only` shows a ledger
-        that may be broken: nothing is verified until `verify` is called, and nothing can be charged.
-
-        A `witness` is an earlier head, which must be in it. With a `witness_file` its head is kept there from now on,
-        synced after each charge, and must be in it; a ledger made before must have one, unless it is `trusted`.
+        One that is there already must have the same budget. `read_only` shows a ledger that may be broken: nothing is
+        verified until `verify` is called, and nothing can be charged. A `guard` says what must be in it.
 
         >>> Ledger.open("nowhere.db", key=None)
         Traceback (most recent call last):
@@ -131,23 +136,22 @@ class Ledger:
         """
         if key is not None and not isinstance(key, Secret):
             raise ParameterError(f"key must be a Secret or None, got {type(key).__name__}")
-        if witness is not None and not isinstance(witness, LastEntry):
-            raise ParameterError(f"witness must be a LastEntry or None, got {type(witness).__name__}")
-        if cap is not None and (read_only or not isinstance(cap, Charge)):
-            raise ParameterError("cap must be a Charge, and given only to open a ledger for writing")
+        guard = guard or HeadGuard()
+        if budget is not None and (read_only or not isinstance(budget, Charge)):
+            raise ParameterError("budget must be a Charge, and given only to open a ledger for writing")
         _check_text(dataset=dataset)
-        make = make and cap is not None
-        local = None if witness_file is None else LastSeen(witness_file)
+        make = guard.make and budget is not None
+        local = None if guard.file is None else LastSeen(guard.file)
         store = Book.at(place, create=make, read_only=read_only)
         try:
             chain = Chain(key)
-            if make and cap is not None:
-                store.make_if_absent(chain, cap, dataset, claim=local.claim if local else None)
+            if make and budget is not None:
+                store.make_if_absent(chain, budget, dataset, claim=local.claim if local else None)
             header, root = store.header()
             ledger = cls(store, chain, header, root, local)
             if not read_only:
-                _check_opening(header, cap=cap, dataset=dataset, keyed=chain.keyed)
-                ledger._settle_in(witness, trusted=trusted)
+                _check_opening(header, budget=budget, dataset=dataset, keyed=chain.keyed)
+                ledger._settle_in(guard)
         except BaseException:
             store.close()
             raise
@@ -174,9 +178,9 @@ class Ledger:
         return self._header.created
 
     @property
-    def cap(self) -> Charge:
+    def budget(self) -> Charge:
         """What may be spent in all."""
-        return self._header.cap
+        return self._header.budget
 
     @property
     def spent(self) -> Charge:
@@ -187,7 +191,7 @@ class Ledger:
     @property
     def left(self) -> Charge:
         """What may still be spent."""
-        return self.cap - self.spent
+        return self.budget - self.spent
 
     def reserve(self, charge: Charge, *, question: str, who: str, idempotency_key: str) -> Reservation:
         """Charge before asking: when this returns, the charge is on disk.
@@ -208,12 +212,7 @@ class Ledger:
 
         def write() -> Reservation:
             entry = self._append(
-                "reserve",
-                charge.units,
-                who=who,
-                question=question,
-                idempotency_key=idempotency_key,
-                ticket=ticket_digest(ticket),
+                charge.units, who=who, question=question, idempotency_key=idempotency_key, ticket=ticket
             )
             return Reservation(number=entry.number, charge=charge, fresh=True, settled=None, ticket=ticket)
 
@@ -235,13 +234,7 @@ class Ledger:
         change: Units = tuple(  # type: ignore[assignment]
             spent - reserved for spent, reserved in zip(actual.units, reservation.charge.units, strict=True)
         )
-        settled = Reservation(
-            number=reservation.number,
-            charge=reservation.charge,
-            fresh=True,
-            settled=actual,
-            ticket=reservation.ticket,
-        )
+        settled = replace(reservation, settled=actual)
 
         def look() -> Reservation | None:
             rows = self._store.execute(SELECT_SETTLE, [reservation.number])
@@ -261,22 +254,13 @@ class Ledger:
                 or not hmac.compare_digest(reserve.ticket, ticket_digest(reservation.ticket))
             ):
                 raise LedgerError("a charge must be in the ledger as it was reserved, got another or none")
-            self._append("settle", change, who=reserve.who, settles=reserve.number, ticket=secrets.token_bytes(16))
+            self._append(change, who=reserve.who, settles=reserve.number)
             return settled
 
         return self._once(look, write)
 
     def use(self, idempotency_key: str, *, by: str) -> str:
-        """Note for ever who uses up a charge in full; gives who does: another one, if that came first.
-
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(
-        ...     f"{folder}/budget.db", key=None, cap=Charge(steps=2)
-        ... ) as ledger:
-        ...     _ = ledger.reserve(Charge(steps=2), question="a stream", who="ada", idempotency_key="s")
-        ...     [ledger.use("s", by=life) for life in ("first", "first", "second")]
-        ['first', 'first', 'first']
-        """
+        """Note for ever who uses up a charge in full; gives who does: another one, if that came first."""
         _check_text(question=by)
 
         def look() -> str | None:
@@ -286,14 +270,7 @@ class Ledger:
         def write() -> str:
             reserve = self._reserved(idempotency_key)
             # Nothing is given back, so that no ticket is asked for.
-            self._append(
-                "settle",
-                (0, 0, 0, 0),
-                who=reserve.who,
-                question=by,
-                settles=reserve.number,
-                ticket=secrets.token_bytes(16),
-            )
+            self._append((0, 0, 0, 0), who=reserve.who, question=by, settles=reserve.number)
             return by
 
         return self._once(look, write)
@@ -315,14 +292,11 @@ class Ledger:
         with self._reading():
             return [entry_of(row) for row in self._store.execute(SELECT_ENTRIES)]
 
-    def head(self) -> LastEntry:
-        """What to keep in a second place, and give to `verify` later; it follows a verification."""
-        return self.verify().head
-
     def verify(self, *witnesses: LastEntry) -> Verified:
         """Check every entry, their order and their sum; `LedgerError` says what was altered.
 
-        A cut at the end, together with the balance, shows only against a witness: an earlier `head`.
+        A cut at the end, together with the balance, shows only against a witness: the `head` of an earlier call, kept
+        in a second place.
         """
         # Before the ledger: what is named there is in a ledger that is looked at later.
         local = None if self._witness is None else self._witness.read()
@@ -331,11 +305,11 @@ class Ledger:
             header, root, count, spent = header_of(self._store.execute(SELECT_BUDGET))
             entries = [entry_of(row) for row in self._store.execute(SELECT_ENTRIES)]
         if header != self._header or root != self._root:
-            raise broken("the ledger's cap and names must be those it was opened with, got others")
+            raise broken("the ledger's budget and names must be those it was opened with, got others")
         if header.keyed and not self._chain.keyed:
             raise LedgerError("the key must be given to verify this ledger, got none")
         seen = [self._seen, *witnesses] if local is None else [self._seen, *witnesses, local]
-        head = check_chain(self._chain, header, root, count, spent, entries, seen)
+        head = self._chain.check_all(header, root, (count, spent), entries, seen)
         return Verified(head=head, keyed=header.keyed, warnings=() if header.keyed else (_NO_KEY,))
 
     def close(self) -> None:
@@ -357,8 +331,12 @@ class Ledger:
     def _repr_html_(self) -> str:
         # Asked for by a notebook alone: a `repr` is called in odd moments, and must not open a transaction.
         spent = self.spent
-        lines = [("cap", self.cap.rounded()), ("spent", spent.to_dict()), ("left", (self.cap - spent).rounded())]
-        units = [unit for unit in ("steps", "calls", "rho", "bad") if self.cap.to_dict()[unit]]
+        lines = [
+            ("budget", self.budget.rounded()),
+            ("spent", spent.to_dict()),
+            ("left", (self.budget - spent).rounded()),
+        ]
+        units = [unit for unit in ("steps", "calls", "rho", "bad") if self.budget.to_dict()[unit]]
         head = "".join(f"<th>{unit}</th>" for unit in units)
         body = "".join(
             f"<tr><th>{name}</th>{''.join(f'<td>{line[unit]:.6g}</td>' for unit in units)}</tr>" for name, line in lines
@@ -369,14 +347,14 @@ class Ledger:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger is not pickled: it carries its key; open it anew where it is needed")
 
-    def _settle_in(self, witness: LastEntry | None, *, trusted: bool) -> None:
+    def _settle_in(self, guard: HeadGuard) -> None:
         """Verify all of it, and see to it that its head is kept from now on."""
-        self._seen = self.verify(*([] if witness is None else [witness])).head
+        self._seen = self.verify(*([] if guard.witness is None else [guard.witness])).head
         if self._witness is None:
             return
         if self._witness.read() is not None or self._witness.is_being_made():
             self._witness.advance(self._seen)
-        elif trusted:
+        elif guard.trusted:
             self._witness.make(self._seen)
         else:
             raise LedgerError(
@@ -418,17 +396,18 @@ class Ledger:
 
     def _append(
         self,
-        kind: str,
         change: Units,
         *,
         who: str,
-        ticket: bytes,
         question: str = "",
         idempotency_key: str | None = None,
+        ticket: bytes | None = None,
         settles: int | None = None,
     ) -> Entry:
         """Move the balance and add an entry, in the transaction begun."""
-        conditions = [value for each, cap in zip(change, self.cap.units, strict=True) for value in (each, each, cap)]
+        conditions = [
+            value for each, most in zip(change, self.budget.units, strict=True) for value in (each, each, most)
+        ]
         rows = self._store.execute(ADD_IF_IT_FITS, [*change, *conditions])
         if not rows:
             self._refuse(change)
@@ -436,12 +415,12 @@ class Ledger:
         previous = self._checked_tail(number, tuple(spent), change)
         entry = Entry(
             number=number,
-            kind=kind,  # type: ignore[arg-type]
+            kind="reserve" if settles is None else "settle",
             time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
             who=who,
             question=question,
             idempotency_key=idempotency_key,
-            ticket=ticket,
+            ticket=secrets.token_bytes(16) if ticket is None else ticket_digest(ticket),
             settles=settles,
             change=change,
             spent=tuple(spent),
@@ -491,10 +470,10 @@ class Ledger:
     def _refuse(self, change: Units) -> NoReturn:
         header, root, _, spent = header_of(self._store.execute(SELECT_BUDGET))
         if header != self._header or root != self._root:
-            raise broken("the ledger's cap and names must be those it was opened with, got others")
-        if min(change) < 0 or not Charge.fits(of_units(spent), self.cap):
-            raise broken("the balance must cover what is given back and be within the cap")
-        charge, left = of_units(change), self.cap - of_units(spent)
+            raise broken("the ledger's budget and names must be those it was opened with, got others")
+        if min(change) < 0 or not Charge.fits(of_units(spent), self.budget):
+            raise broken("the balance must cover what is given back and be within the budget")
+        charge, left = of_units(change), self.budget - of_units(spent)
         if charge.fits(left):
             raise broken("the balance must move when something is charged, got the same")
         raise BudgetError(f"a charge must fit what is left, {charge.lacking(left)}")
@@ -523,9 +502,9 @@ class Ledger:
                 self._store.rollback()
 
 
-def _check_opening(header: Header, *, cap: Charge | None, dataset: str, keyed: bool) -> None:
-    if cap is not None and (header.cap, header.dataset) != (cap, dataset):
-        raise LedgerError("a ledger must be opened with the cap and data set it was made with, got others")
+def _check_opening(header: Header, *, budget: Charge | None, dataset: str, keyed: bool) -> None:
+    if budget is not None and (header.budget, header.dataset) != (budget, dataset):
+        raise LedgerError("a ledger must be opened with the budget and data set it was made with, got others")
     if header.keyed != keyed:
         raise LedgerError(
             f"this ledger must be opened {'with its key, got none' if header.keyed else 'without a key, got one'}"

@@ -1,4 +1,4 @@
-"""What a ledger counts in: whole numbers, so that sums are exact on every engine; charges round up, caps down."""
+"""What a ledger counts in: whole numbers, so that sums are exact on every engine; charges round up, budgets down."""
 
 import math
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ class Charge:
 
     @classmethod
     def rounded_down(cls, *, steps: int = 0, calls: int = 0, rho: Real = 0, bad: Real = 0) -> Self:
-        """A cap, rounded against whoever asks.
+        """A budget, rounded against whoever asks.
 
         >>> Charge.rounded_down(steps=100, rho=Fraction(3, 2**41))
         Charge(steps=100, calls=0, rho_units=1, bad_units=0)
@@ -73,37 +73,21 @@ class Charge:
 
     @property
     def units(self) -> tuple[int, int, int, int]:
-        """The numbers in the order of a ledger's columns.
-
-        >>> Charge(steps=2, bad_units=5).units
-        (2, 0, 0, 5)
-        """
+        """The numbers in the order of a ledger's columns."""
         return self.steps, self.calls, self.rho_units, self.bad_units
 
     @property
     def rho(self) -> Fraction:
-        """The zCDP, exactly.
-
-        >>> Charge(rho_units=2**39).rho
-        Fraction(1, 2)
-        """
+        """The zCDP, exactly."""
         return self.rho_units * RHO_UNIT
 
     @property
     def bad(self) -> Fraction:
-        """The bad mass, exactly.
-
-        >>> Charge(bad_units=2**50).bad
-        Fraction(1, 1024)
-        """
+        """The bad mass, exactly."""
         return self.bad_units * BAD_UNIT
 
     def fits(self, left: "Charge") -> bool:
-        """Whether it is at most `left` in every unit.
-
-        >>> Charge(steps=1).fits(Charge(steps=1)), Charge(calls=1).fits(Charge(steps=1))
-        (True, False)
-        """
+        """Whether it is at most `left` in every unit."""
         return all(mine <= theirs for mine, theirs in zip(self.units, left.units, strict=True))
 
     def to_dict(self) -> dict[str, int | float]:
@@ -126,11 +110,7 @@ class Charge:
         return self.to_dict() | {"rho": float_down(self.rho), "bad": float_down(self.bad)}
 
     def lacking(self, left: "Charge") -> str:
-        """For a charge that does not fit: what is left in the units that lack, and what was asked.
-
-        >>> Charge(steps=17, calls=1).lacking(Charge(steps=16, calls=1))
-        '16 steps, got 17'
-        """
+        """For a charge that does not fit: what is left in the units that lack, and what was asked."""
         short = [name for name, asked, has in zip(_SHOWN, self.units, left.units, strict=True) if asked > has]
         has, asked = left.rounded(), self.to_dict()
         lacks = " and ".join(f"{has[name]:.6g} {name}" for name in short)
@@ -144,11 +124,7 @@ class Charge:
 
 
 def of_units(units: Iterable[int]) -> Charge:
-    """The charge with these numbers, in the order of a ledger's columns.
-
-    >>> of_units([1, 2, 3, 4])
-    Charge(steps=1, calls=2, rho_units=3, bad_units=4)
-    """
+    """The charge with these numbers, in the order of a ledger's columns."""
     return Charge(**dict(zip(COLUMNS, units, strict=True)))
 
 

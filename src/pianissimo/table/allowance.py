@@ -37,7 +37,7 @@ MOST_DRAWS = 2**18
 """A question makes at most so many draws, which keeps them within `_DISTANCE`."""
 
 _AS_LARGE = Fraction(999, 1000)
-"""A cap is that of a budget if it is no further below what the budget allows: ledgers allow for their own noise."""
+"""A ledger is that of a budget if it is no further below what the budget allows: ledgers allow for their own noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class LedgerInSteps:
         self._call = math.ceil(allowance.delta / BAD_UNIT) + self._each
         bad = Fraction(allowance.budget.delta) / 2
         most = Charge.rounded_down(rho=allowance.budget.rho(bad=bad), bad=bad)
-        if ledger.cap.bad_units != most.bad_units or not _AS_LARGE * most.rho <= ledger.cap.rho <= most.rho:
+        if ledger.budget.bad_units != most.bad_units or not _AS_LARGE * most.rho <= ledger.budget.rho <= most.rho:
             raise LedgerError(
                 f"a table must be asked with the budget of its data set, which is in the ledger at {ledger.place}, got "
                 f"(epsilon {float(allowance.budget.epsilon):g}, delta {float(allowance.budget.delta):g}); give the one "
@@ -166,8 +166,8 @@ class LedgerInSteps:
     @property
     def spent(self) -> Charge:
         """What all who use the ledger have spent, in steps and calls, rounded up."""
-        spent, cap = self.ledger.spent, self.ledger.cap
-        left = (cap.rho_units - spent.rho_units) // self._step
+        spent, budget = self.ledger.spent, self.ledger.budget
+        left = (budget.rho_units - spent.rho_units) // self._step
         # One part in a hundred of a call is the rounding of a hundred of them.
         calls = -(-(100 * spent.bad_units - self._call) // (100 * self._call))
         allowed = self._allowance
@@ -205,10 +205,10 @@ def open_in_steps(
             return None
         try:
             with Ledger.open(place, key=None, read_only=True) as looked_at:
-                cap = looked_at.cap
+                budget = looked_at.budget
         except LedgerError:
             return None  # whoever opens it says what is wrong with it
-        if cap.steps or not cap.rho_units:
+        if budget.steps or not budget.rho_units:
             return None
     ledger = open_shared(place, key=key, witness=witness)
     try:

@@ -176,7 +176,7 @@ class Table(Questions[TableAnswer]):
             self._ledger: Ledger | LedgerInSteps
             if folder is not None:
                 kept = key if isinstance(key, Secret) else None
-                self._ledger = Ledger.open(place, key=kept, cap=allowance.charge, dataset=dataset)
+                self._ledger = Ledger.open(place, key=kept, budget=allowance.charge, dataset=dataset)
             else:
                 shared = open_in_steps(place, key, seen, allowance)
                 self._ledger = shared or _opened(place, key, seen, allowance.charge, dataset)
@@ -342,14 +342,16 @@ def _is_of_files(place: Path) -> bool:
 
 
 def _opened(
-    place: str | Path, key: Secret | str | Path | None, witness: LastEntry | None, cap: Charge, dataset: str
+    place: str | Path, key: Secret | str | Path | None, witness: LastEntry | None, budget: Charge, dataset: str
 ) -> Ledger:
     if key is None and isinstance(place, str) and "://" in place:
         raise ParameterError(
             "key must be given for a ledger on a server, as a file or a Secret, got none: "
             "who can write there could make a new one"
         )
-    return open_guarded(place, key=f"{place}.key" if key is None else key, cap=cap, dataset=dataset, witness=witness)
+    return open_guarded(
+        place, key=f"{place}.key" if key is None else key, budget=budget, dataset=dataset, witness=witness
+    )
 
 
 def _let_go(engine: TableEngine, ledger: Ledger | LedgerInSteps, folder: Path | None) -> None:
