@@ -380,9 +380,9 @@ def test_a_refund_shows_in_the_ledger(tmp_path: Path, monkeypatch: pytest.Monkey
     """A stream that gives its charge back, as for a run that came to nothing, has shown ticks that nobody paid for."""
     sound, units = Ledger._append, charge_of(OTHER.plan()).units
 
-    def append(self: Ledger, kind: str, change: Any, **named: Any) -> Any:
+    def append(self: Ledger, change: Any, **named: Any) -> Any:
         back: Any = tuple(-each for each in units)
-        return sound(self, kind, back if kind == "settle" else change, **named)
+        return sound(self, back if "settles" in named else change, **named)
 
     monkeypatch.setattr(Ledger, "_append", append)
     with open_stream(OTHER, tmp_path / "state", ledger_budget=CAP) as live:
