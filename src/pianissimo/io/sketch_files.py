@@ -38,7 +38,7 @@ from pianissimo.io.sources.text_rows import REFUSED, Wanted
 from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared, user_name
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.queries.query import fault_of
+from pianissimo.queries.columns import fault_of
 from pianissimo.sketches import (
     AnySketch,
     CorrelatedHistogram,

@@ -1,130 +1,139 @@
-"""Queries about one column of the events: of labels, or of numbers within a range."""
+"""From frames to columns that can be counted, and from numbers to the tables that leave.
+
+What a row counts as depends on that row alone. Every table that leaves has `key` (where there is one), `estimate`,
+`low` and `high`, in this order: `released_table` makes all of them.
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from pianissimo.errors import ParameterError
-from pianissimo.labels import Domain
-from pianissimo.queries.query import LargeDomain, Query, Reads, Role, label_column, number_column
+from pianissimo.counting import LabelCounts
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.labels import LONGEST_LABEL, Domain
+from pianissimo.users import Bars
+
+LargeDomain = Domain | Sequence[str] | pl.Series
+LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyQuery(Query):
-    """A query about the labels of one column."""
-
-    key: str
-    """The column of labels: texts, or lists of texts where an event may hold several."""
-
-    def __post_init__(self) -> None:
-        check_column(key=self.key)
-        Query.__post_init__(self)
-
-    @property
-    def _own_reads(self) -> tuple[Reads, ...]:
-        return (Reads(self.key, Role.LABELS, self._holds_lists),)
-
-    @property
-    def _holds_lists(self) -> bool:
-        return False
-
-    def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return label_column(self.key, frame)
+def number_column(name: str, frame: pl.DataFrame) -> pl.Series:
+    """A column of finite numbers; null where there is none."""
+    column = frame[name]
+    if not (column.dtype.is_numeric() or column.dtype == pl.Null):
+        raise InputError(f"column {name!r} must hold numbers, got {column.dtype}; cast it first")
+    values = column.cast(pl.Float64)
+    return values.set(values.is_nan() | values.is_infinite(), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueQuery(Query):
-    """A query about the numbers of one column."""
+def label_column(name: str, frame: pl.DataFrame) -> pl.Series:
+    """A column of texts, or of lists of texts; whole numbers become texts."""
+    column = frame[name]
+    inner = column.dtype.inner if isinstance(column.dtype, pl.List) else column.dtype
+    if inner in LABEL_TYPES or inner.is_integer() or inner == pl.Null:
+        wanted = pl.List(pl.String) if isinstance(column.dtype, pl.List) else pl.String
+        return column if column.dtype == wanted else column.cast(wanted)
+    raise InputError(
+        f"column {name!r} must hold texts, whole numbers or lists of these, got {column.dtype}; cast it first"
+    )
 
-    value: str
-    """The column of values: numbers."""
 
-    range: tuple[float, float]
-    """Where values lie, such as [0, 500]: public; see `outside`."""
+def fault_of(column: pl.Series) -> pl.Series:
+    """For each row whether it cannot be counted: no value, a label too long, or a list with one of these."""
+    if isinstance(column.dtype, pl.List):
+        element = pl.element()
+        bad = element.is_null() | (element.str.len_bytes() > LONGEST_LABEL)
+        return column.is_null() | column.list.eval(bad).list.any().fill_null(value=False)
+    if column.dtype != pl.String:
+        return column.is_null()
+    if column.null_count() == 0 and not _longest(column) > LONGEST_LABEL:
+        return pl.repeat(value=False, n=len(column), eager=True, dtype=pl.Boolean)
+    return column.is_null() | (column.str.len_bytes() > LONGEST_LABEL).fill_null(value=False)
 
-    outside: Literal["clamp", "refuse"] = "clamp"
-    """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
 
-    def __post_init__(self) -> None:
-        check_column(value=self.value)
-        if self.outside not in ("clamp", "refuse"):
-            raise ParameterError(f"outside must be 'clamp' or 'refuse', got {self.outside!r}")
-        if not (isinstance(self.range, Sequence) and len(self.range) == 2 and all(map(_is_finite, self.range))):
-            raise ParameterError(f"range must be two finite numbers such as [0, 500], got {self.range!r}")
-        low, high = self.range
-        if not low < high:
-            raise ParameterError(f"range must begin below its end, got {low} to {high}")
-        object.__setattr__(self, "range", (low, high))
-        Query.__post_init__(self)
+def _longest(labels: pl.Series) -> int:
+    longest = labels.str.len_bytes().max()
+    return longest if isinstance(longest, int) else 0
 
-    @property
-    def _own_reads(self) -> tuple[Reads, ...]:
-        return (Reads(self.value, Role.NUMBERS),)
 
-    def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return self._values(frame)
+def released_table(estimate: Any, low: Any, high: Any, *, key: Any = None, whole: bool = True) -> pl.DataFrame:
+    """The table of a release: of whole numbers, or of numbers; with keys, if there are any."""
+    kind = pl.Int64 if whole else pl.Float64
+    columns = {} if key is None else {"key": pl.Series(key, dtype=pl.String)}
+    numbers = {"estimate": estimate, "low": low, "high": high}
+    return pl.DataFrame(columns | {name: pl.Series(each, dtype=kind) for name, each in numbers.items()})
 
-    def _values(self, frame: pl.DataFrame) -> pl.Series:
-        """The values, those outside the range missing where they are refused."""
-        values, (low, high) = number_column(self.value, frame), self.range
-        return values if self.outside == "clamp" else values.set((values < low) | (values > high), None)
 
-    @property
-    def rule(self) -> str:
-        within = f" within {self.range[0]} and {self.range[1]}" if self.outside == "refuse" else ""
-        return f"column {self.value!r} must hold finite numbers{within}"
+def scaled(table: pl.DataFrame, scale: float) -> pl.DataFrame:
+    """Numbers of steps as values: post-processing of public whole numbers."""
+    return table.with_columns(pl.exclude("key").cast(pl.Float64) * scale)
+
+
+def count_table(value: int | LabelCounts | list[tuple[str, int]], error: float, coverage: float) -> pl.DataFrame:
+    """The table of a number, of labels with counts, or of a list of both."""
+    half = int(error)
+    if isinstance(value, int):
+        return released_table([value], [value - half], [value + half])
+    if isinstance(value, list):
+        counts = np.array([count for _, count in value], dtype=np.int64)
+        return released_table(counts, counts - half, counts + half, key=[label for label, _ in value])
+    counts = value.estimates
+    table = released_table(counts, counts - half, counts + half, key=value.labels)
+    if value.rest is None:
+        return table
+    rest = value.rest.estimate
+    spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * value.rest.deviation)
+    return pl.concat([table, released_table([rest], [rest - spread], [rest + spread], key=[None])])
+
+
+def bars_table(estimates: Sequence[int], bars: Sequence[Bars], *, key: Any = None) -> pl.DataFrame:
+    """The table of whole numbers with error bars, drawn out to whole numbers."""
+    low, high = [math.floor(each.low) for each in bars], [math.ceil(each.high) for each in bars]
+    return released_table(estimates, low, high, key=key)
 
 
 def exactly(number: Any) -> Fraction:
-    """A number as it was written: 0.01 is one hundredth.
-
-    >>> exactly(0.01)
-    Fraction(1, 100)
-    """
+    """A number as it was written: 0.01 is one hundredth."""
     return Fraction(repr(float(number))) if isinstance(number, float | np.floating) else Fraction(int(number))
 
 
 def check_column(**column: str) -> None:
-    """Refuse what is no name of a column.
-
-    >>> check_column(key="")
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: key must be the name of a column, got ''
-    """
+    """Refuse what is no name of a column."""
     for name, value in column.items():
         if not isinstance(value, str) or not value:
             raise ParameterError(f"{name} must be the name of a column, got {value!r}")
 
 
 def check_flags(**flag: bool) -> None:
-    """Refuse what is neither true nor false.
-
-    >>> check_flags(remember="yes")
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: remember must be true or false, got 'yes'
-    """
+    """Refuse what is neither true nor false."""
     for name, value in flag.items():
         if not isinstance(value, bool):
             raise ParameterError(f"{name} must be true or false, got {value!r}")
 
 
 def domain_of(domain: LargeDomain | None) -> Domain | None:
-    """The domain that a list of labels is.
-
-    >>> len(domain_of(["a", "b"]) or ())
-    2
-    """
+    """The domain that a list of labels is."""
     if isinstance(domain, str):
         raise ParameterError("domain must be a list of texts, got one text")
     return domain if domain is None or isinstance(domain, Domain) else Domain(domain)
 
 
-def _is_finite(number: object) -> bool:
+def is_finite(number: object) -> bool:
+    """Whether it is a number that is finite."""
     if isinstance(number, bool) or not isinstance(number, int | float | Fraction | np.integer | np.floating):
         return False
     return not isinstance(number, float | np.floating) or math.isfinite(number)
+
+
+def told_value(name: str, value: Any) -> Any:
+    """A field as a plan tells it: of a domain the number of its labels, fractions as numbers."""
+    if name == "domain":
+        return "unknown" if value is None else f"{len(value)} labels"
+    if isinstance(value, tuple):
+        return [told_value(name, each) for each in value]
+    return float(value) if isinstance(value, Fraction | np.generic) else value

@@ -9,8 +9,8 @@ import polars as pl
 
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
-from pianissimo.queries.columns import KeyQuery
-from pianissimo.queries.query import Query, UserMechanism, bars_table
+from pianissimo.queries.columns import bars_table
+from pianissimo.queries.query import KeyQuery, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDistinct
 
 
@@ -28,6 +28,7 @@ class Distinct(KeyQuery):
     kind = "distinct"
     called = "a number of distinct values"
     capped = "values"
+    nothing = None
 
     @property
     def part(self) -> str:
@@ -38,10 +39,6 @@ class Distinct(KeyQuery):
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
         return content.select("user", pl.col(self.name).alias("value")).drop_nulls("value")
-
-    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
-        assert column is not None  # noqa: S101
-        return column.set(~matches, None)
 
     def user_mechanism(
         self,

@@ -29,26 +29,18 @@ HISTORY = 1440
 
 PlanMaker = Callable[..., NoisePlan]
 
-GAUSSIAN_PLANS: dict[str, PlanMaker] = {
-    "spline": SplinePlan.calibrated,
-    "haar + skipping": HaarSkipPlan.calibrated,
-    "haar": HaarPlan.calibrated,
-    "tree": TreePlan.calibrated,
-    "doubling": DoublingPlan.calibrated,
+GAUSSIAN_PLANS: dict[str, Any] = {
+    "spline": SplinePlan,
+    "haar + skipping": HaarSkipPlan,
+    "haar": HaarPlan,
+    "tree": TreePlan,
+    "doubling": DoublingPlan,
 }
-LAPLACE_PLANS: dict[str, PlanMaker] = {
-    "top-down": TopDownPlan.calibrated,
-    "haar": HaarPlan.calibrated,
-    "tree": TreePlan.calibrated,
-    "doubling": DoublingPlan.calibrated,
-}
-OPEN_GAUSSIAN_PLANS: dict[str, PlanMaker] = {
-    "open haar": lambda *, horizon, rho: HaarPlan.open(rho=rho),  # noqa: ARG005
-    "doubling": DoublingPlan.calibrated,
-}
-OPEN_LAPLACE_PLANS: dict[str, PlanMaker] = {
-    "open top-down": lambda *, horizon, epsilon: TopDownPlan.open(epsilon=epsilon),  # noqa: ARG005
-    "doubling": DoublingPlan.calibrated,
+LAPLACE_PLANS: dict[str, Any] = {
+    "top-down": TopDownPlan,
+    "haar": HaarPlan,
+    "tree": TreePlan,
+    "doubling": DoublingPlan,
 }
 
 FEW_SERIES = 100
@@ -93,11 +85,7 @@ class ExpectedError:
 
     @classmethod
     def of(cls, halves: NDArray[np.float64], coverage: float) -> "ExpectedError":
-        """The typical and the largest of some half-widths.
-
-        >>> ExpectedError.of(np.array([3.0, 4.0]), 0.95).largest
-        4.0
-        """
+        """The typical and the largest of some half-widths."""
         return cls(coverage=coverage, typical=float(np.sqrt((halves**2).mean())), largest=float(halves.max()))
 
 
@@ -129,21 +117,19 @@ class Candidate:
 
 def noise_plans(share: Share, series: int, *, is_open: bool) -> Iterator[PlanMaker]:
     """The noise plans that a share may be spent on."""
-    if share.pure:
-        yield from (OPEN_LAPLACE_PLANS if is_open else LAPLACE_PLANS).values()
+    if is_open:
+        # Their horizon is the open one.
+        yield lambda *, horizon, **loss: (TopDownPlan if share.pure else HaarPlan).open(**loss)  # noqa: ARG005
+        yield DoublingPlan.calibrated
         return
-    yield from (OPEN_GAUSSIAN_PLANS if is_open else GAUSSIAN_PLANS).values()
-    if not is_open and series <= FEW_SERIES:
+    for kind in (LAPLACE_PLANS if share.pure else GAUSSIAN_PLANS).values():
+        yield kind.calibrated
+    if not share.pure and series <= FEW_SERIES:
         yield ToeplitzPlan.calibrated
 
 
 def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0) -> ExpectedError:
-    """What the plan's variances say about the error of its releases.
-
-    >>> from pianissimo.noise import HaarPlan
-    >>> round(predict_error(HaarPlan.calibrated(horizon=4096, rho=0.5), coverage=0.95).typical, 1)
-    8.1
-    """
+    """What the plan's variances say about the error of its releases."""
     profile = sampled_profile(plan) + (1 / 12 if plan.shift else 0)
     worst = float(profile.max())
     quantile = _quantile(plan, coverage)
@@ -172,10 +158,6 @@ def sampled_profile(plan: NoisePlan) -> NDArray[np.float64]:
 
 
 def mebibytes(size: int) -> str:
-    """A size as a person reads it.
-
-    >>> mebibytes(2**26), mebibytes(98304)
-    ('64 MiB', '0.0938 MiB')
-    """
+    """A size as a person reads it."""
     number = size / 2**20
     return f"{number:.3g} MiB" if number < 1000 else f"{number:,.0f} MiB"

@@ -37,7 +37,6 @@ from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.columns import KeyQuery
 from pianissimo.queries.expected import (
     OPEN_HORIZON,
     PREDICTED_TICKS,
@@ -48,7 +47,7 @@ from pianissimo.queries.expected import (
     noise_plans,
 )
 from pianissimo.queries.histogram import unknown_histogram, unknown_thresholds
-from pianissimo.queries.query import Maker, PlanFor
+from pianissimo.queries.query import KeyQuery, Maker, PlanFor
 from pianissimo.sketches import PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.sketches.contents import MOST_COUNTERS
 from pianissimo.users import Head
@@ -96,6 +95,7 @@ class HeavyHitters(KeyQuery):
 
     kind = "heavy_hitters"
     called = "a list of heavy hitters"
+    told = ("max_keys_per_event", "k")
 
     def _check(self) -> None:
         check_at_least(1, k=self.k, max_keys_per_event=self.max_keys_per_event, memory=self.memory)
@@ -139,13 +139,8 @@ class HeavyHitters(KeyQuery):
         )
 
     def facts(self, chosen: Candidate) -> dict[str, Any]:
-        return {
-            "max_keys_per_event": self.max_keys_per_event,
-            "domain": "unknown",
-            "memory": chosen.memory,
-            "allowed_memory": self.memory,
-            "k": self.k,
-        }
+        own = KeyQuery.facts(self, chosen)
+        return own | {"domain": "unknown", "memory": chosen.memory, "allowed_memory": self.memory}
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         """The least and the largest estimate that a label must reach to be shown, in counts, rounded up.

@@ -1,4 +1,4 @@
-"""How many events hold each label."""
+"""How many events hold each label, and how many the label that most events hold."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,9 +14,9 @@ from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.columns import KeyQuery, check_flags, domain_of
-from pianissimo.queries.expected import HISTORY, OPEN_HORIZON, Candidate, Share, sampled_profile
-from pianissimo.queries.query import LargeDomain, PlanFor, Query, bars_table
+from pianissimo.queries.columns import LargeDomain, bars_table, check_flags, domain_of
+from pianissimo.queries.expected import HISTORY, OPEN_HORIZON, Share, sampled_profile
+from pianissimo.queries.query import KeyQuery, PlanFor, Query
 from pianissimo.users import Head, HistogramHead
 
 
@@ -46,6 +46,7 @@ class Histogram(KeyQuery):
 
     kind = "histogram"
     called = "a histogram"
+    told = ("max_keys_per_event", "domain")
     adds_up = True
     deletable = True
 
@@ -91,29 +92,13 @@ class Histogram(KeyQuery):
         own = release.value[self.name]
         return bars_table(own.estimates, own.bars(coverage, most_units=most_events), key=own.labels)
 
-    def facts(self, chosen: Candidate) -> dict[str, Any]:
-        return {"max_keys_per_event": self.max_keys_per_event, "domain": told_domain(self.domain)}
-
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         return unknown_thresholds(mechanism)
 
 
 def series_of(domain: LargeDomain | None) -> int:
-    """How many series of noise a histogram has at most.
-
-    >>> series_of(Domain(["a", "b"]))
-    2
-    """
+    """How many series of noise a histogram has at most."""
     return len(domain) if isinstance(domain, Domain) else MOST_LABELS + 1
-
-
-def told_domain(domain: LargeDomain | None) -> str:
-    """What a plan says of a domain.
-
-    >>> told_domain(Domain(["a", "b"]))
-    '2 labels'
-    """
-    return "unknown" if domain is None else f"{len(domain)} labels"
 
 
 def known_histogram(domain: Domain, keys: int, share: Share, plan_for: PlanFor) -> tuple[KnownHistogram, NoisePlan]:
@@ -158,3 +143,35 @@ def unknown_thresholds(mechanism: Any) -> tuple[int, int] | None:
     step = -(-min(mechanism.plan.horizon, OPEN_HORIZON - 1) // len(profile))
     least, largest = (int(place) * step + 1 for place in (np.argmin(profile), np.argmax(profile)))
     return mechanism.threshold(least), mechanism.threshold(largest)
+
+
+@identified("query-max-frequency")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxFrequency(KeyQuery):
+    """The number of events so far that hold the most frequent label of a domain; which label it is stays untold.
+
+    >>> MaxFrequency("busiest", key="shop", domain=["north", "south"]).head().series
+    2
+    """
+
+    domain: LargeDomain
+    """The labels: public."""
+
+    kind = "max_frequency"
+    called = "a largest count"
+    told = ("domain",)
+    deletable = True
+
+    def _check(self) -> None:
+        object.__setattr__(self, "domain", domain_of(self.domain))
+        if self.domain is None:
+            raise ParameterError("domain must be given, got none: only the counts of listed labels have a largest")
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        # The largest of a histogram's noisy counts.
+        assert isinstance(self.domain, Domain)  # noqa: S101
+        return HistogramHead(name=self.name, domain=self.domain, share=share)
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        own = release.value[self.name].largest
+        return bars_table([own.estimate], [own.bars(coverage, most_units=most_events)])

@@ -20,16 +20,21 @@ from typing import Any
 from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Unit
-from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
+from pianissimo.noise import DoublingPlan, ToeplitzPlan
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.queries.expected import FEW_SERIES, OPEN_HORIZON, Candidate, predict_error
+from pianissimo.queries.expected import (
+    FEW_SERIES,
+    GAUSSIAN_PLANS,
+    LAPLACE_PLANS,
+    OPEN_HORIZON,
+    Candidate,
+    predict_error,
+)
 from pianissimo.queries.query import Query, UserMechanism
 from pianissimo.queries.watching import monitor_candidates
 from pianissimo.unit import User
 from pianissimo.users import AdaptiveCap, Cap, FixedCap, PeriodCap
 
-GAUSSIAN_KINDS: tuple[Any, ...] = (SplinePlan, HaarSkipPlan, HaarPlan, TreePlan, DoublingPlan)
-LAPLACE_KINDS: tuple[Any, ...] = (TopDownPlan, HaarPlan, TreePlan, DoublingPlan)
 FEW_TICKS = 4096
 """Correlated noise takes work that grows with series and ticks, and again at every restart: up to so many."""
 
@@ -171,9 +176,9 @@ def _kinds(part: Part, ticks: int, *, is_pure: bool) -> tuple[Any, ...]:
     if ticks >= OPEN_HORIZON:
         return (DoublingPlan,)
     if is_pure:
-        return LAPLACE_KINDS
+        return tuple(LAPLACE_PLANS.values())
     few = sum(query.head().series for query in part) <= FEW_SERIES and ticks <= FEW_TICKS
-    return (*GAUSSIAN_KINDS, ToeplitzPlan) if few else GAUSSIAN_KINDS
+    return (*GAUSSIAN_PLANS.values(), *([ToeplitzPlan] if few else []))
 
 
 def _mechanism(

@@ -11,9 +11,8 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
-from pianissimo.queries.columns import ValueQuery
-from pianissimo.queries.expected import Candidate
-from pianissimo.queries.query import released_table
+from pianissimo.queries.columns import released_table
+from pianissimo.queries.query import ValueQuery
 from pianissimo.users import Head, QuantilesHead, deviations_below
 
 _MOST_CELLS = 2**16
@@ -46,6 +45,8 @@ class Quantiles(ValueQuery):
     kind = "quantiles"
     called = "quantiles"
     tidies = ()
+    nothing = None
+    told = ("range", "at")
 
     def _check(self) -> None:
         try:
@@ -105,10 +106,6 @@ class Quantiles(ValueQuery):
             share=share,
         )
 
-    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
-        assert column is not None  # noqa: S101
-        return column.set(~matches, None)
-
     @property
     def user_scale(self) -> float:
         # The noise of the rank, at its worst cell.
@@ -126,6 +123,3 @@ class Quantiles(ValueQuery):
         rows += [(f"smallest {place}", (found := value.kth_smallest(place)), least, found) for place in self.smallest]
         key, estimate, low, high = (list(column) for column in zip(*rows, strict=True))
         return released_table(estimate, low, high, key=key, whole=False)
-
-    def facts(self, chosen: Candidate) -> dict[str, Any]:
-        return {"range": list(self.limits), "at": list(self.at)}

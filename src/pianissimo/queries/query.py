@@ -3,142 +3,35 @@
 A kind of query is one file beside this one with a class that answers what it can answer otherwise than others; what it
 leaves out is answered here, for one count without labels. Its fields, their defaults and their docstrings are what a
 TOML file may say, what a store keeps and what the documents show. Nothing outside this folder names a kind.
-
-What a row counts as depends on that row alone. Every table that leaves has `key` (where there is one), `estimate`,
-`low` and `high`, in this order: `released_table` makes all of them.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from fractions import Fraction
-from statistics import NormalDist
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
-import numpy as np
 import polars as pl
 
 from pianissimo.checks import check_at_least, check_name, check_positive
-from pianissimo.counting import LabelCounts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.filters import Filter
 from pianissimo.identity import identified
-from pianissimo.labels import LONGEST_LABEL, Domain
+from pianissimo.labels import LONGEST_LABEL
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan, is_pure
+from pianissimo.queries.columns import (
+    bars_table,
+    check_column,
+    count_table,
+    fault_of,
+    is_finite,
+    label_column,
+    number_column,
+    told_value,
+)
 from pianissimo.queries.expected import Candidate, PlanMaker, Share, noise_plans, predict_error
-from pianissimo.users import AdaptiveCap, Bars, Cap, Counters, Head, UserDistinct, UserStatistics
-
-LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
-
-
-def number_column(name: str, frame: pl.DataFrame) -> pl.Series:
-    """A column of finite numbers; null where there is none.
-
-    >>> number_column("price", pl.DataFrame({"price": [1, None]})).to_list()
-    [1.0, None]
-    """
-    column = frame[name]
-    if not (column.dtype.is_numeric() or column.dtype == pl.Null):
-        raise InputError(f"column {name!r} must hold numbers, got {column.dtype}; cast it first")
-    values = column.cast(pl.Float64)
-    return values.set(values.is_nan() | values.is_infinite(), None)
-
-
-def label_column(name: str, frame: pl.DataFrame) -> pl.Series:
-    """A column of texts, or of lists of texts; whole numbers become texts.
-
-    >>> label_column("shelf", pl.DataFrame({"shelf": [7, 8]})).to_list()
-    ['7', '8']
-    """
-    column = frame[name]
-    inner = column.dtype.inner if isinstance(column.dtype, pl.List) else column.dtype
-    if inner in LABEL_TYPES or inner.is_integer() or inner == pl.Null:
-        wanted = pl.List(pl.String) if isinstance(column.dtype, pl.List) else pl.String
-        return column if column.dtype == wanted else column.cast(wanted)
-    raise InputError(
-        f"column {name!r} must hold texts, whole numbers or lists of these, got {column.dtype}; cast it first"
-    )
-
-
-def fault_of(column: pl.Series) -> pl.Series:
-    """For each row whether it cannot be counted: no value, a label too long, or a list with one of these.
-
-    >>> fault_of(pl.Series([["a"], ["a", None], None])).to_list()
-    [False, True, True]
-    """
-    if isinstance(column.dtype, pl.List):
-        element = pl.element()
-        bad = element.is_null() | (element.str.len_bytes() > LONGEST_LABEL)
-        return column.is_null() | column.list.eval(bad).list.any().fill_null(value=False)
-    if column.dtype != pl.String:
-        return column.is_null()
-    if column.null_count() == 0 and not _longest(column) > LONGEST_LABEL:
-        return pl.repeat(value=False, n=len(column), eager=True, dtype=pl.Boolean)
-    return column.is_null() | (column.str.len_bytes() > LONGEST_LABEL).fill_null(value=False)
-
-
-def _longest(labels: pl.Series) -> int:
-    longest = labels.str.len_bytes().max()
-    return longest if isinstance(longest, int) else 0
-
-
-def released_table(estimate: Any, low: Any, high: Any, *, key: Any = None, whole: bool = True) -> pl.DataFrame:
-    """The table of a release: of whole numbers, or of numbers; with keys, if there are any.
-
-    >>> released_table([3], [1], [5], key=["a"]).columns
-    ['key', 'estimate', 'low', 'high']
-    """
-    kind = pl.Int64 if whole else pl.Float64
-    columns = {} if key is None else {"key": pl.Series(key, dtype=pl.String)}
-    numbers = {"estimate": estimate, "low": low, "high": high}
-    return pl.DataFrame(columns | {name: pl.Series(each, dtype=kind) for name, each in numbers.items()})
-
-
-def scaled(table: pl.DataFrame, scale: float) -> pl.DataFrame:
-    """Numbers of steps as values: post-processing of public whole numbers.
-
-    >>> scaled(released_table([10], [7], [13]), 0.01).row(0)
-    (0.1, 0.07, 0.13)
-    """
-    return table.with_columns(pl.exclude("key").cast(pl.Float64) * scale)
-
-
-def count_table(value: int | LabelCounts | list[tuple[str, int]], error: float, coverage: float) -> pl.DataFrame:
-    """The table of a number, of labels with counts, or of a list of both.
-
-    >>> count_table(10, 3, 0.95).to_dicts()
-    [{'estimate': 10, 'low': 7, 'high': 13}]
-    """
-    half = int(error)
-    if isinstance(value, int):
-        return released_table([value], [value - half], [value + half])
-    if isinstance(value, list):
-        counts = np.array([count for _, count in value], dtype=np.int64)
-        return released_table(counts, counts - half, counts + half, key=[label for label, _ in value])
-    counts = value.estimates
-    table = released_table(counts, counts - half, counts + half, key=value.labels)
-    if value.rest is None:
-        return table
-    rest = value.rest.estimate
-    spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * value.rest.deviation)
-    return pl.concat([table, released_table([rest], [rest - spread], [rest + spread], key=[None])])
-
-
-def bars_table(estimates: Sequence[int], bars: Sequence[Bars], *, key: Any = None) -> pl.DataFrame:
-    """The table of whole numbers with error bars, drawn out to whole numbers.
-
-    >>> bars_table([10], [Bars(7.5, 12.5)]).to_dicts()
-    [{'estimate': 10, 'low': 7, 'high': 13}]
-    """
-    low, high = [math.floor(each.low) for each in bars], [math.ceil(each.high) for each in bars]
-    return released_table(estimates, low, high, key=key)
-
-
-LargeDomain = Domain | Sequence[str] | pl.Series
-NOWHERE = "\0" * (LONGEST_LABEL + 1)
-"""Longer than any label of a domain may be, so that no domain holds it."""
+from pianissimo.users import AdaptiveCap, Cap, Counters, Head, UserDistinct, UserStatistics
 
 UserMechanism = UserStatistics | UserDistinct
 Maker = Callable[[], Candidate]
@@ -241,6 +134,12 @@ class Query:
 
     capped: ClassVar[str] = "events"
     """What of a user is counted towards a cap."""
+
+    nothing: ClassVar[str | None] = "\0" * (LONGEST_LABEL + 1)
+    """What stands in its column for a row that does not match: longer than any label of a domain may be."""
+
+    told: ClassVar[tuple[str, ...]] = ()
+    """Which of its own fields a plan tells."""
 
     def __post_init__(self) -> None:
         check_name(name=self.name)
@@ -347,9 +246,9 @@ class Query:
         return column if matches is None else self._only(column, matches)
 
     def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
-        """The column, with what adds nothing where a row does not match: a label that no domain can hold."""
+        """The column, with what adds nothing where a row does not match."""
         assert column is not None  # noqa: S101
-        return column.set(~matches, NOWHERE)
+        return column.set(~matches, self.nothing)
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
         """What the mechanism that it shares with others counts of `user` and the queries' columns."""
@@ -445,7 +344,7 @@ class Query:
 
     def facts(self, chosen: Candidate) -> dict[str, Any]:
         """What a plan tells of it besides."""
-        return {}
+        return {name: told_value(name, getattr(self, name)) for name in self.told}
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
@@ -460,3 +359,69 @@ class Query:
         if ratio < 1:
             return f"{second.name} has {ratio:.2f} times the error alone, but not together with the other queries"
         return f"least typical error; {second.name} has {ratio:.2f} times as much"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyQuery(Query):
+    """A query about the labels of one column."""
+
+    key: str
+    """The column of labels: texts, or lists of texts where an event may hold several."""
+
+    def __post_init__(self) -> None:
+        check_column(key=self.key)
+        Query.__post_init__(self)
+
+    @property
+    def _own_reads(self) -> tuple[Reads, ...]:
+        return (Reads(self.key, Role.LABELS, self._holds_lists),)
+
+    @property
+    def _holds_lists(self) -> bool:
+        return False
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return label_column(self.key, frame)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueQuery(Query):
+    """A query about the numbers of one column."""
+
+    value: str
+    """The column of values: numbers."""
+
+    range: tuple[float, float]
+    """Where values lie, such as [0, 500]: public; see `outside`."""
+
+    outside: Literal["clamp", "refuse"] = "clamp"
+    """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
+
+    def __post_init__(self) -> None:
+        check_column(value=self.value)
+        if self.outside not in ("clamp", "refuse"):
+            raise ParameterError(f"outside must be 'clamp' or 'refuse', got {self.outside!r}")
+        if not (isinstance(self.range, Sequence) and len(self.range) == 2 and all(map(is_finite, self.range))):
+            raise ParameterError(f"range must be two finite numbers such as [0, 500], got {self.range!r}")
+        low, high = self.range
+        if not low < high:
+            raise ParameterError(f"range must begin below its end, got {low} to {high}")
+        object.__setattr__(self, "range", (low, high))
+        Query.__post_init__(self)
+
+    @property
+    def _own_reads(self) -> tuple[Reads, ...]:
+        return (Reads(self.value, Role.NUMBERS),)
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return self._values(frame)
+
+    def _values(self, frame: pl.DataFrame) -> pl.Series:
+        """The values, those outside the range missing where they are refused."""
+        values, (low, high) = number_column(self.value, frame), self.range
+        return values if self.outside == "clamp" else values.set((values < low) | (values > high), None)
+
+    @property
+    def rule(self) -> str:
+        within = f" within {self.range[0]} and {self.range[1]}" if self.outside == "refuse" else ""
+        return f"column {self.value!r} must hold finite numbers{within}"

@@ -12,9 +12,9 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.columns import ValueQuery, exactly
-from pianissimo.queries.expected import HISTORY, Candidate, Share
-from pianissimo.queries.query import PlanFor, Query, Tidy, scaled
+from pianissimo.queries.columns import exactly, scaled
+from pianissimo.queries.expected import HISTORY, Share
+from pianissimo.queries.query import PlanFor, Query, Tidy, ValueQuery
 from pianissimo.users import Head, SumHead
 
 _MOST_STEPS = 2**40
@@ -34,6 +34,7 @@ class Sum(ValueQuery):
 
     kind = "sum"
     called = "a sum"
+    told = ("range", "grid")
     adds_up = True
     deletable = True
 
@@ -86,9 +87,6 @@ class Sum(ValueQuery):
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         return scaled(Query.user_table(self, release, coverage, most_events), self.unit_value)
-
-    def facts(self, chosen: Candidate) -> dict[str, Any]:
-        return {"range": list(self.range), "grid": float(self.grid)}
 
 
 def _whole(end: Any, query: Sum) -> int:

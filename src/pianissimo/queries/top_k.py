@@ -26,16 +26,10 @@ from pianissimo.mechanism import Release
 from pianissimo.noise import TreePlan, best_base
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.tree import digits_of
-from pianissimo.queries.columns import KeyQuery, domain_of
+from pianissimo.queries.columns import LargeDomain, bars_table, domain_of
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
-from pianissimo.queries.histogram import (
-    known_histogram,
-    series_of,
-    told_domain,
-    unknown_histogram,
-    unknown_thresholds,
-)
-from pianissimo.queries.query import LargeDomain, Maker, PlanFor, Query, Tidy, bars_table
+from pianissimo.queries.histogram import known_histogram, series_of, unknown_histogram, unknown_thresholds
+from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, Tidy
 from pianissimo.selection import KnownGumb, SparseGumbel, UnkGumb
 from pianissimo.users import Head, HistogramHead
 
@@ -68,6 +62,7 @@ class TopK(KeyQuery):
 
     kind = "top_k"
     called = "a top list"
+    told = ("max_keys_per_event", "domain", "k")
     tidies = (Tidy.NON_NEGATIVE, Tidy.MONOTONE, Tidy.RANKED)
     deletable = True
 
@@ -123,9 +118,6 @@ class TopK(KeyQuery):
         first = sorted(range(len(own.estimates)), key=lambda place: -own.estimates[place])[: self.k]
         bars = own.bars(coverage, most_units=most_events)
         return bars_table(own.estimates[first], [bars[place] for place in first], key=own.labels.gather(first))
-
-    def facts(self, chosen: Candidate) -> dict[str, Any]:
-        return {"max_keys_per_event": self.max_keys_per_event, "domain": told_domain(self.domain), "k": self.k}
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         return unknown_thresholds(mechanism.histogram) if isinstance(mechanism, TopList) else None

@@ -11,10 +11,8 @@ from pianissimo.checks import check_at_least
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.monitors import TrendingMonitor, automatic_threshold
-from pianissimo.queries.columns import check_column, domain_of
-from pianissimo.queries.expected import Candidate
-from pianissimo.queries.histogram import told_domain
-from pianissimo.queries.query import LargeDomain, Reads, Role, label_column
+from pianissimo.queries.columns import LargeDomain, check_column, domain_of, label_column
+from pianissimo.queries.query import Reads, Role
 from pianissimo.queries.watching import Clocks, WatchingQuery
 
 EXPECTED_KEYS = 10**6
@@ -43,6 +41,8 @@ class Trending(WatchingQuery):
 
     kind = "trending"
     called = "a list of what is common now"
+    nothing = None
+    told = ("domain",)
 
     def _check(self) -> None:
         check_column(key=self.key)
@@ -62,10 +62,6 @@ class Trending(WatchingQuery):
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
         return content.select("user", pl.col(self.name).alias("key")).drop_nulls("key")
-
-    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
-        assert column is not None  # noqa: S101
-        return column.set(~matches, None)
 
     def charges(self, part: Sequence["Trending"]) -> int:
         return self.alarms_per_user + self.max_keys_per_user - 1
@@ -99,9 +95,6 @@ class Trending(WatchingQuery):
         known = self.domain is not None
         found = monitor.detectable(ticks=ticks, candidates=None if known else EXPECTED_KEYS, coverage=0.95)
         return f"{'a key' if known else f'a key, of {EXPECTED_KEYS:,} a tick,'} with {found:,}"
-
-    def facts(self, chosen: Candidate) -> dict[str, Any]:
-        return {"domain": told_domain(self.domain)}
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         return mechanism.threshold_at(1), mechanism.threshold_at(mechanism.horizon)

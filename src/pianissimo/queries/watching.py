@@ -18,8 +18,9 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.mechanism import Release
 from pianissimo.monitors import RaceMonitor, clock_delta
+from pianissimo.queries.columns import released_table
 from pianissimo.queries.expected import Candidate, ExpectedError
-from pianissimo.queries.query import Query, Tidy, released_table
+from pianissimo.queries.query import Query, Tidy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from pianissimo.checks import is_utf8
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL
 from pianissimo.queries import Query, Reads, Role
-from pianissimo.queries.query import LABEL_TYPES, fault_of, number_column
+from pianissimo.queries.columns import LABEL_TYPES, fault_of, number_column
 from pianissimo.unit import User
 
 RESERVED_NAMES = ("key", "user", "value", "weight")
