@@ -3,16 +3,17 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+import pianissimo as pp
 from benchmarks.histogram import memory
 from benchmarks.measure import Row
 from benchmarks.measure import best_seconds as best
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
-from pianissimo.monitors import TrendingMonitor
 from pianissimo.noise import KeyedNoise, fresh_secret
 
 USERS = 1_000_000
@@ -28,9 +29,16 @@ def users(kind: str) -> pl.Series:
     return pl.Series(numbers) if kind == "numbers" else pl.Series([f"user-{number:012}" for number in numbers.tolist()])
 
 
+def monitor(domain: Domain | None) -> Any:
+    """What a stream has for one list of keys."""
+    asked = pp.Trending("keys", key="key", alarms_per_user=4, domain=domain)
+    stream = pp.Stream("s", budget=pp.Budget(1, 1e-6), horizon=1000, unit=pp.user("user"), queries=[asked])
+    return stream.plan().queries[0].mechanism
+
+
 def seconds_a_tick(kind: str, domain: Domain | None) -> float:
     """Each user holds a key of her own: a million tests."""
-    trending = TrendingMonitor.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=4, domain=domain)
+    trending = monitor(domain)
     run = Run(trending, KeyedNoise(fresh_secret()))
     batch = pl.DataFrame({"user": users(kind), "key": keys()})
 
@@ -70,7 +78,7 @@ def bytes_a_user() -> float:
 
 def measure_memory() -> None:
     """All users are charged, ten thousand at a tick; then the ticks are over and the charges remain."""
-    trending = TrendingMonitor.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=4)
+    trending = monitor(None)
     run = Run(trending, KeyedNoise(fresh_secret()))
     crowd = users("numbers")
     key = pl.Series(["hot"] * GROUP)

@@ -16,8 +16,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+import pianissimo as pp
 from pianissimo.mechanism import Run
-from pianissimo.monitors import TrendingMonitor
 from pianissimo.noise import KeyedNoise, Secret
 
 CHARGES, EACH, THRESHOLD = 2, 1000, 2500
@@ -38,9 +38,9 @@ _WIDTH, _HEIGHT = 0.9, 0.5
 
 def reports() -> list[dict[str, int]]:
     """What the monitor reports at each tick, where each name stands for a thousand users."""
-    monitor = TrendingMonitor.calibrated(
-        horizon=TICKS, epsilon=1, delta=1e-6, alarms_per_user=CHARGES, max_keys_per_user=1, threshold=THRESHOLD
-    )
+    asked = pp.Trending("keys", key="key", alarms_per_user=CHARGES, threshold=THRESHOLD)
+    stream = pp.Stream("s", budget=pp.Budget(1, 1e-6), horizon=TICKS, unit=pp.user("user"), queries=[asked])
+    monitor: Any = stream.plan().queries[0].mechanism
     run = Run(monitor, KeyedNoise(Secret(bytes(32))))
     found = []
     for tick in range(TICKS):

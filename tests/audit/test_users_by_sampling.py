@@ -10,11 +10,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.monitors.calibrating import alarms, trends
 
 from pianissimo.audit import AuditVerdict, audit
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Race
-from pianissimo.monitors import Alarms, TrendingMonitor
+from pianissimo.monitors import TrendingMonitor
 from pianissimo.noise import HaarPlan, SplinePlan, TopDownPlan, TreePlan
 from pianissimo.testing import SeededNoise
 from pianissimo.users import (
@@ -69,8 +70,8 @@ def test_a_distinct_count_shows_no_more_than_its_claim(plan: Any) -> None:
 
 
 MONITORS = {
-    "trends": TrendingMonitor.calibrated(horizon=10, epsilon=1, delta=1e-6, alarms_per_user=2),
-    "alarms": Alarms.calibrated(horizon=10, epsilon=1, delta=1e-6, alarms_per_user=2, thresholds={"fever": 200}),
+    "trends": trends(horizon=10, alarms_per_user=2),
+    "alarms": alarms({"fever": 200}, horizon=10, alarms_per_user=2),
 }
 
 

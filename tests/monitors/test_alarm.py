@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.monitors.calibrating import alarms as planned_alarms
 from tests.shared_checks import check_life_cycle, check_resuming, check_splitting
 
 from pianissimo.errors import InputError, ParameterError
@@ -68,24 +69,22 @@ def test_the_loss_counts_the_overshoot_of_a_tick() -> None:
 
 def test_one_monitor_for_all_alarms_needs_less_noise_than_one_each() -> None:
     thresholds = {f"alarm-{place}": 1000 for place in range(5)}
-    shared = Alarms.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=4, thresholds=thresholds)
+    shared = planned_alarms(thresholds, horizon=100, alarms_per_user=4)
     each = [Race(4, shared.scale)] * 5
     assert compose([shared.guarantee.loss], 1e-6).epsilon <= 1 < compose(each, 1e-6).epsilon
 
 
-@pytest.mark.parametrize("replacement", [False, True])
-def test_calibrated_alarms_are_within_their_budget(replacement: bool) -> None:
-    found = Alarms.calibrated(
-        horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=3, thresholds={"fever": 400}, replacement=replacement
-    )
+@pytest.mark.parametrize("within", [None, 1])
+def test_calibrated_alarms_are_within_their_budget(within: int | None) -> None:
+    found = planned_alarms({"fever": 400}, horizon=1000, alarms_per_user=3, within=within)
+    assert found.replacement is (within is not None)
     assert 0.99 < compose([found.guarantee.loss], 1e-6).epsilon <= 1
 
 
 def test_a_threshold_below_the_minimum_is_refused_and_the_minimum_is_named() -> None:
-    parts: dict[str, Any] = {"horizon": 1000, "epsilon": 1, "delta": 1e-6, "alarms_per_user": 1}
-    with pytest.raises(ParameterError, match="'fever' must be at least 143, got 142"):
-        Alarms.calibrated(**parts, thresholds={"cough": 200, "fever": 142})
-    found = Alarms.calibrated(**parts, thresholds={"cough": 200, "fever": 143})
+    with pytest.raises(ParameterError, match="'fever' must have a threshold of at least 143, got 142"):
+        planned_alarms({"cough": 200, "fever": 142}, horizon=1000, alarms_per_user=1)
+    found = planned_alarms({"cough": 200, "fever": 143}, horizon=1000, alarms_per_user=1)
     assert found.detectable("cough") - found.detectable("fever") == 57
 
 

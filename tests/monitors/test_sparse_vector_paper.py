@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 from papers.sparse_vector import example_1_4
 from papers.sparse_vector.example_1_4 import PARTITIONS, World
+from tests.monitors.calibrating import trends
 
-from pianissimo.labels import Domain
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Pure
 from pianissimo.mechanism import Run
-from pianissimo.monitors import AboveThreshold, TrendingMonitor
+from pianissimo.monitors import AboveThreshold
 from pianissimo.testing import NoNoise, SeededNoise
 
 SMALL = World(groups=10, keys=40)
@@ -60,9 +60,7 @@ def test_with_real_users_as_many_partitions_are_found_as_users_may_be_charged(k:
     generator = np.random.default_rng(2)
     partitions = [generator.permutation(users).reshape(groups, size) for _ in range(PARTITIONS)]
     keys = [f"{partition}-{group}" for partition in range(PARTITIONS) for group in range(groups)]
-    trending = TrendingMonitor.calibrated(
-        horizon=len(keys), epsilon=1, delta=1e-6, alarms_per_user=k, domain=Domain(keys)
-    )
+    trending = trends(horizon=len(keys), alarms_per_user=k, domain=keys)
     run = Run(trending, SeededNoise(3))
     reported = []
     for partition in range(PARTITIONS):

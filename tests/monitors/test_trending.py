@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tests.monitors.calibrating import trends
 from tests.monitors.noises import GivenBits, uniform
 from tests.shared_checks import check_life_cycle, check_resuming, check_splitting
 
@@ -20,7 +22,7 @@ from pianissimo.labels import Domain
 from pianissimo.loss.composition import compose
 from pianissimo.loss.losses import Neighbors, Race, Unit
 from pianissimo.mechanism import Run
-from pianissimo.monitors import FixedLength, TrendingMonitor
+from pianissimo.monitors import FixedLength, TrendingMonitor, quiet_threshold
 from pianissimo.monitors.race_monitor import race_noise
 from pianissimo.noise import Noise
 from pianissimo.testing import NoNoise, SeededNoise
@@ -64,7 +66,6 @@ CASES = {
         max_keys_per_user=3,
         alarms_per_user=3,
     ),
-    "rising": known(scale=Fraction(1, 4), threshold=None, domain=None, delta_skip=Fraction(1, 10**3)),
 }
 every_case = pytest.mark.parametrize("trending", CASES.values(), ids=CASES)
 
@@ -82,22 +83,12 @@ def test_vector_of_the_card() -> None:
 @pytest.mark.parametrize("threshold", ["formula", "forty"])
 def test_lone_holders_are_reported_as_rarely_as_the_card_says(threshold: str) -> None:
     skip, ticks, b = Fraction(18, 10**8), 1000, TEN
-    trending = known(horizon=ticks, threshold=None, domain=None, delta_skip=skip)
     least = math.ceil(1 + 10 * math.log(ticks / skip))
     assert known(horizon=ticks, threshold=least, domain=None, delta_skip=skip).threshold == least
     limit = least if threshold == "formula" else 40
     any_report = 1 - (1 - race_noise(b).chance(limit - 1)) ** ticks
     expected = 1.8e-7 if threshold == "formula" else 1.0
     assert float(any_report) == pytest.approx(expected, rel=0.1)
-    assert trending.threshold_at(1) < least
-
-
-def test_rising_thresholds_keep_the_delta_for_ever() -> None:
-    trending = known(threshold=None, domain=None, delta_skip=Fraction(1, 10**4), horizon=10**6, max_keys_per_user=3)
-    noise = race_noise(TEN)
-    spent = sum(3 * noise.chance(trending.threshold_at(tick) - 1) for tick in range(1, 2000))
-    # What is left is 1 / 2000 of it.
-    assert Fraction(8, 10) / 10**4 < spent + Fraction(1, 2000 * 10**4) <= Fraction(1, 10**4)
 
 
 def test_without_noise_the_keys_above_the_threshold_are_found() -> None:
@@ -310,19 +301,16 @@ def test_the_guarantee_counts_overshoot_bad_mass_and_distance() -> None:
     assert (replaced.loss.bad, replaced.neighbors) == (Fraction(2, 10**6), Neighbors.REPLACE)
 
 
-@pytest.mark.parametrize("domain", [None, Domain(["x", "z"]), FixedLength("abcdefgh", 30)])
-@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize("domain", [None, ["x", "z"], FixedLength("abcdefgh", 30)])
+@pytest.mark.parametrize("within", [None, 1])
 @pytest.mark.parametrize(("k", "s"), [(1, 1), (4, 3)])
-def test_a_calibrated_monitor_is_within_its_budget(domain: Any, replacement: bool, k: int, s: int) -> None:
-    trending = TrendingMonitor.calibrated(
-        horizon=1000,
-        epsilon=1,
-        delta=1e-6,
-        alarms_per_user=k,
-        max_keys_per_user=s,
-        domain=domain,
-        replacement=replacement,
-    )
+def test_a_calibrated_monitor_is_within_its_budget(domain: Any, within: int | None, k: int, s: int) -> None:
+    numbered = isinstance(domain, FixedLength)
+    asked = {"alarms_per_user": k, "max_keys_per_user": s, "domain": ["x"] if numbered else domain}
+    trending = trends(horizon=1000, within=within, **asked)
+    assert trending.replacement is (within is not None)
+    if numbered:
+        trending = replace(trending, domain=domain, threshold=quiet_threshold(trending.scale, 1000 * domain.size))
     priced = compose([trending.guarantee.loss], 1e-6)
     assert 0.99 < priced.epsilon <= 1
     assert Run(trending, NoNoise()).release().value.to_dict() == {}
@@ -330,27 +318,25 @@ def test_a_calibrated_monitor_is_within_its_budget(domain: Any, replacement: boo
 
 def test_a_calibrated_monitor_of_an_unknown_domain_has_the_scale_of_the_table() -> None:
     for k, b in ((1, 11.56), (4, 15.71), (16, 24.20)):
-        trending = TrendingMonitor.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=k)
+        trending = trends(horizon=1000, alarms_per_user=k)
         assert float(trending.scale) == pytest.approx(b, rel=1e-3)
 
 
 def test_detectable_weights_are_those_of_the_table() -> None:
-    domain = Domain([str(place) for place in range(1000)])
-    trending = TrendingMonitor.calibrated(horizon=10**6, epsilon=1, delta=1e-6, alarms_per_user=1, domain=domain)
-    assert trending.threshold is not None
+    trending = trends(horizon=10**6, alarms_per_user=1, domain=[str(place) for place in range(1000)])
     assert abs(trending.threshold - 267) <= 1
     assert abs(trending.detectable() - 302) <= 2
     assert trending.detectable(ticks=10) < trending.detectable()
     with pytest.raises(ParameterError, match="candidates"):
-        known(domain=None, threshold=None, delta_skip=Fraction(1, 100)).detectable()
+        known(domain=None, threshold=200, delta_skip=Fraction(1, 100)).detectable()
 
 
 def test_a_threshold_below_the_minimum_is_refused_and_the_minimum_is_named() -> None:
     with pytest.raises(ParameterError, match="at least 174 where the domain is unknown, got 173"):
         known(domain=None, threshold=173, delta_skip=Fraction(2, 10**7), horizon=6, scale=TEN)
     assert known(domain=None, threshold=174, delta_skip=Fraction(2, 10**7), horizon=6, scale=TEN).threshold == 174
-    with pytest.raises(ParameterError, match="must be at least 249, got 100"):
-        TrendingMonitor.calibrated(horizon=1000, epsilon=1, delta=1e-6, alarms_per_user=1, threshold=100)
+    with pytest.raises(ParameterError, match="threshold of at least 249, got 100"):
+        trends(horizon=1000, alarms_per_user=1, threshold=100)
     with pytest.raises(ParameterError, match="at least about"):
         known(domain=FixedLength("ab", 40), threshold=50)
 
@@ -395,15 +381,6 @@ def test_a_batch_that_cannot_be_counted_is_refused_and_nothing_of_it_counts(batc
         run.update(batch)
     assert "x" * 257 not in str(caught.value)
     assert run.release().value.to_dict() == {"x": 60}
-
-
-def test_rising_goes_with_an_unknown_domain_alone() -> None:
-    parts: dict[str, Any] = {"horizon": 10, "epsilon": 1, "delta": 1e-6, "alarms_per_user": 1, "rising": True}
-    assert TrendingMonitor.calibrated(**parts).threshold is None
-    with pytest.raises(ParameterError, match="rising"):
-        TrendingMonitor.calibrated(**parts, domain=Domain(["x"]))
-    with pytest.raises(ParameterError, match="rising"):
-        TrendingMonitor.calibrated(**parts, threshold=10**6)
 
 
 @pytest.mark.parametrize(

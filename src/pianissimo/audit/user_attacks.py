@@ -184,9 +184,9 @@ _MOST_ROWS = 4_000_000
 def trending_attempts(mechanism: TrendingMonitor | Alarms) -> list[Attempt]:
     """How much likelier a group of users makes a report.
 
-    >>> trending = TrendingMonitor.calibrated(horizon=10, epsilon=1, delta=1e-6, alarms_per_user=1)
-    >>> [attempt.name for attempt in trending_attempts(trending)]
-    ['rate of reports: 23 users']
+    >>> alarms = Alarms(horizon=10, thresholds=(("fever", 150),), alarms_per_user=1, scale=Fraction(11))
+    >>> [attempt.name for attempt in trending_attempts(alarms)]
+    ['rate of reports: 22 users']
     """
     scale = mechanism.scale
     users = max(1, round(2 * float(scale)))

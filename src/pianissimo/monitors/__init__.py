@@ -2,9 +2,15 @@
 
 from pianissimo.monitors.above_threshold import AboveThreshold, ThresholdMonitor, UserCharges
 from pianissimo.monitors.alarms import Alarms, Found
-from pianissimo.monitors.huge_domain import FixedLength, NumberedDomain
-from pianissimo.monitors.race_monitor import RaceMonitor, Tops, automatic_threshold, clock_delta
-from pianissimo.monitors.trending_monitor import TrendingMonitor
+from pianissimo.monitors.race_monitor import (
+    NumberedDomain,
+    RaceMonitor,
+    Tops,
+    clock_delta,
+    lone_threshold,
+    quiet_threshold,
+)
+from pianissimo.monitors.trending_monitor import FixedLength, TrendingMonitor
 
 __all__ = [
     "AboveThreshold",
@@ -17,6 +23,7 @@ __all__ = [
     "Tops",
     "TrendingMonitor",
     "UserCharges",
-    "automatic_threshold",
     "clock_delta",
+    "lone_threshold",
+    "quiet_threshold",
 ]

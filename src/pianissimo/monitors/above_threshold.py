@@ -96,13 +96,7 @@ class UserCharges:
         self._book.close(np.ascontiguousarray(reported))
 
     def names(self, users: pl.Series) -> Keys:
-        """A keyed name for each user.
-
-        >>> from pianissimo.testing import NoNoise
-        >>> UserCharges(NoNoise(), limit=1, per_tick=1).names(pl.Series([1.5]))
-        Traceback (most recent call last):
-        pianissimo.errors.InputError: users must be whole numbers or texts, got Float64
-        """
+        """A keyed name for each user."""
         if users.null_count():
             raise InputError("users must not be null, got nulls; drop or fill them")
         if not (users.dtype.is_integer() or users.dtype in (pl.String, pl.Categorical, pl.Enum)):
@@ -143,11 +137,6 @@ def first_holdings(names: Keys, keys: NDArray[np.int64], most: int) -> codec.Pla
 
     With the first ones of every batch the first ones of the tick are known: of what a batch leaves out, a user holds
     `most` others that came before.
-
-    >>> names = np.array([[9, 0], [1, 0], [9, 0], [9, 0]], dtype=np.uint64)
-    >>> users, counts, keys = first_holdings(names, np.array([5, 5, 5, 4]), 2)
-    >>> users[:, 0], counts, keys
-    (array([1, 9], dtype=uint64), array([1, 2], dtype=uint8), array([5, 5, 4], dtype=uint8))
     """
     users, counts, _, order = _core.group_names(names)
     starts = np.cumsum(counts, dtype=np.int64) - counts
@@ -297,11 +286,7 @@ class ThresholdMonitor:
 
     @classmethod
     def calibrated(cls, *, epsilon: float, delta: float, k: int, threshold: int, replacement: bool = False) -> Self:
-        """The monitor that Theorem 3.2 allows within (epsilon, delta).
-
-        >>> round(ThresholdMonitor.calibrated(epsilon=1, delta=1e-6, k=4, threshold=0, replacement=True).outer_scale)
-        113397
-        """
+        """The monitor that Theorem 3.2 allows within (epsilon, delta)."""
         check_positive(epsilon=epsilon)
         check_probability(delta=delta)
         check_at_least(1, k=k)

@@ -10,17 +10,16 @@ often, because all alarms of a tick are tested together, is n - 1: `k + n - 1` c
 thresholds, which the theorem leaves free.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.checks import Real, check_at_least, check_name, check_probability
+from pianissimo.checks import check_at_least, check_name, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex
@@ -28,11 +27,8 @@ from pianissimo.loss.losses import Guarantee, Neighbors, Unit
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.monitors.above_threshold import UserCharges, add_holdings, all_holdings
 from pianissimo.monitors.race_monitor import (
-    FALSE_ALARM_RATE,
     RaceMonitor,
-    clock_delta,
     margin_of_detection,
-    quiet_threshold,
     race_noise,
 )
 from pianissimo.noise import Noise
@@ -80,7 +76,9 @@ class Alarms:
 
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
-    >>> alarms = Alarms.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=1, thresholds={"fever": 150})
+    >>> alarms = Alarms(horizon=100, thresholds=(("fever", 150),), alarms_per_user=1, scale=Fraction(11))
+    >>> alarms.detectable("fever")
+    174
     >>> run = Run(alarms, NoNoise())
     >>> run.update(pl.DataFrame({"user": range(200), "fever": [True] * 180 + [False] * 20}))
     >>> run.release().value.to_dict()
@@ -117,46 +115,6 @@ class Alarms:
             self._monitor(threshold)  # refuses what cannot be a monitor
         race_noise(self.scale)
 
-    @classmethod
-    def calibrated(
-        cls,
-        *,
-        thresholds: Mapping[str, int],
-        alarms_per_user: int,
-        horizon: int,
-        epsilon: Real,
-        delta: Real,
-        replacement: bool = False,
-    ) -> Self:
-        """Find the monitor with the least noise within (epsilon, delta).
-
-        A threshold at which an alarm that nobody matches would ring in the run with probability above 1/40 is refused.
-
-        >>> Alarms.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=1, thresholds={"fever": 5})
-        Traceback (most recent call last):
-        pianissimo.errors.ParameterError: the threshold of 'fever' must be at least 91, got 5; ...
-        """
-        check_at_least(1, horizon=horizon, alarms_per_user=alarms_per_user)
-        together = max(1, len(thresholds))
-        clocks = clock_delta(epsilon, delta, horizon * together)
-        scale = RaceMonitor.calibrate(
-            epsilon=epsilon, delta=clocks, k=alarms_per_user, together=together, replacement=replacement
-        )
-        least = quiet_threshold(scale, horizon * together, FALSE_ALARM_RATE)
-        for name, threshold in thresholds.items():
-            if not threshold >= least:
-                raise ParameterError(
-                    f"the threshold of '{name}' must be at least {least}, got {threshold}; "
-                    f"allow a larger epsilon or delta"
-                )
-        return cls(
-            horizon=horizon,
-            thresholds=tuple(thresholds.items()),
-            alarms_per_user=alarms_per_user,
-            scale=scale,
-            replacement=replacement,
-        )
-
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee(
@@ -168,12 +126,7 @@ class Alarms:
         )
 
     def detectable(self, name: str, *, ticks: int | None = None, coverage: float = 0.95) -> int:
-        """The smallest number of users for whom the alarm rings whenever they come, with this chance over these ticks.
-
-        >>> alarms = Alarms(horizon=100, thresholds=(("fever", 150),), alarms_per_user=1, scale=Fraction(11))
-        >>> alarms.detectable("fever")
-        174
-        """
+        """The least number of users for whom the alarm rings whenever they come, with this chance over these ticks."""
         check_probability(coverage=coverage)
         last = self.horizon if ticks is None else ticks
         check_at_least(1, ticks=last)

@@ -18,15 +18,22 @@ Rounding down is post-processing of the real value, and weight + Z >= t iff the 
 t - b ln(2M / beta), and BOTTOM only if it is at most t + b ln ln(2M / beta): union bounds over the two tails of the
 Gumbel law, the lower one of which is doubly exponential.
 
+**Keys that nobody holds.** Every key of a known domain is tested, those of weight 0 too, or a report would tell that
+somebody holds it. In a domain too large to go through, whose elements are numbered, those of weight 0 all have the same
+chance, so their reports are drawn together (`draw_empty`): a Binomial number of them, distinct elements with equal
+chances, and a value for each given that it is at least the threshold. The law is that of testing them one by one.
+
 Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021, has the model; its noise is that of
 `ThresholdMonitor`, some 3,000 times more.
 """
 
 import math
 from bisect import bisect_left
+from collections.abc import Container
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -39,6 +46,7 @@ from pianissimo.loss.gamma_pair import least_scale
 from pianissimo.loss.losses import Race
 from pianissimo.monitors.above_threshold import MOST_CHARGES, UserCharges, check_charges
 from pianissimo.noise import Noise
+from pianissimo.noise.exact_draws import binomial, rational
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys, exact_scale
 
 _ONE = 2**128
@@ -228,22 +236,10 @@ def clock_delta(epsilon: Real, delta: Real, draws: int) -> Fraction:
     return Fraction(delta) - share
 
 
-def quiet_threshold(scale: Real, tests: int, failure_probability: Real) -> int:
+def quiet_threshold(scale: Real, tests: int, failure_probability: Real = FALSE_ALARM_RATE) -> int:
     """Find the threshold at which no key of weight 0 is reported over all tests, but for half this probability."""
     _check(scale, tests, failure_probability)
     return _ceil(float(scale) * _log_tests(tests, failure_probability))
-
-
-def automatic_threshold(
-    scale: Real, tests: int, *, max_keys_per_user: int | None = None, delta_skip: Fraction | None = None
-) -> int:
-    """Find the least threshold that should be used: quiet, or, of unknown keys, one that keeps `delta_skip`.
-
-    Of unknown keys `tests` is the number of ticks.
-    """
-    if max_keys_per_user is not None and delta_skip is not None:
-        return lone_threshold(scale, tests, max_keys_per_user, delta_skip)
-    return quiet_threshold(scale, tests, FALSE_ALARM_RATE)
 
 
 def margin_of_detection(scale: Real, tests: int, failure_probability: Real) -> int:
@@ -263,15 +259,6 @@ def lone_threshold(scale: Real, ticks: int, max_keys_per_user: int, delta: Real)
     return _ceil(1 + float(scale) * logarithm)
 
 
-def rising_threshold(scale: Real, tick: int, max_keys_per_user: int, delta: Real) -> int:
-    """Find the threshold of a tick when there may be any number of ticks: their shares 1 / (i (i + 1)) sum to one.
-
-    >>> rising_threshold(Fraction(10), 1, 1, 0.5), rising_threshold(Fraction(10), 1000, 1, 0.5)
-    (15, 147)
-    """
-    return lone_threshold(scale, tick * (tick + 1), max_keys_per_user, delta)
-
-
 def _log_tests(tests: int, failure_probability: Real) -> float:
     return math.log(2) + math.log(tests) - _log(failure_probability)
 
@@ -289,3 +276,62 @@ def _check(scale: Real, tests: int, probability: Real) -> None:
     check_positive(scale=scale)
     check_at_least(1, tests=tests)
     check_probability(failure_probability=probability)
+
+
+LARGEST_DOMAIN = 2**128
+"""Elements are drawn with 256 bits, so within 2^-128 of equal chances for a domain up to this size."""
+
+MOST_EMPTY = 1000
+"""More reports of keys that nobody holds are not expected at a tick: the threshold would be senseless."""
+
+
+class NumberedDomain(Protocol):
+    """A finite set of texts that is known beforehand, numbered from 0."""
+
+    @property
+    def size(self) -> int:
+        """How many texts there are, at most 2^128."""
+
+    def label(self, number: int) -> str:
+        """The text of a number; different numbers have different texts."""
+
+    def contains(self, labels: pl.Series) -> pl.Series:
+        """Whether each text is in the domain."""
+
+
+def draw_empty(
+    domain: NumberedDomain, held: Container[str], weighty: int, least: int, law: RaceNoise, noise: Noise
+) -> tuple[list[str], Integers]:
+    """The keys of weight 0 that are reported, and their values; `weighty` keys, those `held`, are not among them.
+
+    Distance: 2^-127 for each of the expected reports, together below 2^-110.
+    """
+    chance = int(law.chance(least) * 2**128)
+    count = binomial(domain.size - weighty, rational(law.chance(least)), noise.at("empty keys"))
+    labels = _distinct(domain, held, weighty, count, noise.at("empty key"))
+    # Given that they are below `chance`, the bits of a test are equally likely.
+    given = [_number(noise.at("empty value"), place) * chance >> 256 for place in range(count)]
+    rows = np.array([(bits % 2**64, bits >> 64) for bits in given], dtype=np.uint64).reshape(count, 2)
+    return labels, law.values(rows)
+
+
+def _distinct(domain: NumberedDomain, held: Container[str], weighty: int, count: int, noise: Noise) -> list[str]:
+    """So many different keys that nobody holds, all with equal chances."""
+    if count and 2 * (weighty + count) > domain.size:
+        # Few are left, and most lots would fall on keys that are held; such a domain is small enough to go through.
+        left = [label for number in range(domain.size) if (label := domain.label(number)) not in held]
+        return [left.pop(_number(noise, place) * len(left) >> 256) for place in range(count)]
+    labels: dict[str, None] = {}
+    attempt = 0
+    while len(labels) < count:
+        label = domain.label(_number(noise, attempt) * domain.size >> 256)
+        attempt += 1
+        if label not in held:
+            labels.setdefault(label)
+    return list(labels)
+
+
+def _number(noise: Noise, place: int) -> int:
+    """A uniform number of 256 bits."""
+    halves = noise.bits(np.arange(2 * place, 2 * place + 2, dtype=np.uint64)).ravel().tolist()
+    return sum(half << (64 * position) for position, half in enumerate(halves))

@@ -5,7 +5,7 @@ tests of a tick are made together, with the users who are active at its start; t
 is charged. A user who holds s keys may so be charged s - 1 times too often, and there are k + s - 1 clocks.
 
 **Which keys are tested** must not tell who holds them. *Known domain:* all of its keys. *Huge domain:* all of its keys,
-those of weight 0 by lot (`huge_domain`). *Unknown domain:* only keys that an active user holds. Then a key held by one
+those of weight 0 by lot (`draw_empty`). *Unknown domain:* only keys that an active user holds. Then a key held by one
 user alone can be reported with her and cannot without her, so the threshold is so high that this happens in her whole
 life with probability at most delta_skip, which is booked as bad mass:
 
@@ -21,14 +21,15 @@ Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar, Literal, Self
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.checks import Real, check_at_least, check_probability
+from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
@@ -36,19 +37,70 @@ from pianissimo.loss.losses import Guarantee, Neighbors, Race, Unit
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.monitors.above_threshold import UserCharges, add_holdings, first_holdings
 from pianissimo.monitors.alarms import Found
-from pianissimo.monitors.huge_domain import LARGEST_DOMAIN, MOST_EMPTY, NumberedDomain, draw_empty
 from pianissimo.monitors.race_monitor import (
-    FALSE_ALARM_RATE,
+    LARGEST_DOMAIN,
+    MOST_EMPTY,
+    NumberedDomain,
     RaceMonitor,
-    clock_delta,
+    draw_empty,
     lone_threshold,
     margin_of_detection,
     quiet_threshold,
     race_noise,
-    rising_threshold,
 )
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed
+
+
+@identified("fixed-length")
+@dataclass(frozen=True)
+class FixedLength:
+    """All texts of one length over an alphabet, as codes of drugs, diseases or machines are.
+
+    >>> codes = FixedLength("abc", 2)
+    >>> codes.size, codes.label(5)
+    (9, 'bc')
+    >>> codes.contains(pl.Series(["ab", "abc", "xa"])).to_list()
+    [True, False, False]
+    """
+
+    alphabet: str
+    """Which characters."""
+
+    length: int
+    """How many of them a text has."""
+
+    def __post_init__(self) -> None:
+        if not (self.alphabet and len(set(self.alphabet)) == len(self.alphabet)):
+            raise ParameterError("alphabet must have different characters, got none or one twice")
+        if not (isinstance(self.length, int) and self.length >= 1 and self.size <= LARGEST_DOMAIN):
+            raise ParameterError(f"length must be at least 1 with at most 2^128 texts, got {self.length}")
+        if max(len(each.encode()) for each in self.alphabet) * self.length > LONGEST_LABEL:
+            raise ParameterError(f"texts must have at most {LONGEST_LABEL} bytes, got longer ones")
+
+    @property
+    def size(self) -> int:
+        """How many texts there are."""
+        return int(len(self.alphabet) ** self.length)
+
+    def label(self, number: int) -> str:
+        """The text of a number, written in this alphabet."""
+        characters = []
+        for _ in range(self.length):
+            number, digit = divmod(number, len(self.alphabet))
+            characters.append(self.alphabet[digit])
+        return "".join(reversed(characters))
+
+    def contains(self, labels: pl.Series) -> pl.Series:
+        """Whether each text has the length and no other character."""
+        return labels.str.contains(self._pattern)
+
+    @cached_property
+    def _pattern(self) -> str:
+        # Characters by number: none of them means anything else to a regular expression.
+        characters = "".join(f"\\x{{{ord(character):x}}}" for character in self.alphabet)
+        return rf"\A[{characters}]{{{self.length}}}\z"
+
 
 # The number of lots that decide keys of weight 0 at a tick: how many, which, and their values.
 _EMPTY_DRAWS = 3
@@ -81,9 +133,11 @@ class TrendingMonitor:
 
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
-    >>> trending = TrendingMonitor.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=1)
-    >>> trending.threshold, trending.detectable(candidates=10**4)
-    (222, 256)
+    >>> trending = TrendingMonitor(
+    ...     horizon=100, alarms_per_user=1, scale=Fraction(12), threshold=230, delta_skip=Fraction(1, 10**6)
+    ... )
+    >>> trending.detectable(candidates=10**4)
+    265
     >>> run = Run(trending, NoNoise())
     >>> crowd = pl.DataFrame({"user": range(300), "key": ["fever"] * 280 + ["cough"] * 20})
     >>> run.update(crowd)
@@ -106,8 +160,8 @@ class TrendingMonitor:
     scale: Fraction
     """Of the noise: b."""
 
-    threshold: int | None
-    """A key is reported from this noisy weight on; None, in an unknown domain, lets it rise with the ticks."""
+    threshold: int
+    """A key is reported from this noisy weight on."""
 
     domain: Domain | NumberedDomain | None = None
     """The keys that can be reported, if they are known."""
@@ -126,7 +180,7 @@ class TrendingMonitor:
             raise ParameterError(f"scale must be an exact Fraction, got {type(self.scale).__name__}")
         if not isinstance(self.delta_skip, Fraction):
             raise ParameterError(f"delta_skip must be an exact Fraction, got {type(self.delta_skip).__name__}")
-        self._monitor_at(1)  # refuses what cannot be a monitor
+        _ = self._monitor  # refuses what cannot be a monitor
         law = race_noise(self.scale)
         if self.domain is None:
             check_probability(delta_skip=self.delta_skip)
@@ -134,71 +188,12 @@ class TrendingMonitor:
             return
         if self.delta_skip != 0:
             raise ParameterError(f"delta_skip must be 0 where the domain is known, got {float(self.delta_skip)}")
-        if self.threshold is None:
-            raise ParameterError("threshold must be a whole number where the domain is known, got None")
         if not isinstance(self.domain, Domain):
             if not 1 <= self.domain.size <= LARGEST_DOMAIN:
                 raise ParameterError("a huge domain must have 1 to 2^128 texts, got another number")
             if not self.domain.size * law.chance(self.threshold) <= MOST_EMPTY:
                 least = quiet_threshold(self.scale, self.domain.size, Fraction(1, 2))
                 raise ParameterError(f"threshold must be at least about {least} here, got {self.threshold}")
-
-    @classmethod
-    def calibrated(
-        cls,
-        *,
-        horizon: int,
-        epsilon: Real,
-        delta: Real,
-        alarms_per_user: int,
-        max_keys_per_user: int = 1,
-        domain: Domain | NumberedDomain | None = None,
-        threshold: int | Literal["auto"] = "auto",
-        rising: bool = False,
-        replacement: bool = False,
-    ) -> Self:
-        """Find the monitor with the least noise within (epsilon, delta).
-
-        In an unknown domain half of delta is for keys that one user alone holds, so that the threshold has a minimum;
-        in a known one it is such that a run reports keys that nobody holds with probability at most 1/40. A threshold
-        below these minima is refused. With `rising`, in an unknown domain, the threshold of an early tick is lower and
-        the horizon costs nothing.
-
-        >>> known = {"domain": Domain(["flu", "measles"]), "threshold": 90}
-        >>> TrendingMonitor.calibrated(horizon=100, epsilon=1, delta=1e-6, alarms_per_user=2, **known)
-        Traceback (most recent call last):
-        pianissimo.errors.ParameterError: threshold must be at least 114, got 90; ...
-        """
-        check_probability(delta=delta)
-        check_at_least(1, horizon=horizon, alarms_per_user=alarms_per_user, max_keys_per_user=max_keys_per_user)
-        whole = Fraction(delta)
-        versions = 2 if replacement else 1
-        skip = Fraction(0) if domain is not None else whole / (2 * versions)
-        draws = horizon * (max_keys_per_user * versions + _EMPTY_DRAWS)
-        clocks = clock_delta(epsilon, whole - skip * versions, draws)
-        scale = RaceMonitor.calibrate(
-            epsilon=epsilon, delta=clocks, k=alarms_per_user, together=max_keys_per_user, replacement=replacement
-        )
-        if domain is None:
-            least = None if rising else lone_threshold(scale, horizon, max_keys_per_user, skip)
-        else:
-            least = quiet_threshold(scale, horizon * domain_size(domain), FALSE_ALARM_RATE)
-        if rising and (domain is not None or threshold != "auto"):
-            raise ParameterError("rising must go with an unknown domain and an automatic threshold, got others")
-        if threshold != "auto" and least is not None and not threshold >= least:
-            raise ParameterError(
-                f"threshold must be at least {least}, got {threshold}; allow a larger epsilon or delta"
-            )
-        return cls(
-            horizon=horizon,
-            alarms_per_user=alarms_per_user,
-            max_keys_per_user=max_keys_per_user,
-            scale=scale,
-            threshold=least if threshold == "auto" else threshold,
-            domain=domain,
-            delta_skip=skip,
-            replacement=replacement,
-        )
 
     @property
     def guarantee(self) -> Guarantee:
@@ -220,12 +215,6 @@ class TrendingMonitor:
             source="Theorem R; docs/monitors.md",
         )
 
-    def threshold_at(self, tick: int) -> int:
-        """The least noisy weight that is reported at `tick`."""
-        if self.threshold is not None:
-            return self.threshold
-        return rising_threshold(self.scale, tick, self.max_keys_per_user, self.delta_skip)
-
     def detectable(self, *, ticks: int | None = None, candidates: int | None = None, coverage: float = 0.95) -> int:
         """The smallest weight that is found whenever it comes, with a chance of `coverage` over these ticks and keys.
 
@@ -240,7 +229,7 @@ class TrendingMonitor:
             candidates = domain_size(self.domain)
         check_at_least(1, candidates=candidates)
         margin = margin_of_detection(self.scale, last * candidates, 1 - Fraction(coverage))
-        return self.threshold_at(last) + margin
+        return self.threshold + margin
 
     def error(self, tick: int, coverage: float) -> float:  # noqa: ARG002
         return float(race_noise(self.scale).half_width(coverage))
@@ -250,7 +239,7 @@ class TrendingMonitor:
         if isinstance(self.domain, Domain):
             known = LabelIndex(noise)
             known.slots_or_new(self.domain.labels)
-        return TrendingState(charges=self._monitor_at(1).start(noise), index=LabelIndex(noise), known=known)
+        return TrendingState(charges=self._monitor.start(noise), index=LabelIndex(noise), known=known)
 
     def update(self, state: TrendingState, batch: pl.DataFrame) -> None:
         # The same as `add` of what is gathered, without putting it in order: three times as fast.
@@ -293,13 +282,13 @@ class TrendingMonitor:
         tested = np.arange(len(index)) if state.known is not None else np.flatnonzero(weights > 0)
         keys = index.keys(0, len(index))[tested]
         lots = sealed(noise, tick).at("test", tick)
-        tops = self._monitor_at(tick).test_weights(weights[tested], keys, lots)
+        tops = self._monitor.test_weights(weights[tested], keys, lots)
         places = tested[tops.places]
         labels, values = index.labels.gather(places), tops.values
         if self.domain is not None and not isinstance(self.domain, Domain):
             law = race_noise(self.scale)
             held = _Labels(index, tested)
-            more, their_values = draw_empty(self.domain, held, len(tested), self.threshold_at(tick), law, lots)
+            more, their_values = draw_empty(self.domain, held, len(tested), self.threshold, law, lots)
             labels = labels.append(pl.Series("key", more, dtype=pl.String))
             values = np.concatenate([values, their_values])
         reported = np.zeros(len(index), dtype=np.bool_)
@@ -311,18 +300,17 @@ class TrendingMonitor:
         order = labels.arg_sort().to_numpy()
         return Found(detached(labels.gather(order)), values[order] - race_noise(self.scale).median)
 
-    def _monitor_at(self, tick: int) -> RaceMonitor:
+    @property
+    def _monitor(self) -> RaceMonitor:
         return RaceMonitor(
             k=self.alarms_per_user,
             b=self.scale,
-            threshold=self.threshold_at(tick),
+            threshold=self.threshold,
             together=self.max_keys_per_user,
             replacement=self.replacement,
         )
 
     def _check_lone_keys(self) -> None:
-        if self.threshold is None:
-            return  # rises so as to keep delta_skip
         chance = race_noise(self.scale).chance(self.threshold - 1) + Fraction(1, 2**128)
         if not self.horizon * self.max_keys_per_user * chance <= self.delta_skip:
             least = lone_threshold(self.scale, self.horizon, self.max_keys_per_user, self.delta_skip)
@@ -351,12 +339,7 @@ def domain_size(domain: Domain | NumberedDomain) -> int:
 
 
 def columns_of(batch: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
-    """The users and the keys of a batch, refused unless they can be counted.
-
-    >>> columns_of(pl.DataFrame({"user": [1]}))
-    Traceback (most recent call last):
-    pianissimo.errors.InputError: a batch must have the columns 'user' and 'key', got 'user'
-    """
+    """The users and the keys of a batch, refused unless they can be counted."""
     if not {"user", "key"} <= set(batch.columns):
         got = ", ".join(f"'{name}'" for name in batch.columns) or "none"
         raise InputError(f"a batch must have the columns 'user' and 'key', got {got}")

@@ -9,7 +9,7 @@ import polars as pl
 from pianissimo.filters import Filter
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
-from pianissimo.monitors import Alarms, automatic_threshold
+from pianissimo.monitors import Alarms, quiet_threshold
 from pianissimo.queries.watching import Clocks, WatchingQuery
 
 
@@ -51,7 +51,7 @@ class Alarm(WatchingQuery):
         return len(part)
 
     def monitor(self, part: Sequence["Alarm"], clocks: Clocks, ticks: int) -> Any:
-        least = automatic_threshold(clocks.scale, ticks * len(part))
+        least = quiet_threshold(clocks.scale, ticks * len(part))
         return Alarms(
             horizon=ticks,
             thresholds=tuple((query.name, query.allowed_threshold(least)) for query in part),

@@ -10,7 +10,7 @@ import polars as pl
 from pianissimo.checks import check_at_least
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
-from pianissimo.monitors import TrendingMonitor, automatic_threshold
+from pianissimo.monitors import TrendingMonitor, lone_threshold, quiet_threshold
 from pianissimo.queries.columns import LargeDomain, check_column, domain_of, label_column
 from pianissimo.queries.query import Reads, Role
 from pianissimo.queries.watching import Clocks, WatchingQuery
@@ -77,9 +77,9 @@ class Trending(WatchingQuery):
         domain = self.domain if isinstance(self.domain, Domain) else None
         keys = self.max_keys_per_user
         if domain is None:
-            least = automatic_threshold(clocks.scale, ticks, max_keys_per_user=keys, delta_skip=clocks.delta_skip)
+            least = lone_threshold(clocks.scale, ticks, keys, clocks.delta_skip)
         else:
-            least = automatic_threshold(clocks.scale, ticks * len(domain))
+            least = quiet_threshold(clocks.scale, ticks * len(domain))
         return TrendingMonitor(
             horizon=ticks,
             alarms_per_user=self.alarms_per_user,
@@ -97,4 +97,4 @@ class Trending(WatchingQuery):
         return f"{'a key' if known else f'a key, of {EXPECTED_KEYS:,} a tick,'} with {found:,}"
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
-        return mechanism.threshold_at(1), mechanism.threshold_at(mechanism.horizon)
+        return mechanism.threshold, mechanism.threshold
