@@ -301,6 +301,15 @@ def test_whoever_only_looks_leaves_the_witness_as_it_is(house: House, monkeypatc
     assert Witness(house.witness).head()[1] == 4  # type: ignore[index]
 
 
+def test_a_damaged_witness_says_what_to_type_and_that_helps(house: House) -> None:
+    house.run(10, cap=times(2, by_event().plan))
+    house.witness.write_bytes(b"pianissimo-witness-2 nonsense\n")
+    with pytest.raises(DamageError, match=r"move the file away.*charged anew.*--accept-lost-witness"):
+        house.open()
+    assert house.lose_witness().charged
+    assert len(house.run(10)) == 1
+
+
 def line(tick: int, incarnation: bytes = bytes(16), mac: bytes = b"") -> witness_file.Testimony:
     return witness_file.Testimony(incarnation=incarnation, tick=tick, positions=b"", mac=mac)
 

@@ -22,9 +22,11 @@ from pianissimo.durable import failpoints
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_rollback
+from pianissimo.durable.start import Life
 from pianissimo.errors import (
     DamageError,
     DiskFullError,
+    LeaseError,
     ParameterError,
     PendingError,
     PianissimoError,
@@ -767,3 +769,34 @@ def test_an_interrupt_anywhere_in_a_transaction_leaves_a_stream_that_can_be_open
         number += step
     assert went_on > 1
     assert stopped > 1
+
+
+@pytest.mark.parametrize("position", [{1, 2}, 1 << 20000, object(), {"at": {3}}, "\ud800"], ids=range(5))
+def test_a_position_that_cannot_be_stored_is_refused_and_the_stream_goes_on(folder: Home, position: object) -> None:
+    with folder.open() as live:
+        live.add(events(1))
+        with pytest.raises(ParameterError, match="position must be plain data"):
+            live.tick(position=position)
+        assert live.tick(position={"read": 3}).tick == 1
+        assert live.position == {"read": 3}
+
+
+def test_who_took_over_holds_the_folder(folder: Home) -> None:
+    with folder.open() as hung, folder.open(take_over=True) as live:
+        live.tick(events(1))
+        hung.close()
+        with pytest.raises(LeaseError, match="one process may seal"):
+            folder.open()
+        assert live.tick(events(2)).tick == 2
+    folder.open().close()
+
+
+def test_no_repr_tells_where_the_source_was_read_to(folder: Home) -> None:
+    with folder.open() as live:
+        live.tick(events(1), position={"read": 271828})
+        packed = live._positions
+        seal = live._store.last_seal(live._record.incarnation, live._ring)
+        shown = (seal, live._wiring.witness.last(live._ring), Life(positions=packed))
+    for each in shown:
+        assert "positions" not in repr(each)
+        assert repr(packed)[2:-1] not in repr(each)

@@ -65,7 +65,7 @@ def positions_outside_the_seal(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = DurableStream._seal_tick
 
     def seal(self: DurableStream, position: Any) -> None:
-        sound(self, None)
+        sound(self, b"")
         self._positions = codec.pack("positions", 1, position)
 
     monkeypatch.setattr(DurableStream, "_seal_tick", seal)

@@ -516,13 +516,7 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         (SUM.replace("0.01", '"cent"'), ".grid must be a number, got 'cent'"),
         (
             SUM.replace('"price"', '"time"'),
-            " must read 'time' as numbers alone, got a column that is read as labels or times too; "
-            "give the file a second column",
-        ),
-        (
-            SUM.replace('"price"', '"drug"'),
-            " must read 'drug' as numbers alone, got a column that is read as labels or times too; "
-            "give the file a second column",
+            " must read 'time' as numbers alone, got the column of times; give the file a second column",
         ),
         (
             f'{SUM}\nkey = "drug"',
@@ -558,6 +552,12 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
 )
 def test_a_query_that_cannot_be_is_refused_with_its_field(tmp_path: Path, table: str, message: str) -> None:
     assert messages(tmp_path, f"{PHARMACY}\n[queries.new]\n{table}\n") == [f"queries.new{message}"]
+
+
+def test_a_column_of_labels_is_not_one_of_numbers(tmp_path: Path) -> None:
+    table = SUM.replace('"price"', '"drug"')
+    (message,) = messages(tmp_path, f"{PHARMACY}\n[queries.new]\n{table}\n")
+    assert message.startswith("stream: query 'new' must read 'drug' as numbers alone")
 
 
 def test_a_query_that_the_last_tick_leaves_no_release_is_refused(tmp_path: Path) -> None:

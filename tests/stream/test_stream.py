@@ -287,3 +287,30 @@ def test_a_release_is_a_mapping_and_is_shown_in_notebooks() -> None:
     assert repr(release) == "StreamRelease(tick=1, n)"
     assert "\n" not in repr(stream.plan())
     assert "n" in stream.plan()._repr_html_()
+
+
+@pytest.mark.parametrize("unit", ["event", pp.user("user", max_events_per_user=1)])
+def test_what_was_added_is_not_what_its_memory_holds_later(unit: Any) -> None:
+    queries = [pp.Sum("paid", value="price", range=(0, 10)), pp.Histogram("h", key="kind", domain=["1", "2", "9"])]
+    made = stream(queries=queries, unit=unit)
+    batch = {"user": np.arange(3), "price": np.full(3, 5.0), "kind": np.array([1, 2, 2])}
+    with Live(made.plan(), NoNoise()) as live:
+        live.add(batch)
+        for column in batch.values():
+            column[:] = 9
+        release = live.tick()
+    assert release["paid"]["estimate"].item() == 15
+    assert dict(zip(release["h"]["key"], release["h"]["estimate"], strict=True)) == {"1": 1, "2": 2, "9": 0}
+
+
+@pytest.mark.parametrize(
+    "queries",
+    [
+        [pp.Histogram("h", key="age", domain=["61", "70"]), pp.Count("n", where="age > 60")],
+        [pp.Count("n", where="age > 60"), pp.Count("m", where="age = '61'")],
+        [pp.Sum("s", value="age", range=(0, 9)), pp.Histogram("h", key="age")],
+    ],
+)
+def test_a_column_is_read_as_texts_or_as_numbers(queries: list[Any]) -> None:
+    with pytest.raises(pp.ParameterError, match="must read 'age' as numbers alone"):
+        stream(queries=queries)

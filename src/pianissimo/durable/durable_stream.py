@@ -249,6 +249,7 @@ class DurableStream:
 
         `position` is plain data that says where the source was read to; it is sealed with the tick.
         """
+        positions = _packed(position)
         inputs = None if batch is None else self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
             self._check_open()
@@ -259,7 +260,7 @@ class DurableStream:
                 if inputs is not None:
                     self._gather(inputs)
                 with self._guard:
-                    self._seal_tick(position)
+                    self._seal_tick(positions)
             except BaseException:
                 del self._added[before:]
                 raise
@@ -547,10 +548,9 @@ class DurableStream:
                 "use the version that wrote it, or restore a backup"
             )
 
-    def _seal_tick(self, position: Any) -> None:
+    def _seal_tick(self, positions: bytes) -> None:
         """T1: the events that were added and no others are the tick's, for ever."""
         tick, incarnation = self._tick + 1, self._record.incarnation
-        positions = b"" if position is None else codec.pack("positions", 1, position)
         gathered = self._added
         content = codec.pack("delta", 1, gathered)
         epoch = self._ring.number_at(tick)
@@ -781,6 +781,15 @@ class DurableStream:
         content = keys.opened(closed, "history", self._record.incarnation, tick, seal.mac)
         logs: list[codec.Plain] = codec.unpack("history", 1, content)
         return logs
+
+
+def _packed(position: Any) -> bytes:
+    try:
+        return b"" if position is None else codec.pack("positions", 1, position)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(
+            "position must be plain data (numbers, texts, and lists and dicts of these), got something else"
+        ) from None
 
 
 def _same_content(left: bytes, right: bytes) -> bool:

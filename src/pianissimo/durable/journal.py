@@ -15,7 +15,7 @@ import hashlib
 import hmac
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pianissimo.durable.failpoints import reach
@@ -184,7 +184,7 @@ class Seal:
     previous: bytes
     """The digest of the seal before, or of the life."""
 
-    positions: bytes
+    positions: bytes = field(repr=False)
     """Where the sources were read to."""
 
     counts: bytes

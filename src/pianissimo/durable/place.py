@@ -135,15 +135,21 @@ class FolderLock:
     def __init__(self, path: Path, *, take_over: bool) -> None:
         self._descriptor: int | None = None
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            while not self._is_held(path):
+                if not take_over:
+                    raise held()
+                # Whoever holds it keeps a file that nobody finds any more, and writes nothing, as the lease says.
+                path.unlink(missing_ok=True)
         except OSError as error:
             raise fault_of(error, path) from None
+
+    def _is_held(self, path: Path) -> bool:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if try_lock(descriptor):
             self._descriptor = descriptor
-            return
+            return True
         os.close(descriptor)
-        if not take_over:
-            raise held()
+        return False
 
     def release(self) -> None:
         """Let go."""

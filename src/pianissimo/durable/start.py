@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, cast
@@ -78,7 +78,7 @@ class Life:
     number: int = 1
     last_tick: int = 0
     since: int = 0
-    positions: bytes = b""
+    positions: bytes = field(default=b"", repr=False)
     before: "Standing | None" = None
     """The life before, if it is in this store."""
 

@@ -14,7 +14,7 @@ what was written there meanwhile nobody knows. Its size tells nothing, since a s
 
 import base64
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgpack
@@ -45,7 +45,7 @@ class Testimony:
 
     incarnation: bytes
     tick: int
-    positions: bytes
+    positions: bytes = field(repr=False)
     mac: bytes = b""
     """Of the seal; empty where a life begins."""
 
@@ -242,8 +242,9 @@ def _parse(line: bytes) -> tuple[bytes, int, bytes, bytes]:
 
 def _damaged_line() -> DamageError:
     return DamageError(
-        "the witness must hold lines as they were written, got another; "
-        "if the store is known to be the newest, move the witness away and start again"
+        "the witness must hold lines as they were written, got another: the file is damaged, and what was shown cannot "
+        "be told from it. Bring back what was written; if that is gone for good, move the file away and begin a new "
+        "life, which is charged anew, with: pianissimo recover DIR --accept-lost-witness"
     )
 
 

@@ -27,7 +27,7 @@ _LARGEST_EXACT = 2.0**53
 def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str, Reads]:
     """The columns that the queries read, each once, in the order of the queries, and before them the one of users.
 
-    A column that one query reads as labels is read as labels for all; lists are allowed where a query allows them.
+    A column is read in one way, as the stream checks; lists are allowed where a query allows them.
 
     >>> from pianissimo.queries import Histogram
     >>> columns_read([Histogram("drugs", key="drug")], User("customer"))["customer"].role
@@ -38,8 +38,7 @@ def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str
         found[user.weight] = Reads(user.weight, Role.NUMBERS)
     for column in (column for query in queries for column in query.reads):
         known = found.get(column.name, column)
-        role = known.role if known.role is not Role.NUMBERS else column.role
-        found[column.name] = Reads(column.name, role, known.holds_lists or column.holds_lists)
+        found[column.name] = Reads(column.name, known.role, known.holds_lists or column.holds_lists)
     return found
 
 

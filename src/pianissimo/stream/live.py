@@ -271,10 +271,10 @@ class Live:
         with self._lock:
             if self._tick >= self.plan.horizon:
                 raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
-            taken = [*self._taken(), inputs]
+            taken = self._taken()
             with self._guard:
-                for each in taken:
-                    self._core.update(each)
+                self._core.add(taken)
+                self._core.update(inputs)
                 self._open = []
                 tables = self._core.release(self._tick + 1)
                 self._tick += 1
@@ -286,7 +286,8 @@ class Live:
         with self._lock:
             if self._tick >= self.plan.horizon:
                 raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
-            self._open = [*self._taken(), inputs]
+            # What it adds, and not the batch itself: whoever gave it may use its memory for the next one.
+            self._open = [*self._taken(), self._core.gather(inputs)]
 
     def close(self) -> None:
         """End it: events of the open tick are dropped, and no further tick is released."""

@@ -180,14 +180,11 @@ class StreamSpec:
             return
         if self.stream.horizon is None and self.source.until is None:
             raise ParameterError(_NO_END)
-        reads = [(query, column) for query in self.stream.queries for column in query.reads]
-        others = {column.name for _, column in reads if column.role is not Role.NUMBERS}
-        for query, column in reads:
-            # A column of a file is read in one way.
-            if column.role is Role.NUMBERS and column.name in {*others, self.source.time}:
+        for query in self.stream.queries:
+            if self.source.time in [column.name for column in query.reads if column.role is Role.NUMBERS]:
                 raise ParameterError(
-                    f"queries.{query.name} must read {column.name!r} as numbers alone, got a column that is read as "
-                    "labels or times too; give the file a second column"
+                    f"queries.{query.name} must read {self.source.time!r} as numbers alone, got the column of times; "
+                    "give the file a second column"
                 )
 
     @property

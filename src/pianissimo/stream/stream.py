@@ -12,7 +12,7 @@ from pianissimo.checks import check_at_least, check_name, check_probability, dur
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
-from pianissimo.queries import KINDS, Query
+from pianissimo.queries import KINDS, Query, Role
 from pianissimo.stream.batches import RESERVED_NAMES, needed_columns
 from pianissimo.stream.choosing import StreamPlan, make_plan
 from pianissimo.stream.live import Live
@@ -85,8 +85,16 @@ class Stream:
             repeated = next(name for name in names if names.count(name) > 1)
             raise ParameterError(f"queries must have different names, got {repeated!r} twice")
         self._check_user()
-        lists = {column.name for query in self.queries for column in query.reads if column.holds_lists}
+        reads = [column for query in self.queries for column in query.reads]
+        texts = {column.name for column in reads if column.role is not Role.NUMBERS}
+        lists = {column.name for column in reads if column.holds_lists}
         for query in self.queries:
+            for column in query.reads:
+                if column.role is Role.NUMBERS and column.name in texts:
+                    raise ParameterError(
+                        f"query {query.name!r} must read {column.name!r} as numbers alone, got a column that is read "
+                        "as labels too; give the events a second column"
+                    )
             if any(column.name in lists for column in query.where_reads):
                 raise ParameterError(f"where of query {query.name!r} must not look at a column of lists, got one")
         for query in self.queries:
