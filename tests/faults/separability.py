@@ -19,7 +19,7 @@ from pianissimo.io.sources.event_files import read_rows
 from pianissimo.queries import Query
 from pianissimo.storage.sqlite import SqliteConnection
 from pianissimo.stream.batches import as_frame, query_inputs
-from pianissimo.stream.live import LiveQuery
+from pianissimo.stream.live import LiveCore, LivePart
 from pianissimo.stream.release import release_of
 from pianissimo.stream.spec import FileSource, StreamSpec
 from pianissimo.testing import NoNoise
@@ -45,10 +45,10 @@ Counts = list[dict[Any, int]]
 
 
 @lru_cache
-def runs() -> list[LiveQuery]:
+def runs() -> list[LivePart]:
     """A run of each query; gathering changes nothing in it."""
     plan = Stream("s", budget=Budget(4, 1e-6), horizon=8, queries=QUERIES).plan()
-    return [LiveQuery(each, NoNoise(), 0.95) for each in plan.queries]
+    return LiveCore(plan, lambda every: NoNoise()).parts
 
 
 def gathered(frame: pl.DataFrame) -> Counts:

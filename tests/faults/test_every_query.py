@@ -34,7 +34,7 @@ from pianissimo.ledger import Charge
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.noise.keyed import Keys, PathPart
 from pianissimo.stream import Live, Stream, StreamPlan
-from pianissimo.stream.live import live_parts
+from pianissimo.stream.live import LiveCore
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 from pianissimo.users.user_table import Users
@@ -449,7 +449,7 @@ def moved(plan: StreamPlan, ticks: list[list[list[dict[str, Any]]]], user: str) 
     series: dict[str, list[NDArray[np.int64]]] = {name: [] for name in BOUNDS}
     for sign, left_out in ((1, None), (-1, user)):
         live = Live(plan, NoNoise())
-        parts = live_parts(plan, lambda _: NoNoise())
+        parts = LiveCore(plan, lambda _: NoNoise()).parts
         for tick, batches in enumerate(ticks, 1):
             for batch in batches:
                 inputs = live._core.inputs([row for row in batch if row["who"] != left_out], drop_bad_rows=False)

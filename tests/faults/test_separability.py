@@ -25,7 +25,7 @@ from pianissimo.counting import UnknownHistogram
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.io.clock import Clock
 from pianissimo.io.sources.event_files import CheckedRows
-from pianissimo.stream.live import LiveUsers
+from pianissimo.unit import User
 
 row = st.fixed_dictionaries(
     {
@@ -148,7 +148,7 @@ def cap_reset_by_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     def recover(self: DurableStream, found: Any, *, created: bool) -> Any:
         done = sound(self, found, created=created)
         for part in self._core.parts:
-            if isinstance(part, LiveUsers):
+            if isinstance(self.plan.unit, User):
                 part.run._state.users = part.run.mechanism.start(part.run._noise).users
         return done
 

@@ -37,7 +37,7 @@ from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
 from pianissimo.queries import Query, columns
 from pianissimo.stream.batches import as_frame, query_inputs, row_faults, user_input
-from pianissimo.stream.live import LiveQuery, live_parts
+from pianissimo.stream.live import LiveCore
 from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
 
@@ -91,11 +91,11 @@ def test_the_order_in_which_rows_come_makes_no_difference(tmp_path: Path) -> Non
     for seed in range(10):
         random.Random(seed).shuffle(rows)
         found = read_rows(write_rows(tmp_path, rows))
-        queries = [LiveQuery(each, NoNoise(), 0.95) for each in plan.queries]
+        parts = LiveCore(plan, lambda every: NoNoise()).parts
         told = []
         for batch in found.batches(6):
-            inputs = query_inputs([each.query for each in queries], batch, drop_bad_rows=False)
-            told.append([_plain(each.gather(content)) for each, content in zip(queries, inputs, strict=True)])
+            inputs = query_inputs([each.query for each in plan.queries], batch, drop_bad_rows=False)
+            told.append([_plain(each.gather(content)) for each, content in zip(parts, inputs, strict=True)])
         macs.add(json.dumps(told))
     record(
         "R15",
@@ -215,7 +215,7 @@ def test_the_order_between_users_makes_no_difference() -> None:
     orders = size(40, 400)
     for seed in range(orders):
         shuffled = _shuffled_between_users(rows, random.Random(seed))
-        live = live_parts(plan, lambda every: NoNoise())
+        live = LiveCore(plan, lambda every: NoNoise()).parts
         told = []
         for part in live:
             frame = as_frame(shuffled, [each.query for each in plan.queries], plan.unit)

@@ -13,13 +13,11 @@ query has a search of its own. Where a cap is fixed nothing is searched for.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
 from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError
-from pianissimo.loss.losses import Unit
 from pianissimo.noise import DoublingPlan, ToeplitzPlan
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries.expected import (
@@ -30,16 +28,13 @@ from pianissimo.queries.expected import (
     Candidate,
     predict_error,
 )
-from pianissimo.queries.query import Query, UserMechanism
+from pianissimo.queries.query import Part, Query, UserMechanism, parts_of
 from pianissimo.queries.watching import monitor_candidates
 from pianissimo.unit import User
 from pianissimo.users import AdaptiveCap, Cap, FixedCap, PeriodCap
 
 FEW_TICKS = 4096
 """Correlated noise takes work that grows with series and ticks, and again at every restart: up to so many."""
-
-Part = tuple[Query, ...]
-"""Queries that one mechanism answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,34 +52,30 @@ class SearchBudget:
         return {"rho": self.rho * share} if self.rho is not None else {"epsilon": (self.epsilon or Fraction(0)) * share}
 
 
-def parts_of(queries: Sequence[Query]) -> list[Part]:
-    """Which queries share a mechanism: those of events first, then the others in their order."""
-    parts: dict[str, list[Query]] = {}
-    for query in queries:
-        parts.setdefault(query.part, []).append(query)
-    return [tuple(parts[name]) for name in sorted(parts, key=bool)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSetting:
+    """What holds for all queries of a stream of users."""
+
+    user: User
+    ticks: int
+    period: int | None
+    """How many ticks a period has; None where a user is hidden for the whole run."""
+
+    coverage: float
 
 
 def user_ways(
-    queries: Sequence[Query],
-    weights: Sequence[Fraction],
-    *,
-    user: User,
-    budget: Budget,
-    horizon: int | None,
-    tick: timedelta | None,
-    coverage: float,
+    queries: Sequence[Query], weights: Sequence[Fraction], budget: Budget, setting: UserSetting
 ) -> list[list[list[Candidate]]]:
     """For each way to spend the budget, for each query its candidates, best first."""
-    ticks = OPEN_HORIZON if horizon is None else horizon
     shares = {query.name: weight for query, weight in zip(queries, weights, strict=True)}
     counted = [query for query in queries if not query.watched]
     watched = [query for query in queries if query.watched]
     watching, counting = _split(budget, sum((shares[query.name] for query in watched), Fraction(0)))
     monitors: dict[str, list[Candidate]] = {}
     if watched:
-        replacement = user.unit is Unit.USER_PERIOD  # a part of her events is missing, not all of them
-        made = monitor_candidates(watched, budget=watching, ticks=ticks, coverage=coverage, replacement=replacement)
+        replacement = setting.period is not None  # a part of her events is missing, not all of them
+        made = monitor_candidates(watched, watching, setting.ticks, setting.coverage, replacement=replacement)
         monitors = {name: [candidate] for name, candidate in made.items()}
     if not counted:
         return [[monitors[query.name] for query in queries]]
@@ -93,11 +84,11 @@ def user_ways(
     parts = parts_of(counted)
     ways, problems = [], []
     for is_pure in (True,) if budget.pure else (False, True):
-        for cap_of in _caps(user, tick):
+        for cap_of in _caps(setting):
             try:
-                spent = _user_budget(counting, user, parts, ticks, is_pure=is_pure, searches=cap_of(Fraction(1)))
+                spent = _user_budget(counting, setting, parts, is_pure=is_pure, searches=cap_of(Fraction(1)))
                 cap = cap_of(spent.search)
-                made_parts = [_candidates(part, spent, cap, user, ticks, coverage, shares) for part in parts]
+                made_parts = [_candidates(part, spent, cap, setting, shares) for part in parts]
             except ParameterError as error:
                 problems.append(error)
                 continue
@@ -119,10 +110,9 @@ def _split(budget: Budget, share: Fraction) -> tuple[Budget, Budget]:
     return Budget(epsilon * share, delta), Budget(epsilon * (1 - share), delta)
 
 
-def _caps(user: User, tick: timedelta | None) -> Iterator[Any]:
+def _caps(setting: UserSetting) -> Iterator[Any]:
     """The rules that may hold, each as a function of the epsilon of its search."""
-    period = user.period(tick)
-    units = user.max_events_per_user
+    user, period, units = setting.user, setting.period, setting.user.max_events_per_user
     if period is not None and units is not None:
         yield lambda _: PeriodCap(units=units, ticks=period)
         return
@@ -132,8 +122,9 @@ def _caps(user: User, tick: timedelta | None) -> Iterator[Any]:
 
 
 def _user_budget(
-    budget: Budget, user: User, parts: Sequence[Part], ticks: int, *, is_pure: bool, searches: Cap
+    budget: Budget, setting: UserSetting, parts: Sequence[Part], *, is_pure: bool, searches: Cap
 ) -> SearchBudget:
+    user, ticks = setting.user, setting.ticks
     epsilon = Fraction(budget.epsilon)
     search = epsilon * user.exact_cap_share if isinstance(searches, AdaptiveCap) else Fraction(0)
     each = search / len(parts)
@@ -147,21 +138,15 @@ def _user_budget(
 
 
 def _candidates(
-    part: Part,
-    spent: SearchBudget,
-    cap: Cap,
-    user: User,
-    ticks: int,
-    coverage: float,
-    shares: dict[str, Fraction],
+    part: Part, spent: SearchBudget, cap: Cap, setting: UserSetting, shares: dict[str, Fraction]
 ) -> dict[str, list[Candidate]]:
     """For each query of a part, the same mechanisms in the same order: least error of all queries together first."""
     found: list[tuple[float, dict[str, Candidate]]] = []
     problems = []
-    for kind in _kinds(part, ticks, is_pure=spent.rho is None):
+    for kind in _kinds(part, setting.ticks, is_pure=spent.rho is None):
         try:
-            mechanism = _mechanism(part, spent, cap, user, kind, ticks, shares)
-            made = {query.name: _candidate(query, mechanism, user, coverage) for query in part}
+            mechanism = _mechanism(part, spent, cap, setting, kind, shares)
+            made = {query.name: _candidate(query, mechanism, setting) for query in part}
         except ParameterError as error:
             problems.append(error)
             continue
@@ -182,20 +167,21 @@ def _kinds(part: Part, ticks: int, *, is_pure: bool) -> tuple[Any, ...]:
 
 
 def _mechanism(
-    part: Part, spent: SearchBudget, cap: Cap, user: User, kind: Any, ticks: int, shares: dict[str, Fraction]
+    part: Part, spent: SearchBudget, cap: Cap, setting: UserSetting, kind: Any, shares: dict[str, Fraction]
 ) -> UserMechanism:
     share = sum((shares[query.name] for query in part), Fraction(0))
-    parameters = {"plan": kind, "horizon": ticks, "signed": user.weight is not None, **spent.counters(share)}
+    signed = setting.user.weight is not None
+    parameters = {"plan": kind, "horizon": setting.ticks, "signed": signed, **spent.counters(share)}
     return part[0].user_mechanism(part, cap, shares, parameters)
 
 
-def _candidate(query: Query, mechanism: UserMechanism, user: User, coverage: float) -> Candidate:
+def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> Candidate:
     counters = query.user_counters(mechanism)
-    cap, start = _standing(mechanism.cap, user)
+    cap, start = _standing(mechanism.cap, setting.user)
     plan = counters.plan(start, cap, 0)
     if plan is None:
         raise ParameterError("a plan must have a tick, got none")
-    error = predict_error(plan, coverage, query.user_scale)
+    error = predict_error(plan, setting.coverage, query.user_scale)
     is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
     rule = f"a cap that follows the stream, from {mechanism.cap.caps[0]}" if is_adaptive else f"a fixed cap of {cap}"
     note = f"at most {cap} {query.capped} of a user count"

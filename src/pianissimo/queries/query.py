@@ -425,3 +425,15 @@ class ValueQuery(Query):
     def rule(self) -> str:
         within = f" within {self.range[0]} and {self.range[1]}" if self.outside == "refuse" else ""
         return f"column {self.value!r} must hold finite numbers{within}"
+
+
+Part = tuple[Query, ...]
+"""Queries that one mechanism answers."""
+
+
+def parts_of(queries: Sequence[Query]) -> list[Part]:
+    """Which queries share a mechanism: those of events first, then the others in their order."""
+    parts: dict[str, list[Query]] = {}
+    for query in queries:
+        parts.setdefault(query.part, []).append(query)
+    return [tuple(parts[name]) for name in sorted(parts, key=bool)]

@@ -6,7 +6,7 @@ that one user alone holds.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
@@ -20,7 +20,7 @@ from pianissimo.mechanism import Release
 from pianissimo.monitors import RaceMonitor, clock_delta
 from pianissimo.queries.columns import released_table
 from pianissimo.queries.expected import Candidate, ExpectedError
-from pianissimo.queries.query import Query, Tidy
+from pianissimo.queries.query import Query, Tidy, parts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +96,15 @@ class WatchingQuery(Query):
 
 
 def monitor_candidates(
-    queries: Iterable[Any], *, budget: Budget, ticks: int, coverage: float, replacement: bool
+    queries: Sequence[Query], budget: Budget, ticks: int, coverage: float, *, replacement: bool
 ) -> dict[str, Candidate]:
     """For each watching query its monitor; queries of one part share one."""
     if budget.pure:
         raise ParameterError("alarms and trends must have a delta, got a budget without; allow one such as 1e-9")
-    parts: dict[str, list[WatchingQuery]] = {}
-    for query in queries:
-        parts.setdefault(query.part, []).append(query)
-    clocks = _clocks(list(parts.values()), budget, ticks, replacement=replacement)
+    parts: list[Any] = parts_of(queries)
+    clocks = _clocks(parts, budget, ticks, replacement=replacement)
     found: dict[str, Candidate] = {}
-    for part in parts.values():
+    for part in parts:
         monitor = part[0].monitor(part, clocks, ticks)
         found |= {query.name: _candidate(query, monitor, ticks, coverage) for query in part}
     return found

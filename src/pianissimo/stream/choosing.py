@@ -19,20 +19,22 @@ from datetime import timedelta
 from fractions import Fraction
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pianissimo import identity
 from pianissimo.budget import Budget
-from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share
-from pianissimo.queries.of_users import user_ways
+from pianissimo.queries.of_users import UserSetting, user_ways
 from pianissimo.stream.plan_table import render_plan
 from pianissimo.unit import User
+
+if TYPE_CHECKING:
+    from pianissimo.stream.stream import Stream
 
 _PATH_VERSION = 1
 _PLAN_FORMAT = 1
@@ -121,13 +123,13 @@ class QueryPlan:
             "noise": self.noise,
             "note": self.chosen.note,
             "threshold": None if thresholds is None else {"least": thresholds[0], "largest": thresholds[1]},
-            "expected_error": _error_dict(self.expected_error),
+            "expected_error": asdict(self.expected_error),
             "reason": self.reason,
             "alternatives": [
                 {
                     "mechanism": other.name,
                     "pure": other.pure,
-                    "expected_error": _error_dict(other.expected_error),
+                    "expected_error": asdict(other.expected_error),
                     "note": other.note,
                     **({} if other.memory is None else {"memory": other.memory}),
                     **({"excluded": other.excluded} if other.excluded else {}),
@@ -160,14 +162,7 @@ class StreamPlan:
 
     @property
     def protected(self) -> str:
-        """Whose presence is hidden, in a word.
-
-        >>> from pianissimo.queries import Count
-        >>> plan = make_plan(name="shop", unit=User("customer"), budget=Budget(1.0, 1e-9), horizon=24, coverage=0.95,
-        ...                  queries=[Count("purchases")])
-        >>> plan.protected
-        'user'
-        """
+        """Whose presence is hidden, in a word."""
         return (self.unit.unit if isinstance(self.unit, User) else self.unit).value
 
     @property
@@ -183,14 +178,7 @@ class StreamPlan:
         return identity.digest((_PATH_VERSION, self.name, self.horizon, self.unit, answered))
 
     def to_plain(self) -> dict[str, Any]:
-        """All that is needed to run it, as plain data that JSON can hold; what was not chosen is left out.
-
-        >>> from pianissimo.queries import Count
-        >>> plan = make_plan(name="shop", unit=Unit.EVENT, budget=Budget(1.0, 1e-9), horizon=24, coverage=0.95,
-        ...                  queries=[Count("purchases")])
-        >>> StreamPlan.from_plain(json.loads(json.dumps(plan.to_plain()))) == plan
-        True
-        """
+        """All that is needed to run it, as plain data that JSON can hold; what was not chosen is left out."""
         mechanisms = _mechanisms(self.queries)
         places = {id(mechanism): place for place, mechanism in enumerate(mechanisms)}
         parts = (self.name, self.unit, self.budget, self.horizon, self.coverage, self.tick, self.price)
@@ -266,35 +254,19 @@ class StreamPlan:
         return render_plan(self.to_dict())
 
 
-def make_plan(
-    *,
-    name: str,
-    unit: Unit | User,
-    budget: Budget,
-    horizon: int | None,
-    coverage: float,
-    queries: Sequence[Query],
-    tick: timedelta | None = None,
-) -> StreamPlan:
-    """The best plan for these queries within the budget.
-
-    >>> from pianissimo.queries import Count
-    >>> plan = make_plan(name="shop", unit=Unit.EVENT, budget=Budget(1.0, 1e-9), horizon=1440, coverage=0.95,
-    ...                  queries=[Count("purchases")])
-    >>> plan.price.epsilon <= 1.0
-    True
-    """
-    if horizon is not None:
-        check_at_least(1, horizon=horizon)
-    check_probability(coverage=coverage)
+def make_plan(stream: "Stream") -> StreamPlan:
+    """The best plan for a stream's queries within its budget."""
+    budget, queries, weights = stream.budget, stream.queries, _relative_weights(stream.queries)
+    unit, tick = cast(Unit | User, stream.unit), cast(timedelta | None, stream.tick)
+    ticks = OPEN_HORIZON if stream.horizon is None else stream.horizon
     if isinstance(unit, User):
-        weights = _relative_weights(queries)
-        ways = user_ways(queries, weights, user=unit, budget=budget, horizon=horizon, tick=tick, coverage=coverage)
+        setting = UserSetting(user=unit, ticks=ticks, period=unit.period(tick), coverage=stream.coverage)
+        ways = user_ways(queries, weights, budget, setting)
     else:
-        ways = _ways(queries, budget, horizon, coverage)
+        ways = _ways(queries, budget, stream.horizon, stream.coverage)
     best = min(ways, key=_score)
     plans = []
-    for place, (query, share) in enumerate(zip(queries, _relative_weights(queries), strict=True)):
+    for place, (query, share) in enumerate(zip(queries, weights, strict=True)):
         options = [option for way in ways for option in way[place]]
         chosen = _first_selectable(best[place])
         others = sorted((each for each in options if each is not chosen), key=lambda each: each.expected_error.typical)
@@ -304,11 +276,11 @@ def make_plan(
     if not (cost.epsilon <= float_up(Fraction(budget.epsilon)) and cost.delta <= allowed):
         raise ParameterError("a plan must stay within its budget, got one that does not: please report this")
     return StreamPlan(
-        name=name,
+        name=stream.name,
         unit=unit,
         budget=budget,
-        horizon=OPEN_HORIZON if horizon is None else horizon,
-        coverage=coverage,
+        horizon=ticks,
+        coverage=stream.coverage,
         tick=tick,
         queries=tuple(plans),
         price=cost,
@@ -357,18 +329,8 @@ def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverag
 
 
 def candidates(query: Query, share: Share, horizon: int | None, coverage: float) -> list[Candidate]:
-    """Every mechanism that answers `query` within `share`, best first: by the typical error over the ticks.
-
-    >>> from pianissimo.queries import Count
-    >>> share = Share(rho=Fraction(1, 2))
-    >>> [each.name for each in candidates(Count("purchases"), share, horizon=4096, coverage=0.95)][:2]
-    ['Counter over toeplitz', 'Counter over spline']
-    """
+    """Every mechanism that answers `query` within `share`, best first: by the typical error over the ticks."""
     releases = OPEN_HORIZON if horizon is None else horizon // query.every
-    if releases < 1:
-        raise ParameterError(
-            f"query {query.name!r} must be published within the horizon, got every {query.every} ticks"
-        )
     found, problems = [], []
     for make in query.makers(share, releases, coverage, is_open=horizon is None):
         try:
@@ -426,7 +388,3 @@ def _unit_dict(unit: Unit | User, tick: timedelta | None) -> dict[str, Any]:
         return {"unit": unit.value}
     period = unit.period(tick)
     return {"unit": unit.unit.value, "user": unit.column} | ({} if period is None else {"period": period})
-
-
-def _error_dict(error: ExpectedError) -> dict[str, float]:
-    return {"coverage": error.coverage, "typical": error.typical, "largest": error.largest}

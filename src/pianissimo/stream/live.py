@@ -1,7 +1,4 @@
-"""The runs of a stream: each with the queries that it answers, their schedules, and what is done to their estimates.
-
-A stream that runs in memory: one call a tick, one promise for all of them.
-"""
+"""The runs of a stream, and a stream that runs in memory: one call a tick, one promise for all of them."""
 
 import secrets
 import threading
@@ -21,33 +18,35 @@ from pianissimo.stream.choosing import QueryPlan, StreamPlan
 from pianissimo.stream.release import StreamRelease, Tidier
 from pianissimo.unit import User
 
+NoiseFor = Callable[[int], Noise]
+"""The noise of a run that makes a release at every so many ticks."""
 
-class LiveQuery:
-    """One query with a mechanism of its own: its run, when it is published, and what is done to its estimates."""
 
-    def __init__(self, plan: QueryPlan, noise: Noise, coverage: float) -> None:
-        self.query = plan.query
-        self.run: Run[Any, Any, Any] = Run(plan.mechanism, noise, coverage=coverage)
-        self._tidiers = {plan.query.name: Tidier(plan.query.tidy)}
+class LivePart:
+    """A run with the queries that it answers, when they are published, and what is done to their estimates.
 
-    @property
-    def queries(self) -> list[Query]:
-        """The one query."""
-        return [self.query]
+    A query about events has a run of its own, released on its schedule. Queries about users that share a mechanism
+    share a run, released at every tick and shown on their schedules.
+    """
 
-    @property
-    def every(self) -> int:
+    def __init__(self, plan: StreamPlan, answered: Sequence[QueryPlan], noise_for: NoiseFor) -> None:
+        self._user = plan.unit if isinstance(plan.unit, User) else None
+        self.queries = [each.query for each in answered]
+        self.every = 1 if self._user else self.queries[0].every
         """At every how many ticks of the stream the run makes a release."""
-        return self.query.every
+        names = [query.name for query in self.queries]
+        noise = noise_for(self.every).at("users" if self._user else "query", *names)
+        self.run: Run[Any, Any, Any] = Run(answered[0].mechanism, noise, coverage=plan.coverage)
+        self._tidiers = {query.name: Tidier(query.tidy) for query in self.queries}
 
     def update(self, content: Any) -> None:
         """Count events, while any release is to come."""
         if self._is_open():
-            self.run.update(content)
+            self.run.update(self._own(content))
 
     def gather(self, content: Any) -> codec.Plain:
         """What some events of the open tick add, as plain data; None where they do not count any more."""
-        return self.run.gather(content) if self._is_open() else None
+        return self.run.gather(self._own(content)) if self._is_open() else None
 
     def add(self, gathered: codec.Plain) -> None:
         """Count what was gathered."""
@@ -56,124 +55,52 @@ class LiveQuery:
 
     def dump(self) -> codec.Plain:
         """All that it knows between two ticks, as plain data: secret. What is in the logs is left out."""
-        return _dumped(self.run, self._tidiers)
+        tidied = {name: tidier.to_plain() for name, tidier in self._tidiers.items()}
+        return {"run": self.run.dump(short=True), "tidy": tidied}
 
     def load(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         """Take over what `dump` gave, with the logs of the last releases, the oldest first."""
-        _load(self.run, self._tidiers, content, logs)
+        try:
+            stored, tidied = content["run"], dict(content["tidy"])
+        except (TypeError, KeyError):
+            raise StateError("a stored state must have the content of this version, got other content") from None
+        if list(tidied) != list(self._tidiers):
+            raise StateError(
+                f"a stored state must be that of {', '.join(map(repr, self._tidiers))}, got other queries'"
+            )
+        self.run.load(stored, logs)
+        for name, tidier in self._tidiers.items():
+            tidier.take_plain(tidied[name])
 
     def tables(self, tick: int) -> dict[str, pl.DataFrame]:
         """What is published at a tick; nothing where the schedule has none."""
-        if tick % self.query.every or not self._is_open():
+        if tick % self.every or not self._is_open():
             return {}
-        return {self.query.name: self._tidiers[self.query.name].add(self._table(self.run.release()))}
-
-    def _table(self, release: Release[Any]) -> pl.DataFrame:
-        return self.query.table(self.run.mechanism, release, self.run.coverage)
+        release = self.run.release()
+        shown = [query for query in self.queries if tick % query.every == 0]
+        return {query.name: self._tidiers[query.name].add(self._table(query, release)) for query in shown}
 
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
-        """What the ticks after `start` up to `end` added, if it was published at both and answers intervals."""
-        every = self.query.every
-        if not (self.query.windowed and isinstance(self.run.mechanism, Windowed)) or start % every or end % every:
+        """What the ticks after `start` up to `end` added, if it was published at both and answers intervals.
+
+        Nothing about users: an interval that a cap was raised in has no noise of its own.
+        """
+        query, every = self.queries[0], self.every
+        answers = self._user is None and query.windowed and isinstance(self.run.mechanism, Windowed)
+        if not answers or start % every or end % every:
             return {}
-        release = self.run.between(start // every, end // every)
-        return {self.query.name: self._table(release)}
+        return {query.name: self._table(query, self.run.between(start // every, end // every))}
+
+    def _table(self, query: Query, release: Release[Any]) -> pl.DataFrame:
+        if self._user is not None:
+            return query.user_table(release, self.run.coverage, self._user.most_events_per_user)
+        return query.table(self.run.mechanism, release, self.run.coverage)
+
+    def _own(self, content: Any) -> Any:
+        return content if self._user is None else self.queries[0].user_batch(content)
 
     def _is_open(self) -> bool:
         return self.run.tick < self.run.mechanism.guarantee.horizon
-
-
-class LiveUsers:
-    """Queries that one mechanism answers from the same events of users: released together, shown on their schedules."""
-
-    every = 1
-
-    def __init__(self, plans: Sequence[QueryPlan], noise: Noise, coverage: float, most_events: int | None) -> None:
-        self._most_events = most_events
-        self.queries = [plan.query for plan in plans]
-        self.run: Run[Any, Any, Any] = Run(plans[0].mechanism, noise, coverage=coverage)
-        self._tidiers = {query.name: Tidier(query.tidy) for query in self.queries}
-
-    def update(self, content: pl.DataFrame) -> None:
-        """Count events."""
-        self.run.update(self._own(content))
-
-    def gather(self, content: pl.DataFrame) -> codec.Plain:
-        """What some events of the open tick add, as plain data."""
-        return self.run.gather(self._own(content))
-
-    def add(self, gathered: codec.Plain) -> None:
-        """Count what was gathered."""
-        self.run.add(gathered)
-
-    def dump(self) -> codec.Plain:
-        """All that it knows between two ticks, as plain data: secret. What is in the logs is left out."""
-        return _dumped(self.run, self._tidiers)
-
-    def load(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
-        """Take over what `dump` gave, with the logs of the last releases, the oldest first."""
-        _load(self.run, self._tidiers, content, logs)
-
-    def tables(self, tick: int) -> dict[str, pl.DataFrame]:
-        """What is published at a tick."""
-        release = self.run.release()
-        return {
-            query.name: self._tidiers[query.name].add(query.user_table(release, self.run.coverage, self._most_events))
-            for query in self.queries
-            if tick % query.every == 0
-        }
-
-    def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:  # noqa: ARG002
-        """Nothing: an interval that a cap was raised in has no noise of its own."""
-        return {}
-
-    def _own(self, content: pl.DataFrame) -> pl.DataFrame:
-        return self.queries[0].user_batch(content)
-
-
-Part = LiveQuery | LiveUsers
-
-NoiseFor = Callable[[int], Noise]
-"""The noise of a run that makes a release at every so many ticks."""
-
-
-def live_parts(plan: StreamPlan, noise_for: NoiseFor) -> list[Part]:
-    """The runs of a plan, each with the queries that it answers."""
-    if not isinstance(plan.unit, User):
-        return [
-            LiveQuery(each, noise_for(each.query.every).at("query", each.query.name), plan.coverage)
-            for each in plan.queries
-        ]
-    parts: dict[int, list[QueryPlan]] = {}
-    for each in plan.queries:
-        parts.setdefault(id(each.mechanism), []).append(each)
-    return [
-        LiveUsers(
-            plans,
-            noise_for(LiveUsers.every).at("users", *(each.query.name for each in plans)),
-            plan.coverage,
-            plan.unit.most_events_per_user,
-        )
-        for plans in parts.values()
-    ]
-
-
-def _dumped(run: Run[Any, Any, Any], tidiers: dict[str, Tidier]) -> codec.Plain:
-    return {"run": run.dump(short=True), "tidy": {name: tidier.to_plain() for name, tidier in tidiers.items()}}
-
-
-def _load(
-    run: Run[Any, Any, Any], tidiers: dict[str, Tidier], content: codec.Plain, logs: Sequence[codec.Plain]
-) -> None:
-    try:
-        stored, tidied = content["run"], dict(content["tidy"])
-    except (TypeError, KeyError):
-        raise StateError("a stored state must have the content of this version, got other content") from None
-    if list(tidied) != list(tidiers):
-        raise StateError(f"a stored state must be that of {', '.join(map(repr, tidiers))}, got other queries'")
-    run.load(stored, logs)
-    for name, tidier in tidiers.items():
-        tidier.take_plain(tidied[name])
 
 
 class LiveCore:
@@ -184,7 +111,11 @@ class LiveCore:
 
     def __init__(self, plan: StreamPlan, noise_for: NoiseFor) -> None:
         self.plan = plan
-        self.parts = live_parts(plan, noise_for)
+        answered: dict[object, list[QueryPlan]] = {}
+        for each in plan.queries:
+            shared = id(each.mechanism) if isinstance(plan.unit, User) else each.query.name
+            answered.setdefault(shared, []).append(each)
+        self.parts = [LivePart(plan, plans, noise_for) for plans in answered.values()]
 
     @property
     def log_length(self) -> int:
@@ -269,8 +200,6 @@ class Live:
         """
         inputs = self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
-            if self._tick >= self.plan.horizon:
-                raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
             taken = self._taken()
             with self._guard:
                 self._core.add(taken)
@@ -284,8 +213,6 @@ class Live:
         """Take events of the open tick, all or none of a batch; `tick` counts them."""
         inputs = self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
-            if self._tick >= self.plan.horizon:
-                raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
             # What it adds, and not the batch itself: whoever gave it may use its memory for the next one.
             self._open = [*self._taken(), self._core.gather(inputs)]
 
@@ -295,6 +222,8 @@ class Live:
             self._open = None
 
     def _taken(self) -> list[list[Any]]:
+        if self._tick >= self.plan.horizon:
+            raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
         if self._open is None:
             raise StateError("a live stream must be open, got one that was closed; start a new one")
         return self._open

@@ -180,15 +180,7 @@ class Stream:
         >>> plan.queries[0].chosen.name
         'Counter over top-down'
         """
-        return make_plan(
-            name=self.name,
-            unit=cast(Unit | User, self.unit),
-            budget=self.budget,
-            horizon=self.horizon,
-            coverage=self.coverage,
-            queries=self.queries,
-            tick=cast(timedelta | None, self.tick),
-        )
+        return make_plan(self)
 
     def open(
         self,
