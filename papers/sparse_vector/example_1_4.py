@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from papers.continual_histograms import drawing
-from pianissimo.loss.composition import compose
+from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Pure
 from pianissimo.monitors import AboveThreshold, RaceMonitor, ThresholdMonitor
 from pianissimo.monitors.race_monitor import quiet_threshold
@@ -186,7 +186,7 @@ def shares(world: World, size: int) -> tuple[Fraction, int]:
 
 
 def _fits(epsilon: Fraction, times: int) -> bool:
-    return compose([Pure(epsilon)] * times, DELTA).epsilon <= EPSILON
+    return price([Pure(epsilon)] * times, DELTA).epsilon <= EPSILON
 
 
 @dataclass(frozen=True, slots=True)

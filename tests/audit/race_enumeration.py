@@ -2,7 +2,7 @@
 
 A test in which the user is active says TOP with chance 1 - e^-rate without her and 1 - e^-(lam rate) with her, lam =
 e^(1 / scale); after so many TOPs she is inactive and further tests tell nothing. Many tests of tiny rates read her
-clocks to the end and reach the bound of `gamma_pair`; no choice of rates in view of the answers goes beyond it.
+clocks to the end and reach the bound of `race_clock`; no choice of rates in view of the answers goes beyond it.
 """
 
 import math
@@ -23,7 +23,7 @@ def delta_of_equal_tests(
 
     `charges` is how many TOPs she may be charged for; `allowed`, for mutants, after how many she really is inactive.
 
-    >>> from pianissimo.loss.gamma_pair import hockey_sticks
+    >>> from pianissimo.loss.race_clock import hockey_sticks
     >>> slow, _ = delta_of_equal_tests(1.0, 4, 15.0, tests=2000, rate=0.02)
     >>> round(slow / hockey_sticks(1.0, 4, 15.0)[0], 3)
     1.0
@@ -51,7 +51,7 @@ def delta_of_best_adversary(
     one that answers, (1 - e^epsilon r)+ at the end. It is kept at some points and joined by straight lines, which lie
     above it; so what comes out is an upper bound for these rates.
 
-    >>> from pianissimo.loss.gamma_pair import hockey_sticks
+    >>> from pianissimo.loss.race_clock import hockey_sticks
     >>> best = delta_of_best_adversary(0.5, 2, 2.0, tests=20, rates=[0.1, 0.8])
     >>> all(0 < found < bound for found, bound in zip(best, hockey_sticks(0.5, 2, 2.0)))
     True

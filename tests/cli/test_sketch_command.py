@@ -17,7 +17,7 @@ from pianissimo.durable.charging import cap_of
 from pianissimo.io import sketch_files
 from pianissimo.io.sketch_files import MOST_RELEASES, mark_path, read_sketch
 from pianissimo.ledger import Ledger, key_file
-from pianissimo.loss.composition import compose
+from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Booked
 from pianissimo.noise import Secret
 from pianissimo.sketches import MergedSketch, MisraGries, PrivacyAwareMisraGries, merge_in_order, threshold
@@ -362,7 +362,7 @@ def test_the_cap_of_a_ledger_is_the_budget() -> None:
     for budget in (Budget(1.0, 1e-6), Budget(3.0, 1e-9)):
         cap = cap_of(budget, calls=MOST_RELEASES, distance=sketch_files._DISTANCE)
         loss = Booked(rho=cap.rho, bad=cap.bad, distance=sketch_files._DISTANCE)
-        assert compose([loss], delta=budget.delta).epsilon <= budget.epsilon
+        assert price([loss], delta=budget.delta).epsilon <= budget.epsilon
         assert cap.calls == MOST_RELEASES
 
 

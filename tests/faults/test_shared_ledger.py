@@ -31,11 +31,10 @@ from pianissimo.errors import BudgetError, ConfigError, DamageError, LedgerError
 from pianissimo.io.inspect import verify
 from pianissimo.ledger import Charge, LastEntry, LastSeen, Ledger, guarded, key_file, open_shared
 from pianissimo.ledger.entries import Book
-from pianissimo.loss.composition import compose
+from pianissimo.loss.composition import price
 from pianissimo.loss.conversion import epsilon_from_rho
-from pianissimo.loss.gamma_pair import renyi
 from pianissimo.loss.losses import Mixed, Pure, Race
-from pianissimo.loss.race_clock import booked_race, epsilon_of_races
+from pianissimo.loss.race_clock import booked_race, epsilon_of_races, renyi
 from pianissimo.storage import sqlite
 
 pytest_plugins = ["tests.faults.fixtures"]
@@ -350,7 +349,7 @@ def test_whatever_its_losses_a_plan_is_booked_as_an_upper_bound(number: int) -> 
     charge = charge_of(found)
     for delta in (Fraction(1, 10**6), Fraction(1, 10**4)):
         booked = epsilon_from_rho(charge.rho, delta - charge.bad)
-        assert booked >= compose(losses, delta).epsilon * (1 - 1e-9)
+        assert booked >= price(losses, delta).epsilon * (1 - 1e-9)
     for loss in losses:
         if isinstance(loss, Pure):
             assert charge.rho >= loss.epsilon**2 / 2

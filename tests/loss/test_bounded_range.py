@@ -11,17 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binom
+from tests.loss.deltas import delta_by_recursion, epsilon_by_orders, optimal_delta
 
 from pianissimo.errors import ParameterError
 from pianissimo.loss.bounded_range import (
-    delta_by_recursion,
     epsilon_by_concentration,
-    epsilon_by_orders,
     epsilon_by_recursion,
     kappa,
 )
-from pianissimo.loss.composition import compose
-from pianissimo.loss.exact_composition import optimal_delta
+from pianissimo.loss.composition import price
 from pianissimo.loss.losses import BoundedRange
 
 TENTH = Fraction(1, 10)
@@ -280,7 +278,7 @@ def test_steps_too_narrow_for_floats_are_bounded_all_the_same(digits: int) -> No
     # At epsilon 0 it is a total variation: tanh(width / 4) for one step, 1.5 times as much for three.
     assert width * Fraction(374, 1000) <= delta_by_recursion(3, width, 0) < 1e-280
     assert 0 < epsilon_by_recursion(3, width, width / 20) <= math.nextafter(float(3 * width), math.inf)
-    assert compose([BoundedRange(3, width)], delta=width / 20).epsilon < 1e-280
+    assert price([BoundedRange(3, width)], delta=width / 20).epsilon < 1e-280
 
 
 @pytest.mark.parametrize("width", [800, 9_999, 10_001, 10**5, 10**9])
@@ -288,4 +286,4 @@ def test_steps_too_narrow_for_floats_are_bounded_all_the_same(digits: int) -> No
 def test_steps_too_wide_for_floats_are_bounded_by_their_sum(width: int) -> None:
     assert epsilon_by_recursion(2, Fraction(width), 1e-6) <= 2 * width
     assert 0 < delta_by_recursion(2, Fraction(width), width) <= 1
-    assert compose([BoundedRange(2, Fraction(width))], delta=1e-6).epsilon <= 2 * width
+    assert price([BoundedRange(2, Fraction(width))], delta=1e-6).epsilon <= 2 * width

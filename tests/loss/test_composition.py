@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pianissimo.errors import ParameterError
-from pianissimo.loss.bounded_range import epsilon_by_orders, epsilon_by_recursion, kappa
-from pianissimo.loss.composition import Price, compose, price
+from pianissimo.loss.bounded_range import epsilon_by_recursion, kappa
+from pianissimo.loss.composition import Price, one_entry, price
 from pianissimo.loss.conversion import epsilon_from_rho
 from pianissimo.loss.exact_composition import epsilon_by_loss_distribution, optimal_epsilon
 from pianissimo.loss.losses import Booked, BoundedRange, GaussianRelease, Loss, Mixed, Pure
@@ -64,14 +64,9 @@ def is_solution(ledger: Booked, delta: float, epsilon: float) -> bool:
     return left > 0 and epsilon_from_rho(ledger.rho, left) <= epsilon
 
 
-@given(st.lists(PURE, min_size=1))
-def test_pure_losses_add_up_to_a_pure_loss(losses: list[Pure]) -> None:
-    assert compose(losses) == Pure(sum((loss.epsilon for loss in losses), Fraction(0)))
-
-
 @given(st.lists(ZCDP, min_size=1))
 def test_booked_losses_add_up(losses: list[Booked]) -> None:
-    assert compose(losses) == Booked(sum((loss.rho for loss in losses), Fraction(0)))
+    assert one_entry(losses) == Booked(sum((loss.rho for loss in losses), Fraction(0)))
 
 
 def test_a_mixture_is_booked_by_lemma_2() -> None:
@@ -79,40 +74,26 @@ def test_a_mixture_is_booked_by_lemma_2() -> None:
         Booked(Fraction(1), Fraction(1, 2), Fraction(1, 5)),
         Booked(Fraction(2), Fraction(1, 3), Fraction(1, 7)),
     )
-    assert compose([half, Pure(Fraction(2)), third, Booked(Fraction(4))]) == Booked(
+    assert one_entry([half, Pure(Fraction(2)), third, Booked(Fraction(4))]) == Booked(
         rho=Fraction(9), bad=Fraction(2, 3), distance=Fraction(12, 35)
     )
 
 
 def test_nothing_loses_nothing() -> None:
-    assert compose([]) == Pure(Fraction(0))
+    assert one_entry([]) == Booked(Fraction(0))
     assert price([], 0) == Price(0.0, 0.0, "pure")
-
-
-@given(LOSS)
-def test_one_loss_stays_what_it_is(loss: Loss) -> None:
-    assert compose([loss]) == loss
 
 
 @given(st.lists(LOSS, max_size=6).flatmap(lambda losses: st.tuples(st.just(losses), st.permutations(losses))))
 def test_the_order_does_not_matter(losses: tuple[list[Loss], list[Loss]]) -> None:
-    assert compose(losses[0]) == compose(losses[1])
+    assert one_entry(losses[0]) == one_entry(losses[1])
 
 
-@given(st.one_of(st.lists(PURE, max_size=6), st.lists(NOT_PURE, min_size=1, max_size=6)), st.data())
-def test_grouping_does_not_matter_without_pure_losses_or_among_them(losses: list[Loss], data: st.DataObject) -> None:
+@given(st.lists(LOSS, min_size=1, max_size=6), st.data())
+def test_grouping_does_not_matter(losses: list[Loss], data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, max(1, len(losses) - 1)))
     groups = [group for group in (losses[:cut], losses[cut:]) if group]
-    assert compose([compose(group) for group in groups]) == compose(losses)
-
-
-@given(st.lists(LOSS, min_size=2, max_size=6), st.data())
-def test_grouping_before_a_mixture_is_never_cheaper(losses: list[Loss], data: st.DataObject) -> None:
-    cut = data.draw(st.integers(1, len(losses) - 1))
-    grouped = compose([compose(losses[:cut]), compose(losses[cut:])]).as_booked()
-    flat = compose(losses).as_booked()
-    assert grouped.rho >= flat.rho
-    assert (grouped.bad, grouped.distance) == (flat.bad, flat.distance)
+    assert one_entry([one_entry(group) for group in groups]) == one_entry(losses)
 
 
 def test_pure_losses_can_be_priced_without_delta() -> None:
@@ -138,22 +119,15 @@ def test_a_pure_statement_is_not_given_up_for_less_than_a_thousandth() -> None:
     assert Fraction(price([BoundedRange(1, Fraction(1), bad=Fraction(1, 10**7))], 1e-6).delta) >= Fraction(1, 10**7)
 
 
-def test_steps_of_one_width_stay_steps_and_of_two_widths_become_a_ledger() -> None:
-    half = BoundedRange(3, Fraction(1, 2), bad=Fraction(1, 2), distance=Fraction(1, 5))
-    more = BoundedRange(4, Fraction(1, 2), bad=Fraction(1, 3), distance=Fraction(1, 7))
-    assert compose([half, more]) == BoundedRange(7, Fraction(1, 2), bad=Fraction(2, 3), distance=Fraction(12, 35))
-    assert compose([half, BoundedRange(1, Fraction(1))]) == Booked(Fraction(7, 32), Fraction(1, 2), Fraction(1, 5))
-
-
 def test_selection_steps_are_priced_by_the_recursion_or_at_integer_orders() -> None:
     steps = [BoundedRange(50, Fraction(1, 10))] * 2
-    assert compose(steps, delta=1e-6) == Price(
+    assert price(steps, delta=1e-6) == Price(
         epsilon_by_recursion(100, Fraction(1, 10), 1e-6), 1e-6, "bounded range recursion"
     )
-    without = compose(steps, delta=1e-6, recursion=False)
-    assert without.method == "integer orders"
-    assert without.epsilon == epsilon_from_rho(100 * kappa(Fraction(1, 10)), 1e-6)
-    assert without.epsilon <= epsilon_by_orders(100, Fraction(1, 10), 1e-6)
+    # Past so many steps the recursion is left out.
+    many = price([BoundedRange(1001, Fraction(1, 10))], 1e-6)
+    assert many == Price(epsilon_from_rho(1001 * kappa(Fraction(1, 10)), 1e-6), 1e-6, "integer orders")
+    assert many.epsilon <= epsilon_from_rho(Fraction(1001, 800), 1e-6)
 
 
 def test_bad_mass_of_selection_steps_is_taken_from_delta_first() -> None:
@@ -178,18 +152,18 @@ def test_steps_beside_a_pure_loss_are_priced_by_one_of_the_bounds_for_both() -> 
 
 def test_single_gaussian_releases_are_priced_by_their_law_and_plans_never() -> None:
     gaussian_release = GaussianRelease(Fraction(100), counts=10)
-    best = compose([gaussian_release], delta=1e-6)
+    best = price([gaussian_release], delta=1e-6)
     assert best.method == "loss distribution"
     assert best.epsilon == epsilon_by_loss_distribution([gaussian_release], 1e-6)
     # The same rho, booked by a plan.
-    assert compose([Booked(Fraction(1, 20))], delta=1e-6).method == "integer orders"
-    assert compose([gaussian_release, Booked(Fraction(1, 20))], delta=1e-6).method == "integer orders"
-    assert compose([gaussian_release]) == Booked(Fraction(1, 20))
+    assert price([Booked(Fraction(1, 20))], delta=1e-6).method == "integer orders"
+    assert price([gaussian_release, Booked(Fraction(1, 20))], delta=1e-6).method == "integer orders"
+    assert one_entry([gaussian_release]) == Booked(Fraction(1, 20))
 
 
 def test_without_the_library_single_releases_are_priced_at_integer_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pianissimo.loss.exact_composition.is_available", lambda: False)
-    best = compose([GaussianRelease(Fraction(100), counts=10)], delta=1e-6)
+    best = price([GaussianRelease(Fraction(100), counts=10)], delta=1e-6)
     assert best == Price(epsilon_from_rho(Fraction(1, 20), 1e-6), 1e-6, "integer orders")
 
 
@@ -241,7 +215,7 @@ def test_the_price_covers_noise_at_a_distance_from_the_ideal() -> None:
 
 @given(st.lists(BY_ORDERS, min_size=1, max_size=5), st.floats(-7, -2).map(lambda power: float(10**power)))
 def test_the_price_solves_its_own_equation_and_little_less_does_not(losses: list[Loss], delta: float) -> None:
-    ledger = compose(losses).as_booked()
+    ledger = one_entry(losses)
     try:
         best = price(losses, delta)
     except ParameterError:
@@ -335,11 +309,10 @@ def test_a_delta_that_cannot_be_is_refused(delta: float, message: str) -> None:
 def test_a_mixed_loss_costs_what_its_two_parts_cost() -> None:
     mixed = Mixed(pure=Fraction(1, 2), rho=Fraction(1, 50), bad=Fraction(1, 10**8), distance=Fraction(1, 2**100))
     apart: list[Loss] = [Pure(Fraction(1, 2)), Booked(Fraction(1, 50), Fraction(1, 10**8), Fraction(1, 2**100))]
-    assert compose([mixed], 1e-6) == compose(apart, 1e-6)
-    assert compose([mixed]) == compose(apart)
+    assert price([mixed], 1e-6) == price(apart, 1e-6)
 
 
 def test_a_large_pure_part_is_added_and_not_folded_into_rho() -> None:
     mixed = Mixed(pure=Fraction(1), rho=Fraction(1, 100))
-    assert compose([mixed], 1e-9).method == "pure plus integer orders"
-    assert compose([mixed], 1e-9).epsilon < compose([mixed.as_booked()], 1e-9).epsilon
+    assert price([mixed], 1e-9).method == "pure plus integer orders"
+    assert price([mixed], 1e-9).epsilon < price([mixed.as_booked()], 1e-9).epsilon

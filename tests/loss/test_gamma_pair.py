@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from pianissimo.errors import ParameterError
-from pianissimo.loss.gamma_pair import hockey_stick, hockey_sticks, least_scale, renyi
+from pianissimo.loss.race_clock import hockey_stick, hockey_sticks, least_scale, renyi
 
 TABLE = {
     (0.5, 1e-6): (20.13, 27.88, 43.64, 75.62),

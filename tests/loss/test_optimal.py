@@ -8,10 +8,11 @@ import pytest
 from dp_accounting.pld import common, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.loss.deltas import optimal_delta
 
 from pianissimo.errors import ParameterError
 from pianissimo.loss.conversion import epsilon_from_rho
-from pianissimo.loss.exact_composition import advanced_epsilon, optimal_delta, optimal_epsilon
+from pianissimo.loss.exact_composition import advanced_epsilon, optimal_epsilon
 
 HUNDREDTHS = st.integers(1, 300).map(lambda parts: Fraction(parts, 100))
 EPSILONS = st.lists(HUNDREDTHS, min_size=1, max_size=5)

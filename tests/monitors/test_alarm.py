@@ -10,7 +10,7 @@ from tests.monitors.calibrating import alarms as planned_alarms
 from tests.shared_checks import check_life_cycle, check_resuming, check_splitting
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.loss.composition import compose
+from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Race
 from pianissimo.mechanism import Run
 from pianissimo.monitors import Alarms
@@ -71,14 +71,14 @@ def test_one_monitor_for_all_alarms_needs_less_noise_than_one_each() -> None:
     thresholds = {f"alarm-{place}": 1000 for place in range(5)}
     shared = planned_alarms(thresholds, horizon=100, alarms_per_user=4)
     each = [Race(4, shared.scale)] * 5
-    assert compose([shared.guarantee.loss], 1e-6).epsilon <= 1 < compose(each, 1e-6).epsilon
+    assert price([shared.guarantee.loss], 1e-6).epsilon <= 1 < price(each, 1e-6).epsilon
 
 
 @pytest.mark.parametrize("within", [None, 1])
 def test_calibrated_alarms_are_within_their_budget(within: int | None) -> None:
     found = planned_alarms({"fever": 400}, horizon=1000, alarms_per_user=3, within=within)
     assert found.replacement is (within is not None)
-    assert 0.99 < compose([found.guarantee.loss], 1e-6).epsilon <= 1
+    assert 0.99 < price([found.guarantee.loss], 1e-6).epsilon <= 1
 
 
 def test_a_threshold_below_the_minimum_is_refused_and_the_minimum_is_named() -> None:

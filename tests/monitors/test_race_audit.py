@@ -24,8 +24,8 @@ from pianissimo.audit.attack import lower_rate, upper_rate
 from pianissimo.codec import Plain
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
-from pianissimo.loss.gamma_pair import hockey_sticks
 from pianissimo.loss.losses import Race
+from pianissimo.loss.race_clock import hockey_sticks
 from pianissimo.mechanism import Run
 from pianissimo.monitors import FixedLength, TrendingMonitor, UserCharges
 from pianissimo.monitors.race_monitor import race_noise

@@ -15,8 +15,8 @@ from scipy import optimize, special, stats
 from tests.monitors.noises import GivenBits, rows, uniform
 
 from pianissimo.errors import InputError, ParameterError, StateError
-from pianissimo.loss.gamma_pair import hockey_stick
 from pianissimo.loss.losses import Race
+from pianissimo.loss.race_clock import hockey_stick
 from pianissimo.monitors import RaceMonitor, UserCharges, clock_delta
 from pianissimo.monitors.race_monitor import lone_threshold, margin_of_detection, quiet_threshold, race_noise
 from pianissimo.noise.keyed import DRAW_DISTANCE

@@ -12,7 +12,7 @@ from papers.sparse_vector import example_1_4
 from papers.sparse_vector.example_1_4 import PARTITIONS, World
 from tests.monitors.calibrating import trends
 
-from pianissimo.loss.composition import compose
+from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Pure
 from pianissimo.mechanism import Run
 from pianissimo.monitors import AboveThreshold
@@ -37,8 +37,8 @@ def test_the_race_monitor_finds_all_where_the_others_find_a_part() -> None:
 def test_the_restarted_technique_is_within_its_budget_and_uses_it() -> None:
     for size in (300, 1000):
         epsilon, allowed = example_1_4.shares(World(), size)
-        assert compose([Pure(epsilon)] * allowed, 1e-6).epsilon <= 1
-        assert compose([Pure(epsilon)] * (allowed + 1), 1e-6).epsilon > 1
+        assert price([Pure(epsilon)] * allowed, 1e-6).epsilon <= 1
+        assert price([Pure(epsilon)] * (allowed + 1), 1e-6).epsilon > 1
 
 
 def test_its_vector_is_a_row_of_runs_of_above_threshold() -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from pianissimo.errors import ParameterError
-from pianissimo.loss.gamma_pair import hockey_stick
+from pianissimo.loss.race_clock import hockey_stick
 from pianissimo.monitors import RaceMonitor, ThresholdMonitor
 from pianissimo.testing import SeededNoise
 

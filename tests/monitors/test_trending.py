@@ -19,7 +19,7 @@ from tests.shared_checks import check_life_cycle, check_resuming, check_splittin
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
-from pianissimo.loss.composition import compose
+from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Neighbors, Race, Unit
 from pianissimo.mechanism import Run
 from pianissimo.monitors import FixedLength, TrendingMonitor, quiet_threshold
@@ -311,7 +311,7 @@ def test_a_calibrated_monitor_is_within_its_budget(domain: Any, within: int | No
     assert trending.replacement is (within is not None)
     if numbered:
         trending = replace(trending, domain=domain, threshold=quiet_threshold(trending.scale, 1000 * domain.size))
-    priced = compose([trending.guarantee.loss], 1e-6)
+    priced = price([trending.guarantee.loss], 1e-6)
     assert 0.99 < priced.epsilon <= 1
     assert Run(trending, NoNoise()).release().value.to_dict() == {}
 

@@ -8,7 +8,7 @@ import pytest
 
 import pianissimo as pp
 from pianissimo.io.runs import run_file
-from pianissimo.loss.composition import compose
+from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Race, Unit
 from pianissimo.stream import Live, StreamPlan
 from pianissimo.stream.spec import load_spec
@@ -72,7 +72,7 @@ def test_alarms_share_one_monitor_and_all_monitors_one_noise() -> None:
     # Two alarms with three reports a user in four clocks, and a trend with two.
     assert [loss.charges for loss in losses if isinstance(loss, Race)] == [4, 2]
     assert len({loss.scale for loss in losses if isinstance(loss, Race)}) == 1
-    assert compose(losses, 1e-6).epsilon <= 1.0
+    assert price(losses, 1e-6).epsilon <= 1.0
     assert plan.price.epsilon <= 1.0
 
 

@@ -21,10 +21,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.checks import Real, check_at_least, check_probability
+from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.conversion import epsilon_from_rho
-from pianissimo.loss.losses import float_down, float_up
+from pianissimo.loss.losses import float_down, float_up, log_inverse
 
 # Far above what the floating-point operations of one evaluation can be off by, relative to the size of their terms.
 _MARGIN = 1e-9
@@ -47,10 +47,8 @@ def kappa(width: Fraction) -> Fraction:
 
     >>> float(kappa(Fraction(1)))
     0.1233...
-    >>> kappa(Fraction(1, 100)) == Fraction(1, 100) ** 2 / 8
-    True
     """
-    _check_width(width)
+    _check_steps(1, width)
     simple = width**2 / 8
     w = float_up(width)
     # Below a tenth the difference is under 0.02 percent and the formula would cancel.
@@ -58,16 +56,6 @@ def kappa(width: Fraction) -> Fraction:
         return simple
     q = w / -math.expm1(-w)
     return min(simple, Fraction(q - 1 - math.log(q) + _MARGIN * (q - 1 - math.log(q))))
-
-
-def epsilon_by_orders(steps: int, width: Fraction, delta: Fraction | float) -> float:
-    """Find the epsilon of `steps` adaptive steps from rho = width^2 / 8 a step, at integer orders, rounded up.
-
-    >>> round(epsilon_by_orders(100, Fraction(1, 10), 1e-6), 2)
-    2.42
-    """
-    _check_steps(steps, width)
-    return epsilon_from_rho(steps * width**2 / 8, delta)
 
 
 def epsilon_by_concentration(widths: Iterable[tuple[int, Fraction]], delta: Fraction | float) -> float:
@@ -86,58 +74,17 @@ def epsilon_by_concentration(widths: Iterable[tuple[int, Fraction]], delta: Frac
         mean += steps * kappa(width)
         square += steps * width**2
         plain += steps * width
-    tail = math.sqrt(float_up(square)) * math.sqrt(_log_inverse(delta) / 2)
+    tail = math.sqrt(float_up(square)) * math.sqrt(log_inverse(delta) * (1 + _MARGIN) / 2)
     return min(float_up(plain), (float_up(mean) + tail) * (1 + _MARGIN))
 
 
-def delta_by_recursion(steps: int, width: Fraction, epsilon: Real) -> float:
-    """Find the delta of `steps` adaptive steps at `epsilon` by the recursion, rounded up.
-
-    Let d_j(g) be the largest delta of j steps at epsilon g, over all adaptive mechanisms. A next step puts the ratio
-    P/Q at e^L with L in some [t - w, t]; what it adds is E_Q[x d(g - ln x)] at x = P/Q, convex in x, hence largest when
-    the ratio takes the two end values alone:
-
-    ```text
-    d_0(g) = max(0, 1 - e^g)
-    d_j(g) = max over 0 <= t <= w of  u d_(j-1)(g - t) + (1 - u) d_(j-1)(g - t + w),   u = (1 - e^(t-w)) / (1 - e^-w)
-    ```
-
-    On the grid each d_j is over-estimated: between its points by the chord in e^g, of which the true d_j is a convex
-    function, and between values of t by the most that the resulting c0 + c1 e^t + c2 e^-t can rise above the chord.
-    The error is of second order in the spacing: for many steps delta is some tenths of a percent too large.
-
-    >>> f"{delta_by_recursion(1, Fraction(1), 1):.1g}"
-    '0'
-    >>> 0.244 < delta_by_recursion(1, Fraction(1), 0) < 0.246  # tanh(1/4), the total variation
-    True
-    """
-    _check_steps(steps, width)
-    if not epsilon >= 0:
-        raise ParameterError(f"epsilon must not be negative, got {epsilon}")
-    if steps == 0 or width == 0 or Fraction(epsilon) >= steps * width:
-        return 0.0
-    at = float_down(Fraction(epsilon))
-    w = max(float_up(width), _NARROWEST)
-    if w > _WIDEST:
-        return 1.0
-    points, deltas = _curve(steps, w, steps * w if steps <= 100 else min(steps * w, at + 7 * math.sqrt(steps) * w))
-    place = int(np.searchsorted(points, at, side="right")) - 1
-    if place >= len(points) - 1:
-        return float(deltas[-1])
-    left, right = float(deltas[place]), float(deltas[place + 1])
-    share = math.expm1(at - float(points[place])) / math.expm1(float(points[place + 1] - points[place]))
-    return min(1.0, max(left + (right - left) * share, right) * (1 + _MARGIN))
-
-
 def epsilon_by_recursion(steps: int, width: Fraction, delta: Fraction | float) -> float:
-    """Find the least epsilon at which the recursion, rounded against us, gives at most `delta`.
+    """Find the least epsilon at which the recursion, rounded against us, gives at most `delta`: see `delta_curve`.
 
-    It takes about a tenth of a second for 100 steps and a few tenths for 1000. See `delta_by_recursion`.
+    It takes about a tenth of a second for 100 steps and a few tenths for 1000.
 
     >>> round(epsilon_by_recursion(100, Fraction(1, 10), 1e-6), 3)
     2.251
-    >>> 0.99 < epsilon_by_recursion(2, Fraction(1, 2), 1e-12) <= 1
-    True
     """
     _check_steps(steps, width)
     check_probability(delta=delta)
@@ -149,10 +96,10 @@ def epsilon_by_recursion(steps: int, width: Fraction, delta: Fraction | float) -
     # The answer is at most what the orders give. Two deviations beyond it, what is cut off is far below delta; the
     # power of two lets nearby deltas share one curve.
     power = Fraction(2) ** math.frexp(below)[1] / 2
-    by_orders = epsilon_by_orders(steps, width, min(power, Fraction(1, 2)))
+    by_orders = epsilon_from_rho(steps * width**2 / 8, min(power, Fraction(1, 2)))
     if by_orders == 0:
         return 0.0
-    points, deltas = _curve(steps, w, min(steps * w, by_orders + math.sqrt(steps) * w))
+    points, deltas = delta_curve(steps, w, min(steps * w, by_orders + math.sqrt(steps) * w))
     points, deltas = points[len(points) // 2 :], deltas[len(deltas) // 2 :]
     enough = np.flatnonzero(deltas <= below)
     if len(enough) == 0:
@@ -169,8 +116,22 @@ def epsilon_by_recursion(steps: int, width: Fraction, delta: Fraction | float) -
 
 
 @lru_cache(maxsize=64)
-def _curve(steps: int, width: float, reach: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Over-estimate d_steps at the multiples of width / cells in about [-reach, reach]; zero stands in the middle."""
+def delta_curve(steps: int, width: float, reach: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Over-estimate d_steps at the multiples of width / cells in about [-reach, reach]; zero stands in the middle.
+
+    Let d_j(g) be the largest delta of j steps at epsilon g, over all adaptive mechanisms. A next step puts the ratio
+    P/Q at e^L with L in some [t - w, t]; what it adds is E_Q[x d(g - ln x)] at x = P/Q, convex in x, hence largest when
+    the ratio takes the two end values alone:
+
+    ```text
+    d_0(g) = max(0, 1 - e^g)
+    d_j(g) = max over 0 <= t <= w of  u d_(j-1)(g - t) + (1 - u) d_(j-1)(g - t + w),   u = (1 - e^(t-w)) / (1 - e^-w)
+    ```
+
+    On the grid each d_j is over-estimated: between its points by the chord in e^g, of which the true d_j is a convex
+    function, and between values of t by the most that the resulting c0 + c1 e^t + c2 e^-t can rise above the chord.
+    The error is of second order in the spacing: for many steps delta is some tenths of a percent too large.
+    """
     cells = 128 if steps <= 128 else 64 if steps <= 512 else 32
     h = width / cells
     half = cells * math.ceil(reach / width)
@@ -210,17 +171,8 @@ def _curve(steps: int, width: float, reach: float) -> tuple[NDArray[np.float64],
     return points, deltas
 
 
-def _log_inverse(delta: Fraction | float) -> float:
-    exact = Fraction(delta)
-    return (math.log(exact.denominator) - math.log(exact.numerator)) * (1 + _MARGIN)
-
-
 def _check_steps(steps: int, width: Fraction) -> None:
     check_at_least(0, steps=steps)
-    _check_width(width)
-
-
-def _check_width(width: Fraction) -> None:
     if not isinstance(width, Fraction):
         raise ParameterError(f"width must be an exact Fraction, got {type(width).__name__}")
     if not width >= 0:

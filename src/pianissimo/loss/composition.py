@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import overload
 
 from pianissimo.checks import Real, check_probability
 from pianissimo.errors import ParameterError
@@ -41,11 +40,7 @@ _AS_GOOD = 1e-3
 @identified("price")
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A valid (epsilon, delta) statement and how it was reached.
-
-    >>> Price(epsilon=1.0, delta=0.0, method="pure")
-    Price(epsilon=1.0, delta=0.0, method='pure')
-    """
+    """A valid (epsilon, delta) statement and how it was reached."""
 
     epsilon: float
     """Rounded up."""
@@ -59,30 +54,16 @@ class Price:
     distribution`, `race`, `pure plus race` or `race plus integer orders`."""
 
 
-@overload
-def compose(losses: Sequence[AnyLoss], delta: None = None, *, recursion: bool = True) -> Loss: ...
+def price(losses: Sequence[AnyLoss], delta: Real) -> Price:
+    """Find the best valid (epsilon, delta) statement about losses, adaptive ones too, at a total of `delta`.
 
-
-@overload
-def compose(losses: Sequence[AnyLoss], delta: Real, *, recursion: bool = True) -> Price: ...
-
-
-def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: bool = True) -> Loss | Price:
-    """Say what losses cost together; all of it also holds when later choices depend on earlier releases.
-
-    *Without delta:* their sum, in exact rationals. Losses of one kind keep their kind, selection steps if they are of
-    one width and races if they are of one scale; a mixture becomes `Booked`, but a race in it cannot be and is
-    refused. Pass all losses at once: pure losses that were summed before they meet another kind are booked as
-    (epsilon_1 + epsilon_2)^2 / 2, which is sound and larger.
-
-    *With delta:* the best valid (epsilon, delta) statement about them, at a total of `delta`. All bounds that apply are
-    tried:
+    All bounds that apply are tried:
 
     - pure: the plain sum, if all are pure or selection steps;
     - integer orders: everything in one entry;
     - pure plus integer orders: the pure part added plainly to the converted rest;
     - bounded range recursion, bounded range concentration: selection steps, beside pure losses added plainly. Steps of
-      unequal width count at the largest. `recursion=False` leaves it out where a fraction of a second matters;
+      unequal width count at the largest;
     - optimal composition, advanced composition: all are pure or selection steps;
     - loss distribution: all are pure or single releases, and `dp-accounting` is installed;
     - race, pure plus race: race monitors by the exact law of their clocks, beside pure losses and selection steps added
@@ -91,70 +72,24 @@ def compose(losses: Sequence[AnyLoss], delta: Real | None = None, *, recursion: 
     The smallest epsilon wins, but for one thing: a pure statement is preferred to one that is less than a thousandth
     below it.
 
-    >>> compose([Pure(Fraction(1, 2)), Pure(Fraction(1, 3))])
-    Pure(epsilon=Fraction(5, 6), distance=Fraction(0, 1))
-    >>> compose([Booked(Fraction(1, 2)), Booked(Fraction(1, 3))])
-    Booked(rho=Fraction(5, 6), bad=Fraction(0, 1), distance=Fraction(0, 1))
-    >>> compose([Booked(Fraction(1, 2)), Pure(Fraction(1))])
-    Booked(rho=Fraction(1, 1), bad=Fraction(0, 1), distance=Fraction(0, 1))
-    >>> top_ten = BoundedRange(steps=10, width=Fraction(1, 10))
-    >>> compose([top_ten, top_ten]).steps
-    20
-    >>> compose([top_ten] * 10, delta=1e-6)
+    >>> price([BoundedRange(steps=100, width=Fraction(1, 10))], delta=1e-6)
     Price(epsilon=2.25..., delta=1e-06, method='bounded range recursion')
-    >>> compose([top_ten] * 10, delta=1e-6, recursion=False)
-    Price(epsilon=2.42..., delta=1e-06, method='integer orders')
-    >>> compose([Pure(Fraction(1, 2)), Pure(Fraction(1, 2))], delta=0)
-    Price(epsilon=1.0, delta=0.0, method='pure')
-    >>> compose([Booked(Fraction(1, 2)), Booked(Fraction(0), bad=Fraction(1, 10**7))], delta=1e-6)
-    Price(epsilon=5.24..., delta=1e-06, method='integer orders')
-    >>> compose([Mixed(pure=Fraction(1), bad=Fraction(1, 10**7))], delta=1e-6)
+    >>> price([Mixed(pure=Fraction(1), bad=Fraction(1, 10**7))], delta=1e-6)
     Price(epsilon=1.0, delta=1.00...e-07, method='pure')
-    >>> compose([Race(charges=2, scale=Fraction(15)), Race(charges=2, scale=Fraction(15))], delta=1e-6)
-    Price(epsilon=0.99..., delta=1e-06, method='race')
-    >>> compose([Race(charges=4, scale=Fraction(15)), Booked(Fraction(1, 100))], delta=1e-6)
-    Price(epsilon=1.3..., delta=1e-06, method='integer orders')
-    >>> compose([Booked(Fraction(1), bad=Fraction(1, 1000))], delta=1e-6)
+    >>> price([Booked(Fraction(1), bad=Fraction(1, 1000))], delta=1e-6)
     Traceback (most recent call last):
     pianissimo.errors.ParameterError: delta must be above the bad mass 0.001 of the losses, got 1e-06; ...
     """
     losses = [part for loss in losses for part in (loss.parts if isinstance(loss, Mixed) else (loss,))]
-    if delta is not None:
-        return _price(losses, delta, recursion=recursion)
-    if all(isinstance(loss, Pure) for loss in losses):
-        return _pure_part(losses)
-    ranges = [loss for loss in losses if isinstance(loss, BoundedRange)]
-    whole = _as_one_entry(losses)
-    races = [loss for loss in losses if isinstance(loss, Race)]
-    if len(races) == len(losses) and len({(loss.scale, loss.replacement) for loss in races}) == 1:
-        charges = sum(loss.charges for loss in races)
-        return Race(charges, races[0].scale, whole.bad, whole.distance, replacement=races[0].replacement)
-    if any(loss.charges for loss in races):
-        raise ParameterError("losses with a race among them have no sum, got several kinds or scales; give a delta")
-    if len(ranges) == len(losses) and len({loss.width for loss in ranges}) == 1:
-        return BoundedRange(sum(loss.steps for loss in ranges), ranges[0].width, whole.bad, whole.distance)
-    return whole
-
-
-def price(losses: Sequence[AnyLoss], delta: Real) -> Price:
-    """Find the best valid (epsilon, delta) statement: `compose` with a delta.
-
-    >>> price([Pure(Fraction(1, 2)), Pure(Fraction(1, 2))], 0)
-    Price(epsilon=1.0, delta=0.0, method='pure')
-    """
-    return compose(losses, delta)
-
-
-def _price(losses: Sequence[AnyLoss], delta: Real, *, recursion: bool) -> Price:
     if delta != 0 or isinstance(delta, bool):
         check_probability(delta=delta)
     allowed = Fraction(delta)
-    whole = _as_one_entry(losses)
+    whole = one_entry(losses)
     found = []
     pure = _pure_statement(losses, whole, allowed)
     if pure is not None:
         found.append(pure)
-    for method, convert in _ways(losses, recursion=recursion) if allowed > 0 else ():
+    for method, convert in _ways(losses) if allowed > 0 else ():
         epsilon = _least_epsilon(convert, whole, allowed)
         if epsilon is not None:
             found.append(Price(epsilon, float_up(allowed), method))
@@ -183,7 +118,7 @@ Convert = Callable[[Fraction], float | None]
 """From the delta that is left to an epsilon, rounded up; None where there is none."""
 
 
-def _ways(losses: Sequence[AnyLoss], *, recursion: bool) -> list[tuple[str, Convert]]:
+def _ways(losses: Sequence[AnyLoss]) -> list[tuple[str, Convert]]:
     """The bounds that need a delta. Bad mass and distance are the caller's, for all of them alike (Lemma 1)."""
     pure = [loss for loss in losses if isinstance(loss, Pure) and loss.epsilon > 0]
     ranges = [loss for loss in losses if isinstance(loss, BoundedRange) and loss.epsilon > 0]
@@ -201,7 +136,7 @@ def _ways(losses: Sequence[AnyLoss], *, recursion: bool) -> list[tuple[str, Conv
     if ranges and rest:
         ways.append(("pure plus integer orders", _by_orders(_plain_sum([*pure, *ranges]), rest)))
     if ranges and not rest:
-        ways += _range_ways(_plain_sum(pure), ranges, recursion=recursion)
+        ways += _range_ways(_plain_sum(pure), ranges)
     if not rest:
         ways += _optimal_ways(pure, ranges)
     # Without Gaussians the optimal composition is at least as good, and has no transform.
@@ -260,7 +195,7 @@ def _by_orders(plain: Fraction, losses: Sequence[AnyLoss], races: Sequence[Race]
     return convert
 
 
-def _range_ways(plain: Fraction, ranges: Sequence[BoundedRange], *, recursion: bool) -> list[tuple[str, Convert]]:
+def _range_ways(plain: Fraction, ranges: Sequence[BoundedRange]) -> list[tuple[str, Convert]]:
     offset = float_up(plain)
     each = [(loss.steps, loss.width) for loss in ranges]
     # A step is also one of any larger width, and then no order of the widths, adaptive or not, can matter.
@@ -273,16 +208,14 @@ def _range_ways(plain: Fraction, ranges: Sequence[BoundedRange], *, recursion: b
         return _add_up(offset, epsilon_by_recursion(steps, width, left))
 
     ways: list[tuple[str, Convert]] = [("bounded range concentration", concentrated)]
-    if recursion and steps <= _MOST_STEPS:
+    if steps <= _MOST_STEPS:
         name = "bounded range recursion"
         ways.append((f"pure plus {name}" if plain else name, recursive))
     return ways
 
 
 def _optimal_ways(pure: Sequence[Pure], ranges: Sequence[BoundedRange]) -> list[tuple[str, Convert]]:
-    amounts = Counter({loss.epsilon: 0 for loss in pure})
-    for loss in pure:
-        amounts[loss.epsilon] += 1
+    amounts = Counter(loss.epsilon for loss in pure)
     for steps in ranges:
         amounts[steps.width] += steps.steps
     if not pure or amounts.total() > _MOST_LOSSES:
@@ -308,19 +241,12 @@ def _add_up(plain: float, converted: float) -> float:
     return math.nextafter(plain + converted, math.inf) if plain and converted else plain + converted
 
 
-def _pure_part(losses: Sequence[AnyLoss]) -> Pure:
-    pure = [loss for loss in losses if isinstance(loss, Pure)]
-    return Pure(
-        epsilon=sum((loss.epsilon for loss in pure), Fraction(0)),
-        distance=sum((loss.distance for loss in pure), Fraction(0)),
-    )
+def one_entry(losses: Sequence[AnyLoss]) -> Booked:
+    """All in one entry, exactly; of races, which have no rho, the bad mass and the distance.
 
-
-def _as_one_entry(losses: Sequence[AnyLoss]) -> Booked:
-    """All in one entry; of races, which have no rho, the bad mass and the distance."""
-    # docs/privacy.md, 'Composition and conversion': rho adds up, and all answers are good with probability at least
-    # prod(1 - bad_i).
-    # Total variation adds up when the drawn noises are replaced by the ideal ones, one loss at a time.
+    docs/privacy.md, 'Composition and conversion': rho adds up, and all answers are good with probability at least
+    prod(1 - bad_i). Total variation adds up when the drawn noises are replaced by the ideal ones, one loss at a time.
+    """
     entries = [
         Booked(Fraction(0), loss.bad, loss.distance) if isinstance(loss, Race) else loss.as_booked() for loss in losses
     ]

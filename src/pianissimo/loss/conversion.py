@@ -27,7 +27,7 @@ from fractions import Fraction
 
 from pianissimo.checks import Real, check_positive, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.loss.losses import float_down, float_up
+from pianissimo.loss.losses import float_down, float_up, log_inverse
 
 # Each term below is a handful of floating-point operations, so off by less than 1e-14 of its size. What is
 # added against us is relative to the sizes of the terms, not to their sum, because they may cancel.
@@ -45,8 +45,6 @@ def epsilon_from_rho(rho: Fraction, delta: Fraction | float) -> float:
 
     >>> round(epsilon_from_rho(Fraction(1, 2), 1e-6), 4)
     5.2224
-    >>> epsilon_from_rho(Fraction(0), 1e-6)
-    0.0
     """
     _check_rho(rho)
     check_probability(delta=delta)
@@ -63,10 +61,6 @@ def epsilon_from_curve(curve: Callable[[int], float], delta: Fraction | float, h
     """Find the epsilon at `delta` from a bound on the Renyi divergence of each whole order from 2 to `highest`.
 
     The same Proposition 12 as for zCDP, whose curve is the line rho * a; an order without a bound is infinite.
-
-    >>> line = epsilon_from_curve(lambda order: order / 2, 1e-6, highest=100)
-    >>> line == epsilon_from_rho(Fraction(1, 2), 1e-6)
-    True
     """
     check_probability(delta=delta)
     budget = _log_inverse(delta)
@@ -79,11 +73,8 @@ def rho_from_budget(epsilon: Real, delta: Fraction | float) -> Fraction:
 
     The answer is checked before it is given: `epsilon_from_rho(rho, delta) <= epsilon` holds for it.
 
-    >>> rho = rho_from_budget(1.0, 1e-6)
-    >>> round(float(rho), 6)
+    >>> round(float(rho_from_budget(1.0, 1e-6)), 6)
     0.024356
-    >>> 0.999999 < epsilon_from_rho(rho, 1e-6) <= 1.0
-    True
     """
     check_positive(epsilon=epsilon)
     check_probability(delta=delta)
@@ -179,9 +170,8 @@ def _around_first(holds: Callable[[int], bool], *, most: int) -> range:
 
 def _log_inverse(delta: Fraction | float) -> float:
     """Evaluate ln(1/delta) at the floating-point number at or below delta."""
-    exact = Fraction(delta)
-    below = float_down(exact)
-    return -math.log(below) if below > 0 else math.log(exact.denominator) - math.log(exact.numerator)
+    below = float_down(Fraction(delta))
+    return -math.log(below) if below > 0 else log_inverse(delta)
 
 
 def _float_below(epsilon: Real) -> float:

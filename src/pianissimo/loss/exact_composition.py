@@ -29,9 +29,9 @@ from importlib.util import find_spec
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.checks import Real, check_probability
+from pianissimo.checks import check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.loss.losses import GaussianRelease, Pure, float_down, float_up
+from pianissimo.loss.losses import GaussianRelease, Pure, float_down, float_up, log_inverse
 
 _MARGIN = 1e-9
 _UNDERFLOW = 1e-300
@@ -44,36 +44,18 @@ _POINTS = 2**15
 _ADDITIONS = 2**25
 
 
-def optimal_delta(epsilons: Sequence[Fraction], epsilon: Real) -> float:
-    """Find the delta of adaptive pure losses at `epsilon`, rounded up.
-
-    >>> f"{optimal_delta([Fraction(1, 10)] * 100, 4.8):.2g}"
-    '8.1e-07'
-    >>> optimal_delta([Fraction(1, 2), Fraction(1, 3)], 1)
-    0.0
-    """
-    _check_epsilons(epsilons)
-    if not epsilon >= 0:
-        raise ParameterError(f"epsilon must not be negative, got {epsilon}")
-    if Fraction(epsilon) >= sum(epsilons, Fraction(0)):
-        return 0.0
-    return _delta(*_loss_law(tuple(epsilons)), float_down(Fraction(epsilon)))
-
-
 def optimal_epsilon(epsilons: Sequence[Fraction], delta: Fraction | float) -> float:
     """Find the least epsilon of adaptive pure losses at `delta`, rounded up.
 
     >>> round(optimal_epsilon([Fraction(1, 10)] * 100, 1e-6), 3)
     4.775
-    >>> round(optimal_epsilon([Fraction(1, 10)] * 50 + [Fraction(1, 5)] * 50, 1e-6), 3)
-    7.99
     """
     _check_epsilons(epsilons)
     check_probability(delta=delta)
     plain = float_up(sum(epsilons, Fraction(0)))
     allowed = float_down(Fraction(delta))
-    losses, chances = _loss_law(tuple(epsilons))
-    if _delta(losses, chances, 0.0) <= allowed:
+    losses, chances = loss_law(tuple(epsilons))
+    if delta_at(losses, chances, 0.0) <= allowed:
         return 0.0
     # `high` always holds: at the plain sum by basic composition, later by evaluation.
     low, high = 0.0, plain
@@ -81,7 +63,7 @@ def optimal_epsilon(epsilons: Sequence[Fraction], delta: Fraction | float) -> fl
         middle = (low + high) / 2
         if not low < middle < high:
             break
-        if _delta(losses, chances, middle) <= allowed:
+        if delta_at(losses, chances, middle) <= allowed:
             high = middle
         else:
             low = middle
@@ -100,15 +82,14 @@ def advanced_epsilon(epsilons: Mapping[Fraction, int], delta: Fraction | float) 
     """
     _check_epsilons(list(epsilons))
     check_probability(delta=delta)
-    exact = Fraction(delta)
-    log = math.log(exact.denominator) - math.log(exact.numerator)
+    log = log_inverse(delta)
     mean = math.fsum(times * float_up(one) * math.tanh(float_up(one) / 2) for one, times in epsilons.items())
     square = sum((times * one**2 for one, times in epsilons.items()), Fraction(0))
     plain = sum((times * one for one, times in epsilons.items()), Fraction(0))
     return min(float_up(plain), (mean + math.sqrt(2 * log) * math.sqrt(float_up(square))) * (1 + _MARGIN))
 
 
-def _delta(losses: NDArray[np.float64], chances: NDArray[np.float64], epsilon: float) -> float:
+def delta_at(losses: NDArray[np.float64], chances: NDArray[np.float64], epsilon: float) -> float:
     """Sum P(loss) * (1 - e^(epsilon - loss)) over larger losses: positive terms, so nothing cancels."""
     start = int(np.searchsorted(losses, epsilon, side="right"))
     total = float(np.dot(chances[start:], -np.expm1(epsilon - losses[start:])))
@@ -116,7 +97,7 @@ def _delta(losses: NDArray[np.float64], chances: NDArray[np.float64], epsilon: f
 
 
 @lru_cache(maxsize=8)
-def _loss_law(epsilons: tuple[Fraction, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def loss_law(epsilons: tuple[Fraction, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The losses of independent randomized responses, in rising order and rounded up, and their chances."""
     some = [one for one in epsilons if one > 0]
     if not some:

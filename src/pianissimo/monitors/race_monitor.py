@@ -7,7 +7,7 @@ charged for it, and after k charges she is inactive for ever. No threshold noise
 **Loss.** P(BOTTOM) = exp(-e^((weight - t) / b)): one more user multiplies the rate by lam = e^(1 / b). So with an
 exponential clock that runs at rate one without her and at rate lam with her, a test in which she is active asks whether
 the clock rings within some time, and a TOP uses up at most one clock. By memorylessness the whole transcript, values
-included, is one and the same function of k such clocks. `gamma_pair` prices them, whatever the number of tests and
+included, is one and the same function of k such clocks. `race_clock` prices them, whatever the number of tests and
 however they depend on earlier answers.
 
 **Noise.** Z = floor(-b ln E) in whole numbers, P(Z >= d) = 1 - exp(-exp(-d / b)), in a table of exact integers:
@@ -42,8 +42,8 @@ from numpy.typing import NDArray
 from pianissimo import _core
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.loss.gamma_pair import least_scale
 from pianissimo.loss.losses import Race
+from pianissimo.loss.race_clock import least_scale
 from pianissimo.monitors.above_threshold import MOST_CHARGES, UserCharges, check_charges
 from pianissimo.noise import Noise
 from pianissimo.noise.exact_draws import binomial, rational

@@ -24,7 +24,7 @@ from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.errors import LedgerError, ParameterError
 from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, LastEntry, Ledger, Reservation, is_state_place, open_shared
-from pianissimo.loss.composition import Price, compose
+from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Booked, float_up
 from pianissimo.noise import Secret
 from pianissimo.noise.laws import gaussian_node
@@ -96,7 +96,7 @@ class StepAllowance:
         loss = Booked(
             rho=steps * self.epsilon**2 / 8, bad=_bad(self.delta, calls), distance=(steps + calls) * _DISTANCE
         )
-        return compose([loss], delta=Fraction(self.budget.delta))
+        return price([loss], delta=Fraction(self.budget.delta))
 
     def plain_epsilon(self, steps: int) -> float:
         """What plain composition would book for so many steps: their epsilons added up."""
