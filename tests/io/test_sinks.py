@@ -215,8 +215,9 @@ def test_a_folder_that_holds_releases_is_refused_and_left_alone(tmp_path: Path) 
     write(tmp_path, RELEASES)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     message = (
-        f"{tmp_path} must not hold releases yet, got some up to tick 3; a run that was stopped cannot be taken up "
-        "again, and releasing the same events again spends the budget again: choose an empty folder"
+        f"{tmp_path} must not hold releases yet, got some up to tick 3; if a run with --state wrote them, run again "
+        "with the same --state: it goes on. A run without it cannot be taken up again, and releasing the same events "
+        "into another folder spends the budget again"
     )
     with pytest.raises(InputError) as refusal:
         ReleaseFolder(tmp_path, plan={})
@@ -233,7 +234,7 @@ def test_a_folder_of_a_run_that_stored_nothing_is_refused_with_the_way_out(tmp_p
         ReleaseFolder(tmp_path, plan=PLAN)
     assert str(refusal.value) == (
         f"{tmp_path} must not hold releases yet, got the plan of a run that has stored none; if that run was stopped, "
-        "it has published nothing: remove plan.json there and run again, or choose an empty folder"
+        "it has published nothing: remove plan.json there and run again"
     )
     (tmp_path / "plan.json").unlink()
     write(tmp_path, RELEASES)

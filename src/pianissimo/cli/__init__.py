@@ -51,19 +51,13 @@ budget_delta_option = click.option(
 )
 
 
-class BadFileError(click.ClickException):
-    """A file or an argument that must be mended first."""
-
-    exit_code = 2
-
-
 @contextmanager
 def arguments() -> Iterator[None]:
     """What the library refuses in here came from an argument, which must be mended first."""
     try:
         yield
     except ParameterError as error:
-        raise BadFileError(str(error)) from error
+        raise SpecError(str(error)) from error
 
 
 def plan_of(spec: "StreamSpec", file: Path) -> "StreamPlan":

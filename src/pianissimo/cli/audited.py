@@ -88,17 +88,10 @@ def audit_all(
     return reports
 
 
-def has_violation(reports: Mapping[str, list[AuditReport]]) -> bool:
-    """Whether any report, first or second, found one."""
-    return any(report.verdict is AuditVerdict.VIOLATION for found in reports.values() for report in found)
-
-
 def to_plain(reports: Mapping[str, list[AuditReport]]) -> dict[str, Any]:
-    """Reports as plain data, ready for JSON."""
+    """Reports as plain data, ready for JSON, with the worst verdict of all, first or second."""
     verdicts = [report.verdict for found in reports.values() for report in found]
-    worst = next(
-        (each for each in (AuditVerdict.VIOLATION, AuditVerdict.BLIND) if each in verdicts), AuditVerdict.SOUND
-    )
+    worst = next(each for each in (AuditVerdict.VIOLATION, AuditVerdict.BLIND, AuditVerdict.SOUND) if each in verdicts)
     audits = [
         {"name": name, **found[0].to_dict(), "confirmation": found[1].to_dict() if found[1:] else None}
         for name, found in reports.items()

@@ -287,16 +287,10 @@ def info(*, file: Path, as_json: bool) -> None:
     if as_json:
         echo_json(content, indent=2)
         return
-    lines = {
-        "kind": content["kind"],
-        "counters": f"k = {found.k:,}",
-        "keys": found.key_kind or "none yet",
-        "hides": content["hides"],
-        "streams": _streams(found),
-        "id": found.lineage.id,
-        "released": "; ".join(_mark_words(mark) for mark in marks) or "never, as far as the marks in its folder tell",
-    }
-    console().print(facts(lines))
+    del content["lineage"]
+    released = "; ".join(_mark_words(mark) for mark in marks) or "never, as far as the marks in its folder tell"
+    content |= {"keys": found.key_kind or "none yet", "streams": _streams(found), "releases": released}
+    console().print(facts(content))
 
 
 def _kind(found: "AnySketch") -> str:

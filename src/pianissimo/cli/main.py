@@ -1,4 +1,4 @@
-"""`pianissimo` in a terminal: the group of all commands, their exit codes, and what starts the program.
+"""`pianissimo` in a terminal: all commands, their exit codes, what starts the program; and `demo` and `audit`.
 
 With `--json` standard output holds JSON and nothing else. A second SIGINT or SIGTERM ends the process by that signal.
 """
@@ -12,10 +12,9 @@ from typing import Any
 import click
 
 import pianissimo
-from pianissimo.cli import BadFileError
+from pianissimo.cli import NUMBER, PATH, echo_json, json_option
 from pianissimo.cli.data_commands import budget, sketch, top_k
-from pianissimo.cli.durable_commands import recover, rotate_secret, status, verify
-from pianissimo.cli.stream_commands import audit, demo, plan, releases, run
+from pianissimo.cli.stream_commands import plan, recover, releases, rotate_secret, run, status, verify
 from pianissimo.errors import InputError, LeaseError, PianissimoError, RefusalError, SpecError, StoreError
 
 _EXIT_CODES = """\b
@@ -29,16 +28,7 @@ Exit codes:
 """
 
 
-class _Stopped(click.ClickException):
-    """A durable stream that does not go on."""
-
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.code = code
-
-    @property
-    def exit_code(self) -> int:  # type: ignore[override]
-        return self.code
+_CODES = ((SpecError, 2), (InputError, 2), (RefusalError, 3), (LeaseError, 4), (StoreError, 5))
 
 
 class _Commands(click.Group):
@@ -47,19 +37,103 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
-        except (SpecError, InputError) as error:
-            raise BadFileError(str(error)) from error
-        except (RefusalError, LeaseError, StoreError) as error:
-            code = 3 if isinstance(error, RefusalError) else 4 if isinstance(error, LeaseError) else 5
-            raise _Stopped(str(error), code) from error
         except PianissimoError as error:
-            raise click.ClickException(str(error)) from error
+            ended = click.ClickException(str(error))
+            ended.exit_code = next((code for kind, code in _CODES if isinstance(error, kind)), 1)  # type: ignore[misc]
+            raise ended from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
 @click.version_option(pianissimo.__version__, prog_name="pianissimo")
 def cli() -> None:
     """Statistics of event streams, released again and again, under one privacy promise."""
+
+
+@click.command()
+@click.option("--ticks", type=NUMBER, default=30, show_default=True, help="How many ticks are released.")
+@click.option("--out", type=PATH, default=Path("demo-output"), show_default=True, help="The folder for the results.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Which data are generated. The noise has no seed: it is new in every demo.",
+)
+@json_option
+def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
+    """Watch a generated stream being released.
+
+    The demo shows a running count, the drugs that pass a threshold, a top list of shops, and what the last hours added.
+    The events are made up, so their truth is shown beside the releases, as text and as a picture. After Ctrl-C, or
+    after it was killed, the same command goes on where it was.
+    """
+    from pianissimo.cli.render import console
+    from pianissimo.demo import TRUTH_NOTE, DemoFolder, Record, Screen, check_demo, open_demo, pharmacy_batches, summary
+    from pianissimo.demo.pharmacy import WINDOW_TICKS
+    from pianissimo.io.runs import stop_on_signals
+    from pianissimo.stream import plan_tables
+
+    terminal = console(stderr=as_json)
+    record = Record()
+    check_demo(out)
+    with open_demo(out, ticks, seed) as live, stop_on_signals() as stop:
+        terminal.print(plan_tables(live.plan.to_dict()))
+        click.echo(f"\n{TRUTH_NOTE}\n", err=as_json)
+        begun = live.tick_number
+        if begun:
+            click.echo(f"A demo was stopped here after tick {begun}: it goes on.\n", err=as_json)
+        with DemoFolder(out, live.plan) as folder, Screen(terminal, ticks=ticks) as screen:
+            for tick, batch in enumerate(pharmacy_batches(ticks, seed), 1):
+                release = live.released(tick) if tick <= begun else live.tick(batch)
+                window = live.between(max(0, tick - WINDOW_TICKS), tick)
+                record.observe(batch, release, window)
+                folder.write(release, window)
+                if as_json:
+                    click.echo(release.to_json().encode())
+                elif tick >= begun:
+                    screen.show(record)
+                if stop.is_set() and tick >= begun:
+                    break
+        if live.tick_number < ticks:
+            click.echo(f"\nStopped after tick {live.tick_number} of {ticks}; the same command goes on.", err=as_json)
+            return
+    has_picture = folder.draw(record)
+    click.echo(f"\n{summary(record)}\n", err=as_json)
+    for path in folder.written:
+        click.echo(f"  {path}", err=as_json)
+    if not has_picture:
+        click.echo("For a picture of it: pip install pianissimo[plot]", err=as_json)
+
+
+@click.command()
+@click.argument("target", metavar="FILE|MECHANISM")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1000),
+    default=100_000,
+    show_default=True,
+    help="How often each of two neighboring streams is run. More runs find smaller breaches.",
+)
+@json_option
+def audit(*, target: str, runs: int, as_json: bool) -> None:
+    """Try to break what the stream in FILE, or a MECHANISM such as counter-haar, promises.
+
+    Many runs on neighboring streams give a lower bound on the real privacy loss. The exit code is 1 if the bound is
+    above the claim.
+    """
+    from pianissimo.cli.audited import audit_all, audit_tables, mechanisms_of, to_plain
+    from pianissimo.cli.render import console, progress_bar
+
+    mechanisms = mechanisms_of(target)
+    with progress_bar("runs") as progress:
+        reports = audit_all(mechanisms, runs=runs, progress=progress)
+    content = to_plain(reports)
+    if as_json:
+        echo_json(content, indent=2)
+    else:
+        console().print(audit_tables(reports))
+    if content["verdict"] == "violation":
+        sys.exit(1)
 
 
 for _command in (demo, plan, run, releases, status, verify, recover, rotate_secret, budget, top_k, sketch, audit):

@@ -13,8 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from pianissimo.cli import echo_json
-
 _WIDTH_WITHOUT_TERMINAL = 120
 
 
@@ -27,20 +25,9 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def plain_table(title: str | None = None, *, left: Iterable[str] = (), right: Iterable[str] = ()) -> Table:
-    """A table without lines: columns of texts, then columns of numbers.
-
-    >>> [column.justify for column in plain_table(left=["key"], right=["estimate"]).columns]
-    ['left', 'right']
-    """
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="dim",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
+    """A table without lines: columns of texts, then columns of numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    table.padding = (0, 2, 0, 0)
     for column in left:
         table.add_column(column)
     for column in right:
@@ -113,11 +100,6 @@ def echo_ring(tick: int, query: str, row: Mapping[str, Any]) -> None:
     text = f"tick {tick}  {what}: about {row['estimate']} users ({row['low']} to {row['high']})"
     # To sys.stdout as it is now: left to itself, click writes past the bar that may stand there.
     click.echo(text, file=sys.stdout)
-
-
-def echo_ring_as_json(tick: int, query: str, row: Mapping[str, Any]) -> None:
-    """The same for a program."""
-    echo_json({"tick": tick, "query": query, **row})
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""Commands for streams: `demo`, `plan`, `run`, `releases` and `audit`."""
+"""Commands for streams: `plan`, `run`, `releases`; if durable, `status`, `verify`, `recover`, `rotate-secret`."""
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +21,7 @@ from pianissimo.cli import (
     ledger_option,
     plan_of,
     secret_option,
+    state_argument,
     witness_option,
 )
 from pianissimo.errors import InputError
@@ -31,62 +33,21 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "jsonl", "csv")
 _WATCHED = ("alarm", "trending")
-
-
-@click.command()
-@click.option("--ticks", type=NUMBER, default=30, show_default=True, help="How many ticks are released.")
-@click.option("--out", type=PATH, default=Path("demo-output"), show_default=True, help="The folder for the results.")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="Which data are generated. The noise has no seed: it is new in every demo.",
-)
-@json_option
-def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
-    """Watch a generated stream being released.
-
-    The demo shows a running count, the drugs that pass a threshold, a top list of shops, and what the last hours added.
-    The events are made up, so their truth is shown beside the releases, as text and as a picture. After Ctrl-C, or
-    after it was killed, the same command goes on where it was.
-    """
-    from pianissimo.cli.render import console
-    from pianissimo.demo import TRUTH_NOTE, DemoFolder, Record, Screen, check_demo, open_demo, pharmacy_batches, summary
-    from pianissimo.demo.pharmacy import WINDOW_TICKS
-    from pianissimo.io.runs import stop_on_signals
-    from pianissimo.stream import plan_tables
-
-    terminal = console(stderr=as_json)
-    record = Record()
-    check_demo(out)
-    with open_demo(out, ticks, seed) as live, stop_on_signals() as stop:
-        terminal.print(plan_tables(live.plan.to_dict()))
-        click.echo(f"\n{TRUTH_NOTE}\n", err=as_json)
-        begun = live.tick_number
-        if begun:
-            click.echo(f"A demo was stopped here after tick {begun}: it goes on.\n", err=as_json)
-        with DemoFolder(out, live.plan) as folder, Screen(terminal, ticks=ticks) as screen:
-            for tick, batch in enumerate(pharmacy_batches(ticks, seed), 1):
-                release = live.released(tick) if tick <= begun else live.tick(batch)
-                window = live.between(max(0, tick - WINDOW_TICKS), tick)
-                record.observe(batch, release, window)
-                folder.write(release, window)
-                if as_json:
-                    click.echo(release.to_json().encode())
-                elif tick >= begun:
-                    screen.show(record)
-                if stop.is_set() and tick >= begun:
-                    break
-        if live.tick_number < ticks:
-            click.echo(f"\nStopped after tick {live.tick_number} of {ticks}; the same command goes on.", err=as_json)
-            return
-    has_picture = folder.draw(record)
-    click.echo(f"\n{summary(record)}\n", err=as_json)
-    for path in folder.written:
-        click.echo(f"  {path}", err=as_json)
-    if not has_picture:
-        click.echo("For a picture of it: pip install pianissimo[plot]", err=as_json)
+_MEANING = {
+    "incarnation": "(the random name of this life of the stream; its noise is bound to it)",
+    "incarnations": "(lives so far; `recover` begins a new one)",
+    "sealed_tick": "(events up to here are stored for good)",
+    "visible_tick": "(readers and sinks may have seen releases up to here)",
+    "witnessed_tick": "(the witness file has seen this one)",
+    "last_tick": "(the end of the horizon)",
+    "snapshot_tick": "(a start counts what came after it again)",
+    "key_epoch": "(how often the secret was rotated)",
+    "key_id": "(tells secrets apart; it says nothing of the secret)",
+    "lease_epoch": "(how often a process took the stream, to write it alone)",
+    "lease_owner": "(the last process that did)",
+    "lag": "(ticks that are over by the clock and not released)",
+}
+"""What `status` says of its fields."""
 
 
 @click.command()
@@ -170,7 +131,7 @@ def run(
     # First of all: a signal while the plan is made ends the command as one that comes later does.
     stop = None if state is None else click.get_current_context().with_resource(stop_on_signals())
     from pianissimo.budget import Budget
-    from pianissimo.cli.render import console, echo_ring, echo_ring_as_json, progress_bar
+    from pianissimo.cli.render import console, echo_ring, progress_bar
     from pianissimo.io.runs import run_durably, run_file
     from pianissimo.stream import plan_tables
     from pianissimo.stream.spec import LiveSource, load_spec
@@ -182,52 +143,42 @@ def run(
     content = plan_of(spec, file).to_dict()
     if not quiet:
         console(stderr=as_json).print(plan_tables(content))
-    rang = echo_ring_as_json if as_json else echo_ring
+
+    def rang_as_json(tick: int, query: str, row: Mapping[str, Any]) -> None:
+        echo_json({"tick": tick, "query": query, **row})
+
+    rang = rang_as_json if as_json else echo_ring
     hidden = quiet or (as_json and sys.stdout.isatty())
     if state is not None:
         with progress_bar(hidden=hidden) as progress, arguments():
             wiring |= {"out": out, "format": format, "progress": progress, "rang": rang, "stop": stop}
             durable = run_durably(spec, state, ledger_budget=None if budget is None else Budget(*budget), **wiring)
-        if as_json:
-            _tell_durable_as_json(durable, state)
-        elif not quiet:
-            _tell_durable(durable, state)
+        if as_json or not quiet:
+            _tell_durable(durable, state, as_json=as_json)
         return
     if out is None:
         raise click.UsageError("--out or --state must be given, got neither")
     with progress_bar(hidden=hidden) as progress:
         done = run_file(spec, out, format=format, progress=progress, rang=rang)
+    refused = None if done.refused is None else str(done.refused)
     if as_json:
-        refused = None if done.refused is None else str(done.refused)
         echo_json({"ticks": done.ticks, "folder": str(done.folder), "refused": refused})
         return
     if not quiet:
         click.echo(f"\n{done.ticks} ticks are released in {done.folder}")
-    if done.refused is not None:
-        click.echo(f"Rows were refused; see {done.refused}", err=quiet)
-    if not quiet:
         click.echo(f"Look at the last one: pianissimo releases {done.folder} --last 1")
+    if refused is not None:
+        click.echo(f"Rows were refused; see {refused}", err=quiet)
 
 
-def _tell_durable_as_json(durable: "DurableRun", state: str) -> None:
+def _tell_durable(durable: "DurableRun", state: str, *, as_json: bool) -> None:
     from pianissimo.storage.postgres import shown_place
 
-    loop = durable.loop
-    echo_json(
-        {
-            "ticks": loop.tick,
-            "first_tick": loop.first_tick,
-            "stopped": loop.stopped,
-            "state": shown_place(state),
-            "refused": None if durable.refused is None else str(durable.refused),
-        }
-    )
-
-
-def _tell_durable(durable: "DurableRun", state: str) -> None:
-    from pianissimo.storage.postgres import shown_place
-
-    loop, place = durable.loop, shown_place(state)
+    loop, place, refused = durable.loop, shown_place(state), None if durable.refused is None else str(durable.refused)
+    if as_json:
+        ticks = {"ticks": loop.tick, "first_tick": loop.first_tick, "stopped": loop.stopped}
+        echo_json({**ticks, "state": place, "refused": refused})
+        return
     if not durable.created and loop.tick == 0:
         click.echo("\nIt was told to stop before the stream was begun; nothing was charged or released")
         return
@@ -235,8 +186,8 @@ def _tell_durable(durable: "DurableRun", state: str) -> None:
     click.echo(f"\nThe stream {begun}; {loop.tick} of {loop.last_tick} ticks are released in {place}")
     if loop.stopped:
         click.echo("It was told to stop; the same command goes on.")
-    if durable.refused is not None:
-        click.echo(f"Rows were refused; see {durable.refused}")
+    if refused is not None:
+        click.echo(f"Rows were refused; see {refused}")
     click.echo(f"Look at the last one: pianissimo releases {place} --last 1")
 
 
@@ -309,30 +260,163 @@ def _chosen(
 
 
 @click.command()
-@click.argument("target", metavar="FILE|MECHANISM")
-@click.option(
-    "--runs",
-    type=click.IntRange(min=1000),
-    default=100_000,
-    show_default=True,
-    help="How often each of two neighboring streams is run. More runs find smaller breaches.",
-)
+@state_argument
+@witness_option
 @json_option
-def audit(*, target: str, runs: int, as_json: bool) -> None:
-    """Try to break what the stream in FILE, or a MECHANISM such as counter-haar, promises.
+def status(*, state: str, witness: Path | None, as_json: bool) -> None:
+    """Show where the stream in DIR stands: ticks, sinks, and the process that runs it. No data are shown."""
+    from pianissimo.cli.render import console, facts
+    from pianissimo.io.inspect import read_status
 
-    Many runs on neighboring streams give a lower bound on the real privacy loss. The exit code is 1 if the bound is
-    above the claim.
-    """
-    from pianissimo.cli.audited import audit_all, audit_tables, has_violation, mechanisms_of, to_plain
-    from pianissimo.cli.render import console, progress_bar
-
-    mechanisms = mechanisms_of(target)
-    with progress_bar("runs") as progress:
-        reports = audit_all(mechanisms, runs=runs, progress=progress)
+    found = read_status(state, witness=witness).to_dict()
     if as_json:
-        echo_json(to_plain(reports), indent=2)
+        echo_json(found, indent=2)
+        return
+    sinks = found.pop("sinks")
+    lines = {name: f"{value}  {_MEANING[name]}" if name in _MEANING else value for name, value in found.items()}
+    lines |= {
+        f"sink {name}": f"has ticks up to {each['last_tick']}, lacks {each['undelivered']}"
+        for name, each in sinks.items()
+    }
+    console().print(facts(lines))
+
+
+@click.command()
+@state_argument
+@secret_option
+@witness_option
+@click.option("--out", type=PATH, help="A folder of releases that is compared with what is stored.")
+@json_option
+def verify(*, state: str, secret: str | None, witness: Path | None, out: Path | None, as_json: bool) -> None:
+    """Check the stream in DIR: every record, its ledger and its witness. Its last releases are made again.
+
+    Nothing is written. The exit code is 3 if something is not as it was written; the message says what it is.
+    """
+    from pianissimo.io import inspect
+
+    found = inspect.verify(inspect.stored_request(state), state, secret=secret, witness=witness)
+    if out is not None:
+        inspect.verify_folder(state, out)
+    if as_json:
+        echo_json({"verified": True, **found.to_dict()})
     else:
-        console().print(audit_tables(reports))
-    if has_violation(reports):
-        sys.exit(1)
+        click.echo(
+            f"verified: {found.seals} seals and {found.releases} releases are as they were written, "
+            f"and the last {found.derived} releases follow from what is sealed"
+        )
+
+
+@click.command()
+@state_argument
+@secret_option
+@witness_option
+@click.option(
+    "--accept-rollback",
+    is_flag=True,
+    help="The store is older than its witness, or it is gone, and no newer one exists. Go on after the last tick that "
+    "the witness has seen.",
+)
+@click.option(
+    "--accept-lost-witness",
+    is_flag=True,
+    help="The witness is gone for good. Go on with a new one; the stream is charged once more.",
+)
+@click.option(
+    "--old-secret",
+    metavar="PATH|env:NAME|command:WORDS",
+    help="The secret that the restored store had. Give it if the secret was rotated since that store was copied.",
+)
+@click.option("--file", type=PATH, help="The stream file. Give it if the store itself is gone.")
+@click.option(
+    "--out", type=PATH, help="A folder that got releases. Give it: it may hold later ticks than the store does."
+)
+@ledger_option
+@ledger_key_option
+@json_option
+def recover(
+    *,
+    state: str,
+    file: Path | None,
+    out: Path | None,
+    ledger: str | None,
+    ledger_key: str | None,
+    secret: str | None,
+    old_secret: str | None,
+    witness: Path | None,
+    accept_rollback: bool,
+    accept_lost_witness: bool,
+    as_json: bool,
+) -> None:
+    """Accept that something is lost, if the stream in DIR refuses to start because of it.
+
+    First try to bring back what is missing: the newest store, or the witness. Use this command only if it is gone for
+    good.
+
+    The stream then begins a new life after the last tick that anybody may have seen, and its noise is new. Earlier
+    releases stay. Totals begin anew: they count the events after the last tick of which it is known where it was read
+    to. Every release says which tick that is ("since").
+
+    The new life is charged to the budget once more, because events may be shown a second time. One case is free: the
+    unit is the event, and the store is older than a witness that is whole.
+    """
+    from pianissimo.durable import recover as recovery
+    from pianissimo.durable.key_ring import read_secret
+    from pianissimo.durable.place import wire
+    from pianissimo.durable.start import Request
+    from pianissimo.io import last_tick, read_plan
+    from pianissimo.io.inspect import stored_request
+    from pianissimo.stream.spec import load_spec
+
+    if accept_rollback == accept_lost_witness:
+        raise click.UsageError("one of --accept-rollback and --accept-lost-witness must be given")
+    if file is None:
+        request = stored_request(state)
+    else:
+        spec = load_spec(file)
+        request = Request(spec.stream, spec.origin)
+        ledger, ledger_key = ledger or spec.ledger.place, ledger_key or spec.ledger.key
+    wiring = wire(state, secret=secret, witness=witness, ledger=ledger, ledger_key=ledger_key)
+    if out is not None:
+        read_plan(out)  # a folder that holds no releases would say that nothing was shown
+    shown = 0 if out is None else last_tick(out)
+    if accept_lost_witness:
+        done = recovery.accept_lost_witness(request, wiring, shown=shown)
+    else:
+        earlier = None if old_secret is None else read_secret(old_secret, beside=Path(old_secret), create=False)
+        done = recovery.accept_rollback(request, wiring, shown=shown, old_secret=earlier)
+    if as_json:
+        echo_json(asdict(done))
+        return
+    charge = "it was charged anew" if done.charged else "the charge that was made covers it"
+    click.echo(
+        f"a new life begins after tick {done.last_tick}; {done.lost} released ticks are not in this store; {charge}\n"
+        f"totals begin anew: they count the events after tick {done.since}"
+    )
+
+
+@click.command("rotate-secret")
+@state_argument
+@secret_option
+@witness_option
+@click.option("--new", metavar="PATH", required=True, type=PATH, help="The file that is made for the new secret.")
+def rotate_secret(*, state: str, secret: str | None, witness: Path | None, new: Path) -> None:
+    """Give the stream in DIR a new secret, which holds from the next tick on.
+
+    The new secret is written to a file of its own. Start the stream with it from then on. What was sealed before needs
+    the old secrets: they stay in the store, encrypted under the new one.
+    """
+    from pianissimo.durable.durable_stream import open_stream
+    from pianissimo.durable.key_ring import read_secret
+    from pianissimo.durable.place import Place
+    from pianissimo.io.inspect import stored_request
+    from pianissimo.storage.files import check_key_path
+
+    check_key_path("--new", new)
+    if new.exists():
+        raise click.UsageError(f"--new must be a file that is not there yet, got {new}")
+    asked = stored_request(state)
+    with open_stream(asked.stream, state, secret=secret, witness=witness, origin=asked.origin) as live:
+        live.rotate_secret(read_secret(new, beside=new, create=True))
+        tick = live.tick_number + 1
+    default = Place.of(state, witness=witness).secret
+    click.echo(f"from tick {tick} on the secret is the one in {new}; start the stream with it, or move it to {default}")

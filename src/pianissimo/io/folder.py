@@ -279,11 +279,12 @@ def _used(path: Path) -> InputError:
     if not last:
         return InputError(
             f"{path} must not hold releases yet, got the plan of a run that has stored none; if that run was stopped, "
-            f"it has published nothing: remove {_PLAN} there and run again, or choose an empty folder"
+            f"it has published nothing: remove {_PLAN} there and run again"
         )
     return InputError(
-        f"{path} must not hold releases yet, got some up to tick {last}; a run that was stopped cannot be taken up "
-        "again, and releasing the same events again spends the budget again: choose an empty folder"
+        f"{path} must not hold releases yet, got some up to tick {last}; if a run with --state wrote them, run again with "
+        "the same --state: it goes on. A run without it cannot be taken up again, and releasing the same events into "
+        "another folder spends the budget again"
     )
 
 
