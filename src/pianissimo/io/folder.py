@@ -282,9 +282,9 @@ def _used(path: Path) -> InputError:
             f"it has published nothing: remove {_PLAN} there and run again"
         )
     return InputError(
-        f"{path} must not hold releases yet, got some up to tick {last}; if a run with --state wrote them, run again with "
-        "the same --state: it goes on. A run without it cannot be taken up again, and releasing the same events into "
-        "another folder spends the budget again"
+        f"{path} must not hold releases yet, got some up to tick {last}; if a run with --state wrote them, run again "
+        "with the same --state: it goes on. A run without it cannot be taken up again, and releasing the same events "
+        "into another folder spends the budget again"
     )
 
 
