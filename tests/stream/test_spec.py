@@ -11,7 +11,8 @@ from pianissimo.labels import Domain
 from pianissimo.loss.losses import Unit
 from pianissimo.queries import Count, Histogram, Query, Sum, Tidy, TopK
 from pianissimo.stream import Stream
-from pianissimo.stream.spec import FileSource, StreamSpec, as_utc, load_spec
+from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
+from pianissimo.stream.toml_table import as_utc
 
 PHARMACY = """
 [stream]

@@ -28,10 +28,6 @@ def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str
     """The columns that the queries read, each once, in the order of the queries, and before them the one of users.
 
     A column is read in one way, as the stream checks; lists are allowed where a query allows them.
-
-    >>> from pianissimo.queries import Histogram
-    >>> columns_read([Histogram("drugs", key="drug")], User("customer"))["customer"].role
-    <Role.USERS: 'users'>
     """
     found = {} if user is None else {user.column: Reads(user.column, Role.USERS)}
     if user is not None and user.weight is not None:
@@ -42,23 +38,8 @@ def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str
     return found
 
 
-def needed_columns(queries: Sequence[Query], user: User | None = None) -> list[str]:
-    """The names of the columns that are read.
-
-    >>> from pianissimo.queries import Histogram, Sum
-    >>> needed_columns([Histogram("drugs", key="drug"), Sum("revenue", value="price", range=(0, 9))])
-    ['drug', 'price']
-    """
-    return list(columns_read(queries, user))
-
-
 def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) -> pl.DataFrame:
-    """The batch as a polars frame with the columns that are needed. An empty list, and None, hold no event.
-
-    >>> from pianissimo.queries import Histogram
-    >>> as_frame([{"drug": "aspirin"}, {"drug": 7}], [Histogram("drugs", key="drug")])["drug"].to_list()
-    ['aspirin', '7']
-    """
+    """The batch as a polars frame with the columns that are needed. An empty list, and None, hold no event."""
     columns = columns_read(queries, user)
     if batch is None or (isinstance(batch, Sequence | Mapping) and len(batch) == 0):
         kinds = {True: pl.Float64, False: pl.String}
@@ -161,11 +142,7 @@ def _check_present(columns: Iterable[str], present: Sequence[Any]) -> None:
 
 
 def user_column(name: str, frame: pl.DataFrame) -> pl.Series:
-    """Whose event each row is: texts, or whole numbers of 64 bits; null where a row does not say.
-
-    >>> user_column("customer", pl.DataFrame({"customer": [7, None]})).to_list()
-    [7, None]
-    """
+    """Whose event each row is: texts, or whole numbers of 64 bits; null where a row does not say."""
     column = frame[name]
     if column.dtype in LABEL_TYPES or column.dtype == pl.Null:
         return column.cast(pl.String)
@@ -178,12 +155,7 @@ def user_column(name: str, frame: pl.DataFrame) -> pl.Series:
 
 
 def row_faults(queries: Sequence[Query], frame: pl.DataFrame, user: User | None = None) -> pl.Series:
-    """For each row what must hold and does not, or null where the row can be counted. It looks at that row alone.
-
-    >>> from pianissimo.queries import Histogram
-    >>> row_faults([Histogram("drugs", key="drug")], pl.DataFrame({"drug": ["aspirin", None]})).to_list()
-    [None, "column 'drug' must not be null and its labels must have at most 256 bytes"]
-    """
+    """For each row what must hold and does not, or null where the row can be counted. It looks at that row alone."""
     faults = pl.repeat(None, n=frame.height, eager=True, dtype=pl.String)
     of_users = [] if user is None else _columns_of_users(user, frame)
     checked = [(fault_of(column), rule) for column, rule in of_users]
@@ -194,15 +166,6 @@ def row_faults(queries: Sequence[Query], frame: pl.DataFrame, user: User | None 
     for own, rule in checked:
         faults = faults.zip_with(faults.is_not_null() | ~own, pl.repeat(rule, n=frame.height, eager=True))
     return faults
-
-
-def must_name_users(user: str) -> str:
-    """What the column of users must hold in each row.
-
-    >>> must_name_users("customer")
-    "column 'customer' must name a user, in at most 256 bytes or 63 bits"
-    """
-    return f"column {user!r} must name a user, in at most {LONGEST_LABEL} bytes or 63 bits"
 
 
 def query_inputs(queries: Sequence[Query], frame: pl.DataFrame, *, drop_bad_rows: bool) -> list[Any]:
@@ -216,11 +179,6 @@ def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, dro
     """What the mechanisms of a stream of users count: a column `user`, and under its name the column of each query.
 
     Where events may be deleted, a column `weight` of 1 and -1 as well.
-
-    >>> from pianissimo.queries import Histogram
-    >>> frame = pl.DataFrame({"customer": [7, 7], "drug": ["aspirin", "ibuprofen"]})
-    >>> user_input([Histogram("drugs", key="drug")], frame, User("customer"), drop_bad_rows=False).columns
-    ['user', 'drugs']
     """
     if drop_bad_rows:
         frame = frame.filter(row_faults(queries, frame, user).is_null())
@@ -238,7 +196,8 @@ def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, dro
 
 def _columns_of_users(user: User, frame: pl.DataFrame) -> list[tuple[pl.Series, str]]:
     """Whose event each row is and, where events may be deleted, whether it is one; with what must hold of each."""
-    columns = [(user_column(user.column, frame), must_name_users(user.column))]
+    rule = f"column {user.column!r} must name a user, in at most {LONGEST_LABEL} bytes or 63 bits"
+    columns = [(user_column(user.column, frame), rule)]
     if user.weight is not None:
         weights = number_column(user.weight, frame)
         signs = weights.set(weights.abs() != 1, None).cast(pl.Int8)

@@ -21,17 +21,7 @@ def plan_tables(plan: dict[str, Any]) -> RenderableType:
 
 
 def render_plan(plan: dict[str, Any], width: int = 120) -> str:
-    """The same as text.
-
-    >>> from pianissimo.budget import Budget
-    >>> from pianissimo.stream import make_plan
-    >>> from pianissimo.loss.losses import Unit
-    >>> from pianissimo.queries import Count
-    >>> plan = make_plan(name="shop", unit=Unit.EVENT, budget=Budget(1.0, 0), horizon=1440, coverage=0.95,
-    ...                  queries=[Count("purchases")])
-    >>> print(render_plan(plan.to_dict(), width=80).splitlines()[0])
-    Stream shop: 1440 ticks, 1-differential privacy per event, whole run
-    """
+    """The same as text."""
     output = io.StringIO()
     Console(file=output, width=width, color_system=None).print(plan_tables(plan))
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).rstrip()
@@ -143,11 +133,7 @@ def _loss(guarantee: dict[str, Any]) -> str:
 
 
 def _size(size: int) -> str:
-    """A size that may be a few bytes.
-
-    >>> _size(104), _size(2**26)
-    ('104 bytes', '64 MiB')
-    """
+    """A size that may be a few bytes."""
     return f"{size:,} bytes" if size < 10_000 else mebibytes(size)
 
 
@@ -158,11 +144,7 @@ def _memory(query: dict[str, Any]) -> str:
 
 
 def _split(mechanism: str) -> tuple[str, str]:
-    """What a mechanism is and the noise plan it stands over, or twice its name.
-
-    >>> _split("UnknownHistogram over haar + skipping")
-    ('UnknownHistogram', 'haar + skipping')
-    """
+    """What a mechanism is and the noise plan it stands over, or twice its name."""
     kind, _, noise_plan = mechanism.rpartition(" over ")
     return kind or noise_plan, noise_plan
 
@@ -175,9 +157,5 @@ def _thresholds(threshold: dict[str, int] | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits, or whole numbers with commas where these have more.
-
-    >>> _number(0.1234), _number(68.13), _number(1234567.8)
-    ('0.123', '68.1', '1,234,568')
-    """
+    """Three digits, or whole numbers with commas where these have more."""
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"

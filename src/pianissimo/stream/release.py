@@ -1,11 +1,10 @@
-"""What leaves the house at one tick.
+"""What is released at one tick: tables, and the bytes that are stored, sent and compared.
 
-The bytes of a release: what is stored, sent and compared. One line of JSON, the same for the same release.
+The bytes are one line of JSON, the same for the same release. `columns` tells the columns of each table and their
+types, so that a table without rows has them too. Labels are in the order in which the query releases them, which
+depends on nothing but the release.
 
-`columns` tells the columns of each table and their types, so that a table without rows has them too. Labels are in the
-order in which the query releases them, which depends on nothing but the release.
-
-Estimates made to look as counts do, on request: post-processing of what was released, beside the raw estimates.
+Estimates are made to look as counts do on request: post-processing of what was released, beside the raw estimates.
 """
 
 import json
@@ -119,13 +118,7 @@ def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes, since
 
 
 def release_of(payload: bytes) -> StreamRelease:
-    """The release that these bytes are.
-
-    >>> table = pl.DataFrame({"key": ["a", None], "estimate": [3, 4]})
-    >>> release = StreamRelease(1, 0.95, {"drugs": table})
-    >>> release_of(payload_of(release, stream="shop", incarnation=b""))["drugs"].equals(table)
-    True
-    """
+    """The release that these bytes are."""
     try:
         content = json.loads(payload)
         tables = {
@@ -194,11 +187,7 @@ class Tidier:
 
 
 def non_increasing(values: NDArray[np.generic]) -> NDArray[np.float64]:
-    """The nearest values, by least squares, that do not rise: neighbors out of order become their average.
-
-    >>> non_increasing(np.array([5, 7, 3])).tolist()
-    [6.0, 6.0, 3.0]
-    """
+    """The nearest values, by least squares, that do not rise: neighbors out of order become their average."""
     blocks: list[list[float]] = []
     for value in values.tolist():
         blocks.append([value, 1])

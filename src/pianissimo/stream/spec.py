@@ -5,24 +5,42 @@ in the data: the length of a tick, the origin where tick 1 begins, the horizon a
 query's table are those of the query.
 """
 
-import dataclasses
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pianissimo.budget import Budget
-from pianissimo.checks import check_at_least, check_name, check_positive, check_probability, duration_of
-from pianissimo.errors import ParameterError, SpecError
-from pianissimo.labels import Domain
-from pianissimo.loss.losses import Unit
+from pianissimo.checks import check_name, check_probability, duration_of
+from pianissimo.errors import ParameterError
 from pianissimo.queries import KINDS, Query, Role
 from pianissimo.queries.expected import OPEN_HORIZON
 from pianissimo.stream.stream import Stream
-from pianissimo.stream.toml_table import TomlTable, field_docs, flag, listed, one_of, path_from, shown, text
-from pianissimo.unit import User
+from pianissimo.stream.toml_table import (
+    EPSILON_AND_DELTA,
+    TomlTable,
+    budget_of,
+    domain_from,
+    every_of,
+    field_readers,
+    flag,
+    horizon_of,
+    is_name,
+    kept,
+    listed,
+    moment_of,
+    one_of,
+    path_from,
+    read_toml,
+    settings_of,
+    shown,
+    spec_error,
+    text,
+    unit_of,
+    until_of,
+    whole_ticks,
+)
 
 FileFormat = Literal["csv", "jsonl", "parquet"]
 """How rows are stored in a file."""
@@ -35,11 +53,7 @@ _NO_END = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """Where the events of a stream are read from, and the column that says when each happened.
-
-    >>> FileSource(path=Path("purchases.csv"), time="time").until is None
-    True
-    """
+    """Where the events of a stream are read from, and the column that says when each happened."""
 
     path: Path
     """A file, or a folder of files that are read in the order of their names."""
@@ -60,11 +74,7 @@ Late = Literal["count", "drop"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaTopic:
-    """A topic, and how its brokers are reached. A setting `env:NAME` is read from the environment when it is used.
-
-    >>> KafkaTopic(brokers="localhost:9092", topic="purchases")
-    KafkaTopic(brokers='localhost:9092', topic='purchases')
-    """
+    """A topic, and how its brokers are reached. A setting `env:NAME` is read from the environment when it is used."""
 
     brokers: str
     topic: str
@@ -76,9 +86,6 @@ class LiveSource:
     """Where the events of a stream come from as they happen; the clock cuts the ticks.
 
     One of `follow`, `stdin` and `kafka` is given.
-
-    >>> LiveSource(follow=Path("events.jsonl")).late
-    'count'
     """
 
     follow: Path | None = None
@@ -104,11 +111,7 @@ class LiveSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """Where releases go as they are published.
-
-    >>> SinkSpec(name="office", kind="folder", path=Path("out")).format
-    'parquet'
-    """
+    """Where releases go as they are published."""
 
     name: str
     kind: Literal["folder", "kafka", "webhook"]
@@ -128,11 +131,7 @@ class SinkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSpec:
-    """Which ledger pays for the stream, where others ask about the same data set too.
-
-    >>> LedgerSpec(budget=Budget(4, 1e-6)).place is None
-    True
-    """
+    """Which ledger pays for the stream, where others ask about the same data set too."""
 
     place: str | None = field(default=None, repr=False)
     """A file, the folder of another stream, or a `postgresql://` URL; None for the ledger in the stream's own store."""
@@ -149,12 +148,6 @@ class StreamSpec:
     """What a stream file says: the stream, its public clock, and where its events come from.
 
     `load_spec` makes one.
-
-    >>> from pianissimo.queries import Count
-    >>> stream = Stream("shop", budget=Budget(1, 1e-9), horizon=None, queries=[Count("purchases")])
-    >>> source = FileSource(path=Path("purchases.csv"), time="time", until=96)
-    >>> StreamSpec(stream=stream, tick=timedelta(minutes=15), origin=datetime(2026, 1, 5), source=source).last_tick
-    96
     """
 
     stream: Stream
@@ -197,51 +190,13 @@ class StreamSpec:
 
 
 def load_spec(path: Path | str) -> StreamSpec:
-    """Read a stream file, or say everything that is wrong with it, one fault a line.
-
-    >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> file = Path(folder.name, "pharmacy.toml")
-    >>> text = '''
-    ... [stream]
-    ... name = "pharmacy"
-    ... epsilon = 1.0
-    ... delta = 1e-9
-    ... tick = "1m"
-    ... horizon = "24h"
-    ... [queries.drugs]
-    ... kind = "histogram"
-    ... key = "drug"
-    ... '''
-    >>> _ = file.write_text(text)
-    >>> load_spec(file).stream.horizon
-    1440
-    >>> _ = file.write_text(text.replace("1.0", "-1"))
-    >>> load_spec(file)
-    Traceback (most recent call last):
-    pianissimo.errors.SpecError: ...pharmacy.toml: stream.epsilon must be finite and positive, got -1
-    >>> folder.cleanup()
-    """
+    """Read a stream file, or say everything that is wrong with it, one fault a line."""
     path = Path(path)
-    reading = _Reading(path.parent, _read_toml(path))
+    reading = _Reading(path.parent, read_toml(path))
     spec = reading.spec()
     if spec is None:
-        raise _spec_error(path, reading.faults)
+        raise spec_error(path, reading.faults)
     return spec
-
-
-def as_utc(value: object) -> datetime:
-    """A date, a date-time or an ISO 8601 text as a date-time in UTC; without an offset it is taken for UTC.
-
-    >>> as_utc("2026-01-31T12:00:00+01:00")
-    datetime.datetime(2026, 1, 31, 11, 0, tzinfo=datetime.timezone.utc)
-    """
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    if isinstance(moment, date) and not isinstance(moment, datetime):
-        moment = datetime(moment.year, moment.month, moment.day)
-    if not isinstance(moment, datetime):
-        raise TypeError("neither a date nor a text")
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 class _Reading:
@@ -282,27 +237,19 @@ class _Reading:
             self.faults.append(str(refusal))
             return None
 
-    def _inner(self, name: str, about: str = "", *, is_hidden: bool = False) -> TomlTable | None:
-        if name in self._file.content:
-            return self._file.inner(name, is_hidden=is_hidden)
-        if about:
-            self._file.fault(f"must be given, got nothing; it is {about}", name)
-        return None
-
     def _stream(self) -> dict[str, Any]:
-        table = self._inner("stream", "the table [stream]")
+        table = self._file.inner("stream", "the table [stream]")
         if table is None:
             return {}
         found = table.read(
             {
-                "name": _kept(lambda value: check_name(name=value)),
-                "unit": _unit,
-                "epsilon": _kept(lambda value: check_positive(epsilon=value)),
-                "delta": _kept(lambda value: Budget(epsilon=1, delta=value)),
+                "name": kept(lambda value: check_name(name=value)),
+                "unit": unit_of,
+                **EPSILON_AND_DELTA,
                 "tick": duration_of,
-                "horizon": _horizon,
-                "origin": _moment,
-                "coverage": _kept(lambda value: check_probability(coverage=value)),
+                "horizon": horizon_of,
+                "origin": moment_of,
+                "coverage": kept(lambda value: check_probability(coverage=value)),
             },
             {
                 "name": "what the stream is called",
@@ -314,13 +261,13 @@ class _Reading:
         )
         if isinstance(found.get("horizon"), str) and "tick" in found:
             try:
-                found["horizon"] = _whole_ticks(found["horizon"], found["tick"])
+                found["horizon"] = whole_ticks(found["horizon"], found["tick"])
             except ParameterError as refusal:
                 table.refuse(refusal, "horizon")
         return found
 
     def _source(self) -> dict[str, Any]:
-        table = self._inner("source")
+        table = self._file.inner("source")
         if table is None:
             return {}
         before = len(self.faults)
@@ -333,7 +280,7 @@ class _Reading:
                 "time": text,
                 "late": one_of(*get_args(Late)),
                 "format": one_of(*get_args(FileFormat)),
-                "until": _until,
+                "until": until_of,
                 "until_end": flag,
             }
         )
@@ -347,16 +294,15 @@ class _Reading:
         return path_from(self._folder, text(value))
 
     def _kafka(self, table: TomlTable | None) -> KafkaTopic | None:
-        readers = {"brokers": text, "topic": text, "settings": _settings}
-        found = {} if table is None else table.read(readers, _KAFKA)
+        found = {} if table is None else table.read(_KAFKA_READERS, _KAFKA)
         return KafkaTopic(**found) if found.keys() >= _KAFKA.keys() else None
 
     def _sinks(self) -> tuple[SinkSpec, ...]:
-        table = self._inner("sinks", is_hidden=True)
+        table = self._file.inner("sinks", is_hidden=True)
         return () if table is None else tuple(filter(None, (self._sink(table, name) for name in table.content)))
 
     def _sink(self, sinks: TomlTable, name: str) -> SinkSpec | None:
-        table = sinks.inner(name) if _is_name(sinks, name) else None
+        table = sinks.inner(name) if is_name(sinks, name) else None
         kind = None if table is None else table.choice("kind", ("folder", "kafka", "webhook"))
         if table is None or kind is None:
             return None
@@ -366,7 +312,7 @@ class _Reading:
             readers = {"path": self._place, "format": one_of(*get_args(FileFormat))}
             required = {"path": "a folder, found from where the stream file is"}
         elif kind == "kafka":
-            readers, required = {"brokers": text, "topic": text, "settings": _settings}, _KAFKA
+            readers, required = _KAFKA_READERS, _KAFKA
         else:
             readers = {"url": text, "key": self._key, "timeout": duration_of}
             required = {"url": "an https address, or env:NAME for a variable that holds it"}
@@ -383,13 +329,11 @@ class _Reading:
         return words if words.startswith("env:") else path_from(self._folder, words)
 
     def _ledger(self) -> LedgerSpec:
-        table = self._inner("ledger", is_hidden=True)
+        table = self._file.inner("ledger", is_hidden=True)
         if table is None:
             return LedgerSpec()
-        found = table.read(
-            {"place": self._ledger_place, "key": self._ledger_place, "budget": lambda _: _budget(table.inner("budget"))}
-        )
-        return LedgerSpec(**found)
+        readers = {"place": self._ledger_place, "key": self._ledger_place}
+        return LedgerSpec(**table.read({**readers, "budget": lambda _: budget_of(table.inner("budget"))}))
 
     def _ledger_place(self, value: object) -> str:
         # A URL may hold a password: it is not shown.
@@ -402,30 +346,23 @@ class _Reading:
         if content is not None and (not isinstance(content, dict) or not content):
             self._file.fault(f"must hold {about}, got {shown(content)}", "queries")
             return []
-        tables = self._inner("queries", about)
+        tables = self._file.inner("queries", about)
         if tables is None:
             return []
         found = [self._query(tables, name, tick, released) for name in tables.content]
         return [query for query in found if query is not None]
 
     def _query(self, tables: TomlTable, name: str, tick: timedelta | None, released: int) -> Query | None:
-        table = tables.inner(name) if _is_name(tables, name) else None
+        table = tables.inner(name) if is_name(tables, name) else None
         kinds: dict[str, Any] = {kind.kind: kind for kind in KINDS}
         chosen = None if table is None else table.choice("kind", kinds)
         if table is None or chosen is None:
             return None
         kind, before = kinds[chosen], len(self.faults)
-        own = {each.name: each for each in dataclasses.fields(kind) if each.name != "name"}
-        docs = field_docs(kind)
-        required = {
-            each.name: f"{docs[each.name][:1].lower()}{docs[each.name][1:].removesuffix('.')}"
-            for each in own.values()
-            if each.default is MISSING
-        }
-        readers: dict[str, Any] = {each: _any_or(field) for each, field in own.items()}
-        readers["every"] = lambda value: _every(value, tick, released)
+        readers, required = field_readers(kind)
+        readers["every"] = lambda value: every_of(value, tick, released)
         if "domain" in readers:
-            readers["domain"] = self._domain
+            readers["domain"] = lambda value: domain_from(self._folder, value)
         found = table.read({"kind": text, **readers}, required)
         if len(self.faults) > before:
             return None
@@ -437,127 +374,9 @@ class _Reading:
             return None
         return query
 
-    def _domain(self, value: object) -> Domain:
-        about = "must be a list of labels or a file with one label a line"
-        if isinstance(value, list):
-            wrong = [label for label in value if not isinstance(label, str)]
-            if wrong:
-                raise ParameterError(f"must be a list of texts, got {shown(wrong[0])} in it")
-            return Domain(value)
-        if not isinstance(value, str) or not value:
-            raise ParameterError(f"{about}, got {shown(value)}")
-        try:
-            lines = (self._folder / value).read_text(encoding="utf-8-sig").split("\n")
-        except (OSError, ValueError) as fault:
-            reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
-            raise ParameterError(f"{about}, got {value!r}: {reason}") from None
-        return Domain([line for line in lines if line])
 
-
+_KAFKA_READERS = {"brokers": text, "topic": text, "settings": settings_of}
 _KAFKA = {"brokers": "where the brokers are, such as 'host:9092'", "topic": "the topic's name"}
-
-
-def _kept(check: Callable[[Any], object]) -> Callable[[Any], Any]:
-    """Keep what passes a check of parameters."""
-
-    def keep(value: Any) -> Any:
-        check(value)
-        return value
-
-    return keep
-
-
-def _any_or(field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
-    """What a query's field says: itself, or "any" where None is allowed and is not what is left out."""
-    says_none = "None" in str(field.type) and field.default is not None and field.default is not MISSING
-    return lambda value: None if says_none and value == "any" else value
-
-
-def _is_name(table: TomlTable, name: str) -> bool:
-    try:
-        check_name(name=name)
-    except ParameterError as refusal:
-        table.fault(f"must have names, each {str(refusal).removeprefix('name must be ')}")
-        return False
-    return True
-
-
-def _unit(value: object) -> Unit | User:
-    if value == Unit.EVENT.value:
-        return Unit.EVENT
-    if not isinstance(value, dict):
-        raise ParameterError(f"must be 'event' or {{ user = 'column' }}, got {shown(value)}")
-    fields = dict(value)
-    column = fields.pop("user", None)
-    known = {each.name for each in dataclasses.fields(User)} - {"column"}
-    unknown = [name for name in fields if name not in known]
-    if unknown:
-        raise ParameterError(f"must have the fields {listed(['user', *sorted(known)])}, got {unknown[0]!r}")
-    return User(column, **fields)
-
-
-def _horizon(value: object) -> int | str | None:
-    """A number of ticks, None, or a duration as it was written: what it is in ticks depends on the tick."""
-    if value == "none":
-        return None
-    if isinstance(value, int):
-        check_at_least(1, horizon=value)
-        return value
-    if not isinstance(value, str):
-        raise ParameterError(
-            f"must be a duration such as '365d', a whole number of ticks or 'none', got {shown(value)}"
-        )
-    duration_of(value)
-    return value
-
-
-def _whole_ticks(value: object, tick: timedelta) -> int:
-    length = duration_of(value)
-    if length % tick:
-        raise ParameterError(f"must be a whole number of ticks, got {shown(value)} with ticks of {tick}")
-    return length // tick
-
-
-def _every(value: object, tick: timedelta | None, released: int) -> int:
-    if isinstance(value, int):
-        check_at_least(1, every=value)
-    elif not isinstance(value, str):
-        raise ParameterError(f"must be a whole number of ticks or a duration such as '1h', got {shown(value)}")
-    # Without a tick, the tick itself is at fault and named.
-    ticks = value if isinstance(value, int) else _whole_ticks(value, duration_of(value) if tick is None else tick)
-    if not ticks <= released:
-        raise ParameterError(f"must be at most the {released} ticks that are released, got {ticks} ticks")
-    return ticks
-
-
-def _moment(value: object, about: str = "a date-time") -> datetime:
-    try:
-        return as_utc(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(f"must be {about} such as 2026-01-31T12:00:00Z, got {shown(value)}") from None
-
-
-def _until(value: object) -> int | datetime:
-    if isinstance(value, int):
-        check_at_least(1, until=value)
-        return value
-    return _moment(value, "a number of ticks or a date-time")
-
-
-def _settings(value: object) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(each, str | int | bool) for each in value.values()):
-        raise ParameterError('must be a table of texts such as { "sasl.username" = "me" }, got something else')
-    return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in value.items()}
-
-
-def _budget(table: TomlTable | None) -> Budget | None:
-    about = {"epsilon": "the budget of the data set, such as 4.0", "delta": "its delta, such as 1e-6"}
-    readers = {
-        "epsilon": _kept(lambda value: check_positive(epsilon=value)),
-        "delta": _kept(lambda value: Budget(epsilon=1, delta=value)),
-    }
-    found = {} if table is None else table.read(readers, about)
-    return Budget(**found) if len(found) == len(about) else None
 
 
 def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
@@ -615,21 +434,3 @@ def _source_misfits(source: dict[str, Any]) -> Iterator[str]:
         yield f"source.format must be 'jsonl' for source.{kinds[0]}, got {shown(source['format'])}"
     if source.get("until_end") and kinds != ["stdin"]:
         yield "source.until_end must be false unless source.stdin is true, got true"
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as fault:
-        raise _spec_error(path, [f"must be a file that can be read, got: {fault.strerror}"]) from None
-    except UnicodeDecodeError:
-        raise _spec_error(path, ["must be UTF-8 text, got other bytes"]) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as fault:
-        # The parser's message ends in "(at line 3, column 9)".
-        what, _, where = str(fault).partition(" (at ")
-        place = where.removesuffix(")") or "an unknown place"
-        raise _spec_error(path, [f"must be TOML, got a fault at {place}: {what}"]) from None
-
-
-def _spec_error(path: Path, messages: Any) -> SpecError:
-    return SpecError("\n".join(f"{path}: {message}" for message in messages))

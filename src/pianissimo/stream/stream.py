@@ -13,7 +13,7 @@ from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
 from pianissimo.queries import KINDS, Query, Role
-from pianissimo.stream.batches import RESERVED_NAMES, needed_columns
+from pianissimo.stream.batches import RESERVED_NAMES, columns_read
 from pianissimo.stream.choosing import StreamPlan, make_plan
 from pianissimo.stream.live import Live
 from pianissimo.unit import User
@@ -126,22 +126,11 @@ class Stream:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are read.
-
-        >>> from pianissimo.queries import Histogram
-        >>> Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Histogram("drugs", key="drug")]).columns
-        ['drug']
-        """
-        return needed_columns(self.queries, self.user)
+        """The columns that are read."""
+        return list(columns_read(self.queries, self.user))
 
     def to_plain(self) -> Any:
-        """All that was asked for, as plain data that JSON can hold.
-
-        >>> from pianissimo.queries import Count
-        >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Count("n")], tick="1m")
-        >>> Stream.from_plain(stream.to_plain()) == stream
-        True
-        """
+        """All that was asked for, as plain data that JSON can hold."""
         return identity.to_plain(self)
 
     @classmethod
@@ -153,13 +142,7 @@ class Stream:
         return stream
 
     def differences(self, stored: "Stream") -> list[str]:
-        """Where it asks for something else than a stored stream, by the names of fields.
-
-        >>> from pianissimo.queries import Count
-        >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Count("n")])
-        >>> stream.differences(Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Count("n", weight=2.0)]))
-        ['queries.n.weight']
-        """
+        """Where it asks for something else than a stored stream, by the names of fields such as queries.n.weight."""
         names = [each.name for each in fields(self) if each.name != "queries"]
         now, before = (identity.to_plain(tuple(getattr(each, name) for name in names)) for each in (self, stored))
         found = [name for name, one, other in zip(names, now["tuple"], before["tuple"], strict=True) if one != other]

@@ -1,18 +1,25 @@
 """Tables of a TOML file, read field by field. Every fault is told, with its field, what must hold and what came."""
 
 import ast
+import dataclasses
 import difflib
 import inspect
 import re
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
-from datetime import date, time
+from dataclasses import MISSING
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pianissimo.errors import ParameterError
+from pianissimo.budget import Budget
+from pianissimo.checks import check_at_least, check_name, check_positive, duration_of
+from pianissimo.errors import ParameterError, SpecError
+from pianissimo.labels import Domain
+from pianissimo.loss.losses import Unit
+from pianissimo.unit import User
 
 Reader = Callable[[Any], Any]
 """Makes a value of what stands in a field, or raises `ParameterError`."""
@@ -38,9 +45,16 @@ class TomlTable:
         self._path = path
         self._is_hidden = is_hidden
 
-    def inner(self, name: str, *, is_hidden: bool = False) -> "TomlTable | None":
-        """The table under a name; None, and a fault, if something else stands there."""
+    def inner(self, name: str, about: str = "", *, is_hidden: bool = False) -> "TomlTable | None":
+        """The table under a name; None, and a fault, if something else stands there, or nothing that is required.
+
+        `about` says what a required table is.
+        """
         value, hidden = self.content.get(name), self._is_hidden or is_hidden
+        if name not in self.content:
+            if about:
+                self.fault(f"must be given, got nothing; it is {about}", name)
+            return None
         if not isinstance(value, dict):
             self.fault(f"must be a table, got {'something else' if hidden else shown(value)}", name)
             return None
@@ -93,33 +107,21 @@ class TomlTable:
 
 
 def text(value: object) -> str:
-    """A text that is not empty.
-
-    >>> text("shop")
-    'shop'
-    """
+    """A text that is not empty."""
     if not isinstance(value, str) or not value:
         raise ParameterError(f"must be a text, got {shown(value)}")
     return value
 
 
 def flag(value: object) -> bool:
-    """True or false.
-
-    >>> flag(True)
-    True
-    """
+    """True or false."""
     if not isinstance(value, bool):
         raise ParameterError(f"must be true or false, got {shown(value)}")
     return value
 
 
 def one_of(*words: str) -> Reader:
-    """One of some words.
-
-    >>> one_of("count", "drop")("count")
-    'count'
-    """
+    """One of some words."""
 
     def read(value: object) -> object:
         if value not in words:
@@ -131,31 +133,19 @@ def one_of(*words: str) -> Reader:
 
 
 def path_from(folder: Path, name: str) -> Path:
-    """A path found from a folder. What stands there is not shown: it may be something that belongs elsewhere.
-
-    >>> path_from(Path("/data"), "events.csv").name
-    'events.csv'
-    """
+    """A path found from a folder. What stands there is not shown: it may be something that belongs elsewhere."""
     if "\0" in name:
         raise ParameterError("must be a path, got a text with a NUL in it")
     return folder / name
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names one after the other.
-
-    >>> listed(["a", "b"])
-    "'a', 'b'"
-    """
+    """Names one after the other."""
     return ", ".join(map(repr, names))
 
 
 def shown(value: object) -> str:
-    """A value as it stands in TOML, cut to a readable length.
-
-    >>> shown({"a": True})
-    '{ a = true }'
-    """
+    """A value as it stands in TOML, cut to a readable length."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
@@ -166,13 +156,8 @@ def shown(value: object) -> str:
 
 
 @cache
-def field_docs(kind: Any) -> dict[str, str]:
-    """What the docstrings of a dataclass's fields say, those of the classes it stands on included.
-
-    >>> from pianissimo.queries import Histogram
-    >>> field_docs(Histogram)["name"]
-    'What the release is called.'
-    """
+def _field_docs(kind: Any) -> dict[str, str]:
+    """What the docstrings of a dataclass's fields say, those of the classes it stands on included."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__[:-1]):
         try:
@@ -182,4 +167,176 @@ def field_docs(kind: Any) -> dict[str, str]:
         for field, below in zip(body.body, body.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                 found[ast.unparse(field.target)] = inspect.cleandoc(str(ast.literal_eval(below.value)))
-    return {each.name: found.get(each.name, "") for each in fields(kind)}
+    return {each.name: found.get(each.name, "") for each in dataclasses.fields(kind)}
+
+
+def as_utc(value: object) -> datetime:
+    """A date, a date-time or an ISO 8601 text as a date-time in UTC; without an offset it is taken for UTC."""
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if isinstance(moment, date) and not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day)
+    if not isinstance(moment, datetime):
+        raise TypeError("neither a date nor a text")
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def kept(check: Callable[[Any], object]) -> Reader:
+    """Keep what passes a check of parameters."""
+
+    def keep(value: Any) -> Any:
+        check(value)
+        return value
+
+    return keep
+
+
+EPSILON_AND_DELTA: dict[str, Reader] = {
+    "epsilon": kept(lambda value: check_positive(epsilon=value)),
+    "delta": kept(lambda value: Budget(epsilon=1, delta=value)),
+}
+
+
+def field_readers(kind: Any) -> tuple[dict[str, Reader], dict[str, str]]:
+    """How the fields of a query are read, and what those are that must be given; its name stands elsewhere."""
+    own, docs = [each for each in dataclasses.fields(kind) if each.name != "name"], _field_docs(kind)
+    required = {
+        each.name: f"{docs[each.name][:1].lower()}{docs[each.name][1:].removesuffix('.')}"
+        for each in own
+        if each.default is MISSING
+    }
+    return {each.name: _any_or(each) for each in own}, required
+
+
+def _any_or(field: dataclasses.Field[Any]) -> Reader:
+    """What a query's field says: itself, or "any" where None is allowed and is not what is left out."""
+    says_none = "None" in str(field.type) and field.default is not None and field.default is not MISSING
+    return lambda value: None if says_none and value == "any" else value
+
+
+def domain_from(folder: Path, value: object) -> Domain:
+    """Labels that are listed, or stand in a file."""
+    about = "must be a list of labels or a file with one label a line"
+    if isinstance(value, list):
+        wrong = [label for label in value if not isinstance(label, str)]
+        if wrong:
+            raise ParameterError(f"must be a list of texts, got {shown(wrong[0])} in it")
+        return Domain(value)
+    if not isinstance(value, str) or not value:
+        raise ParameterError(f"{about}, got {shown(value)}")
+    try:
+        lines = (folder / value).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, ValueError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
+        raise ParameterError(f"{about}, got {value!r}: {reason}") from None
+    return Domain([line for line in lines if line])
+
+
+def is_name(table: TomlTable, name: str) -> bool:
+    """Whether a table may be called so; a fault if not."""
+    try:
+        check_name(name=name)
+    except ParameterError as refusal:
+        table.fault(f"must have names, each {str(refusal).removeprefix('name must be ')}")
+        return False
+    return True
+
+
+def unit_of(value: object) -> Unit | User:
+    """Who is hidden."""
+    if value == Unit.EVENT.value:
+        return Unit.EVENT
+    if not isinstance(value, dict):
+        raise ParameterError(f"must be 'event' or {{ user = 'column' }}, got {shown(value)}")
+    fields = dict(value)
+    column = fields.pop("user", None)
+    known = {each.name for each in dataclasses.fields(User)} - {"column"}
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise ParameterError(f"must have the fields {listed(['user', *sorted(known)])}, got {unknown[0]!r}")
+    return User(column, **fields)
+
+
+def horizon_of(value: object) -> int | str | None:
+    """A number of ticks, None, or a duration as it was written: what it is in ticks depends on the tick."""
+    if value == "none":
+        return None
+    if isinstance(value, int):
+        check_at_least(1, horizon=value)
+        return value
+    if not isinstance(value, str):
+        raise ParameterError(
+            f"must be a duration such as '365d', a whole number of ticks or 'none', got {shown(value)}"
+        )
+    duration_of(value)
+    return value
+
+
+def whole_ticks(value: object, tick: timedelta) -> int:
+    """How many ticks a length of time is."""
+    length = duration_of(value)
+    if length % tick:
+        raise ParameterError(f"must be a whole number of ticks, got {shown(value)} with ticks of {tick}")
+    return length // tick
+
+
+def every_of(value: object, tick: timedelta | None, released: int) -> int:
+    """At every how many ticks a query is published."""
+    if isinstance(value, int):
+        check_at_least(1, every=value)
+    elif not isinstance(value, str):
+        raise ParameterError(f"must be a whole number of ticks or a duration such as '1h', got {shown(value)}")
+    # Without a tick, the tick itself is at fault and named.
+    ticks = value if isinstance(value, int) else whole_ticks(value, duration_of(value) if tick is None else tick)
+    if not ticks <= released:
+        raise ParameterError(f"must be at most the {released} ticks that are released, got {ticks} ticks")
+    return ticks
+
+
+def moment_of(value: object, about: str = "a date-time") -> datetime:
+    """A moment in UTC."""
+    try:
+        return as_utc(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"must be {about} such as 2026-01-31T12:00:00Z, got {shown(value)}") from None
+
+
+def until_of(value: object) -> int | datetime:
+    """The last tick, or the moment at which it ends."""
+    if isinstance(value, int):
+        check_at_least(1, until=value)
+        return value
+    return moment_of(value, "a number of ticks or a date-time")
+
+
+def settings_of(value: object) -> dict[str, str]:
+    """Settings of a client, as texts."""
+    if not isinstance(value, dict) or not all(isinstance(each, str | int | bool) for each in value.values()):
+        raise ParameterError('must be a table of texts such as { "sasl.username" = "me" }, got something else')
+    return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in value.items()}
+
+
+def budget_of(table: TomlTable | None) -> Budget | None:
+    """An epsilon with its delta; None where one of them is missing."""
+    about = {"epsilon": "the budget of the data set, such as 4.0", "delta": "its delta, such as 1e-6"}
+    found = {} if table is None else table.read(EPSILON_AND_DELTA, about)
+    return Budget(**found) if len(found) == len(about) else None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What stands in a file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as fault:
+        raise spec_error(path, [f"must be a file that can be read, got: {fault.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise spec_error(path, ["must be UTF-8 text, got other bytes"]) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as fault:
+        # The parser's message ends in "(at line 3, column 9)".
+        what, _, where = str(fault).partition(" (at ")
+        place = where.removesuffix(")") or "an unknown place"
+        raise spec_error(path, [f"must be TOML, got a fault at {place}: {what}"]) from None
+
+
+def spec_error(path: Path, messages: Any) -> SpecError:
+    """All that is wrong with a file, one fault a line."""
+    return SpecError("\n".join(f"{path}: {message}" for message in messages))
