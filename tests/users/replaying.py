@@ -19,12 +19,23 @@ from numpy.typing import NDArray
 
 from pianissimo.mechanism import Run
 from pianissimo.testing import NoNoise
-from pianissimo.users import Counters
+from pianissimo.users import Counters, Law
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import RunningCounters
 from pianissimo.users.user_table import Users
 
 Place = tuple[int, int, int]
+
+
+def law_of(
+    mechanism: Any, name: str | None = None, *, tick: int, cap: int | None = None, start: int = 1, since: int = 0
+) -> Law:
+    """The noise at a tick, of a head's series or of the only one, if counters started so."""
+    counters = mechanism.counters
+    if name is not None:
+        counters = counters[[head.name for head in mechanism.heads].index(name)]
+    law: Law = counters.law(start, mechanism.cap.caps[0] if cap is None else cap, since, tick)
+    return law
 
 
 @dataclass
@@ -68,7 +79,7 @@ def taped(mechanism: Any, ticks: Sequence[pl.DataFrame], raises: dict[int, int])
     ) -> NDArray[np.int64]:
         number = order.setdefault(id(running), len(order))
         tape.entries.setdefault(number, []).append((place, tick, totals.copy()))
-        tape.counters[number] = running._counters
+        tape.counters[number] = running.counters
         return release(running, totals, place, tick, noise)
 
     with raised_at(raises), unittest.mock.patch.object(RunningCounters, "release", recording):

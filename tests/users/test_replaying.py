@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.users.replaying import lost, taped, without
+from tests.users.replaying import law_of, lost, taped, without
 
 from pianissimo.labels import Domain
 from pianissimo.noise import DoublingPlan, HaarPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
@@ -55,14 +55,14 @@ MECHANISMS: dict[str, Any] = {
     "count with deletions": statistics(CountHead(), signed=True),
     "sum by events": statistics(SUM),
     "histogram": statistics(HISTOGRAM),
-    "histogram, no backfill": statistics(HISTOGRAM, backfill=False, plan=HaarPlan, epsilon=None, rho=BUDGET),
+    "histogram, gaussian haar": statistics(HISTOGRAM, plan=HaarPlan, epsilon=None, rho=BUDGET),
     "histogram with deletions": statistics(HISTOGRAM, signed=True, plan=TopDownPlan),
     "quantiles": statistics(QUANTILES),
     "quantiles, gaussian": statistics(QUANTILES, plan=HaarPlan, epsilon=None, rho=BUDGET),
     "all heads": statistics(CountHead(share=Fraction(2)), HISTOGRAM, QUANTILES, SUM),
-    "all heads, no backfill": statistics(CountHead(), HISTOGRAM, QUANTILES, SUM, backfill=False, signed=True),
+    "all heads with deletions": statistics(CountHead(), HISTOGRAM, QUANTILES, SUM, signed=True),
     "value sum": UserSum(cap=CAP, plan=TreePlan, horizon=TICKS, epsilon=BUDGET),
-    "signed value sum": UserSum(cap=CAP, plan=HaarPlan, horizon=TICKS, rho=BUDGET, signed=True),
+    "value sum, gaussian haar": UserSum(cap=CAP, plan=HaarPlan, horizon=TICKS, rho=BUDGET),
     "distinct": UserDistinct(cap=CAP, plan=TreePlan, horizon=TICKS, epsilon=BUDGET),
     "distinct, gaussian haar": UserDistinct(cap=CAP, plan=HaarPlan, horizon=TICKS, rho=BUDGET),
     "distinct, gaussian tree": UserDistinct(cap=CAP, plan=TreePlan, horizon=TICKS, rho=BUDGET),
@@ -209,7 +209,7 @@ def test_backfill_that_counts_twice_is_caught() -> None:
     ticks = worst()
     raises = {2: 1, 3: 1, 4: 1}
     assert lost(mechanism, ticks, without(ticks, 0), raises) <= BUDGET
-    with patched("Rows", TwiceRows):
+    with patched("Rows", TwiceRows, where="pianissimo.users.statistics"):
         assert lost(mechanism, ticks, without(ticks, 0), raises) > BUDGET
 
 
@@ -217,7 +217,7 @@ def test_a_missing_factor_two_in_distinct_is_caught() -> None:
     ticks = of_one_user([[0, 1], [2, 3], [4, 5], [], [], []], [[], [], [], [], [], [0, 1, 2, 3, 4, 5]])
     for mechanism in (MECHANISMS["distinct"], MECHANISMS["distinct, gaussian haar"]):
         assert lost(mechanism, ticks, without(ticks, 0), {}) <= mechanism.cap.weights[0] * BUDGET
-        with patched("UserDistinct.sensitivity", Sensitivity(total=1, squared=1), where="pianissimo.users.totals"):
+        with patched("UserDistinct.sensitivity", Sensitivity(total=1, squared=1), where="pianissimo.users.statistics"):
             shares = mechanism.cap.weights[0] * BUDGET
             assert lost(mechanism, ticks, without(ticks, 0), {}) > shares
 
@@ -262,7 +262,7 @@ def test_a_tree_that_drops_its_lowest_level_is_caught() -> None:
         own = {(term.level, term.node): term.weight for term in whole.terms_at(tick)}
         assert sum(own.get((term.level, term.node), 0) * term.weight for term in whole.influence(tick)) == 1
         assert reached == (0 if tick % plan.base else 1)  # type: ignore[attr-defined]
-    assert broken.law("count", tick=1).variance == 0 < sound.law("count", tick=1).variance
+    assert law_of(broken, "count", tick=1).variance == 0 < law_of(sound, "count", tick=1).variance
 
 
 def test_ticks_cut_by_the_number_of_events_are_caught() -> None:

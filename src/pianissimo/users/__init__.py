@@ -4,8 +4,7 @@ from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, CutOff, Fix
 from pianissimo.users.counters import Counters, Law, PlanKind, Sensitivity
 from pianissimo.users.heads import Bars, CountHead, HistogramHead, SumHead, UserCounts, UserLargest, UserTotal
 from pianissimo.users.quantile_tree import QuantilesHead, UserQuantiles, deviations_below
-from pianissimo.users.statistics import Head, UserRelease, UserStatistics
-from pianissimo.users.totals import UserDistinct, UserSum
+from pianissimo.users.statistics import Head, UserDistinct, UserRelease, UserStatistics, UserSum
 
 __all__ = [
     "ESTIMATOR_SHARE",

@@ -12,7 +12,6 @@ many units a user has at most may say so, and gets bars that reach over the cut 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -79,12 +78,7 @@ class AdaptiveCap:
 
     @cached_property
     def weights(self) -> tuple[Fraction, ...]:
-        """The counters' shares of their budget, restart after restart: they sum to one.
-
-        >>> cap = AdaptiveCap(epsilon=Fraction(1))
-        >>> print(sum(cap.weights), round(float(cap.weights[0]), 3))
-        1 0.329
-        """
+        """The counters' shares of their budget, restart after restart: they sum to one."""
         return falling_weights(self.levels)
 
     @cached_property
@@ -123,10 +117,12 @@ class FixedCap:
     """
 
     units: int
-    """Of one user over the whole run."""
+    """Of one user, over the whole run or in one period."""
 
     def __post_init__(self) -> None:
-        _check_cap(self.units)
+        check_at_least(1, units=self.units)
+        if not self.units <= LARGEST_CAP:
+            raise ParameterError(f"units must be at most 2^40, got {self.units}")
 
     @property
     def caps(self) -> tuple[int, ...]:
@@ -136,7 +132,7 @@ class FixedCap:
 
 @identified("period-cap")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodCap:
+class PeriodCap(FixedCap):
     """The first so many units of each user in each period count; the next period begins anew.
 
     Guarantee: of the unit "a user within a period": neighbors differ in one user's events of one of the periods of
@@ -145,23 +141,15 @@ class PeriodCap:
     Error: what is cut off is missing, and nobody learns how much.
     """
 
-    units: int
-    """Of one user in one period."""
-
     ticks: int
     """How long a period is."""
 
     def __post_init__(self) -> None:
-        _check_cap(self.units)
+        FixedCap.__post_init__(self)
         check_at_least(1, ticks=self.ticks)
 
-    @property
-    def caps(self) -> tuple[int, ...]:
-        """The one cap."""
-        return (self.units,)
 
-
-Cap = AdaptiveCap | FixedCap | PeriodCap
+Cap = AdaptiveCap | FixedCap
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,23 +162,13 @@ class CutOff:
     users_above: int | None
     """Fewer users than this are above the cap, up to the failure probability; None where nothing is known."""
 
-    passed: tuple[tuple[int, int], ...] = ()
-    """Earlier caps and their bounds, where what they left out stays out."""
-
     def most_missing(self, most_units: int | None) -> int | None:
-        """How many units are missing at most if no user has more than `most_units`; None if nothing is known.
-
-        >>> CutOff(cap=64, users_above=None).most_missing(most_units=64)
-        0
-        """
+        """How many units are missing at most if no user has more than `most_units`; None if nothing is known."""
         if most_units is None:
             return None
-        if all(most_units <= cap for cap in (self.cap, *(cap for cap, _ in self.passed))):
+        if most_units <= self.cap:
             return 0
-        if self.users_above is None:
-            return None
-        own = self.users_above * max(0, most_units - self.cap)
-        return own + sum(users * max(0, most_units - cap) for cap, users in self.passed)
+        return None if self.users_above is None else self.users_above * (most_units - self.cap)
 
 
 class Course:
@@ -216,11 +194,11 @@ class Course:
         """What the noise of the counters depends on."""
         return self.start, self.cap, self.since
 
-    def cut_off(self, passed: Sequence[Sequence[int]] = ()) -> CutOff:
+    def cut_off(self) -> CutOff:
         """What is public of the units that the cap leaves out."""
         rule = self._rule
         above = rule.users_above(self.level, self.tests) if isinstance(rule, AdaptiveCap) else None
-        return CutOff(self.cap, above, tuple((cap, users) for cap, users in passed))
+        return CutOff(self.cap, above)
 
     def ends_period(self, tick: int) -> bool:
         """Whether the next tick begins anew with every user."""
@@ -281,9 +259,3 @@ def discount_of(scale: float, failure: float, test: int) -> float:
 def is_above(count: float, discount: float, test_noise: float, threshold_noise: float) -> bool:
     """Whether a test says that too many users are above the cap."""
     return count - discount + test_noise > threshold_noise
-
-
-def _check_cap(units: int) -> None:
-    check_at_least(1, units=units)
-    if not units <= LARGEST_CAP:
-        raise ParameterError(f"units must be at most 2^40, got {units}")

@@ -25,7 +25,7 @@ from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace
 from pianissimo.noise.plan import NoisePlan, difference_weights, laplace_sum_quantile, variance_at
 from pianissimo.noise.running import RunningNoise, rounded, running_noise
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
-from pianissimo.users.user_table import Rows, Users
+from pianissimo.users.user_table import Users
 
 _LONGEST_CHECK = 4096
 """Beyond so many ticks the columns of a plan are not looked at one by one."""
@@ -51,11 +51,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The noise of one release of one series: known from the plan and the transcript, without data.
-
-    >>> Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10))).half_width(0.95)
-    30.0
-    """
+    """The noise of one release of one series: known from the plan and the transcript, without data."""
 
     plan: NoisePlan | None
     """Of the ticks after the restart; None where there are none."""
@@ -78,11 +74,7 @@ class Law:
         return math.sqrt(self.variance + Fraction(1 if self._is_rounded else 0, 12))
 
     def half_width(self, coverage: float, *, weights: tuple[float, ...] = (1.0,)) -> float:
-        """How far, with this chance, a weighted sum of independent series is from that of what was kept: whole numbers.
-
-        >>> Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10))).half_width(0.95, weights=(1.0, 1.0))
-        42.0
-        """
+        """How far, with this chance, a weighted sum of independent series is from that of what was kept."""
         check_probability(coverage=coverage)
         rounding = sum(map(abs, weights)) / 2 if self._is_rounded else 0.0
         if self._is_pure:
@@ -203,7 +195,7 @@ class RunningCounters:
     """The noise of the counters of one head, release after release: a cache."""
 
     def __init__(self, counters: Counters) -> None:
-        self._counters = counters
+        self.counters = counters
         self._place: tuple[int, int, int] | None = None
         self._noise: Noise | None = None
         self._running: RunningNoise | None = None
@@ -213,13 +205,13 @@ class RunningCounters:
         self, totals: NDArray[np.int64], place: tuple[int, int, int], tick: int, noise: Noise
     ) -> NDArray[np.int64]:
         """What was kept, with the noise of this tick."""
-        plan = self._counters.plan(*place)
+        plan = self.counters.plan(*place)
         if self._place != place:
             self._place = None
             here = noise.at(*place)
-            node = self._counters.prefix(*place)
+            node = self.counters.prefix(*place)
             self._prefix = (
-                None if node is None else _drawn(node, sealed(here, place[2]).at("prefix"), self._counters.series)
+                None if node is None else _drawn(node, sealed(here, place[2]).at("prefix"), self.counters.series)
             )
             self._running = None if plan is None else running_noise(plan)
             # The same object again, since a cache of noise belongs to the noise it was made with. Tick 1 of the plan is
@@ -230,7 +222,7 @@ class RunningCounters:
         age = tick - place[2]
         if plan is None or self._running is None or self._noise is None or age == 0:
             return sums.copy()
-        return rounded(sums, self._running.at(self._noise, age, self._counters.series, _series_keys), plan.shift)
+        return rounded(sums, self._running.at(self._noise, age, self.counters.series, _series_keys), plan.shift)
 
 
 @lru_cache(maxsize=256)
@@ -254,12 +246,7 @@ def _plan_within(kind: PlanKind, horizon: int, is_pure: bool, loss: Fraction, mo
 
 
 def has_no_negative_entries(plan: NoisePlan) -> bool:
-    """Whether no event lowers the sum of a node, as far as this is looked at.
-
-    >>> from pianissimo.noise import HaarPlan, TreePlan
-    >>> [has_no_negative_entries(kind.calibrated(horizon=8, rho=1)) for kind in (HaarPlan, TreePlan)]
-    [False, True]
-    """
+    """Whether no event lowers the sum of a node, as far as this is looked at."""
     if plan.horizon > _LONGEST_CHECK:
         return False
     ticks = (1,) if getattr(plan, "columns_are_shifts", False) else range(1, plan.horizon + 1)
@@ -326,8 +313,12 @@ class UserBudget:
 
     def begin(self, noise: Noise) -> dict[str, Any]:
         """What every state has before the first event."""
-        users, course = Users(noise, self.cap.caps[0]), Course(self.cap)
-        return {"users": users, "course": course, "pending": Rows(), "left_out": Rows()}
+        return {"users": Users(noise, self.cap.caps[0]), "course": Course(self.cap)}
+
+    def update(self, state: Any, batch: Any) -> None:
+        """Count the events of a batch."""
+        mechanism: Any = self
+        mechanism.add(state, mechanism.gather(state, batch))
 
     def counters_of(self, sensitivity: Sensitivity, *, share: Fraction = Fraction(1), series: int = 1) -> Counters:
         """The counters that get this share of the budget."""

@@ -44,14 +44,9 @@ class Bars(NamedTuple):
 class UserTotal:
     """One estimate: of a count, a sum or a number of distinct values.
 
-    >>> from fractions import Fraction
-    >>> from pianissimo.noise.laws import LaplaceNode
-    >>> law = Law(plan=None, age=0, prefix=LaplaceNode(Fraction(10)))
-    >>> total = UserTotal(estimate=1000, law=law, cut=CutOff(cap=64, users_above=10))
-    >>> total.bars(0.95)
-    Bars(low=970.0, high=1030.0)
+    >>> total = UserTotal(estimate=1000, law=Law(None, 0, None), cut=CutOff(cap=64, users_above=10))
     >>> total.bars(0.95, most_units=100)
-    Bars(low=970.0, high=1390.0)
+    Bars(low=1000.0, high=1360.0)
     """
 
     estimate: int
@@ -153,7 +148,6 @@ class CountHead:
     name: str = "count"
     share: Fraction = _ONE
 
-    has_column: ClassVar[bool] = False
     sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
     cells: ClassVar[int] = 1
     series: ClassVar[int] = 1
@@ -161,12 +155,6 @@ class CountHead:
 
     def __post_init__(self) -> None:
         check_head(self.name, self.share)
-
-    def encode(self, column: pl.Series) -> Codes:
-        return np.ones(len(column), dtype=np.int64)
-
-    def add(self, totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
-        totals[0] += len(codes) if signs is None else int(signs.sum(dtype=np.int64))
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserTotal:
         return UserTotal(int(estimates[0]), law, cut, is_signed=is_signed)
@@ -179,9 +167,6 @@ class SumHead:
 
     The cap is one of events, and an event weighs as much as the larger end of the range; `UserSum` has a cap in value
     units instead.
-
-    >>> SumHead(name="amount", low=-5, high=100).sensitivity.total
-    100
     """
 
     name: str
@@ -193,7 +178,6 @@ class SumHead:
 
     share: Fraction = _ONE
 
-    has_column: ClassVar[bool] = True
     cells: ClassVar[int] = 1
     series: ClassVar[int] = 1
     expand = staticmethod(_as_they_are)
@@ -237,7 +221,6 @@ class HistogramHead:
     domain: Domain
     share: Fraction = _ONE
 
-    has_column: ClassVar[bool] = True
     # An event lies in one bin. Over all bins and ticks a user has `cap` of them, however they are spread.
     sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
     expand = staticmethod(_as_they_are)
@@ -259,6 +242,21 @@ class HistogramHead:
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserCounts:
         return UserCounts(self.domain.labels.clone(), estimates, law, cut, is_signed=is_signed)
+
+
+def batch_column(batch: pl.DataFrame, name: str) -> pl.Series:
+    """A column of a batch."""
+    if name not in batch.columns:
+        present = ", ".join(repr(column) for column in batch.columns) or "none"
+        raise InputError(f"column {name!r} must be in the batch, got columns {present}")
+    return batch[name]
+
+
+def signs_of(column: pl.Series) -> Signs:
+    """A column of 1 and -1."""
+    if not column.dtype.is_integer() or column.null_count() or not bool(column.is_in([-1, 1]).all()):
+        raise InputError(f"weights must be 1 or -1 without nulls, got {column.dtype} or other values")
+    return column.cast(pl.Int8).to_numpy()
 
 
 def whole_steps(column: pl.Series) -> pl.Series:

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -83,7 +82,6 @@ class QuantilesHead:
 
     share: Fraction = _ONE
 
-    has_column: ClassVar[bool] = True
     add = staticmethod(add_in_cells)
 
     def __post_init__(self) -> None:
@@ -269,11 +267,7 @@ def subtree_variances(depth: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def deviations_below(depth: int, part: float) -> NDArray[np.float64]:
-    """Of (events in the first n cells) - part * (all events), for each n, over that of one count.
-
-    >>> deviations_below(1, 1.0) ** 2
-    array([0.66666667, 0.66666667, 0.        ])
-    """
+    """Of (events in the first n cells) - part * (all events), for each n, over that of one count."""
     numbers = np.arange((1 << depth) + 1)
     variances = subtree_variances(depth)
     squares = (numbers / (1 << depth) - part) ** 2 * variances[depth]

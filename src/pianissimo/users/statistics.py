@@ -1,9 +1,18 @@
-"""Several statistics of the same users: one cap, one estimator of it, and a counter for each statistic.
+"""Several statistics of the same users under one cap; and one number a tick, a sum or a number of different values.
 
 Dong, Luo and Yi, "Continual observation under user-level differential privacy", Algorithms 3 to 6, for ticks, with
 the errors of the paper corrected: docs/privacy.md, 'Users'. What a user adds depends on her own events, in the order
 in which they came, and on the caps, which are public. Each head has its own part of the budget; within a head a user's
 units are shared by all bins and ticks, so a histogram costs no more than a count.
+
+*Sums* have a cap in value units: Section IV, without cutting steps into sub-steps. A counter's promise is about the
+mass that a user adds, however it is spread over ticks, so its error grows with the number of ticks alone. Values are
+whole steps of a public grid, each rounded by itself.
+
+*Different values:* the same section, with the factor two that Theorem IV.3 lacks. Repeats of a value by the same user
+are dropped, and of her different values the first so many are kept. What is counted is the number of values that
+somebody's kept values hold, each at the tick where it first appears. Without a user each of her values may disappear,
+or appear later because somebody else gives it then: one unit leaves a tick and one may enter another.
 """
 
 from dataclasses import dataclass, field
@@ -19,11 +28,21 @@ from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.users.caps import AdaptiveCap, Course
-from pianissimo.users.counters import Counters, Law, RunningCounters, UserBudget
-from pianissimo.users.heads import CountHead, HistogramHead, Signs, SumHead
+from pianissimo.noise.keyed import Keys
+from pianissimo.users.caps import Course
+from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget
+from pianissimo.users.heads import (
+    CountHead,
+    HistogramHead,
+    Signs,
+    SumHead,
+    UserTotal,
+    batch_column,
+    signs_of,
+    whole_steps,
+)
 from pianissimo.users.quantile_tree import QuantilesHead
-from pianissimo.users.user_table import Column, Rows, Users
+from pianissimo.users.user_table import Column, Names, Rows, Users, by_user, first_of_each
 
 _LARGEST_TOTAL = 2**61
 
@@ -62,7 +81,6 @@ class UserStatisticsState:
 
     pending: Rows
     left_out: Rows
-    passed: list[list[int]]
     counters: list[RunningCounters] = field(metadata=TRANSIENT)
 
 
@@ -78,17 +96,15 @@ class UserStatistics(UserBudget):
     pure epsilon; with `PeriodCap`, per user and period.
     Error: that of the first head while the cap stands at its first value; every release carries its own bars, which
     depend on when the cap was raised.
-    Cost: about 36 bytes a user; with heads beside the count, the rows of the open tick, and rows left out by the cap
-    (`backfill`) or 8 bytes a user more.
+    Cost: about 36 bytes a user; with heads beside the count, the rows of the open tick and those that the cap left out.
 
     >>> from fractions import Fraction
     >>> from pianissimo.noise import TreePlan
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
     >>> from pianissimo.users import AdaptiveCap
-    >>> statistics = UserStatistics(plan=TreePlan, horizon=8, epsilon=Fraction(4, 5),
-    ...                             cap=AdaptiveCap(epsilon=Fraction(1, 5), levels=8))
-    >>> run = Run(statistics, NoNoise())
+    >>> cap = AdaptiveCap(epsilon=Fraction(1, 5), levels=8)
+    >>> run = Run(UserStatistics(plan=TreePlan, horizon=8, epsilon=Fraction(4, 5), cap=cap), NoNoise())
     >>> run.update(pl.DataFrame({"user": ["ann", "bob", "ann"]}))
     >>> run.release().value["count"].estimate
     3
@@ -100,10 +116,7 @@ class UserStatistics(UserBudget):
     signed: bool = False
     """Whether events have a weight of 1 (inserted) or -1 (deleted); both count towards the cap."""
 
-    backfill: bool = True
-    """Whether rows that a cap left out are kept, so that they count when it is raised; else they stay out for ever."""
-
-    state_version: ClassVar[int] = 1
+    state_version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         names = [head.name for head in self.heads]
@@ -125,28 +138,18 @@ class UserStatistics(UserBudget):
     def guarantee(self) -> Guarantee:
         return self.promise(self.counters)
 
-    def law(self, name: str, *, tick: int, cap: int | None = None, start: int = 1, since: int = 0) -> Law:
-        """The noise of a head's series at a tick, if its counters started for the `start`-th time at tick `since`.
-
-        It is public and needs no data: for plans and predictions.
-        """
-        place = [head.name for head in self.heads].index(name)
-        return self.counters[place].law(start, self.cap.caps[0] if cap is None else cap, since, tick)
-
     def error(self, tick: int, coverage: float) -> float:
-        return self.law(self.heads[0].name, tick=tick).half_width(coverage)
+        return self.counters[0].law(1, self.cap.caps[0], 0, tick).half_width(coverage)
 
     def start(self, noise: Noise) -> UserStatisticsState:
         return UserStatisticsState(
             totals=[np.zeros(head.cells, dtype=np.int64) for head in self.heads],
             closed=0,
-            passed=[],
+            pending=Rows(),
+            left_out=Rows(),
             counters=[RunningCounters(counters) for counters in self.counters],
             **self.begin(noise),
         )
-
-    def update(self, state: UserStatisticsState, batch: pl.DataFrame) -> None:
-        self.add(state, self.gather(state, batch))
 
     def gather(self, state: UserStatisticsState, batch: pl.DataFrame) -> codec.Plain:
         """Users by their names, how many rows each has, and where rows matter their columns, user after user.
@@ -155,87 +158,56 @@ class UserStatistics(UserBudget):
         Nothing is told of the order between users, nor does it depend on where batches are cut.
         """
         users = batch_column(batch, "user")
-        codes = [head.encode(batch_column(batch, head.name)) for head in self._decided_by_rows if head.has_column]
-        signs = _signs(batch_column(batch, "weight")) if self.signed else None
-        rows = state.users.grouped(users)
+        codes = [head.encode(batch_column(batch, head.name)) for head in self._with_columns]
+        signs = signs_of(batch_column(batch, "weight")) if self.signed else None
+        names, counts, _, order = by_user(state.users.names(users))
         columns: list[Column] = [*([] if signs is None else [signs]), *codes]
-        return [rows.names, codec.narrow(rows.counts), [codec.narrow(column[rows.order]) for column in columns]]
+        return [names, codec.narrow(counts), [codec.narrow(column[order]) for column in columns]]
 
     def add(self, state: UserStatisticsState, gathered: codec.Plain) -> None:
         names, counts, columns = gathered
         self._check_totals(state, int(counts.sum(dtype=np.int64)))
-        if not self._decided_by_rows:
+        if not (self.signed or self._with_columns):
             state.users.add(names, counts.astype(np.uint64))
             return
-        tell = state.users.add_and_tell_slots if self._by_slots else state.users.add_and_tell_before
-        told = tell(np.repeat(names, counts, axis=0))
-        rows: list[Column] = [told, *(column.astype(np.int64) for column in columns)]
-        if not self._by_slots:
-            # What is beyond the last cap is never accepted.
-            within = told < self.cap.caps[-1]
-            rows = [column[within] for column in rows]
-        state.pending.append(rows)
+        before = state.users.add_and_tell_before(np.repeat(names, counts, axis=0))
+        # What is beyond the last cap is never accepted.
+        within = before < self.cap.caps[-1]
+        state.pending.append([before[within], *(column[within].astype(np.int64) for column in columns)])
 
     def release(self, state: UserStatisticsState, tick: int, noise: Noise) -> UserRelease:
-        cap, level = state.course.cap, state.course.level
-        raised = state.course.close(state.users, tick, noise)
-        if raised and isinstance(self.cap, AdaptiveCap) and not self.backfill:
-            # A level makes at most one test a tick that does not raise the cap.
-            state.passed.append([cap, self.cap.users_above(level, tick) or 0])
-        # Rows are accepted after the tests, against the cap that now holds: else a tick in which many users pass the
-        # cap would be lost for good.
-        self._accept(state, raised=raised)
-        values = self._values(state, tick, noise)
-        if state.course.ends_period(tick):
-            state.closed += state.users.kept
-            state.users.clear()
-        return values
-
-    def _values(self, state: UserStatisticsState, tick: int, noise: Noise) -> UserRelease:
-        course = state.course
-        cut = course.cut_off(state.passed)
-        values = {}
-        for head, counters, running, totals in zip(
-            self.heads, self.counters, state.counters, self._head_totals(state), strict=True
-        ):
-            place = course.place()
-            estimates = running.release(head.expand(totals), place, tick, noise.at("head", head.name))
-            law = counters.law(*place, tick)
-            values[head.name] = head.value(estimates, law, cut, is_signed=self.signed)
-        return UserRelease(tick=tick, cap=course.cap, since=course.since, values=values)
-
-    def _head_totals(self, state: UserStatisticsState) -> list[NDArray[np.int64]]:
+        # Rows are accepted after the tests, against the cap that now holds.
+        if state.course.close(state.users, tick, noise):
+            self._accept(state, state.left_out)
+        self._accept(state, state.pending)
+        rest = state.pending.take_all()
+        if rest:
+            state.left_out.append(rest)
         # What is kept of a plain count is known without rows: the sum over users of the smaller of events and cap.
         kept = np.array([state.closed + state.users.kept], dtype=np.int64)
-        return [
-            kept if self._is_plain_count(head) else totals
-            for head, totals in zip(self.heads, state.totals, strict=True)
-        ]
+        course, values = state.course, {}
+        for head, running, exact in zip(self.heads, state.counters, state.totals, strict=True):
+            totals = kept if isinstance(head, CountHead) and not self.signed else head.expand(exact)
+            estimates = running.release(totals, course.place(), tick, noise.at("head", head.name))
+            law = running.counters.law(*course.place(), tick)
+            values[head.name] = head.value(estimates, law, course.cut_off(), is_signed=self.signed)
+        if course.ends_period(tick):
+            state.closed += state.users.kept
+            state.users.clear()
+        return UserRelease(tick=tick, cap=course.cap, since=course.since, values=values)
 
-    def _accept(self, state: UserStatisticsState, *, raised: bool) -> None:
-        if self._by_slots:
-            columns = state.pending.take_all()
-            if columns:
-                accepted = state.users.accept(columns[0]) > 0
-                self._add(state, [column[accepted] for column in columns])
-            return
+    def _accept(self, state: UserStatisticsState, rows: Rows) -> None:
         cap = state.course.cap
-        if raised:
-            self._add(state, state.left_out.take(lambda before: before < cap))
-        self._add(state, state.pending.take(lambda before: before < cap))
-        rest = state.pending.take_all()
-        if rest and self.backfill:
-            state.left_out.append(rest)
-
-    def _add(self, state: UserStatisticsState, columns: list[Column]) -> None:
+        columns = rows.take(lambda before: before < cap)
         if not columns:
             return
         signs: Signs | None = columns[1] if self.signed else None
         codes = iter(columns[2 if self.signed else 1 :])
         for head, totals in zip(self.heads, state.totals, strict=True):
-            if not self._is_plain_count(head):
-                chosen = next(codes) if head.has_column else np.ones(len(columns[0]), dtype=np.int64)
-                head.add(totals, chosen, signs)
+            if not isinstance(head, CountHead):
+                head.add(totals, next(codes), signs)
+            elif signs is not None:
+                totals += signs.sum(dtype=np.int64)
 
     def _check_totals(self, state: UserStatisticsState, rows: int) -> None:
         waiting = len(state.pending) + len(state.left_out) + rows
@@ -244,28 +216,192 @@ class UserStatistics(UserBudget):
                 raise InputError("a total must stay below 2^61 in size, got more; start a new run")
 
     @property
-    def _decided_by_rows(self) -> list[Head]:
-        """The heads that need to know which rows are accepted."""
-        return [head for head in self.heads if not self._is_plain_count(head)]
+    def _with_columns(self) -> list[SumHead | HistogramHead | QuantilesHead]:
+        return [head for head in self.heads if not isinstance(head, CountHead)]
 
-    def _is_plain_count(self, head: Head) -> bool:
-        return isinstance(head, CountHead) and not self.signed
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CappedTotal(UserBudget):
+    """A number to which each user adds at most the cap, released at every tick."""
+
+    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
+
+    def __post_init__(self) -> None:
+        UserBudget.__post_init__(self)
+        self.counters.check(self.cap.caps)
 
     @property
-    def _by_slots(self) -> bool:
-        """Whether acceptance is remembered user by user, because what was left out stays out."""
-        return isinstance(self.cap, AdaptiveCap) and not self.backfill
+    def counters(self) -> Counters:
+        """The counters of the number."""
+        return self.counters_of(self.sensitivity)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.promise([self.counters])
+
+    def error(self, tick: int, coverage: float) -> float:
+        return self.counters.law(1, self.cap.caps[0], 0, tick).half_width(coverage)
+
+    def _value(self, state: "UserSumState | UserDistinctState", total: int, tick: int, noise: Noise) -> UserTotal:
+        place = state.course.place()
+        estimates = state.counters.release(np.array([total], dtype=np.int64), place, tick, noise)
+        return UserTotal(int(estimates[0]), self.counters.law(*place, tick), state.course.cut_off())
 
 
-def batch_column(batch: pl.DataFrame, name: str) -> pl.Series:
-    """A column of a batch."""
-    if name not in batch.columns:
-        present = ", ".join(repr(column) for column in batch.columns) or "none"
-        raise InputError(f"column {name!r} must be in the batch, got columns {present}")
-    return batch[name]
+@dataclass(slots=True, repr=False)
+class UserSumState:
+    """What each user gave, and the exact sum of what was accepted: secret."""
+
+    users: Users
+    course: Course
+    closed: int
+    """What counts of periods that are over."""
+
+    counters: RunningCounters = field(metadata=TRANSIENT)
 
 
-def _signs(column: pl.Series) -> Signs:
-    if not column.dtype.is_integer() or column.null_count() or not bool(column.is_in([-1, 1]).all()):
-        raise InputError(f"weights must be 1 or -1 without nulls, got {column.dtype} or other values")
-    return column.cast(pl.Int8).to_numpy()
+@identified("user-sum")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSum(CappedTotal):
+    """The sum of a column of whole steps of a grid, of which each user adds at most the cap, released at every tick.
+
+    A batch is a table with the columns `user` and `value`. The cap is in steps of the grid.
+
+    Guarantee and error: as those of `UserStatistics`.
+    Cost: about 36 bytes a user.
+
+    >>> from fractions import Fraction
+    >>> from pianissimo.noise import TreePlan
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> from pianissimo.users import FixedCap
+    >>> run = Run(UserSum(cap=FixedCap(units=30), plan=TreePlan, horizon=8, rho=Fraction(1, 2)), NoNoise())
+    >>> run.update(pl.DataFrame({"user": ["ann", "ann"], "value": [25, 10]}))
+    >>> run.release().value.estimate
+    30
+    """
+
+    state_version: ClassVar[int] = 2
+
+    def start(self, noise: Noise) -> UserSumState:
+        return UserSumState(closed=0, counters=RunningCounters(self.counters), **self.begin(noise))
+
+    def gather(self, state: UserSumState, batch: pl.DataFrame) -> codec.Plain:
+        """Users by their names, and the units of each."""
+        users, values = batch_column(batch, "user"), whole_steps(batch_column(batch, "value"))
+        low = values.min()
+        if isinstance(low, int) and low < 0:
+            raise InputError("values must not be negative, got a negative one; take a SumHead for those")
+        # What is beyond the last cap never counts. So clipped, one value has no say in what others may give.
+        clipped = values.clip(0, self.cap.caps[-1] + 1)
+        names, _, units, _ = by_user(state.users.names(users), clipped.cast(pl.UInt64).to_numpy())
+        return [names, codec.narrow(units)]
+
+    def add(self, state: UserSumState, gathered: codec.Plain) -> None:
+        names, units = gathered
+        state.users.add(names, units.astype(np.uint64))
+
+    def release(self, state: UserSumState, tick: int, noise: Noise) -> UserTotal:
+        state.course.close(state.users, tick, noise)
+        total = state.closed + state.users.kept
+        value = self._value(state, total, tick, noise.at("sum"))
+        if state.course.ends_period(tick):
+            state.closed = total
+            state.users.clear()
+        return value
+
+
+@dataclass(slots=True, repr=False)
+class UserDistinctState:
+    """Which user gave which values, all by keyed names, and which values count: secret."""
+
+    users: Users
+    course: Course
+    values: Names
+    pairs: Names
+    seen: NDArray[np.bool_]
+    """Whether each value, by its number, is among those that count."""
+
+    pending: Rows
+    left_out: Rows
+    counters: RunningCounters = field(metadata=TRANSIENT)
+
+
+@identified("user-distinct")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserDistinct(CappedTotal):
+    """How many different values all users have given, of which each user adds at most the cap, released at every tick.
+
+    A batch is a table with the columns `user` and `value`; values are whole numbers or texts. Deletions are not
+    offered: a value that is deleted may still be held by others.
+
+    Guarantee and error: as those of `UserStatistics`.
+    Cost: about 36 bytes a user and 30 bytes for each pair of a user and a value.
+
+    >>> from fractions import Fraction
+    >>> from pianissimo.noise import TreePlan
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> from pianissimo.users import FixedCap
+    >>> run = Run(UserDistinct(cap=FixedCap(units=1), plan=TreePlan, horizon=8, rho=Fraction(1, 2)), NoNoise())
+    >>> run.update(pl.DataFrame({"user": ["ann", "ann", "ann"], "value": ["x", "x", "z"]}))
+    >>> run.release().value.estimate
+    1
+    """
+
+    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1, moves=True)
+    state_version: ClassVar[int] = 1
+
+    def start(self, noise: Noise) -> UserDistinctState:
+        return UserDistinctState(
+            values=Names(noise, "values"),
+            pairs=Names(noise, "pairs"),
+            seen=np.zeros(0, dtype=np.bool_),
+            pending=Rows(),
+            left_out=Rows(),
+            counters=RunningCounters(self.counters),
+            **self.begin(noise),
+        )
+
+    def gather(self, state: UserDistinctState, batch: pl.DataFrame) -> codec.Plain:
+        """Users and values by their names, each pair once, each user's in her own order: her first values count."""
+        column = batch_column(batch, "value")
+        if column.null_count():
+            raise InputError("values must not be missing, got nulls; drop these rows")
+        values = state.values.of(column)
+        users = state.users.names(batch_column(batch, "user"))
+        first = first_of_each(_pairs(users, values))
+        (names, counts, _, order), (held, holders, _, places) = by_user(users[first]), by_user(values[first])
+        numbers = np.empty(len(places), dtype=np.uint32)
+        numbers[places] = np.repeat(np.arange(len(held), dtype=np.uint32), holders)
+        return [names, codec.narrow(counts), held, codec.narrow(numbers[order])]
+
+    def add(self, state: UserDistinctState, gathered: codec.Plain) -> None:
+        names, counts, held, numbers = gathered
+        users, values = np.repeat(names, counts, axis=0), held[numbers]
+        new = state.pairs.add_first(_pairs(users, values))
+        before = state.users.add_and_tell_before(users[new])
+        within = before < self.cap.caps[-1]
+        state.pending.append([before[within], state.values.add(values[new][within])])
+
+    def release(self, state: UserDistinctState, tick: int, noise: Noise) -> UserTotal:
+        raised = state.course.close(state.users, tick, noise)
+        cap = state.course.cap
+        state.seen = np.concatenate([state.seen, np.zeros(len(state.values) - len(state.seen), dtype=np.bool_)])
+        # Only values that are kept count as seen: one that a cap left out is new when somebody else gives it.
+        for rows in (state.left_out, state.pending) if raised else (state.pending,):
+            for numbers in rows.take(lambda before: before < cap)[1:]:
+                state.seen[numbers] = True
+        rest = state.pending.take_all()
+        if rest:
+            state.left_out.append(rest)
+        value = self._value(state, int(np.count_nonzero(state.seen)), tick, noise.at("distinct"))
+        if state.course.ends_period(tick):
+            state.users.clear()
+            state.pairs.clear()
+        return value
+
+
+def _pairs(users: Keys, values: Keys) -> Keys:
+    """A name for each pair: both names are pseudorandom, so that the one and the other turned by half give one."""
+    return users ^ values[:, ::-1]

@@ -6,7 +6,6 @@ is void, so they are part of every snapshot. No other file of this folder knows 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,16 +24,7 @@ _TWO_LABELS = np.ones(2, dtype=np.uint32)
 
 
 class Users:
-    """The units of every user under one cap.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> users = Users(NoNoise(), cap=2)
-    >>> users.add(users.names(pl.Series([1, 1, 1, 2])))
-    >>> users.kept, users.over, len(users)
-    (3, 1, 2)
-    >>> users
-    Users(hidden)
-    """
+    """The units of every user under one cap."""
 
     def __init__(self, noise: Noise, cap: int) -> None:
         key = _key(noise.at("users"))
@@ -62,11 +52,7 @@ class Users:
 
     def names(self, users: pl.Series) -> Keys:
         """The names of users, by which they are counted."""
-        return _names(self._namer, checked_ids(users))
-
-    def grouped(self, users: pl.Series, units: Units | None = None) -> "ByUser":
-        """Rows brought together by user; each has one unit, or so many."""
-        return by_user(self.names(users), units)
+        return _names(self._namer, users)
 
     def add(self, names: Keys, units: Units | None = None) -> None:
         """Count rows of one unit each, or of so many units."""
@@ -74,15 +60,8 @@ class Users:
 
     def add_and_tell_before(self, names: Keys, units: Units | None = None) -> Units:
         """Count rows, and tell for each how many units its user had given before it."""
-        return self._told(self._add(names, units, "before"))
-
-    def add_and_tell_slots(self, names: Keys, units: Units | None = None) -> Units:
-        """Count rows, and tell for each the number of its user, for `accept`."""
-        return self._told(self._add(names, units, "slot"))
-
-    def accept(self, slots: Units, units: Units | None = None) -> Units:
-        """How much of each row its user may still give within the cap, over her whole life."""
-        return self._table.accept(slots, units)
+        told = self._add(names, units, "before")
+        return np.empty(0, dtype=np.uint64) if told is None else told
 
     def set_cap(self, cap: int) -> None:
         """Take another cap: one pass over all users."""
@@ -110,9 +89,6 @@ class Users:
         except ValueError as error:
             raise InputError(str(error)) from None
 
-    def _told(self, told: Units | None) -> Units:
-        return np.empty(0, dtype=np.uint64) if told is None else told
-
     def __repr__(self) -> str:
         return "Users(hidden)"
 
@@ -129,7 +105,7 @@ class Names:
 
     def of(self, column: pl.Series) -> Keys:
         """The name of each id."""
-        return _names(self._namer, checked_ids(column))
+        return _names(self._namer, column)
 
     def add(self, names: Keys) -> NDArray[np.uint32]:
         """The number of each name in the order of first appearance; new ones get the next numbers."""
@@ -158,26 +134,13 @@ class Names:
         return "Names(hidden)"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ByUser:
-    """Rows by user: the users in the order of their names, which tells nothing, and each one's rows as they came."""
+def by_user(names: Keys, units: Units | None = None) -> tuple[Keys, NDArray[np.uint32], Units, NDArray[np.uint32]]:
+    """Rows brought together by the names of their users; each has one unit, or so many.
 
-    names: Keys
-    """Each user once."""
-
-    counts: NDArray[np.uint32]
-    """How many rows each has."""
-
-    units: Units
-    """How many units each has; they stop growing at 2^64 - 1."""
-
-    order: NDArray[np.uint32]
-    """The rows of the first user, then those of the next."""
-
-
-def by_user(names: Keys, units: Units | None = None) -> ByUser:
-    """Rows brought together by the names of their users."""
-    return ByUser(*_core.group_names(names, units))
+    Each user once, in the order of the names, which tells nothing; how many rows and how many units each has, where
+    units stop growing at 2^64 - 1; and the rows of the first user as they came, then those of the next.
+    """
+    return _core.group_names(names, units)
 
 
 def first_of_each(names: Keys) -> NDArray[np.bool_]:
@@ -186,12 +149,7 @@ def first_of_each(names: Keys) -> NDArray[np.bool_]:
 
 
 def checked_ids(column: pl.Series) -> pl.Series:
-    """The ids of a column, as 64-bit numbers or texts.
-
-    >>> checked_ids(pl.Series([1, None]))
-    Traceback (most recent call last):
-    pianissimo.errors.InputError: user ids must not be missing, got nulls; drop these rows
-    """
+    """The ids of a column, as 64-bit numbers or texts."""
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
     if column.null_count():
@@ -208,12 +166,11 @@ def checked_ids(column: pl.Series) -> pl.Series:
     raise InputError(f"user ids must be whole numbers or texts, got {column.dtype}")
 
 
-def _names(namer: _core.Namer, ids: pl.Series) -> Keys:
-    return namer.texts(*codec.join_texts(ids)) if ids.dtype == pl.String else namer.numbers(_as_bits(ids))
-
-
-def _as_bits(numbers: pl.Series) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(numbers.to_numpy()).view(np.uint64)
+def _names(namer: _core.Namer, column: pl.Series) -> Keys:
+    ids = checked_ids(column)
+    if ids.dtype == pl.String:
+        return namer.texts(*codec.join_texts(ids))
+    return namer.numbers(np.ascontiguousarray(ids.to_numpy()).view(np.uint64))
 
 
 def _key(noise: Noise) -> bytes:
