@@ -62,7 +62,7 @@ def left_over(costs: list[float]) -> list[float]:
 
 def draw(path: Path) -> None:
     """Three ways of paying, into a PNG file."""
-    allowance = StepAllowance.of(BUDGET, steps=STEPS, calls=CALLS)
+    allowance = StepAllowance.of(BUDGET, steps=STEPS, questions=CALLS)
     whole = [100.0 * K * float(allowance.epsilon) / float(BUDGET.epsilon)] * QUESTIONS
     lines = {
         "plain composition": (left_over(whole), _PLAIN),

@@ -1,15 +1,19 @@
 """Asking tables: what comes back, what it costs, and what never gets out."""
 
+import hashlib
 import math
 import multiprocessing
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -31,7 +35,7 @@ from pianissimo.errors import BudgetError, InputError, LedgerError, ParameterErr
 from pianissimo.ledger import Ledger, key_file
 from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Booked, BoundedRange
-from pianissimo.table import StepAllowance, Table
+from pianissimo.table import StepAllowance, Table, TableLedger
 from pianissimo.table.engines import DataDependentError, place_of
 from pianissimo.table.statements import AskedRows, Kind, TableColumn
 from pianissimo.testing import SeededNoise
@@ -140,13 +144,71 @@ def test_a_histogram_of_known_labels_has_all_of_them(asked: Table) -> None:
     assert (answer.table["high"] - answer.table["estimate"]).unique().to_list() == [answer.plan.error]
 
 
-def test_a_cut_takes_the_first_labels_of_each_user_by_bytes(asked: Table) -> None:
-    # By bytes: moon, rain, rare, sun, tea. Members below 1,000 keep moon alone, those below 1,500 rain.
-    answer = asked.histogram("article", max_keys_per_user=1)
-    assert dict(answer.table.select("key", "estimate").iter_rows()) == {"moon": 1000, "rain": 500, "tea": 500}
-    assert (answer.cost.steps, answer.cost.calls) == (1, 1)
-    two = asked.histogram("article", domain=["moon", "rain", "sun", "tea"], max_keys_per_user=2)
-    assert dict(two.table.select("key", "estimate").iter_rows()) == {"moon": 1000, "rain": 1500, "sun": 0, "tea": 1000}
+def kept(rows: pl.DataFrame, most: int, cut_key: str) -> dict[str, int]:
+    """Users by label, each cut to the labels that are in most rows and, of equal ones, to those of the least digest."""
+    seen = Counter(rows.select("member", "article").drop_nulls().iter_rows())
+    by_user: dict[str, list[tuple[int, str, str]]] = {}
+    for (user, label), times in seen.items():
+        digest = hashlib.md5(f"{cut_key}:{user}:{label}".encode(), usedforsecurity=False).hexdigest()
+        by_user.setdefault(user, []).append((-times, digest, label))
+    return Counter(label for labels in by_user.values() for _, _, label in sorted(labels)[:most])
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_cut_keeps_the_labels_a_user_has_most_often(asked: Table, most: int) -> None:
+    domain = ["moon", "rain", "rare", "sun", "tea"]
+    answer = asked.histogram("article", domain=domain, max_keys_per_user=most)
+    expected = kept(clicks(), most, asked._asked.cut_key)
+    assert dict(answer.table.select("key", "estimate").iter_rows()) == {each: expected.get(each, 0) for each in domain}
+    assert answer.cost.steps == most
+    often = asked.histogram("article", domain=domain, max_keys_per_user=1, where="member < 'member 00500'")
+    assert dict(often.table.select("key", "estimate").iter_rows())["tea"] == 500  # two rows each, the others one
+    unknown = asked.histogram("article", max_keys_per_user=most)
+    assert set(unknown.labels) <= set(domain)
+    assert (unknown.cost.steps, unknown.cost.calls) == (most, 1)
+
+
+def test_a_cut_does_not_favour_the_first_letters() -> None:
+    """As in a year of flights: by the alphabet a label of many users, late in it, would have almost none of them."""
+    draw = np.random.default_rng(15)
+    airports = [f"{chr(65 + place // 4)}{place % 4}" for place in range(100)]
+    flown = {plane: draw.choice(100, size=20, replace=False) for plane in range(4000)}
+    rows = pl.DataFrame([(plane, airports[to]) for plane, stops in flown.items() for to in stops], orient="row")
+    by_alphabet = Counter(airports[min(stops)] for stops in flown.values())
+    assert sum(by_alphabet[each] for each in airports[:25]) > 0.99 * 4000
+    with without_noise(
+        Table(rows.rename({"column_0": "plane", "column_1": "to"}), user="plane", budget=BUDGET)
+    ) as table:
+        answer = table.histogram("to", domain=airports, max_keys_per_user=1)
+    assert answer.table["estimate"].sum() == 4000
+    assert abs(answer.table["estimate"][:25].sum() - 1000) < 6 * math.sqrt(4000 * 0.25 * 0.75)
+    assert answer.table["estimate"].is_between(40 - 6 * 6.3, 40 + 6 * 6.3).all()
+
+
+def test_an_answer_says_that_labels_are_missing(table: Table) -> None:
+    for answer in (
+        table.top_k("article", 2, max_keys_per_user=2),
+        table.top_k("article", 2, counts=True, max_keys_per_user=2),
+        table.histogram("article", max_keys_per_user=2),
+        table.histogram("article", domain=["moon", "sun", "tea"], max_keys_per_user=2),
+    ):
+        note = "of each user's 2 most frequent labels alone"
+        assert all(note in shown for shown in (repr(answer), str(answer), answer._repr_html_(), str(answer.plan)))
+        assert answer.table["max_keys_per_user"].unique().to_list() == [2]
+        assert answer.to_dict()["max_keys_per_user"] == answer.plan.to_dict()["max_keys_per_user"] == 2
+    for whole in (table.top_k("article", 2), table.histogram("article", domain=["sun", "tea"], max_keys_per_user=2)):
+        assert "missing" not in str(whole)
+        assert "max_keys_per_user" not in whole.table.columns
+        assert whole.to_dict()["max_keys_per_user"] is None
+
+
+def test_the_key_of_cuts_is_not_shown(table: Table) -> None:
+    key = table._asked.cut_key
+    plan = table.plan.top_k("article", 3, max_keys_per_user=1)
+    assert all(key not in shown for shown in (str(plan), repr(plan), repr(table._asked), repr(table)))
+    assert "'the key of this table:'" in plan.sql
+    with Table(clicks(), user="member", budget=BUDGET) as other:
+        assert other._asked.cut_key != key
 
 
 def test_keys_may_be_numbers_days_and_booleans(asked: Table) -> None:
@@ -192,7 +254,8 @@ clicked = st.lists(st.tuples(st.integers(0, 6), st.sampled_from("abcde") | st.no
 def test_a_user_moves_each_count_by_one_at_most_and_no_more_than_the_cut(
     rows: list[tuple[int, str | None]], gone: int, cut: int | None
 ) -> None:
-    sql = ROWS.users_by_label(TableColumn("key", Kind.TEXT), max_keys_per_user=cut, limit=100)
+    asked = replace(ROWS, cut_key="k")
+    sql = asked.users_by_label(TableColumn("key", Kind.TEXT), max_keys_per_user=cut, limit=100)
 
     def counts(kept: list[tuple[int, str | None]]) -> dict[str, int]:
         schema = {"u": pl.Int64, "key": pl.String}
@@ -223,7 +286,8 @@ def test_names_are_quoted() -> None:
 
 
 def test_columns_named_like_ours_do_no_harm() -> None:
-    names = ["label", "users", "person", "place", "asked", "counted", "pairs", "numbered", "table"]
+    names = ["label", "users", "person", "place", "asked", "counted", "pairs", "numbered", "table", "times"]
+    names += ["person_name"]
     for key in names:
         rows = pl.DataFrame({"member": range(3000), **dict.fromkeys(names, ["x"] * 3000)})
         rows = rows.with_columns(pl.lit("tea").alias(key))
@@ -256,7 +320,7 @@ def test_a_plan_costs_nothing_and_bounds_the_cost(table: Table) -> None:
 
 def test_the_allowance_fits_the_budget() -> None:
     for epsilon, delta, steps, calls in [(2.0, 1e-8, 200, 100), (0.1, 1e-6, 10, 1), (10, 1e-10, 5000, 1000)]:
-        allowance = StepAllowance.of(Budget(epsilon, delta), steps=steps, calls=calls)
+        allowance = StepAllowance.of(Budget(epsilon, delta), steps=steps, questions=calls)
         bad, distance = calls * allowance.delta, Fraction(steps + calls, 2**90)
         selections = BoundedRange(steps, allowance.epsilon, bad=bad, distance=distance)
         # At integer orders, without the recursion, which prices the same steps lower.
@@ -294,7 +358,7 @@ def test_a_rare_label_does_not_come_back() -> None:
 
 
 def test_an_exhausted_budget_answers_no_more() -> None:
-    with without_noise(Table(clicks(), user="member", budget=BUDGET, steps=7, questions=5)) as table:
+    with without_noise(Table(clicks(), user="member", budget=StepAllowance.of(BUDGET, steps=7, questions=5))) as table:
         assert len(table.top_k("article", k=4)) == 4
         clamped = table.top_k("article", k=4)
         assert len(clamped) == 3  # what is left
@@ -312,7 +376,7 @@ def test_an_exhausted_budget_answers_no_more() -> None:
 
 
 def test_questions_run_out_too() -> None:
-    with without_noise(Table(clicks(), user="member", budget=BUDGET, steps=50, questions=2)) as table:
+    with without_noise(Table(clicks(), user="member", budget=StepAllowance.of(BUDGET, steps=50, questions=2))) as table:
         table.top_k("article", k=1)
         table.top_k("article", k=1)
         with pytest.raises(BudgetError, match="the budget is spent"):
@@ -321,7 +385,7 @@ def test_questions_run_out_too() -> None:
 
 
 def test_a_label_with_its_count_needs_two_steps() -> None:
-    with without_noise(Table(clicks(), user="member", budget=BUDGET, steps=3)) as table:
+    with without_noise(Table(clicks(), user="member", budget=StepAllowance.of(BUDGET, steps=3))) as table:
         assert table.top_k("article", k=2, counts=True).cost.steps == 2
         with pytest.raises(BudgetError, match="two steps"):
             table.top_k("article", k=2, counts=True)
@@ -444,7 +508,7 @@ def test_a_crash_between_reserve_and_settle_leaves_the_charge(tmp_path: Path) ->
 
 def test_a_budget_lasts_and_is_the_same_for_all(tmp_path: Path) -> None:
     url = write_duckdb(tmp_path / "clicks.duckdb")
-    with without_noise(Table(url, "clicks", user="member", budget=BUDGET, who="ada")) as table:
+    with without_noise(Table(url, "clicks", user="member", budget=BUDGET, ledger=TableLedger(who="ada"))) as table:
         table.top_k("article", k=2, where="country = 'DE'")
     with Table(url, "clicks", user="member", budget=BUDGET) as table:
         assert table.budget.spent.steps == 2
@@ -465,10 +529,10 @@ def test_a_ledger_may_be_on_a_server_with_a_key(server: str, tmp_path: Path) -> 
     place, key = f"{server}&ledger=asked", tmp_path / "the.key"
     with pytest.raises(ParameterError, match="key must be given for a ledger on a server"):
         Table(clicks(), user="member", budget=BUDGET, ledger=place)
-    with without_noise(Table(clicks(), user="member", budget=BUDGET, ledger=place, key=key)) as table:
+    with without_noise(Table(clicks(), user="member", budget=BUDGET, ledger=TableLedger(place, key=key))) as table:
         table.top_k("article", k=2)
         assert table.budget.ledger.verify().keyed
-    with Table(clicks(), user="member", budget=BUDGET, ledger=place, key=key) as table:
+    with Table(clicks(), user="member", budget=BUDGET, ledger=TableLedger(place, key=key)) as table:
         assert table.budget.spent.steps == 2
 
 
@@ -540,7 +604,7 @@ def test_enums_and_categories_are_texts() -> None:
     rows = clicks().with_columns(pl.col("article").cast(pl.Categorical), pl.col("country").cast(pl.Categorical))
     with without_noise(Table(rows, user="member", budget=BUDGET)) as table:
         assert table.top_k("article", k=3, where="country = 'DE'").labels == ("tea", "rain", "moon")
-        assert table.top_k("article", k=2, max_keys_per_user=1).labels[0] == "moon"
+        assert table.top_k("article", k=2, max_keys_per_user=1).labels[0] == "tea"
         assert table.histogram("article", domain=["tea", "no"]).table["estimate"].to_list() == [0, 2000]
 
 
@@ -578,7 +642,7 @@ def test_an_answer_has_its_columns_in_one_order(table: Table) -> None:
     assert table.top_k("article", 2).table.columns == columns[:1]
     assert table.top_k("article", 2, counts=True).table.columns == columns
     assert table.histogram("article", domain=["tea"]).table.columns == columns
-    assert table.histogram("article", max_keys_per_user=1).table.columns == columns
+    assert table.histogram("article", max_keys_per_user=1).table.columns == [*columns, "max_keys_per_user"]
 
 
 def test_a_condition_may_be_a_polars_expression(table: Table) -> None:

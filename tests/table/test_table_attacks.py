@@ -22,7 +22,7 @@ from tests.table.clicks import BUDGET, without_noise
 
 from pianissimo.errors import BudgetError, InputError, LedgerError, ParameterError
 from pianissimo.ledger import guarded
-from pianissimo.table import Table
+from pianissimo.table import StepAllowance, Table, TableLedger
 from pianissimo.table.engines import DataDependentError, SqlEngine
 from pianissimo.table.statements import Kind
 
@@ -525,11 +525,11 @@ def test_a_table_has_one_budget_whatever_it_is_called(tmp_path: Path, monkeypatc
         (tmp_path / "elsewhere" / ".." / "clicks.duckdb", "clicks"),
         (tmp_path / "elsewhere" / "link.duckdb", "clicks"),
     ]
-    with Table(file, "clicks", user="member", budget=BUDGET, steps=1) as table:
+    with Table(file, "clicks", user="member", budget=StepAllowance.of(BUDGET, steps=1)) as table:
         table.count()
         place = table.budget.ledger.place
     for source, name in names:
-        with Table(source, name, user="member", budget=BUDGET, steps=1) as table:
+        with Table(source, name, user="member", budget=StepAllowance.of(BUDGET, steps=1)) as table:
             assert table.budget.ledger.place == place
             with pytest.raises(BudgetError):
                 table.count()
@@ -588,7 +588,7 @@ def test_a_ledger_that_is_lost_or_old_asks_nothing(tmp_path: Path, monkeypatch: 
     frame, ledger = pl.DataFrame({"member": ["ann"]}), tmp_path / "b.db"
 
     def opened(**named: Any) -> Table:
-        return Table(frame, user="member", budget=BUDGET, ledger=ledger, **named)
+        return Table(frame, user="member", budget=BUDGET, ledger=TableLedger(ledger, **named))
 
     with opened() as table:
         table.count()
@@ -616,7 +616,7 @@ def test_a_ledger_that_is_lost_or_old_asks_nothing(tmp_path: Path, monkeypatch: 
 def test_a_key_may_be_a_secret(tmp_path: Path) -> None:
     frame = pl.DataFrame({"member": ["ann"]})
     for spent in range(2):
-        with Table(frame, user="member", budget=BUDGET, ledger=tmp_path / "b.db", key=KEY) as table:
+        with Table(frame, user="member", budget=BUDGET, ledger=TableLedger(tmp_path / "b.db", key=KEY)) as table:
             assert table.budget.spent.steps == spent
             table.count()
     assert not (tmp_path / "b.db.key").exists()

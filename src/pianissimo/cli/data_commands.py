@@ -80,12 +80,15 @@ def top_k(
     stands out from the noise.
     """
     from pianissimo.budget import Budget
-    from pianissimo.table import Table
+    from pianissimo.table import StepAllowance, Table, TableLedger
 
     question = {name: options.pop(name) for name in ("where", "candidates", "max_keys_per_user", "counts")}
     question["candidates"] = question["candidates"] or "auto"
-    settings = {name: value for name, value in options.items() if value is not None}
-    with arguments(), Table(url, table, user=user, budget=Budget(budget_epsilon, budget_delta), **settings) as asked:
+    charged = TableLedger(options.pop("ledger"), key=options.pop("key"), witness=options.pop("witness"))
+    cut = {name: value for name, value in options.items() if value is not None}
+    with arguments():
+        allowance = StepAllowance.of(Budget(budget_epsilon, budget_delta), **cut)
+    with arguments(), Table(url, table, user=user, budget=allowance, ledger=charged) as asked:
         if explain:
             plan = asked.plan.top_k(column, k, **question)
             if as_json:
@@ -115,6 +118,8 @@ def _show_answer(title: str, answer: "TableAnswer") -> None:
     )
     if answer.met_threshold:
         click.echo("No further label stood out from the noise.")
+    if answer.plan.note:
+        click.echo(f"This is {answer.plan.note}.")
 
 
 @click.command()

@@ -2,6 +2,6 @@
 
 from pianissimo.table.allowance import Amount, StepAllowance, TableBudget
 from pianissimo.table.questions import QuestionPlan
-from pianissimo.table.table import Table, TableAnswer
+from pianissimo.table.table import Table, TableAnswer, TableLedger
 
-__all__ = ["Amount", "QuestionPlan", "StepAllowance", "Table", "TableAnswer", "TableBudget"]
+__all__ = ["Amount", "QuestionPlan", "StepAllowance", "Table", "TableAnswer", "TableBudget", "TableLedger"]

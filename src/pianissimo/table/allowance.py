@@ -44,7 +44,9 @@ _AS_LARGE = Fraction(999, 1000)
 class StepAllowance:
     """What a budget buys: `steps` steps of `epsilon` and `calls` calls of `delta`.
 
-    >>> allowance = StepAllowance.of(Budget(2.0, 1e-8), steps=200, calls=100)
+    Given as the `budget` of a `Table`, it says how that is cut: fewer steps or questions make each answer sharper.
+
+    >>> allowance = StepAllowance.of(Budget(2.0, 1e-8))
     >>> round(float(allowance.epsilon), 4), float(allowance.delta)
     (0.0495, 5e-11)
     >>> allowance.price(200, 100).epsilon <= 2.0
@@ -61,21 +63,23 @@ class StepAllowance:
     """Of one call."""
 
     @classmethod
-    def of(cls, budget: Budget, *, steps: int, calls: int) -> "StepAllowance":
-        """The largest steps that fit the budget, half of whose delta is for calls."""
+    def of(cls, budget: Budget, *, steps: int = 200, questions: int = 100) -> "StepAllowance":
+        """The largest steps that fit the budget, half of whose delta is for questions about unknown labels: calls."""
+        if not isinstance(budget, Budget):
+            raise ParameterError(f"budget must be a Budget, got {type(budget).__name__}")
         check_at_least(1, steps=steps)
-        check_at_least(1, questions=calls)
+        check_at_least(1, questions=questions)
         if budget.pure:
             raise ParameterError("delta must be above 0 to ask a table, whose labels nobody knows beforehand, got 0")
-        delta = Fraction(budget.delta) / (2 * calls)
-        bad, distance = _bad(delta, calls), (steps + calls) * _DISTANCE
+        delta = Fraction(budget.delta) / (2 * questions)
+        bad, distance = _bad(delta, questions), (steps + questions) * _DISTANCE
         # epsilon^2 / 8 a step, rounded down to the grid.
         square = budget.rho(bad=bad, distance=distance) * 8 / steps
         epsilon = Fraction(math.isqrt(math.floor(square * _GRID**2)), _GRID)
         if not epsilon > 0:
             raise ParameterError("epsilon must be enough for so many steps, got too little; ask for fewer steps")
-        found = cls(budget=budget, steps=steps, calls=calls, epsilon=epsilon, delta=delta)
-        if not found.price(steps, calls).epsilon <= budget.epsilon:
+        found = cls(budget=budget, steps=steps, calls=questions, epsilon=epsilon, delta=delta)
+        if not found.price(steps, questions).epsilon <= budget.epsilon:
             raise ParameterError("the steps must fit the budget, got more; this is a mistake of Pianissimo's")
         return found
 
@@ -103,11 +107,7 @@ class StepAllowance:
         return float(steps * self.epsilon)
 
     def variance(self, moved: int, steps: int) -> Fraction:
-        """Of the noise on counts of which one user moves so many, bought with so many steps.
-
-        >>> StepAllowance.of(Budget(2.0, 1e-8), steps=200, calls=100).variance(1, 1) ** 0.5
-        40.3...
-        """
+        """Of the noise on counts of which one user moves so many, bought with so many steps."""
         return gaussian_node(4 * moved / (steps * self.epsilon**2)).variance
 
 

@@ -9,6 +9,7 @@ statement that the engine does not understand. So a statement is planned first (
 goes wrong once it is sent may be due to a row, a timeout or a lack of memory too, and is paid for.
 """
 
+import hashlib
 import importlib
 import re
 from abc import ABC, abstractmethod
@@ -21,7 +22,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.table.statements import BYTE_ORDER, IS_TEXT, Kind, TableColumn
+from pianissimo.table.statements import BYTE_ORDER, DIGEST, IS_TEXT, Kind, TableColumn
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -101,7 +102,7 @@ class SqlEngine(TableEngine):
             known = ", ".join(BYTE_ORDER)
             raise ParameterError(f"source must be an engine that can compare texts by bytes, of {known}, got {found}")
         if self.dialect == "sqlite":
-            alchemy.event.listen(self._engine, "connect", _add_is_text)
+            alchemy.event.listen(self._engine, "connect", _add_functions)
         try:
             self.columns = self._reflected(alchemy)
             with self._connected() as connection:
@@ -230,11 +231,15 @@ def _state(error: Exception) -> str | None:
     return getattr(getattr(error, "orig", None), "sqlstate", None)
 
 
-def _add_is_text(connection: Any, record: object) -> None:  # noqa: ARG001
+def _add_functions(connection: Any, record: object) -> None:  # noqa: ARG001
     def is_text(content: object) -> bool:
         return not isinstance(content, bytes) or decoded(content) is not None
 
+    def digest(content: bytes) -> str:
+        return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
     connection.create_function(IS_TEXT, 1, is_text, deterministic=True)
+    connection.create_function(DIGEST, 1, digest, deterministic=True)
 
 
 def decoded(content: bytes) -> str | None:

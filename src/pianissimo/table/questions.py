@@ -8,7 +8,7 @@ import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date, datetime
 from fractions import Fraction
 from typing import Any, Generic, Literal, TypeVar
@@ -75,13 +75,25 @@ class QuestionPlan:
     error: float | None = None
     """The half-width of the error bar of each count, in users."""
 
+    max_keys_per_user: int | None = None
+    """How many labels of one user count, where that may leave some out: ranks, counts and bars are of these alone."""
+
     coverage: float = 0.95
     """The chance that an error bar holds the truth."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        names = ("question", "mechanism", "sql", "plain_epsilon", "k", "candidates", "threshold", "sure_from", "error")
+        names = [each.name for each in fields(self) if each.name not in ("at_most", "coverage")]
         return {"at_most": self.at_most.to_dict(), **{name: getattr(self, name) for name in names}}
+
+    @property
+    def note(self) -> str:
+        """What an answer leaves out, for people; empty if nothing."""
+        most = self.max_keys_per_user
+        if most is None:
+            return ""
+        which = "most frequent label" if most == 1 else f"{most} most frequent labels"
+        return f"of each user's {which} alone: what users have beyond is missing from ranks, counts and bars"
 
     def __str__(self) -> str:
         lines = [self.question, f"  answered by  {self.mechanism}"]
@@ -95,6 +107,8 @@ class QuestionPlan:
             lines.append(f"  sure to come {self.sure_from:,.0f} users above it, with a chance of 95 %")
         if self.error is not None:
             lines.append(f"  error        ± {self.error:,.0f} users on a count ({self.coverage:.0%})")
+        if self.note:
+            lines.append(f"  counts       {self.note}")
         return "\n".join([*lines, f"  sent         {self.sql}"])
 
 
@@ -113,6 +127,8 @@ class TableQuestion:
 
     plan: QuestionPlan
     run: Callable[[pl.DataFrame, Noise], _Outcome]
+    sent: str
+    """The statement of the plan, with the key of the table's cuts."""
 
     @property
     def charge(self) -> Charge:
@@ -129,8 +145,11 @@ class _Wanted:
     key: TableColumn
     max_keys_per_user: int | None
 
-    def sql(self, limit: int, labels: list[str] | None = None) -> str:
-        return self.asked.users_by_label(self.key, labels=labels, max_keys_per_user=self.max_keys_per_user, limit=limit)
+    def statements(self, limit: int, labels: list[str] | None = None) -> tuple[str, str]:
+        """What is sent, and what is shown of it."""
+        shown = replace(self.asked, cut_key="the key of this table")
+        named: dict[str, Any] = {"labels": labels, "max_keys_per_user": self.max_keys_per_user, "limit": limit}
+        return self.asked.users_by_label(self.key, **named), shown.users_by_label(self.key, **named)
 
     def noted(self, what: str, size: str) -> str:
         cut = "" if self.max_keys_per_user is None else f", max_keys_per_user={self.max_keys_per_user}"
@@ -174,7 +193,7 @@ class Questions(ABC, Generic[Result]):
         an estimate of its number of users, for another step each.
 
         `candidates` is how many labels are looked at; `max_keys_per_user` says that a user counts for so many labels at
-        most (the first ones by their bytes), which lowers the threshold.
+        most (those in most of the user's rows), which lowers the threshold; the others are missing from the answer.
         """
         check_at_least(1, k=k)
         wanted = self._wanted(column, where, max_keys_per_user)
@@ -195,8 +214,9 @@ class Questions(ABC, Generic[Result]):
         """How many users each label has, with error bars.
 
         With a `domain`, for each label of it; without, for labels that pass a threshold, which needs
-        `max_keys_per_user`: a user counts for so many labels at most, the first ones by their bytes. It costs as many
-        steps as one user can move counts, whatever comes back; more `steps` make it sharper.
+        `max_keys_per_user`: a user counts for so many labels at most, those in most of the user's rows, and the others
+        are missing from counts and bars. It costs as many steps as one user can move counts, whatever comes back; more
+        `steps` make it sharper.
         """
         if steps is not None:
             check_at_least(1, steps=steps)
@@ -228,7 +248,7 @@ class Questions(ABC, Generic[Result]):
             sql=asked.users(),
             **self._cost(steps, 0, variance),
         )
-        return self._finish(TableQuestion(plan, run))
+        return self._finish(TableQuestion(plan, run, plan.sql))
 
     def _top_k(self, wanted: _Wanted, k: int, seen: int, *, counts: bool) -> TableQuestion:
         allowance, most = self._budget.allowance, wanted.max_keys_per_user
@@ -254,18 +274,19 @@ class Questions(ABC, Generic[Result]):
                 table = _with_bars(noisy, variance, labels)
             return _Outcome(table, mechanism.cost(answer) + moved(len(answer.labels)), answer.met_threshold)
 
-        offset = float(mechanism.offset)
+        offset, (sent, shown) = float(mechanism.offset), wanted.statements(seen + 1)
         plan = QuestionPlan(
             question=wanted.noted("top_k", f"k={k}, candidates={seen}"),
             mechanism="limited domain" + (", then discrete Gaussian noise on the counts" if counts else ""),
-            sql=wanted.sql(seen + 1),
+            sql=shown,
             k=k,
+            max_keys_per_user=most,
             candidates=seen,
             threshold=offset,
             sure_from=offset + math.log(k / (1 - _COVERAGE)) * float(allowance.scale),
             **self._cost(k + moved(k), 1, variance if counts else None),
         )
-        return TableQuestion(plan, run)
+        return TableQuestion(plan, run, sent)
 
     def _known(self, wanted: _Wanted, domain: Domain, steps: int | None) -> TableQuestion:
         most = wanted.max_keys_per_user
@@ -281,13 +302,15 @@ class Questions(ABC, Generic[Result]):
             shown, values = mechanism.answer(domain.labels, _keys(domain.labels, noise), exact, noise)
             return _Outcome(_with_bars(values, variance, shown), paid)
 
+        sent, sql = wanted.statements(len(domain), labels)
         plan = QuestionPlan(
             question=wanted.noted("histogram", f"{len(domain)} labels"),
             mechanism="discrete Gaussian noise on each label",
-            sql=wanted.sql(len(domain), labels),
+            sql=sql,
+            max_keys_per_user=most if moved < len(domain) else None,
             **self._cost(paid, 0, variance),
         )
-        return TableQuestion(plan, run)
+        return TableQuestion(plan, run, sent)
 
     def _unknown(self, wanted: _Wanted, seen: int, most: int, steps: int | None) -> TableQuestion:
         paid, allowance = most if steps is None else steps, self._budget.allowance
@@ -302,15 +325,17 @@ class Questions(ABC, Generic[Result]):
             shown, values = mechanism.answer(ordered["label"], _keys(ordered["label"], noise), exact, noise)
             return _Outcome(_with_bars(values, variance, shown), paid)
 
+        sent, sql = wanted.statements(seen + 1)
         plan = QuestionPlan(
             question=wanted.noted("histogram", f"candidates={seen}"),
             mechanism="discrete Gaussian noise on labels and threshold",
-            sql=wanted.sql(seen + 1),
+            sql=sql,
             candidates=seen,
             threshold=float(mechanism.gap),
+            max_keys_per_user=most,
             **self._cost(paid, 1, variance),
         )
-        return TableQuestion(plan, run)
+        return TableQuestion(plan, run, sent)
 
     def _cost(self, steps: int, calls: int, variance: Fraction | None) -> dict[str, Any]:
         """What a plan says of its cost, and of the error of its counts."""

@@ -7,6 +7,10 @@ be shown as one of them, and which one would depend on the rows; so texts are gr
 apart by their bytes too: where two users are one to the engine, one of them could change which labels of the other are
 kept. A text that is not UTF-8, which SQLite keeps as well as any other, is no label: it could not be shown.
 
+**A cut** keeps the labels that a user has in most rows and, of those in equally many, the ones with the least digest of
+user and label under the key of the table. It looks at one user's rows and at nothing else, under whichever key, so one
+user moves no more counts than are kept. The order of the alphabet would do as well for that, and favour A in all users.
+
 **Conditions** are written from the tree of a `Filter`, so that no text of the caller is sent. Which comparisons cannot
 fail depends on what the columns hold. Both sides are of one kind: where the kinds differ, engines cast rows, and a cast
 can fail. DuckDB stops at `country = 5` because of the first country that is not a number, and says which. Timestamps of
@@ -17,7 +21,7 @@ row is there; its cast to text also takes the blanks off `char(n)` and the case 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import Enum
 
@@ -94,8 +98,11 @@ _SIGNS = {"=": exp.EQ, "<>": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, "
 IS_TEXT = "pianissimo_is_text"
 """The function that is added to SQLite: whether bytes are UTF-8."""
 
+DIGEST = "pianissimo_digest"
+"""The function that is added to SQLite, which has no MD5."""
+
 _KEY_KINDS = {Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE}
-_LABEL, _USERS, _USER, _PLACE = "label", "users", "person", "place"
+_LABEL, _USERS, _USER, _PLACE, _TIMES_SEEN, _NAME = "label", "users", "person", "place", "times", "person_name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,8 @@ class AskedRows:
     dialect: str
     user: TableColumn
     where: exp.Expression | None = None
+    cut_key: str = field(default="", repr=False)
+    """Random, and drawn once for a table: it decides which of a user's equally frequent labels a cut keeps."""
 
     def users(self) -> str:
         """How many users have a row."""
@@ -136,8 +145,7 @@ class AskedRows:
     ) -> str:
         """How many users each label has: the largest first, equal ones by the label's bytes.
 
-        With `labels` only those count. With `max_keys_per_user` each user counts for that many labels, the first ones
-        by bytes among the user's own: the cut looks at one user and at nobody else.
+        With `labels` only those count. With `max_keys_per_user` a user counts for so many of the user's own.
         """
         if key.kind not in _KEY_KINDS and not key.is_enum:
             raise ParameterError(
@@ -149,8 +157,11 @@ class AskedRows:
             columns = [_named(label, _LABEL), _named(self._distinct_users(), _USERS)]
             counted = self._selected(columns, [key, self.user], *listed).group_by(label.copy())
         else:
+            name = _as_text(_column_of(self.user), self.dialect)
             columns = [_named(self._person(), _USER), _named(label, _LABEL)]
-            pairs = self._selected(columns, [key, self.user], *listed).distinct()
+            # Users that are equal may be written in several ways, as 1.0 and 1.00: which one is a matter of all rows.
+            columns += [_named(exp.Count(this=exp.Star()), _TIMES_SEEN), _named(exp.Min(this=name), _NAME)]
+            pairs = self._selected(columns, [key, self.user], *listed).group_by(self._person(), label.copy())
             counted = self._cut(pairs, key, max_keys_per_user)
         # Whole numbers become texts here; the rest where it is exact.
         shown: exp.Expression = _quoted(_LABEL)
@@ -175,10 +186,20 @@ class AskedRows:
 
     def _cut(self, pairs: exp.Select, key: TableColumn, max_keys_per_user: int) -> exp.Select:
         """Users by label, after each user was cut to some of the user's own labels."""
+        parts = [exp.Literal.string(f"{self.cut_key}:"), _quoted(_NAME), exp.Literal.string(":")]
+        text = exp.Concat(expressions=[*parts, _as_text(_quoted(_LABEL), self.dialect)], safe=True)
+        digest: exp.Expression = exp.MD5(this=text)
+        if self.dialect == "sqlite":
+            digest = exp.Anonymous(this=DIGEST, expressions=[exp.cast(text, "blob")])
+        order = [
+            exp.Ordered(this=_quoted(_TIMES_SEEN), desc=True, nulls_first=False),
+            exp.Ordered(this=by_bytes(digest, self.dialect), desc=False, nulls_first=True),
+            self._by_label(key),
+        ]
         place = exp.Window(
             this=exp.RowNumber(),
             partition_by=[self._told_apart(_quoted(_USER))],
-            order=exp.Order(expressions=[self._by_label(key)]),
+            order=exp.Order(expressions=order),
             over="OVER",
         )
         numbered = exp.select(_quoted(_LABEL), _named(place, _PLACE)).from_(pairs.subquery(_identifier("pairs")))
@@ -225,6 +246,10 @@ class AskedRows:
     def _text(self, tree: exp.Expression) -> str:
         """The statement as the engine reads it."""
         return tree.sql(dialect=self.dialect, comments=False)
+
+
+def _as_text(value: exp.Expression, dialect: str) -> exp.Expression:
+    return by_bytes(exp.cast(value, "text"), dialect)
 
 
 def _column_of(column: TableColumn) -> exp.Column:

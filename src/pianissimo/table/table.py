@@ -13,6 +13,7 @@ Noise comes from a fresh secret for each question, which is forgotten: no two hi
 """
 
 import json
+import secrets
 import shutil
 import tempfile
 import uuid
@@ -37,9 +38,6 @@ from pianissimo.table.engines import DataDependentError, SqlEngine, TableEngine,
 from pianissimo.table.questions import QuestionPlan, Questions, TablePlans, TableQuestion, noted
 from pianissimo.table.statements import AskedRows, Kind, TableColumn, find_column
 
-STEPS, QUESTIONS = 200, 100
-"""What a budget is cut into unless said otherwise."""
-
 IN_MEMORY = ":memory:"
 """The ledger that is forgotten with the table."""
 
@@ -54,7 +52,10 @@ class TableAnswer:
     """
 
     table: pl.DataFrame
-    """The answer: `key` where there are labels; `estimate`, `low` and `high` where there are counts."""
+    """The answer: `key` where there are labels; `estimate`, `low` and `high` where there are counts.
+
+    `max_keys_per_user` where only so many labels of a user count: ranks, counts and bars leave the others out.
+    """
 
     cost: Amount
     """What was paid."""
@@ -92,6 +93,7 @@ class TableAnswer:
         """The same as plain data."""
         return {
             "answer": self.table.to_dicts(),
+            "max_keys_per_user": self.plan.max_keys_per_user,
             "met_threshold": self.met_threshold,
             "cost": self.cost.to_dict(),
             "plain_epsilon": self.plain_epsilon,
@@ -114,7 +116,30 @@ class TableAnswer:
     @property
     def _paid(self) -> str:
         end = {True: "; no further label stood out", False: "", None: ""}[self.met_threshold]
-        return f"cost {self.cost.steps} steps, {self.cost.share:.2%} of the budget; {self.left.share:.2%} is left{end}"
+        note = f"; {self.plan.note}" if self.plan.note else ""
+        cost = f"cost {self.cost.steps} steps, {self.cost.share:.2%} of the budget; {self.left.share:.2%} is left"
+        return f"{cost}{end}{note}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableLedger:
+    """The ledger that a table's questions are charged to, and who asks."""
+
+    place: str | Path | None = None
+    """A path or a `postgresql://` URL.
+
+    Without one it is a file beside the data; for a table in memory it is forgotten with it; for a server it must be
+    given. Given one that was made for a data set, questions share its budget with streams and sketches.
+    """
+
+    key: Secret | str | Path | None = None
+    """The file that holds its key, made together with it; without one, a file beside it. A server's must be given."""
+
+    witness: LastEntry | str | None = None
+    """An earlier head, kept elsewhere, that must be in it, beside the last one, which is kept beside the key."""
+
+    who: str | None = None
+    """Who asks; the account of this process unless it is said."""
 
 
 class Table(Questions[TableAnswer]):
@@ -122,15 +147,9 @@ class Table(Questions[TableAnswer]):
 
     `source` is a URL (`duckdb:///clicks.duckdb`, `postgresql://...`, or any that SQLAlchemy has a driver for), a
     Parquet file or folder, or a polars, pandas or Arrow table; `name` is the table's name in a database. `user` names
-    the column that says whose row it is. The `budget` is for all answers together, for ever; `steps` and `questions`
-    say how it is cut: fewer of them make each answer sharper.
-
-    The ledger is a path or a `postgresql://` URL. Without one it is a file beside the data; for a table in memory it is
-    forgotten with it; for a server it must be given. Given a ledger that was made for a data set, questions
-    share its budget with streams and sketches, and `budget` is the data set's. `key` is the file
-    that holds its key, made together with the ledger; without one, a file beside it, and for a URL it must be given. A
-    `Secret` is taken as it is. Beside the key the last head of the ledger is kept, and a ledger that is lost, or older
-    than that, is refused. `witness` is an earlier head, kept elsewhere, that must be in it too.
+    the column that says whose row it is. The `budget` is for all answers together, for ever; a `StepAllowance` says how
+    it is cut. The `ledger` is a place, or a `TableLedger` with its key and witness; one that is lost, or older than the
+    last head seen of it, is refused.
 
     Guarantee: (epsilon, delta)-differential privacy for a user with all rows, over all questions ever asked through one
     ledger, however they depend on earlier answers.
@@ -152,38 +171,30 @@ class Table(Questions[TableAnswer]):
         name: str | None = None,
         *,
         user: str,
-        budget: Budget,
-        ledger: str | Path | None = None,
-        key: Secret | str | Path | None = None,
-        witness: LastEntry | str | None = None,
-        steps: int = STEPS,
-        questions: int = QUESTIONS,
-        who: str | None = None,
+        budget: Budget | StepAllowance,
+        ledger: str | Path | TableLedger | None = None,
     ) -> None:
-        if not isinstance(budget, Budget):
-            raise ParameterError(f"budget must be a Budget, got {type(budget).__name__}")
         if not isinstance(user, str):
             raise ParameterError(f"user must be the name of a column, got {type(user).__name__}")
-        allowance = StepAllowance.of(budget, steps=steps, calls=questions)
-        self._who = user_name() if who is None else who
+        allowance = budget if isinstance(budget, StepAllowance) else StepAllowance.of(budget)
+        charged = ledger if isinstance(ledger, TableLedger) else TableLedger(ledger)
+        self._who = user_name() if charged.who is None else charged.who
         self._noise: Callable[[], Noise] = _fresh_noise
         self._engine: TableEngine = open_engine(source, name)
         try:
             column = _user_column(self._engine, user)
-            folder, place = _ledger_place(source, self._engine.canonical, ledger)
-            seen = LastEntry.parse(witness) if isinstance(witness, str) else witness
             dataset = _dataset(self._engine.canonical, column.name, allowance)
+            folder, place = _ledger_place(source, self._engine.canonical, charged.place)
             self._ledger: Ledger | LedgerInSteps
             if folder is not None:
-                kept = key if isinstance(key, Secret) else None
+                kept = charged.key if isinstance(charged.key, Secret) else None
                 self._ledger = Ledger.open(place, key=kept, budget=allowance.charge, dataset=dataset)
             else:
-                shared = open_in_steps(place, key, seen, allowance)
-                self._ledger = shared or _opened(place, key, seen, allowance.charge, dataset)
+                self._ledger = _opened(charged, place, allowance, dataset)
         except BaseException:
             self._engine.close()
             raise
-        rows = AskedRows(self._engine.name, self._engine.dialect, column)
+        rows = AskedRows(self._engine.name, self._engine.dialect, column, cut_key=secrets.token_hex(16))
         super().__init__(rows, self._engine.columns, TableBudget(allowance, self._ledger))
         self._end = weakref.finalize(self, _let_go, self._engine, self._ledger, folder)
 
@@ -222,12 +233,12 @@ class Table(Questions[TableAnswer]):
 
     def _finish(self, question: TableQuestion) -> TableAnswer:
         plan = question.plan
-        self._engine.check(plan.sql)
+        self._engine.check(question.sent)
         reservation = self._ledger.reserve(
             question.charge, question=plan.question, who=self._who, idempotency_key=uuid.uuid4().hex
         )
         try:
-            rows = self._engine.rows(plan.sql)
+            rows = self._engine.rows(question.sent)
         except DataDependentError:
             raise
         except InputError:
@@ -236,8 +247,10 @@ class Table(Questions[TableAnswer]):
             raise
         outcome = question.run(rows, self._noise())
         self._ledger.settle(reservation, Charge(steps=outcome.steps, calls=plan.at_most.calls))
+        most = plan.max_keys_per_user
+        mark = [] if most is None else [pl.lit(most, dtype=pl.Int64).alias("max_keys_per_user")]
         return TableAnswer(
-            table=outcome.table,
+            table=outcome.table.with_columns(mark),
             cost=self._budget.amount(outcome.steps, plan.at_most.calls),
             plain_epsilon=plan.plain_epsilon,
             left=self._budget.left,
@@ -341,17 +354,18 @@ def _is_of_files(place: Path) -> bool:
     return place.is_dir() or place.suffix == ".parquet"
 
 
-def _opened(
-    place: str | Path, key: Secret | str | Path | None, witness: LastEntry | None, budget: Charge, dataset: str
-) -> Ledger:
-    if key is None and isinstance(place, str) and "://" in place:
+def _opened(charged: TableLedger, place: str | Path, allowance: StepAllowance, dataset: str) -> Ledger | LedgerInSteps:
+    witness = LastEntry.parse(charged.witness) if isinstance(charged.witness, str) else charged.witness
+    shared = open_in_steps(place, charged.key, witness, allowance)
+    if shared is not None:
+        return shared
+    if charged.key is None and isinstance(place, str) and "://" in place:
         raise ParameterError(
             "key must be given for a ledger on a server, as a file or a Secret, got none: "
             "who can write there could make a new one"
         )
-    return open_guarded(
-        place, key=f"{place}.key" if key is None else key, budget=budget, dataset=dataset, witness=witness
-    )
+    key = f"{place}.key" if charged.key is None else charged.key
+    return open_guarded(place, key=key, budget=allowance.charge, dataset=dataset, witness=witness)
 
 
 def _let_go(engine: TableEngine, ledger: Ledger | LedgerInSteps, folder: Path | None) -> None:
