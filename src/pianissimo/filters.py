@@ -18,7 +18,8 @@ the same:
 * three-valued logic: a comparison with a missing value is neither true nor false, and such a row does not match;
 * texts are compared by their bytes, and `_` in LIKE is one character;
 * NaN equals itself and is above all numbers, unless it counts as missing, as it does in streams and in SQLite;
-* a whole number beside a floating one is rounded to 53 bits, save in SQLite.
+* whole numbers are compared exactly; one beside a floating one is rounded to 53 bits, save in SQLite. Numbers of text
+  files and of Python lists are floating ones: were they whole where all are, one row would decide about the others.
 """
 
 import json

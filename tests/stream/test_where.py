@@ -123,3 +123,21 @@ def test_a_column_that_could_be_texts_or_numbers_is_refused(where: str) -> None:
     with pytest.raises(pp.ParameterError, match="must compare each column of a stream with a text or a number"):
         pp.Count("n", where=where)
     assert pp.Count("n", where="city IS NOT NULL AND city <> ''").where
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.UInt64, pl.Int128])
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        (f"age = {2**53 + 1}", 1),
+        (f"age > {2**53}", 2),
+        (f"age <> {2**53 + 2}", 2),
+        (f"age IN ({2**53}, {2**53 + 1})", 2),
+        ("age = other AND age > 0", 1),
+    ],
+)
+def test_whole_numbers_are_compared_with_all_their_digits(dtype: type[pl.DataType], where: str, rows: int) -> None:
+    frame = pl.DataFrame(
+        {"age": [2**53, 2**53 + 1, 2**53 + 2], "other": [2**53 + 1] * 3}, schema_overrides={"age": dtype}
+    )
+    assert quiet(pp.Count("q", where=where)).tick(frame)["q"]["estimate"].to_list() == [rows]

@@ -31,6 +31,11 @@ def number_column(name: str, frame: pl.DataFrame) -> pl.Series:
     return values.set(values.is_nan() | values.is_infinite(), None)
 
 
+def compared_column(name: str, frame: pl.DataFrame) -> pl.Series:
+    """A column of numbers as a condition compares it: whole ones as they are, of which floating ones have 53 bits."""
+    return frame[name].cast(pl.Int128) if frame[name].dtype.is_integer() else number_column(name, frame)
+
+
 def label_column(name: str, frame: pl.DataFrame) -> pl.Series:
     """A column of texts, or of lists of texts; whole numbers become texts."""
     column = frame[name]

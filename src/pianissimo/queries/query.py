@@ -23,6 +23,7 @@ from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.columns import (
     bars_table,
     check_column,
+    compared_column,
     count_table,
     fault_of,
     is_finite,
@@ -197,7 +198,7 @@ class Query:
         """Whether each row matches its condition: what is missing matches nothing. None without a condition."""
         if self.where is None:
             return None
-        read = {Role.LABELS: label_column, Role.NUMBERS: number_column}
+        read = {Role.LABELS: label_column, Role.NUMBERS: compared_column}
         columns = [read[each.role](each.name, frame) for each in self.where_reads]
         for column in columns:
             if isinstance(column.dtype, pl.List):
