@@ -1,5 +1,6 @@
 """The command line: what goes to which stream, exit codes, and messages for bad files."""
 
+import inspect
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from pianissimo.io.sketch_files import FileKeys
 from pianissimo.queries import Query
 from pianissimo.stream import render_plan
 from pianissimo.stream.spec import FileFormat, load_spec
-from pianissimo.table.table import QUESTIONS, STEPS
+from pianissimo.table import StepAllowance
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pharmacy.toml"
 
@@ -589,8 +590,9 @@ def test_the_choices_and_defaults_that_help_tells_are_those_of_the_library() -> 
     assert set(FORMATS) == set(get_args(FileFormat))
     assert set(KEYS) == set(get_args(FileKeys))
     told = {each.name: each.help or "" for each in cli.commands["top-k"].params if isinstance(each, click.Option)}
-    assert f"[default: {STEPS}]" in told["steps"]
-    assert f"[default: {QUESTIONS}]" in told["questions"]
+    cut = inspect.signature(StepAllowance.of).parameters
+    assert f"[default: {cut['steps'].default}]" in told["steps"]
+    assert f"[default: {cut['questions'].default}]" in told["questions"]
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["recover", "--help"], ["sketch", "build", "--help"]])

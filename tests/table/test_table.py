@@ -181,7 +181,7 @@ def test_a_cut_does_not_favour_the_first_letters() -> None:
     ) as table:
         answer = table.histogram("to", domain=airports, max_keys_per_user=1)
     assert answer.table["estimate"].sum() == 4000
-    assert abs(answer.table["estimate"][:25].sum() - 1000) < 6 * math.sqrt(4000 * 0.25 * 0.75)
+    assert abs(sum(answer.table["estimate"][:25].to_list()) - 1000) < 6 * math.sqrt(4000 * 0.25 * 0.75)
     assert answer.table["estimate"].is_between(40 - 6 * 6.3, 40 + 6 * 6.3).all()
 
 
