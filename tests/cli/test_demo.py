@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from pianissimo.demo import DemoFolder, Record, Screen, pharmacy_batches, pharmacy_stream, read_demo, summary, tick_line
+from pianissimo.demo import Screen, draw_demo, summary, tick_line
 from pianissimo.demo.pharmacy import (
     FLU_DRUG,
     NEW_DRUG,
@@ -18,6 +18,11 @@ from pianissimo.demo.pharmacy import (
     TICK,
     USUAL_DRUGS,
     WINDOW_TICKS,
+    DemoFolder,
+    Record,
+    pharmacy_batches,
+    pharmacy_stream,
+    read_demo,
 )
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.noise import Noise
@@ -44,7 +49,6 @@ def screen_of(record: Record, *, width: int, height: int) -> str:
     """What a terminal of this size shows of the last tick, without escape codes."""
     console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width, height=height)
     with Screen(console, ticks=500) as screen:
-        assert screen.is_live
         screen.show(record)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())  # type: ignore[attr-defined]
     return text[text.rindex("\nTick") :]  # the last of the pictures that were drawn over one another
@@ -199,7 +203,7 @@ def test_without_a_terminal_each_tick_is_one_plain_line_and_the_last_screen_foll
     last, not_last = texts
     assert not_last == tick_line(record, 5) + "\n"
     assert last.startswith(tick_line(record, 4) + "\n")
-    assert "top 5 of 24" in last
+    assert "Top 5 of 24" in last
     assert "last 4 hours" in last
     assert RARE_PREFIX not in last
     assert "\x1b" not in last
@@ -215,8 +219,7 @@ def test_the_summary_says_how_many_intervals_held_the_truth() -> None:
 @pytest.mark.parametrize("ticks", [1, 2, 30])
 def test_the_picture_is_a_png_of_readable_size(tmp_path: Path, ticks: int) -> None:
     record, live = play(SeededNoise(1), ticks)
-    with DemoFolder(tmp_path, live.plan) as folder:
-        assert folder.draw(record)
+    assert draw_demo(record, DemoFolder(tmp_path, live.plan))
     picture = (tmp_path / "estimates.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 20_000
@@ -226,24 +229,22 @@ def test_the_picture_is_a_png_of_readable_size(tmp_path: Path, ticks: int) -> No
 def test_without_matplotlib_there_is_no_picture_and_the_rest_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "pianissimo.demo.picture", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     record, live = play(NoNoise(), ticks=1)
     (tmp_path / "releases.jsonl").touch()
     (tmp_path / "estimates.png").touch()
-    with DemoFolder(tmp_path, live.plan) as folder:
-        assert not folder.draw(record)
+    assert not draw_demo(record, DemoFolder(tmp_path, live.plan))
     assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "releases.jsonl", "windows.jsonl"}
 
 
 def test_what_the_folder_holds_is_what_was_released(tmp_path: Path) -> None:
     live = Live(pharmacy_stream(6).plan(), SeededNoise(1))
-    with DemoFolder(tmp_path, live.plan) as folder:
-        released, windows = [], []
-        for batch in pharmacy_batches(6, seed=1):
-            released.append(live.tick(batch))
-            windows.append(last_hours(live))
-            folder.write(released[-1], windows[-1])
+    folder = DemoFolder(tmp_path, live.plan)
+    released, windows = [], []
+    for batch in pharmacy_batches(6, seed=1):
+        released.append(live.tick(batch))
+        windows.append(last_hours(live))
+        folder.write(released[-1], windows[-1])
     lines = (tmp_path / "windows.jsonl").read_text().splitlines()
     assert lines == [window.to_json() for window in windows]
     stored = read_demo(tmp_path)
@@ -256,8 +257,7 @@ def test_what_the_folder_holds_is_what_was_released(tmp_path: Path) -> None:
 def test_a_demo_takes_the_place_of_a_demo_and_never_of_real_releases(tmp_path: Path) -> None:
     _, live = play(NoNoise(), ticks=1)
     for _ in range(2):
-        with DemoFolder(tmp_path / "demo", live.plan):
-            pass
+        DemoFolder(tmp_path / "demo", live.plan)
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "plan.json").write_text("{}")
     with pytest.raises(InputError, match="must be empty or hold an earlier demo, got other releases"):

@@ -68,8 +68,8 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
     after it was killed, the same command goes on where it was.
     """
     from pianissimo.cli.render import console
-    from pianissimo.demo import TRUTH_NOTE, DemoFolder, Record, Screen, check_demo, open_demo, pharmacy_batches, summary
-    from pianissimo.demo.pharmacy import WINDOW_TICKS
+    from pianissimo.demo import TRUTH_NOTE, Screen, draw_demo, summary
+    from pianissimo.demo.pharmacy import WINDOW_TICKS, DemoFolder, Record, check_demo, open_demo, pharmacy_batches
     from pianissimo.io.runs import stop_on_signals
     from pianissimo.stream import plan_tables
 
@@ -82,7 +82,8 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
         begun = live.tick_number
         if begun:
             click.echo(f"A demo was stopped here after tick {begun}: it goes on.\n", err=as_json)
-        with DemoFolder(out, live.plan) as folder, Screen(terminal, ticks=ticks) as screen:
+        folder = DemoFolder(out, live.plan)
+        with Screen(terminal, ticks=ticks) as screen:
             for tick, batch in enumerate(pharmacy_batches(ticks, seed), 1):
                 release = live.released(tick) if tick <= begun else live.tick(batch)
                 window = live.between(max(0, tick - WINDOW_TICKS), tick)
@@ -97,7 +98,7 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
         if live.tick_number < ticks:
             click.echo(f"\nStopped after tick {live.tick_number} of {ticks}; the same command goes on.", err=as_json)
             return
-    has_picture = folder.draw(record)
+    has_picture = draw_demo(record, folder)
     click.echo(f"\n{summary(record)}\n", err=as_json)
     for path in folder.written:
         click.echo(f"  {path}", err=as_json)

@@ -206,7 +206,7 @@ def releases(*, place: str, query: str | None, tick: int | None, last: int | Non
     from rich.text import Text
 
     from pianissimo.cli.render import console, release_table, rings_table
-    from pianissimo.demo import is_demo, read_demo
+    from pianissimo.demo.pharmacy import is_demo, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, stored_plan, stored_releases, visible_tick
 

@@ -1,16 +1,12 @@
-"""The demo: a durable stream of generated events, shown on a screen and kept in a folder.
+"""The demo: a durable stream of generated events, shown on a screen and, at its end, as a picture.
 
-The folder has its plan, releases, windows and picture. Stopped or killed, the same command goes on where it was. In a
-terminal the screen changes with every tick, else there is a line a tick and the last screen.
+In a terminal the screen changes with every tick, else there is a line a tick and the last screen. The picture has the
+estimates with their intervals against the truth, known as the data are generated; it needs matplotlib, which
+`pip install pianissimo[plot]` brings. Stopped or killed, the same command goes on where it was.
 """
 
-import json
-import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import polars as pl
@@ -20,122 +16,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pianissimo.demo.pharmacy import SHOPS, Record, pharmacy_batches, pharmacy_stream
-from pianissimo.durable.durable_stream import DurableStream
-from pianissimo.errors import InputError
-from pianissimo.stream import StreamPlan, StreamRelease
-
-__all__ = [
-    "DemoFolder",
-    "Record",
-    "Screen",
-    "check_demo",
-    "is_demo",
-    "open_demo",
-    "pharmacy_batches",
-    "pharmacy_stream",
-    "read_demo",
-    "summary",
-]
-
-_PLAN, _RELEASES, _WINDOWS, _PICTURE = "plan.json", "releases.jsonl", "windows.jsonl", "estimates.png"
-_SCHEMA = {"tick": pl.Int64, "key": pl.String, "estimate": pl.Int64, "low": pl.Int64, "high": pl.Int64}
-
-
-@contextmanager
-def open_demo(out: Path, ticks: int, seed: int) -> Iterator[DurableStream]:
-    """The stream of a demo that shows so many ticks of so seeded data; its state is gone once it has shown them all."""
-    home = out / f".state-{ticks}-{seed}"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise InputError(f"{out} must be a folder that can be written, got: {fault.strerror}") from None
-    with pharmacy_stream(ticks).open(home / "stream") as live:
-        yield live
-        done = live.tick_number >= ticks
-    if done:
-        shutil.rmtree(home)  # with the secret, the witness and the ledger, which lie beside the stream
-
-
-class DemoFolder:
-    """A folder that takes one demo, in the place of an earlier one. Releases of a real stream are left alone.
-
-    >>> import tempfile
-    >>> live = pharmacy_stream(1).start()
-    >>> with tempfile.TemporaryDirectory() as path:
-    ...     with DemoFolder(Path(path), live.plan) as folder:
-    ...         release = live.tick([{"drug": "ibuprofen", "shop": "Orchard"}] * 900)
-    ...         folder.write(release, live.window("1h"))
-    ...     read_demo(Path(path))["drugs"].columns
-    ['tick', 'key', 'estimate', 'low', 'high']
-    """
-
-    def __init__(self, path: Path, plan: StreamPlan) -> None:
-        check_demo(path)
-        self.path = path
-        self.plan = plan
-        self.written = [path / _PLAN, path / _RELEASES, path / _WINDOWS]
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._releases, self._windows = (
-                (path / name).open("w", encoding="utf-8") for name in (_RELEASES, _WINDOWS)
-            )
-            (path / _PLAN).write_text(plan.to_json() + "\n", encoding="utf-8")
-        except OSError as fault:
-            raise InputError(f"{path} must be a folder that can be written, got: {fault.strerror}") from None
-
-    def write(self, release: StreamRelease, window: StreamRelease) -> None:
-        """Add the release of one tick, and what the ticks of its window added."""
-        self._releases.write(release.to_json() + "\n")
-        self._windows.write(window.to_json() + "\n")
-
-    def draw(self, record: Record) -> bool:
-        """Draw the record, or return False where matplotlib, which is an extra, is not installed."""
-        try:
-            from pianissimo.demo.picture import plot_record
-        except ModuleNotFoundError as error:
-            if (error.name or "").split(".")[0] != "matplotlib":
-                raise
-            (self.path / _PICTURE).unlink(missing_ok=True)  # of an earlier demo
-            return False
-        plot_record(record, self.plan, self.path / _PICTURE)
-        self.written.append(self.path / _PICTURE)
-        return True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._releases.close()
-        self._windows.close()
-
-
-def check_demo(path: Path) -> None:
-    """Refuse a folder that holds releases of a real stream."""
-    if (path / _PLAN).exists() and not is_demo(path):
-        raise InputError(f"{path} must be empty or hold an earlier demo, got other releases; choose another folder")
-
-
-def is_demo(path: Path) -> bool:
-    """Whether the folder holds a demo."""
-    return (path / _RELEASES).is_file()
-
-
-def read_demo(path: Path) -> dict[str, pl.DataFrame]:
-    """The releases of a demo by query: tick, key (where labels are counted), estimate, low and high."""
-    tables: dict[str, list[dict[str, Any]]] = {}
-    try:
-        for line in (path / _RELEASES).read_text(encoding="utf-8").splitlines():
-            release = json.loads(line)
-            for name, rows in release["releases"].items():
-                tables.setdefault(name, []).extend({"tick": release["tick"]} | row for row in rows)
-        # Only a histogram can have no rows: a count has one at every tick.
-        return {name: pl.DataFrame(rows, None if rows else _SCHEMA) for name, rows in tables.items()}
-    except (OSError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError):
-        raise InputError(f"{path / _RELEASES} must hold one release a line, got damaged text") from None
-
+from pianissimo.counting import UnknownHistogram
+from pianissimo.demo.pharmacy import FLU_DRUG, NEW_DRUG, SHOPS, WINDOW_TICKS, DemoFolder, Record, held
+from pianissimo.stream import StreamPlan
 
 TRUTH_NOTE = "The data are generated, so their truth may be shown too; a real stream never shows it."
 
@@ -143,9 +26,6 @@ _SECONDS_TO_WATCH = 6.0
 _LONGEST_PAUSE = 0.2
 _TICKS_NEW = 3
 _LINES_AROUND_DRUGS = 12
-_WIDTH_BESIDE = 112
-"""From this width on the top list stands beside the drugs, else above them."""
-
 _WIDTH_OF_NUMBERS = 68
 _BAR = range(8, 25)
 
@@ -158,17 +38,10 @@ class Screen:
         self._ticks = ticks
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
-    @property
-    def is_live(self) -> bool:
-        """Whether a person watches."""
-        return self._live is not None
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()  # does nothing if nothing was shown
 
@@ -212,17 +85,12 @@ def tick_screen(record: Record, ticks: int, most_drugs: int, width: int) -> Rend
     left = record.last("drugs").height - most_drugs
     foot = f"and {left} more; " if left > 0 else ""
     foot += f"* first shown within the last {_TICKS_NEW} ticks"
-    end = (Text(), Text(foot, style="dim"))
-    if width < _WIDTH_BESIDE:
-        return Group(head, _top_line(record), Text(), _drug_table(record, most_drugs, width), *end)
-    both = Table.grid(padding=(0, 4, 0, 0))
-    beside = width - _WIDTH_BESIDE + _WIDTH_OF_NUMBERS
-    both.add_row(_drug_table(record, most_drugs, beside), _top_table(record))
-    return Group(head, Text(), both, *end)
+    drugs = _drug_table(record, most_drugs, width)
+    return Group(head, _top_line(record), Text(), drugs, Text(), Text(foot, style="dim"))
 
 
 def _drug_table(record: Record, most_drugs: int, width: int) -> Table:
-    table = _plain_table()
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     bar = min(max(_BAR), width - _WIDTH_OF_NUMBERS)
     table.add_column("\ndrug", min_width=16)
     for heading in ("so far", _window_name(record)):
@@ -248,17 +116,6 @@ def _drug_table(record: Record, most_drugs: int, width: int) -> Table:
     return table
 
 
-def _top_table(record: Record) -> Table:
-    table = _plain_table()
-    table.add_column(f"top {record.last('top_shops').height} of {len(SHOPS)}\nshop")
-    table.add_column("so far\nestimate", justify="right")
-    table.add_column("\n±", justify="right")
-    table.add_column("\ntruth", justify="right", style="dim")
-    for row in record.last("top_shops").iter_rows(named=True):
-        table.add_row(row["key"], *_numbers(row))
-    return table
-
-
 def _top_line(record: Record) -> Text:
     shops = record.last("top_shops")
     names = ", ".join(f"{row['key']} {row['estimate']:,}" for row in shops.iter_rows(named=True))
@@ -277,10 +134,6 @@ def summary(record: Record) -> str:
     )
 
 
-def _plain_table() -> Table:
-    return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-
-
 def _numbers(row: dict[str, Any]) -> tuple[str, str, str]:
     return f"{row['estimate']:,}", f"{_error(row):,}", f"{row['truth']:,}"
 
@@ -297,3 +150,216 @@ def _error(row: dict[str, Any]) -> int:
 
 def _window_name(record: Record) -> str:
     return "last hour" if record.window_ticks == 1 else f"last {record.window_ticks} hours"
+
+
+# Okabe and Ito's colors, which color-blind people tell apart; violet replaces yellow, too light for lines.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D3A9B")
+_INK, _SOFT, _FAINT = "#222222", "#5f5f5f", "#b8b8b8"
+_DASHES = {"color": _INK, "linewidth": 0.9, "linestyle": (0, (4, 2))}
+_STYLE = {
+    "axes.edgecolor": _FAINT,
+    "axes.labelcolor": _SOFT,
+    "font.size": 9,
+    "lines.markersize": 4.5,
+    "text.color": _INK,
+    "xtick.color": _FAINT,
+    "xtick.labelcolor": _SOFT,
+    "ytick.color": _FAINT,
+    "ytick.labelcolor": _SOFT,
+}
+_INCHES = (10.0, 7.9)
+_DOTS_PER_INCH = 140
+_MOST_BARS = 60
+_MOST_IN_WINDOW = 4
+_TICK_LABEL = "tick (one hour each)"
+
+
+def draw_demo(record: Record, folder: DemoFolder) -> bool:
+    """Draw the record into the folder, or return False where matplotlib, which is an extra, is not installed."""
+    try:
+        plot_record(record, folder.plan, folder.picture)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "matplotlib":
+            raise
+        return False
+    folder.written.append(folder.picture)
+    return True
+
+
+def plot_record(record: Record, plan: StreamPlan, path: Path) -> None:
+    """Draw the running count, its error, the most bought drugs, the window and the top list into a PNG file."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        figure = Figure(figsize=_INCHES, dpi=_DOTS_PER_INCH)
+        FigureCanvasAgg(figure)
+        grid = figure.add_gridspec(3, 2, height_ratios=(2, 1, 1.9), width_ratios=(1, 1.3), hspace=0.48, wspace=0.17)
+        figure.subplots_adjust(left=0.065, right=0.885, top=0.855, bottom=0.065)
+        running = figure.add_subplot(grid[0, 0])
+        colors = dict(zip(record.last("drugs")["key"].head(len(_COLORS)), _COLORS, strict=False))
+        _draw_running_count(running, record)
+        _draw_count_errors(figure.add_subplot(grid[1, 0], sharex=running), record)
+        _draw_top_shops(figure.add_subplot(grid[2, 0]), record)
+        _draw_drugs(figure.add_subplot(grid[:2, 1]), record, plan, colors)
+        _draw_window(figure.add_subplot(grid[2, 1]), record, colors)
+        promise = f"ε = {float(plan.budget.epsilon):g}, δ = {float(plan.budget.delta):g}".replace("e-0", "e-")
+        head = f"One promise for the whole run: {promise} per {plan.protected}, over {plan.horizon} ticks"
+        how = (
+            f"Colored: released estimates with {plan.coverage:.0%} intervals.  "
+            "Dashed: the truth, drawn here only because the data are generated."
+        )
+        figure.text(0.02, 0.955, head, fontsize=13, fontweight="bold")
+        figure.text(0.02, 0.921, how, color=_SOFT)
+        figure.savefig(path)
+
+
+def _draw_running_count(axes: Any, record: Record) -> None:
+    table = record.all("purchases")
+    _draw_intervals(axes, table, table["estimate"])
+    axes.plot(table["tick"], table["truth"], **_DASHES)
+    axes.set_ylim(bottom=0)
+    _finish(axes, record, "Purchases so far")
+    axes.tick_params(labelbottom=False)
+
+
+def _draw_count_errors(axes: Any, record: Record) -> None:
+    table = record.all("purchases")
+    _draw_intervals(axes, table, table["estimate"] - table["truth"])
+    axes.axhline(0, **_DASHES)
+    _finish(axes, record, f"Its error: {held(table).height} of {table.height} intervals hold the truth")
+    axes.set_ylabel("estimate - truth")
+    axes.set_xlabel(_TICK_LABEL)
+
+
+def _draw_intervals(axes: Any, table: pl.DataFrame, middle: pl.Series) -> None:
+    """Dots with bars while these can be told apart, else a line with a band."""
+    width = table["high"] - table["estimate"]
+    if table.height <= _MOST_BARS:
+        axes.errorbar(table["tick"], middle, width, fmt="o", markersize=3.5, elinewidth=1.2, color=_COLORS[0])
+        return
+    axes.fill_between(table["tick"], middle - width, middle + width, color=_COLORS[0], alpha=0.3, linewidth=0)
+    axes.plot(table["tick"], middle, color=_COLORS[0], linewidth=1.2)
+
+
+def _draw_drugs(axes: Any, record: Record, plan: StreamPlan, colors: dict[str, str]) -> None:
+    for name, color in colors.items():
+        table = record.all("drugs").filter(pl.col("key") == name)
+        _draw_series(axes, table, color)
+        first = table.row(0, named=True)
+        axes.errorbar(first["tick"], first["estimate"], first["high"] - first["estimate"], fmt="o", color=color)
+    axes.set_ylim(bottom=0)
+    _draw_threshold(axes, record, plan)
+    shown = record.last("drugs").height
+    _finish(axes, record, f"Purchases of each drug so far: the first {len(colors)} of {shown} shown")
+    _name_series(axes, record.last("drugs").head(len(colors)), colors, gap=0.045)
+
+
+def _draw_window(axes: Any, record: Record, colors: dict[str, str]) -> None:
+    """What the last hours added, for the drugs with a story and the most bought ones."""
+    names = [name for name in (FLU_DRUG, NEW_DRUG) if name in colors]
+    names += [name for name in colors if name not in names][: _MOST_IN_WINDOW - len(names)]
+    tables = record.all("window_drugs").filter(pl.col("key").is_in(names))
+    for name in names:
+        _draw_series(axes, tables.filter(pl.col("key") == name), colors[name])
+    axes.axhline(0, color=_FAINT, linewidth=0.8)
+    length = "hour" if record.tick == 1 else f"{min(WINDOW_TICKS, record.tick)} hours"
+    _finish(
+        axes,
+        record,
+        f"Of these, in the last {length}: {held(tables).height} of {tables.height} intervals hold the truth",
+    )
+    axes.set_xlabel(_TICK_LABEL)
+    last = record.last("window_drugs").filter(pl.col("key").is_in(names)).sort("estimate", descending=True)
+    _name_series(axes, last, colors, gap=0.095)
+
+
+def _draw_series(axes: Any, table: pl.DataFrame, color: str) -> None:
+    axes.fill_between(table["tick"], table["low"], table["high"], color=color, alpha=0.3, linewidth=0)
+    axes.plot(table["tick"], table["estimate"], color=color, linewidth=1.5)
+    axes.plot(table["tick"], table["truth"], **_DASHES)
+
+
+def _name_series(axes: Any, last: pl.DataFrame, colors: dict[str, str], gap: float) -> None:
+    """Names beside the last estimates, which come in descending order."""
+    bottom, top = axes.get_ylim()
+    heights = _spread(last["estimate"].to_list(), gap * (top - bottom))
+    for name, height in zip(last["key"], heights, strict=True):
+        # Across in shares of the width, upward in the units of the data.
+        beside = axes.get_yaxis_transform()
+        axes.text(1.015, height, name, color=colors[name], fontweight="bold", va="center", transform=beside)
+
+
+def _draw_top_shops(axes: Any, record: Record) -> None:
+    """The top list of the last tick: estimates with their intervals, and the truth as a dash across."""
+    table = record.last("top_shops")
+    ranks = list(range(1, table.height + 1))
+    width = table["high"] - table["estimate"]
+    axes.errorbar(table["estimate"], ranks, xerr=width, fmt="o", elinewidth=1.2, color=_COLORS[0])
+    axes.vlines(table["truth"], [rank - 0.28 for rank in ranks], [rank + 0.28 for rank in ranks], **_DASHES)
+    right = len(set(table["key"]) & set(record.true_top_shops))
+    _style(axes, f"Top {table.height} of {len(SHOPS)} shops: {right} truly belong there", grid="x")
+    axes.set_yticks(ranks, [f"{rank}  {name}" for rank, name in zip(ranks, table["key"], strict=True)], ha="left")
+    axes.tick_params(axis="y", pad=-4, length=0, labelcolor=_INK)
+    axes.set_ylim(table.height + 0.6, 0.4)
+    low, high = min(table["low"].to_list()), max(table["high"].to_list())
+    axes.set_xlim(low - 0.75 * (high - low), high + 0.05 * (high - low))  # room for the names
+    axes.set_xlabel("purchases so far")
+    axes.xaxis.get_major_locator().set_params(nbins=5, integer=True)
+    axes.xaxis.set_major_formatter(_with_commas)
+
+
+def _draw_threshold(axes: Any, record: Record, plan: StreamPlan) -> None:
+    mechanism = next(each.mechanism for each in plan.queries if each.query.name == "drugs")
+    if not isinstance(mechanism, UnknownHistogram):
+        return
+    heights = [mechanism.threshold(tick) for tick in range(1, record.tick + 1)]
+    edges = [tick + 0.5 for tick in range(record.tick + 1)]
+    axes.stairs(heights, edges, fill=True, color="#dddddd", zorder=0)
+    is_thin = min(heights) < 0.025 * axes.get_ylim()[1]
+    axes.text(
+        0.98,
+        max(heights) if is_thin else min(heights) / 2,
+        f"{record.hidden_labels:,} labels stay hidden",
+        color=_SOFT,
+        fontsize=8,
+        ha="right",
+        va="bottom" if is_thin else "center",
+        transform=axes.get_yaxis_transform(),
+    )
+
+
+def _with_commas(value: float, _: int) -> str:
+    return f"{value:,.0f}"
+
+
+def _finish(axes: Any, record: Record, title: str) -> None:
+    _style(axes, title, grid="y")
+    axes.set_xlim(0.5, record.tick + 0.5)
+    axes.xaxis.get_major_locator().set_params(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
+    axes.yaxis.set_major_formatter(_with_commas)
+
+
+def _style(axes: Any, title: str, grid: str) -> None:
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid, color="#ececec", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _spread(heights: list[float], gap: float) -> list[float]:
+    """The heights, in descending order, moved apart so that no two are nearer than `gap`."""
+    groups: list[list[float]] = []
+    for height in heights:
+        groups.append([height])
+        # Neighbors that touch become one group around their common middle.
+        while len(groups) > 1 and _bounds(groups[-2], gap)[0] < _bounds(groups[-1], gap)[1]:
+            touching = groups.pop()
+            groups[-1] += touching
+    return [_bounds(group, gap)[1] - gap / 2 - place * gap for group in groups for place in range(len(group))]
+
+
+def _bounds(group: list[float], gap: float) -> tuple[float, float]:
+    middle = sum(group) / len(group)
+    return middle - gap * len(group) / 2, middle + gap * len(group) / 2

@@ -1,13 +1,19 @@
 """Generated pharmacies: usual drugs, a flu wave, a new drug, a thousand labels that are almost unique, busy shops.
 
-A seeded generator makes the events up. The noise of the releases has no seed.
+A seeded generator makes the events up. The noise of the releases has no seed. The stream is durable while the demo
+runs; what it released, with the truth beside it, is a `Record`, and without it a folder.
 """
 
+import json
 import math
+import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,8 +21,10 @@ from numpy.typing import NDArray
 
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
+from pianissimo.durable.durable_stream import DurableStream
+from pianissimo.errors import InputError
 from pianissimo.queries import Count, Histogram, TopK
-from pianissimo.stream import Stream, StreamRelease
+from pianissimo.stream import Stream, StreamPlan, StreamRelease
 
 USUAL_DRUGS = (
     "paracetamol",
@@ -98,9 +106,6 @@ def pharmacy_stream(ticks: int) -> Stream:
     The promise covers a month of hours even where fewer are shown, as a real stream's would. Drugs have the smallest
     counts and a threshold to pass, so they get most of the budget. A top list of drugs would pay once more for what the
     histogram tells already: sorted, it is one. The shops are in no other release, so their top list is a query.
-
-    >>> pharmacy_stream(30).horizon
-    720
     """
     check_at_least(1, ticks=ticks)
     return Stream(
@@ -117,11 +122,7 @@ def pharmacy_stream(ticks: int) -> Stream:
 
 
 def pharmacy_batches(ticks: int, seed: int) -> Iterator[pl.DataFrame]:
-    """The purchases of each tick, with the columns drug and shop.
-
-    >>> next(pharmacy_batches(2, seed=1)).equals(next(pharmacy_batches(2, seed=1)))
-    True
-    """
+    """The purchases of each tick, with the columns drug and shop."""
     check_at_least(1, ticks=ticks)
     check_at_least(0, seed=seed)
     for tick in range(1, ticks + 1):
@@ -166,16 +167,6 @@ class Record:
 
     Tables have the columns tick, key (where there are labels), estimate, low, high and truth. Their names are
     purchases, drugs, top_shops, window_purchases and window_drugs.
-
-    >>> record = Record()
-    >>> one = pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})
-    >>> drugs, shops = (one.select(pl.lit(key).alias("key"), pl.all()) for key in ("a", "x"))
-    >>> release = StreamRelease(1, 0.95, {"purchases": one, "drugs": drugs, "top_shops": shops})
-    >>> record.observe(pl.DataFrame({"drug": ["a", "a", "b"], "shop": ["x"] * 3}), release, window=release)
-    >>> record.all("drugs").to_dicts()
-    [{'tick': 1, 'key': 'a', 'estimate': 3, 'low': 1, 'high': 5, 'truth': 2}]
-    >>> record.intervals_that_held, record.intervals, record.hidden_labels
-    (5, 5, 1)
     """
 
     tick: int = 0
@@ -261,3 +252,75 @@ def _beside(table: pl.DataFrame, tally: pl.DataFrame, column: str | None, tick: 
         both = table.join(truth, on="key", how="left", maintain_order="left")
     number = pl.lit(tick, dtype=pl.Int64).alias("tick")
     return both.select(number, pl.all().exclude("truth"), pl.col("truth").cast(pl.Int64).fill_null(0))
+
+
+_PLAN, _RELEASES, _WINDOWS, _PICTURE = "plan.json", "releases.jsonl", "windows.jsonl", "estimates.png"
+_SCHEMA = {"tick": pl.Int64, "key": pl.String, "estimate": pl.Int64, "low": pl.Int64, "high": pl.Int64}
+
+
+@contextmanager
+def open_demo(out: Path, ticks: int, seed: int) -> Iterator[DurableStream]:
+    """The stream of a demo that shows so many ticks of so seeded data; its state is gone once it has shown them all."""
+    home = out / f".state-{ticks}-{seed}"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise _unwritable(out, fault) from None
+    with pharmacy_stream(ticks).open(home / "stream") as live:
+        yield live
+        done = live.tick_number >= ticks
+    if done:
+        shutil.rmtree(home)  # with the secret, the witness and the ledger, which lie beside the stream
+
+
+class DemoFolder:
+    """A folder that takes one demo, in the place of an earlier one. Releases of a real stream are left alone."""
+
+    def __init__(self, path: Path, plan: StreamPlan) -> None:
+        check_demo(path)
+        self.path = path
+        self.plan = plan
+        self.picture = path / _PICTURE
+        self.written = [path / _PLAN, path / _RELEASES, path / _WINDOWS]
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.picture.unlink(missing_ok=True)
+            for file, text in zip(self.written, (plan.to_json() + "\n", "", ""), strict=True):
+                file.write_text(text, encoding="utf-8")
+        except OSError as fault:
+            raise _unwritable(path, fault) from None
+
+    def write(self, release: StreamRelease, window: StreamRelease) -> None:
+        """Add the release of one tick, and what the ticks of its window added."""
+        for name, each in ((_RELEASES, release), (_WINDOWS, window)):
+            with (self.path / name).open("a", encoding="utf-8") as file:
+                file.write(each.to_json() + "\n")
+
+
+def check_demo(path: Path) -> None:
+    """Refuse a folder that holds releases of a real stream."""
+    if (path / _PLAN).exists() and not is_demo(path):
+        raise InputError(f"{path} must be empty or hold an earlier demo, got other releases; choose another folder")
+
+
+def is_demo(path: Path) -> bool:
+    """Whether the folder holds a demo."""
+    return (path / _RELEASES).is_file()
+
+
+def read_demo(path: Path) -> dict[str, pl.DataFrame]:
+    """The releases of a demo by query: tick, key (where labels are counted), estimate, low and high."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    try:
+        for line in (path / _RELEASES).read_text(encoding="utf-8").splitlines():
+            release = json.loads(line)
+            for name, rows in release["releases"].items():
+                tables.setdefault(name, []).extend({"tick": release["tick"]} | row for row in rows)
+        # Only a histogram can have no rows: a count has one at every tick.
+        return {name: pl.DataFrame(rows, None if rows else _SCHEMA) for name, rows in tables.items()}
+    except (OSError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError):
+        raise InputError(f"{path / _RELEASES} must hold one release a line, got damaged text") from None
+
+
+def _unwritable(path: Path, fault: OSError) -> InputError:
+    return InputError(f"{path} must be a folder that can be written, got: {fault.strerror}")
