@@ -9,9 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pianissimo import Budget, Count, Stream
 from pianissimo.counting import compare
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.expected import predict_error, sampled_profile
 from pianissimo.stream.spec import load_spec
 
 ROOT = Path(__file__).parent.parent
@@ -145,6 +149,26 @@ def test_the_ratios_that_the_documents_tell_are_those_of_the_counters() -> None:
         assert told[names.get(name, name)] == found[name], name
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert all(found[name] in readme for name in ("tree", "haar + skipping", "spline"))
+
+
+def test_what_an_open_horizon_costs_is_what_the_documents_say() -> None:
+    text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (1,440|525,600) \| (\S+) \| (\S+) \| (\S+) \|", text, re.M)
+    told = {int(row[0].replace(",", "")): row[1:] for row in rows}
+    assert set(told) == {1440, 525_600}
+
+    def counter(horizon: int | None) -> NoisePlan:
+        stream = Stream("s", budget=Budget(1, 1e-9), horizon=horizon, queries=[Count("n")])
+        plan: NoisePlan = stream.plan().queries[0].mechanism.plan
+        return plan
+
+    without_end = counter(None)
+    deviations = predict_error(without_end, 0.95).typical / np.sqrt(sampled_profile(without_end).mean())
+    for ticks, row in told.items():
+        known = predict_error(counter(ticks), 0.95).typical
+        same_ticks = deviations * np.sqrt(without_end.variance_profile(np.arange(1, ticks + 1)).mean())
+        assert row == (f"{known:.0f}", f"{same_ticks:.0f}", f"{same_ticks / known:.2f}")
+        assert 1.35 < same_ticks / known < 1.5
 
 
 def test_the_messages_that_operations_explains_are_those_of_the_code() -> None:

@@ -47,7 +47,7 @@ class Stream:
     """The (epsilon, delta) of the whole run, all queries and ticks together."""
 
     horizon: int | None
-    """How many ticks the promise covers; None for no end, at 1.7 to 1.8 times the least error."""
+    """How many ticks the promise covers; None for no end, at about 1.4 times the error."""
 
     queries: Sequence[Query]
     """What is released at every tick."""
