@@ -7,7 +7,9 @@ state. The life cycle (ticks, horizon, merging, saving) is in `Run` and nowhere 
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import numpy as np
@@ -146,40 +148,24 @@ class Run(Generic[Batch, State, Value]):
         self._state = mechanism.start(noise)
         self._tick = 0
         self._guard = Guard()
-        self._digest: bytes | None = None
 
     @property
     def tick(self) -> int:
-        """How many releases have been made.
-
-        >>> from pianissimo.counting import Counter
-        >>> from pianissimo.noise import HaarPlan
-        >>> from pianissimo.testing import NoNoise
-        >>> Run(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5)), NoNoise()).tick
-        0
-        """
+        """How many releases have been made."""
         return self._tick
 
     def update(self, batch: Batch) -> None:
         """Count a batch of the open tick."""
-        try:
-            with self._guard:
-                self._check_open()
-                self.mechanism.update(self._state, batch)
-        except (HorizonError, InputError):
-            # Raised before anything was counted: the run may go on.
-            self._guard.forgive()
-            raise
+        # Both are raised before anything was counted: the run may go on.
+        with self._guard.forgiving(HorizonError, InputError):
+            self._check_open()
+            self.mechanism.update(self._state, batch)
 
     def gather(self, batch: Batch) -> codec.Plain:
         """What a batch of the open tick adds, as plain data that `add` counts; nothing is counted yet."""
-        try:
-            with self._guard:
-                self._check_open()
-                return self.mechanism.gather(self._state, batch)
-        except (HorizonError, InputError):
-            self._guard.forgive()
-            raise
+        with self._guard.forgiving(HorizonError, InputError):
+            self._check_open()
+            return self.mechanism.gather(self._state, batch)
 
     def add(self, gathered: codec.Plain) -> None:
         """Count what `gather` gave."""
@@ -193,7 +179,7 @@ class Run(Generic[Batch, State, Value]):
         With `short`, it is without what `log` gives tick by tick.
         """
         with self._guard:
-            return {"tick": self._tick, "mechanism": self._identity(), "state": dict(_dump(self._state, short=short))}
+            return {"tick": self._tick, "mechanism": self._identity, "state": dict(_dump(self._state, short=short))}
 
     @property
     def log_length(self) -> int:
@@ -215,59 +201,38 @@ class Run(Generic[Batch, State, Value]):
 
     def release(self) -> Release[Value]:
         """Close the open tick and publish."""
-        try:
-            with self._guard:
-                self._check_open()
-                tick = self._tick + 1
-                value = self.mechanism.release(self._state, tick, self._noise)
-                self._tick = tick
-        except HorizonError:
-            self._guard.forgive()
-            raise
+        with self._guard.forgiving(HorizonError):
+            self._check_open()
+            tick = self._tick + 1
+            value = self.mechanism.release(self._state, tick, self._noise)
+            self._tick = tick
         return Release(tick=tick, value=value, error=self.mechanism.error(tick, self.coverage))
 
     def between(self, start: int, end: int) -> Release[Value]:
-        """What ticks start + 1 .. end added, from the nodes already public: it costs nothing more.
-
-        >>> from pianissimo.counting import Counter
-        >>> from pianissimo.noise import HaarPlan
-        >>> from pianissimo.testing import NoNoise
-        >>> run = Run(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5), history=8), NoNoise())
-        >>> for batch in ("ab", "c", "de"):
-        ...     run.update(batch)
-        ...     _ = run.release()
-        >>> run.between(1, 3).value
-        3
-        """
+        """What ticks start + 1 .. end added, from the nodes already public: it costs nothing more."""
         if not isinstance(self.mechanism, Windowed):
             raise ParameterError(f"{type(self.mechanism).__name__} must answer intervals to be asked for one")
-        try:
-            with self._guard:
-                self._check_interval(start, end)
-                value = self.mechanism.between(self._state, start, end, self._noise)
-        except ParameterError:
-            self._guard.forgive()
-            raise
+        with self._guard.forgiving(ParameterError):
+            if not 0 <= start < end <= self._tick:
+                known = f"the {self._tick} released ticks"
+                raise ParameterError(f"an interval must lie within {known}, got {start} to {end}")
+            value = self.mechanism.between(self._state, start, end, self._noise)
         return Release(tick=end, value=value, error=self.mechanism.between_error(start, end, self.coverage))
 
     def merge(self, other: "Run[Batch, State, Value]") -> None:
         """Take over the events of another run of the same mechanism; neither has released anything yet."""
         if not isinstance(self.mechanism, Mergeable):
             raise MergeError(f"{type(self.mechanism).__name__} has no merge; count all events in one run")
-        if self._identity() != other._identity():
+        if self._identity != other._identity:
             raise MergeError("merging runs must have equal mechanisms, got different parameters")
         if other is self:
             raise MergeError("a run must merge with another one, got itself")
-        try:
-            with self._guard, other._guard:
-                self._check_unreleased(other)
-                self._state = cast(State, self.mechanism.merge(self._state, other._state))
-                # Its events are ours now; released there too they would stand under one noise twice.
-                other._guard.close("a run that was merged into another must not go on")
-        except MergeError:
-            self._guard.forgive()
-            other._guard.forgive()
-            raise
+        with self._guard.forgiving(MergeError), other._guard.forgiving(MergeError):
+            if self._tick or other._tick:
+                raise MergeError("runs must merge before their first release, got runs that have released")
+            self._state = cast(State, self.mechanism.merge(self._state, other._state))
+            # Its events are ours now; released there too they would stand under one noise twice.
+            other._guard.close("a run that was merged into another must not go on")
 
     def snapshot(self) -> bytes:
         """The state between two ticks, as bytes. It holds exact counts: keep it as secret as the events."""
@@ -291,33 +256,20 @@ class Run(Generic[Batch, State, Value]):
 
     def _take(self, content: codec.Plain, logs: Sequence[codec.Plain] | None = None) -> None:
         try:
-            if content["mechanism"] != self._identity():
+            if content["mechanism"] != self._identity:
                 raise StateError("a stored state must belong to this mechanism, got one of other parameters")
             tick = content["tick"]
             if not (isinstance(tick, int) and 0 <= tick <= self.mechanism.guarantee.horizon):
                 raise StateError("a stored state must stand at a tick of its horizon, got another number")
-            state = self._restored(content["state"], logs)
+            state = self.mechanism.start(self._noise)
+            _restore(state, content["state"], logs)
         except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
             raise StateError("a stored state must have the content of this version, got other content") from None
         self._tick, self._state = tick, state
 
-    def _restored(self, content: dict[str, codec.Plain], logs: Sequence[codec.Plain] | None = None) -> State:
-        state = self.mechanism.start(self._noise)
-        _restore(state, content, logs)
-        return state
-
+    @cached_property
     def _identity(self) -> bytes:
-        if self._digest is None:
-            self._digest = identity.digest(self.mechanism)
-        return self._digest
-
-    def _check_interval(self, start: int, end: int) -> None:
-        if not 0 <= start < end <= self._tick:
-            raise ParameterError(f"an interval must lie within the {self._tick} released ticks, got {start} to {end}")
-
-    def _check_unreleased(self, other: "Run[Batch, State, Value]") -> None:
-        if self._tick or other._tick:
-            raise MergeError("runs must merge before their first release, got runs that have released")
+        return identity.digest(self.mechanism)
 
     def _check_open(self) -> None:
         horizon = self.mechanism.guarantee.horizon
@@ -365,6 +317,16 @@ class Guard:
         if kind is None and self._reason == _INTERRUPTED:
             self._reason = ""
         self._busy.release()
+
+    @contextmanager
+    def forgiving(self, *harmless: type[Exception]) -> Iterator[None]:
+        """The same, where some errors are raised before anything is changed: what they interrupt may go on."""
+        try:
+            with self:
+                yield
+        except harmless:
+            self.forgive()
+            raise
 
     def forgive(self) -> None:
         """Take back an interruption that is known to have changed nothing."""

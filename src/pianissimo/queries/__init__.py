@@ -1,16 +1,15 @@
 """What is wanted of a stream: the queries a user writes down. A new kind is one file here and one line in `KINDS`."""
 
-from pianissimo.queries.alarm import Alarm
-from pianissimo.queries.columns import LargeDomain
+from pianissimo.queries.columns import LargeDomain, Reads, Role
 from pianissimo.queries.count import Count, Rate
 from pianissimo.queries.distinct import Distinct
 from pianissimo.queries.heavy_hitters import HeavyHitters
 from pianissimo.queries.histogram import Histogram, MaxFrequency
 from pianissimo.queries.quantiles import Quantiles
-from pianissimo.queries.query import Query, Reads, Role, Tidy
+from pianissimo.queries.query import Query, Tidy
 from pianissimo.queries.sum import Sum
 from pianissimo.queries.top_k import TopK
-from pianissimo.queries.trending import Trending
+from pianissimo.queries.watching import Alarm, Trending
 
 KINDS: tuple[type[Query], ...] = (
     Count,

@@ -6,6 +6,8 @@ What a row counts as depends on that row alone. Every table that leaves has `key
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any
@@ -20,6 +22,29 @@ from pianissimo.users import Bars
 
 LargeDomain = Domain | Sequence[str] | pl.Series
 LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
+
+
+class Role(Enum):
+    """How the values of a column are read."""
+
+    LABELS = "labels"
+    """Texts, or lists of texts; whole numbers become texts."""
+
+    NUMBERS = "numbers"
+    """Finite numbers."""
+
+    USERS = "users"
+    """Whole numbers or texts that say whose event it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """A column of the events and how it is read."""
+
+    name: str
+    role: Role
+    holds_lists: bool = False
+    """Whether an event may hold several labels."""
 
 
 def number_column(name: str, frame: pl.DataFrame) -> pl.Series:

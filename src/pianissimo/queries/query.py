@@ -21,6 +21,8 @@ from pianissimo.labels import LONGEST_LABEL
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.columns import (
+    Reads,
+    Role,
     bars_table,
     check_column,
     compared_column,
@@ -37,33 +39,6 @@ from pianissimo.users import AdaptiveCap, Cap, Counters, Head, UserDistinct, Use
 UserMechanism = UserStatistics | UserDistinct
 Maker = Callable[[], Candidate]
 """Makes a candidate, or raises `ParameterError` where the mechanism does not fit."""
-
-
-class Role(Enum):
-    """How the values of a column are read.
-
-    >>> Role("labels")
-    <Role.LABELS: 'labels'>
-    """
-
-    LABELS = "labels"
-    """Texts, or lists of texts; whole numbers become texts."""
-
-    NUMBERS = "numbers"
-    """Finite numbers."""
-
-    USERS = "users"
-    """Whole numbers or texts that say whose event it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """A column of the events and how it is read."""
-
-    name: str
-    role: Role
-    holds_lists: bool = False
-    """Whether an event may hold several labels."""
 
 
 @identified("query-tidy")

@@ -1,8 +1,8 @@
-"""What alarms and trends share: one kind of noise for all that a stream watches.
+"""Alarms (do unusually many users match a condition right now) and trends (which keys do unusually many users hold).
 
-Monitors of one scale are one monitor with all their clocks (`losses.Race`), so all of a stream have the same noise,
-found for the sum of what they may charge a user for. Where the keys of a trend are unknown, half of delta is for keys
-that one user alone holds.
+They share one kind of noise. Monitors of one scale are one monitor with all their clocks (`losses.Race`), so all of a
+stream have the same noise, found for the sum of what they may charge a user for. Where the keys of a trend are unknown,
+half of delta is for keys that one user alone holds.
 """
 
 import math
@@ -16,9 +16,12 @@ import polars as pl
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.filters import Filter
+from pianissimo.identity import identified
+from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
-from pianissimo.monitors import RaceMonitor, clock_delta
-from pianissimo.queries.columns import released_table
+from pianissimo.monitors import Alarms, RaceMonitor, TrendingMonitor, clock_delta, lone_threshold, quiet_threshold
+from pianissimo.queries.columns import LargeDomain, Reads, Role, check_column, domain_of, label_column, released_table
 from pianissimo.queries.expected import Candidate, ExpectedError
 from pianissimo.queries.query import Query, Tidy, parts_of
 
@@ -133,3 +136,152 @@ def _candidate(query: WatchingQuery, monitor: Any, ticks: int, coverage: float) 
         f"95 %; a user is charged for at most {monitor.alarms_per_user} reports",
         noise=f"Gumbel in whole numbers, scale {float(monitor.scale):.4g}",
     )
+
+
+@identified("query-alarm")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm(WatchingQuery):
+    """Rings at the ticks at which unusually many users have an event that matches a condition.
+
+    A user counts once a tick. Those who are charged are the users of a tick at which it rang. Alarms of a stream share
+    what a user may be charged for.
+
+    >>> [column.name for column in Alarm("fever", where="symptom = 'fever' AND age > 60", threshold=200).reads]
+    ['age', 'symptom']
+    """
+
+    where: str | pl.Expr | Filter
+    """What an event must be like, looked at alone: a condition such as "symptom = 'fever'"."""
+
+    kind = "alarm"
+    called = "an alarm"
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return self.matches(frame)
+
+    def faults(self, frame: pl.DataFrame) -> pl.Series | None:
+        return None
+
+    def user_column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return self.matches(frame)
+
+    @property
+    def part(self) -> str:
+        return "alarms"
+
+    def charges(self, part: Sequence["Alarm"]) -> int:
+        return _alarms_per_user(part) + len(part) - 1
+
+    def tests(self, part: Sequence["Alarm"]) -> int:
+        return len(part)
+
+    def monitor(self, part: Sequence["Alarm"], clocks: Clocks, ticks: int) -> Any:
+        least = quiet_threshold(clocks.scale, ticks * len(part))
+        return Alarms(
+            horizon=ticks,
+            thresholds=tuple((query.name, query.allowed_threshold(least)) for query in part),
+            alarms_per_user=_alarms_per_user(part),
+            scale=clocks.scale,
+            replacement=clocks.replacement,
+        )
+
+    def detectable(self, monitor: Any, ticks: int) -> str:
+        return f"an alarm with {monitor.detectable(self.name, ticks=ticks, coverage=0.95):,}"
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        """A row if it rang, and none if it did not."""
+        table = WatchingQuery.user_table(self, release, coverage, most_events)
+        return table.filter(pl.col("key") == self.name).drop("key")
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        threshold = dict(mechanism.thresholds)[self.name]
+        return threshold, threshold
+
+
+def _alarms_per_user(alarms: Sequence[Alarm]) -> int:
+    return max(query.alarms_per_user for query in alarms)
+
+
+EXPECTED_KEYS = 10**6
+"""How many keys a tick is thought to have where nobody knows them, to say what will be found."""
+
+
+@identified("query-trending")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trending(WatchingQuery):
+    """The keys that unusually many users hold in a tick, each with about how many; they may change at every tick.
+
+    Those who are charged are the users who held a reported key.
+
+    >>> Trending("searches", key="term", alarms_per_user=8).max_keys_per_user
+    1
+    """
+
+    key: str
+    """The column of keys: texts."""
+
+    max_keys_per_user: int = 1
+    """How many keys of a user count at a tick: her first ones."""
+
+    domain: LargeDomain | None = None
+    """The keys, if they are known and public."""
+
+    kind = "trending"
+    called = "a list of what is common now"
+    nothing = None
+    told = ("domain",)
+
+    def _check(self) -> None:
+        check_column(key=self.key)
+        check_at_least(1, max_keys_per_user=self.max_keys_per_user)
+        object.__setattr__(self, "domain", domain_of(self.domain))
+
+    @property
+    def _own_reads(self) -> tuple[Reads, ...]:
+        return (Reads(self.key, Role.LABELS),)
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return label_column(self.key, frame)
+
+    @property
+    def part(self) -> str:
+        return f"keys of {self.name}"
+
+    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
+        return content.select("user", pl.col(self.name).alias("key")).drop_nulls("key")
+
+    def charges(self, part: Sequence["Trending"]) -> int:
+        return self.alarms_per_user + self.max_keys_per_user - 1
+
+    def tests(self, part: Sequence["Trending"]) -> int:
+        return self.max_keys_per_user
+
+    @property
+    def lone_keys(self) -> bool:
+        return self.domain is None
+
+    def monitor(self, part: Sequence["Trending"], clocks: Clocks, ticks: int) -> Any:
+        domain = self.domain if isinstance(self.domain, Domain) else None
+        keys = self.max_keys_per_user
+        if domain is None:
+            least = lone_threshold(clocks.scale, ticks, keys, clocks.delta_skip)
+        else:
+            least = quiet_threshold(clocks.scale, ticks * len(domain))
+        return TrendingMonitor(
+            horizon=ticks,
+            alarms_per_user=self.alarms_per_user,
+            max_keys_per_user=keys,
+            scale=clocks.scale,
+            threshold=self.allowed_threshold(least),
+            domain=domain,
+            delta_skip=clocks.delta_skip if domain is None else Fraction(0),
+            replacement=clocks.replacement,
+        )
+
+    def detectable(self, monitor: Any, ticks: int) -> str:
+        known = self.domain is not None
+        found = monitor.detectable(ticks=ticks, candidates=None if known else EXPECTED_KEYS, coverage=0.95)
+        return f"{'a key' if known else f'a key, of {EXPECTED_KEYS:,} a tick,'} with {found:,}"
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        return mechanism.threshold, mechanism.threshold
