@@ -127,7 +127,7 @@ class SimulatedLedger:
     users: dict[str, str] = field(default_factory=dict)
     place: str = "simulated"
     identity: bytes = bytes(16)
-    cap: Charge = field(default_factory=lambda: Charge(rho_units=1))
+    budget: Charge = field(default_factory=lambda: Charge(rho_units=1))
 
     def is_away(self) -> bool:
         return False
@@ -142,6 +142,9 @@ class SimulatedLedger:
         if key not in self.charges:
             return None
         return SimpleNamespace(number=self.charges[key], digest=key.encode())
+
+    def entries(self) -> list[Any]:
+        return [SimpleNamespace(settles=self.charges[key], question=by) for key, by in self.users.items()]
 
     def use(self, key: str, *, by: str) -> str:
         assert key in self.charges

@@ -4,7 +4,7 @@ Each test is an attack that once worked on the engine: what it tried must be ref
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import pytest
 from click.testing import CliRunner
-from tests.faults.test_attacks_on_recovery import House, by_event, killed, times
+from tests.faults.test_attacks_on_recovery import House, by_event, by_user, killed, times
 from tests.faults.world import Crash, crash_at
 
 from pianissimo import Budget, Count, Stream
@@ -48,6 +48,12 @@ def house(tmp_path: Path) -> House:
     folder = tmp_path / "house"
     folder.mkdir()
     return House(folder)
+
+
+@pytest.fixture
+def users(house: House) -> House:
+    house.kind = by_user
+    return house
 
 
 @contextmanager
@@ -245,6 +251,114 @@ def test_a_store_that_has_only_an_intention_is_told_to_just_start(house: House, 
     with pytest.raises(RefusalError, match="just start the stream"):
         accept_lost_witness(house.kind(), house.wiring)
     assert len(house.run(10)) == 1
+
+
+def copying(state: Path, kept: Path) -> Callable[[str], None]:
+    def copy(_: str) -> None:
+        shutil.copytree(state, kept, dirs_exist_ok=True)
+
+    return copy
+
+
+RECOVERING = ["intend.after_commit", "charge.reserved", "witness.after_sync", "charge.used", "recover.commit"]
+
+
+@pytest.mark.parametrize("point", RECOVERING)
+def test_a_lost_witness_is_accepted_by_the_command_that_was_cut_off(house: House, point: str) -> None:
+    house.run(10, 10, cap=times(2, by_event().plan))
+    with killed(point):
+        house.lose_witness()
+    done = accept_lost_witness(house.kind(), house.wiring)
+    assert (done.last_tick, done.charged) == (2, True)
+    assert house.charges() == ["stream", "stream"]
+    assert len(house.run(10)) == 1
+    with pytest.raises(RefusalError, match="one that is there"):
+        accept_lost_witness(house.kind(), house.wiring)
+
+
+@pytest.mark.parametrize("point", ["intend.after_commit", "charge.reserved"])
+def test_an_intention_from_before_a_rotation_is_used_after_it(house: House, point: str) -> None:
+    """The witness comes back, the secret is rotated, and then the witness is lost for good."""
+    house.run(10, 10, cap=times(2, by_event().plan))
+    kept = house.witness.read_bytes()
+    with killed(point):
+        house.lose_witness()
+    house.witness.write_bytes(kept)
+    newer = read_secret(house.folder / "new", beside=house.folder / "new", create=True)
+    with house.open() as live:
+        live.rotate_secret(newer)
+        live.tick([{}] * 10)
+    house.witness.unlink()
+    done = accept_lost_witness(house.kind(), wire(house.state, secret=newer))
+    assert (done.last_tick, done.charged) == (3, True)
+    assert house.charges() == ["stream", "stream"]
+    with DurableStream(house.kind(), wire(house.state, secret=newer)) as live:
+        assert live.tick([{}] * 10).tick == 4
+    assert verify(house.kind(), house.state, secret=newer).incarnations == 2
+
+
+def test_an_intention_that_nobody_can_check_is_set_aside_and_paid_anew(house: House) -> None:
+    house.run(10, 10, cap=times(3, by_event().plan))
+    with killed("charge.reserved"):
+        house.lose_witness()
+    with forging(house.state) as connection:
+        connection.execute("UPDATE intentions SET mac = x'00', is_covered = 1 WHERE number = 2")
+    done = accept_lost_witness(house.kind(), house.wiring)
+    assert (done.last_tick, done.charged) == (2, True)
+    assert house.charges() == ["stream"] * 3
+    assert len(house.run(10)) == 1
+    assert verify(house.kind(), house.state).incarnations == 2
+
+
+@pytest.mark.parametrize("point", RECOVERING)
+def test_a_store_from_inside_a_recovery_goes_on_and_pays_for_it(users: House, point: str) -> None:
+    """The life of its intention was begun, has shown ticks, and is lost: what it paid is not used again."""
+    users.run(1, 1, cap=times(4, by_user().plan))
+    users.witness.unlink()
+    kept = users.folder / "kept"
+    with failpoints.armed({point: copying(users.state, kept)}):
+        done = accept_lost_witness(users.kind(), users.wiring)
+    lost = [done.incarnation]
+    users.run(1, 1)
+    for count in (3, 4):
+        shutil.rmtree(users.state)
+        shutil.copytree(kept, users.state)
+        with pytest.raises(RollbackError, match="accept-rollback"):
+            users.open()
+        done = users.recover()
+        assert (done.last_tick, done.charged, done.incarnation in lost) == (count + count - 2, True, False)
+        assert users.charges() == ["stream"] * count
+        lost.append(done.incarnation)
+        users.run(1, 1)
+    assert verify(users.kind(), users.state).incarnations == 2
+    with open_shared(users.folder / "state.ledger") as ledger:
+        used = [entry.question for entry in ledger.entries() if entry.kind == "settle"]
+    assert len(used) == len(set(used)) == 4
+
+
+def test_a_store_from_inside_its_creation_goes_on_and_pays_for_it(house: House) -> None:
+    kept = house.folder / "kept"
+    with failpoints.armed({"charge.used": copying(house.state, kept)}):
+        house.run(10, 10, cap=times(2, by_event().plan))
+    shutil.rmtree(house.state)
+    shutil.copytree(kept, house.state)
+    with pytest.raises(RollbackError, match="accept-rollback"):
+        house.open()
+    done = house.recover()
+    assert (done.last_tick, done.charged) == (2, True)
+    assert house.charges() == ["stream", "stream"]
+    assert len(house.run(10)) == 1
+
+
+def test_a_recovery_that_is_told_of_later_ticks_in_the_middle_goes_on_and_pays(users: House) -> None:
+    """Ticks after those that it knew were shown, perhaps by the life that it was about to begin."""
+    users.run(1, 1, cap=times(3, by_user().plan))
+    with killed("recover.commit"):
+        users.lose_witness()
+    done = accept_lost_witness(users.kind(), users.wiring, shown=4)
+    assert (done.last_tick, done.since, done.charged) == (4, 2, True)
+    assert users.charges() == ["stream"] * 3
+    assert len(users.run(1)) == 1
 
 
 # Totals, and where a new life begins to read.

@@ -244,7 +244,10 @@ def test_a_lost_witness_that_cannot_be_paid_is_refused_with_the_way_out(house: H
     assert len(house.run(100)) == 1
 
 
-def test_accepting_a_lost_witness_is_charged_once_if_it_is_cut_off(house: House) -> None:
+@pytest.mark.parametrize("finish", [accept_lost_witness, accept_rollback])
+def test_accepting_a_lost_witness_is_charged_once_if_it_is_cut_off(
+    house: House, finish: Callable[..., Accepted]
+) -> None:
     house.run(100, cap=times(2, by_event().plan))
     with killed("witness.before_append"):
         house.lose_witness()
@@ -253,9 +256,9 @@ def test_accepting_a_lost_witness_is_charged_once_if_it_is_cut_off(house: House)
     with killed("charge.used"):
         accept_lost_witness(house.kind(), house.wiring)
     # Now there is a witness again, and it knows a life that the store does not.
-    with pytest.raises(RollbackError, match="accept-rollback"):
+    with pytest.raises(RollbackError, match="type its command once more"):
         house.open()
-    done = house.recover()
+    done = finish(house.kind(), house.wiring)
     assert (done.last_tick, done.charged) == (1, True)
     assert house.charges() == ["stream", "stream"]
     assert len(house.run(10)) == 1

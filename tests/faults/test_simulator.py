@@ -64,9 +64,9 @@ def witness_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 def positions_outside_the_seal(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = DurableStream._seal_tick
 
-    def seal(self: DurableStream, position: Any) -> None:
+    def seal(self: DurableStream, positions: bytes) -> None:
         sound(self, b"")
-        self._positions = codec.pack("positions", 1, position)
+        self._positions = positions or self._positions
 
     monkeypatch.setattr(DurableStream, "_seal_tick", seal)
     monkeypatch.setattr(DurableStream, "_check_turn", lambda *_: None)
@@ -129,10 +129,10 @@ def charge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def begin(store: Journal, wiring: Any, request: Any, ring: Any, life: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(startup, "reserve", lambda *_, **__: Receipt(ledger="", place="", entry=0, digest=""))
+            patch.setattr(startup, "reserve", lambda *_, **__: (Receipt(ledger="", place="", entry=0, digest=""), None))
             patch.setattr(startup, "use", lambda *_: None)
             made = sound(store, wiring, request, ring, life)
-        intention = store.intention(life.number)
+        intention = store.intention(made.number - 1)
         assert intention is not None
         reserve(wiring.ledger, intention, request.plan)
         return made

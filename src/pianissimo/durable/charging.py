@@ -15,8 +15,10 @@ goes on from there. So a life that is in the store has a witness and has used it
 of the store gets no second stream for the charge: one made before step 5 has the intention and perhaps no witness. Then
 it draws an incarnation of its own, and of two incarnations the second to come to step 4 is refused. One made after
 step 5 without its witness is refused for want of it. One that shares the witness is stopped by the lines of the other.
-A copied witness is the known limit. A stream never starts unpaid; a charge whose stream never came to be stays booked,
-and the next start uses it. A life that the charge of an earlier one covers says so in its record, and uses nothing.
+A copied witness is the known limit. A recovery sets an intention aside, and is charged under a new one, where nobody
+can tell whose it is, or where another incarnation uses its charge: a life that this store has lost. A stream never
+starts unpaid; a charge whose stream never came to be stays booked, and the next start uses it. A life that the charge
+of an earlier one covers says so in its record, and uses nothing.
 """
 
 import hmac
@@ -38,6 +40,7 @@ from pianissimo.storage.files import check_key_path
 from pianissimo.storage.postgres import is_server, shown_place
 from pianissimo.stream import StreamPlan
 
+_LIFE = "life "
 _LEAST_FACTOR = 2**10
 _RACE_SHARE = 8
 """A race is booked with one in so many parts of its stream's delta as bad mass."""
@@ -194,8 +197,10 @@ class Receipt:
             raise DamageError("a receipt must be as it was written, got other content; restore a backup") from None
 
 
-def reserve(place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, *, before: str | None = None) -> Receipt:
-    """Charge a life that is intended, or find it charged.
+def reserve(
+    place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, *, before: str | None = None
+) -> tuple[Receipt, bytes | None]:
+    """Charge a life that is intended, or find it charged, and by which incarnation it is used.
 
     After another life, whose receipt `before` is, a ledger is never made: the charge goes where the others went.
     """
@@ -216,19 +221,28 @@ def reserve(place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, *, be
         entry = ledger.charge_of(intention.charge)
         if entry is None:
             raise LedgerError("a charge must be in the ledger once it is made, got none; stop and look at it")
-        return Receipt(ledger=ledger.identity.hex(), place=ledger.place, entry=entry.number, digest=entry.digest.hex())
+        used = [each.question for each in ledger.entries() if each.settles == entry.number]
+        receipt = Receipt(
+            ledger=ledger.identity.hex(), place=ledger.place, entry=entry.number, digest=entry.digest.hex()
+        )
+    return receipt, bytes.fromhex(used[0].removeprefix(_LIFE)) if used else None
 
 
 def use(place: AnyLedgerPlace, intention: Intention, incarnation: bytes) -> None:
     """Be the one incarnation that uses the charge, or be refused."""
-    name = f"life {incarnation.hex()}"
+    name = f"{_LIFE}{incarnation.hex()}"
     with place.open() as ledger:
         if ledger.use(intention.charge, by=name) != name:
-            raise RollbackError(
-                f"the charge of this stream must be its own, got one that another copy of it uses, in the ledger at "
-                f"{ledger.place}: the store was copied, or rolled back without its witness. Stop the copy or go on "
-                "with it; this one can begin in another folder, which is charged anew"
-            )
+            raise used_elsewhere()
+
+
+def used_elsewhere() -> RollbackError:
+    """The error for a charge that another incarnation uses."""
+    return RollbackError(
+        "the charge of this stream must be its own, got one that another copy of it uses: the store was copied, or "
+        "rolled back without its witness. Stop the copy or go on with it; this one can begin in another folder, which "
+        "is charged anew"
+    )
 
 
 def check_receipt(record: StreamRecord, place: AnyLedgerPlace) -> None:

@@ -81,7 +81,7 @@ class StreamRecord:
     """128 bits from the operating system: part of the path of all noise."""
 
     number: int
-    """Of the lives in this store, from 1."""
+    """Of the intention that it came of: the lives of a store are in the order of their numbers."""
 
     name: str
     config: str
@@ -143,7 +143,7 @@ class Intention:
     """That a life is about to begin; written before its charge, never changed."""
 
     number: int
-    """Of the life."""
+    """Of the intentions in this store, from 1."""
 
     name: bytes
     """Random; the charge has it as its key. The incarnation itself is drawn when the witness is told."""
@@ -163,10 +163,9 @@ class Intention:
         """The intention with its digest."""
         return replace(self, mac=self._mac(keys))
 
-    def check(self, keys: Keys) -> None:
-        """Refuse an intention that does not carry its digest."""
-        if not hmac.compare_digest(self.mac, self._mac(keys)):
-            raise damaged("what the stream is about to be charged")
+    def is_signed(self, keys: Keys) -> bool:
+        """Whether it carries its digest."""
+        return hmac.compare_digest(self.mac, self._mac(keys))
 
     def _mac(self, keys: Keys) -> bytes:
         return keys.mac("intention", _VERSION, self.number, self.name, self.config_digest, int(self.is_covered))
@@ -341,10 +340,11 @@ class Journal:
         values = _values(intention, _INTENTION)
         self._run(f"INSERT INTO intentions ({_INTENTION}) VALUES ({_marks(values)})", values)  # noqa: S608
 
-    def intention(self, number: int) -> Intention | None:
-        """What the life of this number was about to be charged."""
+    def intention(self, after: int) -> Intention | None:
+        """The newest intention, if it came after the life of this number: no life has come of it."""
         with self.reading():
-            rows = self._run(f"SELECT {_INTENTION} FROM intentions WHERE number = ?", [number])  # noqa: S608
+            newest = f"SELECT {_INTENTION} FROM intentions WHERE number > ? ORDER BY number DESC LIMIT 1"  # noqa: S608
+            rows = self._run(newest, [after])
         return _intention_of(rows[0]) if rows else None
 
     def insert_epoch(self, incarnation: bytes, epoch: Epoch) -> None:

@@ -23,7 +23,17 @@ from pianissimo.durable.charging import check_receipt
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import KeyRing, ring_of
 from pianissimo.durable.place import Wiring
-from pianissimo.durable.start import Life, Request, Standing, agrees, as_stored, begin_life, check_store, is_created
+from pianissimo.durable.start import (
+    Life,
+    Request,
+    Standing,
+    agrees,
+    as_stored,
+    begin_life,
+    check_store,
+    cut_off,
+    is_created,
+)
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import BudgetError, RefusalError, SecretError, StoreError
 from pianissimo.loss.losses import Unit
@@ -80,7 +90,6 @@ def accept_rollback(request: Request, wiring: Wiring, *, shown: int = 0, old_sec
         own = (line for line in wiring.witness.lines(found.ring) if line.tick == found.tick)
         is_beginning = max(found.tick, shown) <= heard.tick and any(agrees(store, found, line) for line in own)
         life = Life(
-            number=found.record.number + 1,
             last_tick=max(heard.tick, found.tick, shown),
             since=since,
             positions=positions,
@@ -96,18 +105,18 @@ def accept_lost_witness(request: Request, wiring: Wiring, *, shown: int = 0) -> 
     Whether this store is the newest there was, nobody can tell. If it is not, the events after its last tick are shown
     a second time: under noise that is all new, and paid as such, also where the unit is the event.
     """
-    if wiring.witness.head() is not None:
-        raise RefusalError("a witness must be lost to be made anew, got one that is there; just start the stream")
+    is_there = wiring.witness.head() is not None
     with _held(wiring, create=False) as store:
         if not is_created(store):
             raise RefusalError(
-                "a stream must have begun to lose its witness, got a store in which none has: nothing was shown; just "
-                "start the stream"
+                "a stream must have begun to lose its witness, got a store in which none has; just start the stream"
             )
         found, request = _checked(store, wiring, request)
+        # One that this command began, and was cut off, is there too.
+        if is_there and cut_off(store, wiring, found.ring, found.record.number) is None:
+            raise RefusalError("a witness must be lost to be made anew, got one that is there; just start the stream")
         since, positions = _released_to(store, found)
         life = Life(
-            number=found.record.number + 1,
             last_tick=max(found.tick, shown),
             since=since,
             positions=positions,

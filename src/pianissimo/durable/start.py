@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, cast
 
-from pianissimo.durable.charging import check_receipt, reserve, use
+from pianissimo.durable.charging import check_receipt, reserve, use, used_elsewhere
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Intention, Journal, Seal, StreamRecord, begin_closed
 from pianissimo.durable.key_ring import KeyRing, open_ring, ring_of
@@ -75,7 +75,6 @@ class Request:
 class Life:
     """What a life begins with, after another one or as the first."""
 
-    number: int = 1
     last_tick: int = 0
     since: int = 0
     positions: bytes = field(default=b"", repr=False)
@@ -84,6 +83,11 @@ class Life:
 
     is_covered: bool = False
     """Whether the charge of the one before covers it too."""
+
+    @property
+    def after(self) -> int:
+        """The number of the life before."""
+        return 0 if self.before is None else self.before.record.number
 
     @property
     def step(self) -> str:
@@ -138,8 +142,7 @@ def create_stream(store: Journal, wiring: Wiring, request: Request, *, create: b
     if not store.is_made():
         wiring.check_unwitnessed()
     ring = ring_of(wiring.secret(create=True))
-    intention = store.intention(1) if store.is_made() else None
-    told = None if intention is None else _told(wiring, ring, intention)
+    told = cut_off(store, wiring, ring) if store.is_made() else None
     if told is None or told.tick:
         wiring.check_unwitnessed()
     begin_life(store, wiring, request, ring, Life())
@@ -149,17 +152,22 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
     """Intend, reserve, testify, use, insert; each step is found done where this was cut off. See `charging`."""
     keys, before = ring.keys[0], life.before
     intention = _intended(store, ring, request, life)
-    told = _told(wiring, ring, intention)
+    told = cut_off(store, wiring, ring, life.after)
     if told is not None and told.tick < life.last_tick:
-        told = (
-            None  # more was shown than was known when this was cut off: ticks go on after that, and it is no free case
-        )
+        told = None  # more was shown than was known then: ticks go on after that, and it is no free case
     covered = before if intention.is_covered and (life.is_covered or told is not None) else None
     if covered is None:
         paid = None if before is None else before.record.receipt
         charge = intention.charge
-        receipt = reserve(wiring.ledger, intention, request.plan, before=paid).text
+        booked, user = reserve(wiring.ledger, intention, request.plan, before=paid)
+        receipt = booked.text
         reach("charge.reserved")
+        if user is not None and (told is None or user != told.incarnation):
+            if before is None and wiring.witness.head() is None:
+                raise used_elsewhere()
+            # Somebody accepts the loss of a life that was begun with this intention: it is paid, and so is the next.
+            _intend(store, ring, request, life, intention)
+            return begin_life(store, wiring, request, ring, life)
     else:
         charge, receipt = covered.record.charge, covered.record.receipt
     if told is None:
@@ -176,7 +184,7 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
         reach("charge.used")
     record = StreamRecord(
         incarnation=told.incarnation,
-        number=life.number,
+        number=intention.number,
         name=request.stream.name,
         config=request.text,
         config_digest=intention.config_digest,
@@ -190,6 +198,8 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
         follows=b"" if before is None else before.mac,
     ).signed(keys)
     with store.writing(life.step):
+        if [0, *(each.number for each in store.streams())][-1] != life.after:
+            raise LeaseError("a life must be begun once, got another process that did so now; start again")
         if before is not None:
             # Whoever still seals the life before writes nothing more.
             store.take_lease(before.record.incarnation, "recover", before.ring.keys[0])
@@ -199,20 +209,11 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
 
 
 def _intended(store: Journal, ring: KeyRing, request: Request, life: Life) -> Intention:
-    """What was intended, or is from now on. Its name is no incarnation: copies of the store have it too."""
-    found = store.intention(life.number) if store.is_made() else None
-    if found is None:
-        name = secrets.token_bytes(16)
-        found = Intention(number=life.number, name=name, config_digest=request.digest, is_covered=life.is_covered)
-        found = found.signed(ring.keys[0])
-        with store.writing("intend"):
-            if life.before is None:
-                if store.is_made():
-                    raise LeaseError("a stream must be created once, got another process that does so now; start again")
-                store.make()
-            store.insert_intention(found)
-            reach("intend.commit")
-    found.check(ring.keys[0])
+    """What was intended, or is from now on."""
+    found = store.intention(life.after) if store.is_made() else None
+    known = ring.keys if life.before is None else (*ring.keys, *life.before.ring.keys)
+    if found is None or not any(found.is_signed(keys) for keys in known):
+        return _intend(store, ring, request, life, found)
     if not hmac.compare_digest(found.config_digest, request.digest):
         raise ConfigError(
             "a stream whose charge was begun must be created with the parameters it was begun with, got others; go "
@@ -221,10 +222,28 @@ def _intended(store: Journal, ring: KeyRing, request: Request, life: Life) -> In
     return found
 
 
-def _told(wiring: Wiring, ring: KeyRing, intention: Intention) -> Testimony | None:
+def _intend(store: Journal, ring: KeyRing, request: Request, life: Life, aside: Intention | None = None) -> Intention:
+    """A new intention, in the place of one of which no life came. Its name is no incarnation: copies have it too."""
+    with store.writing("intend"):
+        if not store.is_made():
+            store.make()
+        if store.intention(life.after) != aside:
+            raise LeaseError("a life must be begun once, got another process that does so now; start again")
+        made = Intention(
+            number=1 + (life.after if aside is None else aside.number),
+            name=secrets.token_bytes(16),
+            config_digest=request.digest,
+            is_covered=life.is_covered,
+        ).signed(ring.keys[0])
+        store.insert_intention(made)
+        reach("intend.commit")
+    return made
+
+
+def cut_off(store: Journal, wiring: Wiring, ring: KeyRing, after: int = 0) -> Testimony | None:
     """What the witness was told of a life that is intended, if it has heard nothing since: then nothing was shown."""
-    head = wiring.witness.head()
-    own = (line for line in wiring.witness.lines(ring) if line.begins == intention.name)
+    intention, head = store.intention(after), wiring.witness.head()
+    own = (line for line in wiring.witness.lines(ring) if intention is not None and line.begins == intention.name)
     return next((line for line in own if (line.incarnation, line.tick) == head), None)
 
 
@@ -252,10 +271,7 @@ def check_store(store: Journal, wiring: Wiring) -> Standing:
 
 def open_record(store: Journal, wiring: Wiring) -> tuple[StreamRecord, KeyRing]:
     """The record of the newest life and its keys, if the secret is the right one."""
-    records = store.streams()
-    if not records or [record.number for record in records] != list(range(1, len(records) + 1)):
-        raise DamageError("a store must hold the record of its stream, got none; restore a backup")
-    record = records[-1]
+    record = store.streams()[-1]
     ring = open_ring(wiring.secret(create=False), record.incarnation, store.epochs(record.incarnation))
     record.check(ring.keys[0])
     return record, ring
@@ -276,11 +292,11 @@ def as_stored(request: Request, record: StreamRecord) -> Request:
 
 def check_lives(store: Journal, ring: KeyRing) -> None:
     """Every life is as it was written, and follows the one before; given are the keys of the newest."""
-    before: bytes | None = None
+    before = b""
     for record, own in store.lives(ring):
         record.check(own.keys[0])
         store.check_progress(record, own.keys[0])
-        if before is not None and not hmac.compare_digest(record.follows, before):
+        if not hmac.compare_digest(record.follows, before):
             raise DamageError(
                 "a life must follow the last seal of the one before, got another: what was released is gone, or was "
                 "put back to an older state; restore a backup"
@@ -351,6 +367,11 @@ def check_witness(store: Journal, wiring: Wiring, found: Standing, heard: tuple[
             "a new life, which is charged anew, with: pianissimo recover DIR --accept-lost-witness"
         )
     incarnation, tick = heard
+    if cut_off(store, wiring, found.ring, found.record.number) is not None:
+        raise RollbackError(
+            "a recovery that was begun must be finished, got one that was cut off; type its command once more, "
+            "or: pianissimo recover DIR --accept-rollback"
+        )
     if incarnation != found.record.incarnation or tick > found.tick:
         raise RollbackError(
             f"the store must be at tick {tick} or later, which its witness has seen, got tick {found.tick}: it was "
