@@ -24,10 +24,10 @@ from pianissimo.durable.start import Request
 from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import PianissimoError
 from pianissimo.io import read_plan, read_releases
-from pianissimo.io.clock import microseconds
 from pianissimo.io.sources.event_files import read_rows
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
 from pianissimo.io.sources.source_records import RowJudge
+from pianissimo.io.sources.text_rows import microseconds
 from pianissimo.ledger import LastEntry
 from pianissimo.noise import Secret
 from pianissimo.queries import Query

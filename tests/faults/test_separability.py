@@ -23,8 +23,8 @@ from tests.faults.separability import (
 
 from pianissimo.counting import UnknownHistogram
 from pianissimo.durable.durable_stream import DurableStream
-from pianissimo.io.clock import Clock
 from pianissimo.io.sources.event_files import CheckedRows
+from pianissimo.io.sources.source_records import Clock
 from pianissimo.unit import User
 
 row = st.fixed_dictionaries(

@@ -30,9 +30,9 @@ from pianissimo.durable.key_ring import Keys
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
 from pianissimo.errors import InputError, RefusalError, SourceError
-from pianissimo.io.clock import WallClock
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.event_files import read_rows
+from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
 from pianissimo.queries import Query, columns
@@ -143,14 +143,6 @@ def test_a_clock_that_jumps_neither_repeats_nor_burns_ticks() -> None:
         bar="monotone; at most the allowed leap of 60 ticks ahead",
         passed=closed == list(range(1, tick + 1)) and refused > 0 and burnt <= 60,
     )
-
-
-def test_a_clock_waits_for_its_tick() -> None:
-    dial = Dial()
-    clock = WallClock(origin=ORIGIN, tick=timedelta(minutes=1), now=dial.now, sleep=dial.sleep)
-    assert clock.wait_for(3)
-    assert dial.time >= ORIGIN + timedelta(minutes=3)
-    assert not clock.wait_for(5, stopped=lambda: True)
 
 
 LARGE = 2**51

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pianissimo.io.clock import Clock, microseconds
+from pianissimo.io.sources.source_records import Clock
+from pianissimo.io.sources.text_rows import microseconds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OFFSETS = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda minutes: timezone(timedelta(minutes=minutes)))

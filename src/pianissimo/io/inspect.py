@@ -18,8 +18,8 @@ from pianissimo.durable.place import Place, wire
 from pianissimo.durable.start import Request, check_lives, check_rows, check_seals
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, StoreError
-from pianissimo.io.clock import WallClock
 from pianissimo.io.folder import last_tick, read_plan, read_releases, with_tick
+from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.ledger import is_state_place, ledger_beside
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret

@@ -25,14 +25,13 @@ from pianissimo.durable.publish import Sink
 from pianissimo.durable.start import chosen_plan, is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
-from pianissimo.io.clock import WallClock, longest_leap_of
 from pianissimo.io.folder import FolderSink, ReleaseFolder, check_free
 from pianissimo.io.loop import LoopSummary, Metrics, Progress, Rang, Reports, StreamLoop, listening_place
 from pianissimo.io.sinks import kafka_settings, make_sink
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import FileTicks, read_rows
 from pianissimo.io.sources.follow import FolderFeed
-from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks, TickRules
+from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks, TickRules, WallClock, longest_leap_of
 from pianissimo.io.sources.source_records import RefusedFile, RowJudge, TickSource
 from pianissimo.ledger import STATE_FILE
 from pianissimo.storage.files import write_whole

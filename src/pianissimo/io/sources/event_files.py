@@ -27,9 +27,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.errors import InputError, SourceError, SpecError
-from pianissimo.io.clock import Clock, microseconds
-from pianissimo.io.sources.source_records import RowJudge
-from pianissimo.io.sources.text_rows import REFUSED, Piece, Wanted, read_csv_file, read_jsonl_file
+from pianissimo.io.sources.source_records import Clock, RowJudge
+from pianissimo.io.sources.text_rows import REFUSED, Piece, Wanted, microseconds, read_csv_file, read_jsonl_file
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
 
 PIECE = 2**20

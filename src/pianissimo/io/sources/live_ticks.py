@@ -11,21 +11,95 @@ comes meanwhile counts in the tick that is over: how long that is would depend o
 
 When several ticks are over at once, as after an outage, the first has all that came until then and the others have
 nothing: they were over when the first was closed.
+
+The tick is a function of the clock and of what is stored, never of the data. Where the clock goes back, nothing is
+closed until it has caught up. Where it leaps ahead, by more ticks than allowed, the stream stops: to go on would
+release, and burn, all the ticks in between for a clock that is likely wrong. How many are allowed is a share of all
+that the stream has, or a minute's ticks where those are more.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Self
 
 import polars as pl
 
-from pianissimo.errors import DiskFullError, ParameterError, PianissimoError
-from pianissimo.io.clock import WallClock, microseconds_of
+from pianissimo.errors import DiskFullError, ParameterError, PianissimoError, RefusalError, SpecError
 from pianissimo.io.sources.source_records import EndOfTicks, Feed, OnceFeed, RefusedFile, RowJudge
+from pianissimo.io.sources.text_rows import MICROSECOND, microseconds_of
+
+MOST_TICKS_AHEAD = 1440
+SHARE_AHEAD = 8
+"""At most one tick in so many may be due at once."""
+
+SLOW_START = timedelta(minutes=1)
+"""Ticks of so much time may be due in any case: a machine that is slow to start is no clock that is wrong."""
+
+_LONGEST_LEFT = timedelta(days=1) // MICROSECOND
+
+
+def utc_now() -> datetime:
+    """The time of the operating system."""
+    return datetime.now(UTC)
+
+
+def longest_leap_of(tick: timedelta, last_tick: int) -> int:
+    """How many ticks may be due at once, of a stream that has so many, unless somebody says otherwise."""
+    return min(MOST_TICKS_AHEAD, max(1, last_tick // SHARE_AHEAD, SLOW_START // tick))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WallClock:
+    """When ticks end."""
+
+    origin: datetime
+    tick: timedelta
+    longest_leap: int = MOST_TICKS_AHEAD
+    """How many ticks may be due at once."""
+
+    now: Callable[[], datetime] = utc_now
+    sleep: Callable[[float], None] = time.sleep
+
+    def ended(self, moment: datetime) -> int:
+        """How many ticks are over at a moment; integers only."""
+        return max(0, (moment - self.origin) // MICROSECOND // (self.tick // MICROSECOND))
+
+    def is_over(self, tick: int) -> bool:
+        """Whether a tick may be sealed; `RefusalError` where the clock has leapt too far ahead of it."""
+        due = self.ended(self.now())
+        if due - tick >= self.longest_leap:
+            raise RefusalError(
+                f"the clock must be at most {self.longest_leap} ticks ahead of the stream, got {due - tick + 1} for "
+                f"tick {tick}; set the clock right, or, if it is, let the stream catch up with --longest-leap"
+            )
+        return due >= tick
+
+    def check_origin(self) -> None:
+        """Before a stream is created, and charged: refuse one whose first ticks are long over."""
+        due = self.ended(self.now())
+        if due > self.longest_leap:
+            raise SpecError(
+                f"stream.origin must be at most {self.longest_leap} ticks ago when a stream begins, got "
+                f"{self.origin.isoformat()}, {due} ticks ago; set it to when tick 1 is to begin, or let the stream "
+                f"release what is over at once with --longest-leap {due}"
+            )
+
+    def begin(self, tick: int) -> datetime:
+        """When a tick begins."""
+        return self.origin + (tick - 1) * self.tick
+
+    def left(self, tick: int) -> float:
+        """Seconds until a tick is over; of many no more than a day's."""
+        # Integers: the end may lie beyond all dates.
+        over = tick * (self.tick // MICROSECOND) - (self.now() - self.origin) // MICROSECOND
+        return min(over, _LONGEST_LEFT) / 1e6
+
 
 _LONGEST_WAIT = 0.5
 _SHORTEST_WAIT = 0.001

@@ -14,21 +14,25 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
 
 from pianissimo.errors import InputError, SourceError
-from pianissimo.io.clock import Clock, microseconds, no_times
 from pianissimo.io.sources.text_rows import (
     BYTE_ORDER_MARK,
+    LARGEST_TIME,
+    MICROSECOND,
     REFUSED,
     JsonReader,
     Piece,
     Wanted,
     csv_piece,
     header_of,
+    microseconds,
+    microseconds_of,
     no_rows,
     split_lines,
 )
@@ -139,6 +143,39 @@ def wanted_columns(queries: Sequence[Query], user: User | None, time: str | None
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """Tick n covers the times from origin + (n - 1) * tick up to, but not including, origin + n * tick."""
+
+    origin: datetime
+    """When tick 1 begins."""
+
+    tick: timedelta
+    """How long a tick lasts."""
+
+    last_tick: int
+    """The last tick that takes events."""
+
+    def ticks(self, times: pl.Series) -> pl.Series:
+        """The tick of each time between the origin and the end."""
+        return (times - microseconds_of(self.origin)) // (self.tick // MICROSECOND) + 1
+
+    def faults(self, name: str, times: pl.Series) -> pl.Series:
+        """For each time in the column `name` why it belongs to no tick, or null where it does."""
+        origin = microseconds_of(self.origin)
+        end = min(origin + self.last_tick * (self.tick // MICROSECOND), LARGEST_TIME)
+        time = pl.col("time")
+        fault = (
+            pl.when(time.is_null())
+            .then(pl.lit(_no_time(name)))
+            .when(time < origin)
+            .then(pl.lit(f"column {name!r} must not be before the origin {self.origin.isoformat()}"))
+            .when(time >= end)
+            .then(pl.lit(f"column {name!r} must be before the end of tick {self.last_tick}, the last one"))
+        )
+        return pl.DataFrame({"time": times}).select(fault.alias("fault")).to_series()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class JudgedRows:
     """The rows that can be counted, and those that cannot: secret."""
@@ -197,7 +234,10 @@ class RowJudge:
         faults = [pl.repeat(None, len(times), eager=True, dtype=pl.String)]
         if self.wanted.time is not None:
             name = self.wanted.time
-            faults.append(no_times(name, times) if self._clock is None else self._clock.faults(name, times))
+            if self._clock is None:
+                faults.append(pl.select(pl.when(times.is_null()).then(pl.lit(_no_time(name)))).to_series())
+            else:
+                faults.append(self._clock.faults(name, times))
         if piece.columns.width:
             faults.append(row_faults(self._queries, piece.columns, self._user))
         return pl.select(pl.coalesce(*faults)).to_series()
@@ -213,6 +253,10 @@ class RowJudge:
             # The file's lines cannot be read. They are not those of the other files.
             reason = "the file must begin with a header that names every column that is read, once"
             return no_rows(self.wanted, lines.select("line", reason=pl.lit(reason)))
+
+
+def _no_time(name: str) -> str:
+    return f"column {name!r} must be a date-time such as 2026-01-31T12:00:00Z"
 
 
 class RefusedFile:

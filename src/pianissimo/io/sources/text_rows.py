@@ -1,4 +1,4 @@
-"""Rows of text: what every reader is asked for and hands back, and the readers of lines of CSV and of JSON.
+"""Rows of text: what every reader is asked for and hands back; lines of CSV and of JSON, and times, are read here.
 
 A row is a line, whatever it holds: no row can reach into the next, and what becomes of a line depends on that line
 only. Files are read some megabytes at a time. Blank lines are passed over.
@@ -19,6 +19,7 @@ JSON, and nothing else. A column that is given twice counts as it was given last
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, TypedDict
@@ -329,3 +330,51 @@ def _labels(name: str, values: list[Any], *, lists: bool) -> pl.Series:
 
 def _text(value: str | int | None) -> str | None:
     return str(value) if isinstance(value, int) else value
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+_DAY = 86_400_000_000
+LARGEST_TIME = 2**63 - 1
+_ISO_8601 = (
+    r"^(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[Tt ](?P<minute>[0-9]{2}:[0-9]{2})(?::(?P<second>[0-5][0-9])(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
+    r"(?:[Zz]|(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3]):?(?P<minutes>[0-5][0-9])?)?)?$"
+)
+
+
+def microseconds(times: pl.Series) -> pl.Series:
+    """Times as microseconds since 1970 in UTC, null where they are none; finer parts are cut off.
+
+    Takes ISO 8601 texts, date-times and dates; without an offset they are taken for UTC. Each is read by itself.
+    """
+    kind = times.dtype
+    if kind == pl.String:
+        return _parsed(times)
+    numbers = times.to_physical().cast(pl.Int64)
+    if kind == pl.Date:
+        return numbers * _DAY
+    if isinstance(kind, pl.Datetime) and kind.time_unit == "ns":
+        return numbers // 1000
+    if isinstance(kind, pl.Datetime) and kind.time_unit == "ms":
+        # Times too far off for microseconds become null, not other times.
+        fits = numbers.is_between(-(LARGEST_TIME // 1000), LARGEST_TIME // 1000)
+        return numbers.zip_with(fits, pl.Series([None], dtype=pl.Int64)) * 1000
+    return numbers
+
+
+def _parsed(texts: pl.Series) -> pl.Series:
+    parts = texts.str.extract_groups(_ISO_8601).struct.unnest()
+    second = pl.concat_str(
+        "day", pl.lit("T"), pl.col("minute").fill_null("00:00"), pl.lit(":"), pl.col("second").fill_null("00")
+    )
+    fraction = pl.col("fraction").fill_null("").str.pad_end(6, "0").str.slice(0, 6).cast(pl.Int64)
+    offset = pl.col("hours").fill_null("0").cast(pl.Int64) * 60 + pl.col("minutes").fill_null("0").cast(pl.Int64)
+    east = pl.when(pl.col("sign") == "-").then(-offset).otherwise(offset)
+    whole = second.str.to_datetime("%Y-%m-%dT%H:%M:%S", time_unit="us", strict=False).to_physical()
+    return parts.select((whole + fraction - east * 60_000_000).alias("time")).to_series()
+
+
+def microseconds_of(moment: datetime) -> int:
+    """The same of one date-time."""
+    return (moment - _EPOCH) // MICROSECOND
