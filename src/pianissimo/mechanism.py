@@ -140,7 +140,14 @@ class Run(Generic[Batch, State, Value]):
     Release(tick=1, value=2, error=...)
     """
 
-    def __init__(self, mechanism: Mechanism[Batch, State, Value], noise: Noise, *, coverage: float = 0.95) -> None:
+    def __init__(
+        self,
+        mechanism: Mechanism[Batch, State, Value],
+        noise: Noise,
+        *,
+        coverage: float = 0.95,
+        digest: bytes | None = None,
+    ) -> None:
         check_probability(coverage=coverage)
         self.mechanism = mechanism
         self.coverage = coverage
@@ -148,6 +155,9 @@ class Run(Generic[Batch, State, Value]):
         self._state = mechanism.start(noise)
         self._tick = 0
         self._guard = Guard()
+        if digest is not None:
+            # As it is stored with its plan: a later version may have another form of the same mechanism.
+            self._identity = digest
 
     @property
     def tick(self) -> int:

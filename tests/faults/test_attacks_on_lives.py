@@ -22,8 +22,9 @@ from pianissimo.durable import failpoints
 from pianissimo.durable.charging import LedgerPlace, charge_of
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.key_ring import read_secret
-from pianissimo.durable.place import wire
+from pianissimo.durable.place import Place, wire
 from pianissimo.durable.recover import accept_lost_witness, accept_rollback
+from pianissimo.durable.start import as_stored, chosen_plan
 from pianissimo.errors import (
     BudgetError,
     DamageError,
@@ -534,3 +535,24 @@ def test_a_tick_that_its_witness_refused_is_shown_by_no_later_life(house: House)
     house.run(10)
     assert [tick for _, tick, _ in sink.got] == [1, 3]
     assert stored_releases(house.state)["n"]["tick"].to_list() == [1, 3]
+
+
+# What a life is made of.
+
+
+@pytest.mark.parametrize("config", ["{}", "{", '{"chosen": {}}'])
+def test_a_plan_is_read_from_a_record_that_is_as_it_was_written(house: House, config: str) -> None:
+    house.run(10)
+    with forging(house.state) as connection:
+        connection.execute("UPDATE streams SET config = ?", [config])
+    with pytest.raises(DamageError, match="the record of stream"):
+        chosen_plan(house.kind().stream, Place.of(house.state))
+    with pytest.raises(DamageError, match="the record of stream"):
+        house.open()
+
+
+def test_a_record_names_the_plan_that_it_holds(house: House) -> None:
+    with house.open() as live:
+        other = replace(live._record, config_digest=bytes(16))
+        with pytest.raises(DamageError, match="named by"):
+            as_stored(house.kind(), other)

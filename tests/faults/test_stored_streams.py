@@ -1,12 +1,14 @@
 """R19: streams that an earlier version has stored go on, byte for byte; `tests/fixtures/make_streams.py` wrote them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.faults.report import record
 from tests.fixtures.make_streams import FOLDER, NEXT, STORED, opened, put_rows, run_to, streams, unpacked
 
+from pianissimo import identity
 from pianissimo.durable.journal import Journal
 from pianissimo.storage.postgres import PostgresConnection
 
@@ -22,6 +24,23 @@ def test_a_stored_stream_goes_on_byte_for_byte(name: str, tmp_path: Path, monkey
         found = run_to(live, STORED + NEXT)
     assert found == Path("next.jsonl").read_bytes().splitlines()
     record("R19", f"{name}, sqlite", figure=f"{NEXT} releases, bytes equal", bar="bytes equal", passed=True)
+
+
+@pytest.mark.parametrize("name", streams())
+def test_a_stored_stream_goes_on_where_its_kinds_have_a_next_version(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later version has another form of the same parameters; noise and states are named by the stored form."""
+    monkeypatch.chdir(unpacked(name, tmp_path))
+    later = {
+        kind: replace(each, version=each.version + 1, upgrade=lambda _, fields: fields)
+        for kind, each in identity._BY_KIND.items()
+    }
+    monkeypatch.setattr(identity, "_BY_KIND", later)
+    monkeypatch.setattr(identity, "_BY_SLUG", {each.slug: each for each in later.values()})
+    with opened(name, "state") as live:
+        found = run_to(live, STORED + NEXT)
+    assert found == Path("next.jsonl").read_bytes().splitlines()
 
 
 def test_a_stream_stored_on_a_server_goes_on_byte_for_byte(

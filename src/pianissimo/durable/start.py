@@ -17,7 +17,7 @@ from typing import Any, cast
 from pianissimo.durable.charging import check_receipt, reserve, use, used_elsewhere
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Intention, Journal, Seal, StreamRecord, begin_closed
-from pianissimo.durable.key_ring import KeyRing, open_ring, ring_of
+from pianissimo.durable.key_ring import Given, KeyRing, open_ring, ring_of
 from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StoreError
@@ -123,13 +123,15 @@ def is_created(store: Journal) -> bool:
     return store.is_made() and bool(store.streams())
 
 
-def chosen_plan(stream: Stream, place: Place) -> StreamPlan:
+def chosen_plan(stream: Stream, place: Place, secret: Given = None) -> StreamPlan:
     """The plan of the stream at a place, as it is stored; the best one for a stream that has not begun there."""
     if place.exists():
-        store = Journal(place.connect(create=False, read_only=True))
+        wiring = place.wired(secret, read_only=True)
+        store = Journal(wiring.opened(create=False))
         try:
             if is_created(store):
-                return StreamPlan.from_plain(json.loads(store.streams()[-1].config)["chosen"])
+                record, _ = open_record(store, wiring)
+                return StreamPlan.from_plain(json.loads(record.config)["chosen"])
         finally:
             store.close()
     return stream.plan()
@@ -287,7 +289,10 @@ def as_stored(request: Request, record: StreamRecord) -> Request:
             f"stream {record.name!r} must go on with the parameters that it was created with, got others for "
             f"{', '.join(found)}. Go back to them, or begin a new stream in another folder, which is charged anew"
         )
-    return replace(request, stored=StreamPlan.from_plain(stored["chosen"]))
+    request = replace(request, stored=StreamPlan.from_plain(stored["chosen"]))
+    if not hmac.compare_digest(request.digest, record.config_digest):
+        raise DamageError("a stream must have the plan that its noise is named by, got another; restore a backup")
+    return request
 
 
 def check_lives(store: Journal, ring: KeyRing) -> None:

@@ -194,7 +194,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
 
 
 def _sinks(spec: StreamSpec, given: RunOptions, place: Place) -> list[Sink]:
-    plan, out = chosen_plan(spec.stream, place), given.get("out")
+    plan, out = chosen_plan(spec.stream, place, given.get("secret")), given.get("out")
     sinks = [make_sink(each, plan) for each in spec.sinks]
     if out is not None:
         sinks.append(FolderSink(out, plan=plan.to_dict(), format=given.get("format", "parquet")))

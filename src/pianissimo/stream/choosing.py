@@ -173,12 +173,27 @@ class StreamPlan:
     @cached_property
     def digest(self) -> bytes:
         """A short name for all that changes a release; it is part of the path of all noise."""
-        # Which column names the users, and which one takes events back, decides what is counted.
-        answered = tuple((plan.query, plan.mechanism) for plan in self.queries)
-        return identity.digest((_PATH_VERSION, self.name, self.horizon, self.unit, answered))
+        # Of what is stored: a later version may have another form of the same. Which column names the users, and which
+        # one takes events back, decides what is counted.
+        name, unit, _, horizon, *_ = self._plain["stream"]["tuple"]
+        mechanisms = self._plain["mechanisms"]["tuple"]
+        answered = [{"tuple": [each["query"], mechanisms[_place(each)]]} for each in self._plain["queries"]]
+        return identity.digest_of_plain({"tuple": [_PATH_VERSION, name, horizon, unit, {"tuple": answered}]})
+
+    def mechanism_digest(self, answered: QueryPlan) -> bytes:
+        """A short name for what answers a query, which is stored with its state."""
+        own = next(each for each, plan in zip(self._plain["queries"], self.queries, strict=True) if plan is answered)
+        return identity.digest_of_plain(self._plain["mechanisms"]["tuple"][_place(own)])
 
     def to_plain(self) -> dict[str, Any]:
-        """All that is needed to run it, as plain data that JSON can hold; what was not chosen is left out."""
+        """All that is needed to run it, as plain data that JSON can hold; what was not chosen is left out.
+
+        A plan that was stored gives what is stored, by whichever version.
+        """
+        return self._plain
+
+    @cached_property
+    def _plain(self) -> dict[str, Any]:
         mechanisms = _mechanisms(self.queries)
         places = {id(mechanism): place for place, mechanism in enumerate(mechanisms)}
         parts = (self.name, self.unit, self.budget, self.horizon, self.coverage, self.tick, self.price)
@@ -214,7 +229,7 @@ class StreamPlan:
                 "a stored plan must be of a version that this one knows, got another; "
                 "open it with the version that wrote it, or a later one"
             ) from None
-        return cls(
+        found = cls(
             name=name,
             unit=unit,
             budget=budget,
@@ -224,6 +239,8 @@ class StreamPlan:
             queries=tuple(plans),
             price=cost,
         )
+        found.__dict__["_plain"] = content
+        return found
 
     def __repr__(self) -> str:
         asked = ", ".join(plan.query.name for plan in self.queries)
@@ -290,6 +307,12 @@ def make_plan(stream: "Stream") -> StreamPlan:
 def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:
     """Each mechanism once, also where it answers several queries."""
     return list({id(plan.mechanism): plan.mechanism for plan in plans}.values())
+
+
+def _place(stored: dict[str, Any]) -> int:
+    """Which of the stored mechanisms answers a query."""
+    place: int = stored["chosen"]["mechanism"]
+    return place
 
 
 def _query_plan(content: dict[str, Any], mechanisms: Sequence[Any]) -> QueryPlan:

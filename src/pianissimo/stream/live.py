@@ -36,7 +36,8 @@ class LivePart:
         """At every how many ticks of the stream the run makes a release."""
         names = [query.name for query in self.queries]
         noise = noise_for(self.every).at("users" if self._user else "query", *names)
-        self.run: Run[Any, Any, Any] = Run(answered[0].mechanism, noise, coverage=plan.coverage)
+        digest = plan.mechanism_digest(answered[0])
+        self.run: Run[Any, Any, Any] = Run(answered[0].mechanism, noise, coverage=plan.coverage, digest=digest)
         self._tidiers = {query.name: Tidier(query.tidy) for query in self.queries}
 
     def update(self, content: Any) -> None:
