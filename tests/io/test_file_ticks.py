@@ -115,13 +115,13 @@ def test_a_file_that_is_replaced_between_its_digest_and_its_rows_stops_the_strea
 ) -> None:
     path = tmp_path / "e.jsonl"
     write_jsonl(path, [(10, "a")])
-    whole = event_files.read_pieces
+    whole = event_files.READERS["jsonl"]
 
     def late(*given: object) -> object:
         write_jsonl(path, [(10, "a"), (11, "a")])
         return whole(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(event_files, "read_pieces", late)
+    monkeypatch.setitem(event_files.READERS, "jsonl", late)
     with pytest.raises(SourceError, match="must stay as it is"):
         ticks_of(path)
 

@@ -145,12 +145,7 @@ def check_free(path: Path) -> None:
 
 
 def read_plan(path: Path | str) -> dict[str, Any]:
-    """The plan of the releases in a folder.
-
-    >>> read_plan("nowhere")
-    Traceback (most recent call last):
-    pianissimo.errors.InputError: nowhere must be a folder of releases with a plan.json, got none
-    """
+    """The plan of the releases in a folder."""
     return _read_json(Path(path), _PLAN)
 
 
@@ -159,12 +154,6 @@ def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.Dat
 
     Each is a table with the columns tick, key (where labels are counted; null for all that are not shown), estimate,
     low and high, and tidy where that was asked for. A query that is published at every n-th tick has rows at those.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     ReleaseFolder(folder, plan={}).close()
-    ...     read_releases(folder)
-    {}
     """
     path = Path(path)
     read_plan(path)
@@ -181,11 +170,7 @@ def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.Dat
 
 
 def last_tick(path: Path | str) -> int:
-    """The last tick of which a folder holds releases, or 0; at an alarm that did not ring there is no row to tell it.
-
-    >>> last_tick("nowhere")
-    0
-    """
+    """The last tick of which a folder holds releases, or 0; an alarm that did not ring has no row to tell it."""
     return max((last for parts in _parts(Path(path)).values() for _, last, _ in parts), default=0)
 
 

@@ -173,15 +173,10 @@ class StreamLoop:
         reports: Reports | None = None,
         stop: threading.Event | None = None,
     ) -> None:
-        reports = reports or Reports()
         self._live = live
         self._source = source
         self._last_tick = last_tick
-        self._health = reports.health
-        self._progress = reports.progress
-        self._rang = reports.rang
-        self._lag_of = reports.lag
-        self._metrics = reports.metrics
+        self._reports = reports or Reports()
         self._watched = [each.query.name for each in live.plan.queries if each.query.watched]
         self.stop = threading.Event() if stop is None else stop
         self._is_health_told = False
@@ -216,12 +211,12 @@ class StreamLoop:
                 self._patiently(self._absorb)
                 begin = time.monotonic()
                 release = self._release()
-                if self._metrics is not None:
-                    self._metrics.release_seconds.set(time.monotonic() - begin)
+                if self._reports.metrics is not None:
+                    self._reports.metrics.release_seconds.set(time.monotonic() - begin)
                 self._tell_rings(release)
                 self._tell("running")
-                if self._progress:
-                    self._progress(live.tick_number, self._last_tick, self._lag())
+                if self._reports.progress:
+                    self._reports.progress(live.tick_number, self._last_tick, self._lag())
         except EndOfTicks as cut:
             # What was added is read again from its source.
             return cut.ended
@@ -283,28 +278,28 @@ class StreamLoop:
                 wait = min(2 * wait, LONGEST_WAIT)
 
     def _lag(self) -> int:
-        if self._lag_of is None:
-            return 0
-        return min(self._lag_of(self._live.tick_number), self._last_tick - self._live.tick_number)
+        tick, lag = self._live.tick_number, self._reports.lag
+        return 0 if lag is None else min(lag(tick), self._last_tick - tick)
 
     def _tell_rings(self, release: StreamRelease) -> None:
         """Tell alarms and trends, once they are stored."""
-        if self._rang is not None:
+        if self._reports.rang is not None:
             for name in self._watched:
                 for row in release[name].to_dicts() if name in release else ():
-                    self._rang(release.tick, name, row)
+                    self._reports.rang(release.tick, name, row)
 
     def _tell_waiting(self, what: str, message: str) -> None:
-        if self._metrics is not None:
-            self._metrics.waits.labels(what).inc()
+        if self._reports.metrics is not None:
+            self._reports.metrics.waits.labels(what).inc()
         self._tell(f"waiting for the {what}" if what == "source" else f"waiting for {what}", message=message)
 
     def _tell(self, state: str, message: str | None = None) -> None:
         """Leave a line for whoever looks after the process: ticks, and the time."""
         publisher = self._live._publisher
-        if self._metrics is not None:
-            self._metrics.tell(self._live.tick_number, self._last_tick, self._lag(), publisher)
-        if self._health is None:
+        health = self._reports.health
+        if self._reports.metrics is not None:
+            self._reports.metrics.tell(self._live.tick_number, self._last_tick, self._lag(), publisher)
+        if health is None:
             return
         content = {
             "state": state,
@@ -319,16 +314,16 @@ class StreamLoop:
             content["message"] = message
         text = (json.dumps(content) + "\n").encode()
         try:
-            write_whole(self._health, text)
+            write_whole(health, text)
             self._is_health_told = False
         except OSError as error:
             # It is no part of the stream, which goes on or stops for reasons of its own.
             with suppress(OSError):
-                _overwrite(self._health, text)
+                _overwrite(health, text)
             if not self._is_health_told:
                 self._is_health_told = True
                 what = state if message is None else f"{state}: {message}"
-                _say(f"{self._health} must be a file that can be written, got: {error.strerror}; the stream is {what}")
+                _say(f"{health} must be a file that can be written, got: {error.strerror}; the stream is {what}")
 
 
 def _overwrite(path: Path, content: bytes) -> None:

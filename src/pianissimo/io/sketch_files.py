@@ -33,7 +33,7 @@ from pianissimo.budget import Budget
 from pianissimo.checks import check_positive, check_probability
 from pianissimo.durable.charging import cap_of
 from pianissimo.errors import BudgetError, InputError, MergeError, StateError
-from pianissimo.io.sources.event_files import form_of, read_pieces
+from pianissimo.io.sources.event_files import READERS, form_of
 from pianissimo.io.sources.text_rows import REFUSED, Wanted
 from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared, user_name
 from pianissimo.noise import KeyedNoise, fresh_secret
@@ -71,7 +71,7 @@ def build_sketch(
     """The sketch of one column of a file, row after row; and line and reason of what could not be counted."""
     sketch = (PrivacyAwareMisraGries if sets else MisraGries)(k, keys=keys, name=name)
     refused = []
-    for piece in read_pieces(path, form_of(path), Wanted(labels={key: sets})):
+    for piece in READERS[form_of(path)](path, Wanted(labels={key: sets})):
         column = piece.columns[key]
         reasons = _set_faults(column, keys) if sets else _faults(column, keys)
         good = reasons.is_null()

@@ -40,11 +40,6 @@ _MAGIC, _FOOTER_BYTES = b"PAR1", 8
 _UNREADABLE = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
-def read_parquet_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
-    """The rows of a Parquet file."""
-    yield read_parquet_piece(path, wanted, 0, None)
-
-
 def read_parquet_piece(path: Path, wanted: Wanted, start: int, length: int | None = PIECE) -> Piece:
     """The rows of a Parquet file from `start` on."""
     try:
@@ -150,11 +145,13 @@ def _labels(name: str, kind: pl.DataType, *, lists: bool) -> pl.Expr:
     return pl.when(text.is_not_null()).then(pl.concat_list(text)).alias(name)
 
 
-_READERS: dict[FileFormat, Callable[[Path, Wanted], Iterator[Piece]]] = {
+READERS: dict[FileFormat, Callable[[Path, Wanted], Iterable[Piece]]] = {
     "csv": read_csv_file,
     "jsonl": read_jsonl_file,
-    "parquet": read_parquet_file,
+    "parquet": lambda path, wanted: [read_parquet_piece(path, wanted, 0, None)],
 }
+"""How the rows of one file are read, piece by piece."""
+
 _ENDINGS: dict[str, FileFormat] = {
     ".csv": "csv",
     ".jsonl": "jsonl",
@@ -230,19 +227,14 @@ class RowChecker:
 
     def read_whole(self, path: Path, form: FileFormat) -> Iterator[tuple[Path, Piece]]:
         """The pieces of a file."""
-        return ((path, piece) for piece in read_pieces(path, form, self.wanted))
+        return ((path, piece) for piece in READERS[form](path, self.wanted))
 
 
-def read_pieces(path: Path, form: FileFormat, wanted: Wanted) -> Iterator[Piece]:
-    """The rows of one file, piece by piece."""
-    return _READERS[form](path, wanted)
-
-
-def form_of(path: Path) -> FileFormat:
+def form_of(path: Path, way_out: str = "") -> FileFormat:
     """How the rows of a file are stored, by the ending of its name."""
     form = _ENDINGS.get(path.suffix.lower())
     if form is None:
-        raise InputError(f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}")
+        raise InputError(f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}{way_out}")
     return form
 
 
@@ -262,12 +254,7 @@ def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
         return files
     if not path.is_file():
         raise InputError(f"{path} must be a file or a folder, got none; source.path is found from the stream file")
-    form = source.format or _ENDINGS.get(path.suffix.lower())
-    if form is None:
-        raise InputError(
-            f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}; or give source.format"
-        )
-    return [(path, form)]
+    return [(path, source.format or form_of(path, "; or give source.format"))]
 
 
 Refused = Callable[[str, pl.DataFrame], None]

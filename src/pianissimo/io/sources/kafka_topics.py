@@ -214,12 +214,12 @@ class KafkaFeed:
         """Go to a sealed place, or, with None, to the oldest record of every partition."""
         if position is None:
             topic_id, count = self._topic_now()
-            self._here = _Place(topic_id, tuple((offset, -1) for offset, _ in self._starts_now(count)))
+            self._here = _Place(topic_id, tuple((offset, -1) for offset, _ in self._offsets(count, "earliest")))
             self._last_end = None
             return
         place = self._place_of(position)
         end = self._end_after(place)
-        for partition, (oldest, _) in enumerate(self._starts_now(len(end.partitions))):
+        for partition, (oldest, _) in enumerate(self._offsets(len(end.partitions), "earliest")):
             # A partition that was added begins at 0; if it has lost its first records since, they are missing too.
             if oldest > (place.partitions[partition][0] if partition < len(place.partitions) else 0):
                 raise self._lacking(partition)
@@ -236,11 +236,8 @@ class KafkaFeed:
         if self._here is None:
             raise ParameterError("seek must come before read, got read")
         here, target = self._here, self._place_of(end)
-        if target.topic_id != here.topic_id:
-            raise self._made_anew()
+        self._check_same(here, target.topic_id, len(target.partitions))
         added = len(target.partitions) - len(here.partitions)
-        if added < 0:
-            raise self._partition_lost(len(here.partitions), len(target.partitions))
         here = self._here = _Place(here.topic_id, here.partitions + ((0, -1),) * added)
         if any(now[0] < then[0] for now, then in zip(here.partitions, target.partitions, strict=True)):
             yield from self._pieces(here, target)
@@ -333,11 +330,9 @@ class KafkaFeed:
             raise SourceError("Kafka brokers must give topics an id, as they do from 2.8 on, got none; upgrade them")
         return str(found.topic_id), len(found.partitions)
 
-    def _starts_now(self, count: int) -> list[Reached]:
-        return self._offsets(count, self._kafka.admin.OffsetSpec.earliest())
-
-    def _offsets(self, count: int, which: Any) -> list[Reached]:
-        wanted = {self._partition(number): which for number in range(count)}
+    def _offsets(self, count: int, which: str) -> list[Reached]:
+        spec = getattr(self._kafka.admin.OffsetSpec, which)()
+        wanted = {self._partition(number): spec for number in range(count)}
         committed = self._kafka.IsolationLevel.READ_COMMITTED
 
         def ask(timeout: float) -> list[Reached]:
@@ -349,17 +344,14 @@ class KafkaFeed:
 
     def _end_now(self) -> _Place:
         topic_id, count = self._topic_now()
-        return _Place(topic_id, tuple(self._offsets(count, self._kafka.admin.OffsetSpec.latest())))
+        return _Place(topic_id, tuple(self._offsets(count, "latest")))
 
     def _end_after(self, place: _Place) -> _Place:
         """Where the topic ends; it must be the same topic, with what was read before."""
         deadline = time.monotonic() + min(GRACE, self._wait)
         while True:
             end = self._end_now()
-            if end.topic_id != place.topic_id:
-                raise self._made_anew()
-            if len(end.partitions) < len(place.partitions):
-                raise self._partition_lost(len(place.partitions), len(end.partitions))
+            self._check_same(place, end.topic_id, len(end.partitions))
             pairs = enumerate(zip(place.partitions, end.partitions, strict=False))
             shorter = [number for number, (before, now) in pairs if now[0] < before[0] or now[1] < before[1]]
             if not shorter:
@@ -372,11 +364,19 @@ class KafkaFeed:
             time.sleep(_LONGEST_CALL)
 
     def _check_still_there(self, place: _Place) -> None:
-        topic_id, count = self._topic_now()
-        if topic_id != place.topic_id:
-            raise self._made_anew()
-        if count < len(place.partitions):
-            raise self._partition_lost(len(place.partitions), count)
+        self._check_same(place, *self._topic_now())
+
+    def _check_same(self, before: _Place, topic_id: str, count: int) -> None:
+        """The topic is the one that was read before, with all its partitions."""
+        if topic_id != before.topic_id:
+            raise SourceError(
+                f"topic {self.topic!r} must be the one that was read before, got another under its name: it was "
+                "deleted and made anew; start a new stream on it"
+            )
+        if count < len(before.partitions):
+            raise SourceError(
+                f"topic {self.topic!r} must have the {len(before.partitions)} partitions that were read, got {count}"
+            )
 
     def _asked(self, ask: Callable[[float], T]) -> T:
         """What the brokers answer, asked again while they may only be away."""
@@ -417,15 +417,6 @@ class KafkaFeed:
         if topic != self.topic:
             raise SourceError(f"a position must be of topic {self.topic!r}, got one of {topic!r}")
         return place
-
-    def _made_anew(self) -> SourceError:
-        return SourceError(
-            f"topic {self.topic!r} must be the one that was read before, got another under its name: it was deleted "
-            "and made anew; start a new stream on it"
-        )
-
-    def _partition_lost(self, before: int, now: int) -> SourceError:
-        return SourceError(f"topic {self.topic!r} must have the {before} partitions that were read, got {now}")
 
     def _lacking(self, partition: int) -> SourceError:
         return SourceError(
