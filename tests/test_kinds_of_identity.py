@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.mechanisms import CASES, USER_CASES
 
 import pianissimo as pp
 from pianissimo.errors import ParameterError, StateError
-from pianissimo.identity import digest, digest_of_plain, from_plain, identified, kinds, to_plain
+from pianissimo.identity import _BY_SLUG, _own_fields, digest, digest_of_plain, from_plain, identified, to_plain
 
 PINNED = Path(__file__).parent / "identities.json"
 KNOWN = ["a", "b"]
@@ -56,7 +56,17 @@ def planned() -> Iterator[Any]:
 def pinned_kinds() -> dict[str, dict[str, Any]]:
     """All kinds but those of examples and tests, once every module that has one is imported."""
     list(planned())
-    return {text: content for text, content in kinds().items() if not text.startswith(("example", "test-"))}
+    return {
+        each.text: {own.name: default_text(own) for own in _own_fields(each.kind)}
+        for each in sorted(_BY_SLUG.values(), key=lambda each: each.slug)
+        if not each.text.startswith(("example", "test-"))
+    }
+
+
+def default_text(own: Field[Any]) -> str:
+    """The default of a field, or that it has none."""
+    default = own.default_factory() if own.default_factory is not MISSING else own.default
+    return "required" if default is MISSING else json.dumps(to_plain(default), sort_keys=True)
 
 
 def test_whatever_a_plan_may_hold_comes_back_as_it_was() -> None:

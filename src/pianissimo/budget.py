@@ -36,9 +36,6 @@ class Budget:
         """Whether no delta is allowed, so that only pure mechanisms fit.
 
         Drawn noise is within 2^-110 a draw of its law, and a plan tells the delta that this makes: below 1e-18.
-
-        >>> Budget(1.0, 1e-9).pure
-        False
         """
         return self.delta == 0
 

@@ -27,22 +27,14 @@ _ARRAY_TYPES = {"<i8", "<i4", "<i2", "<u8", "<u4", "|b1", "|u1", "|i1"}
 
 
 def encode(kind: str, version: int, content: Plain, key: bytes = b"") -> bytes:
-    """The bytes of some plain data, with what it is and in which version; with a key, nobody else can make them.
-
-    >>> decode("counter", 1, encode("counter", 1, {"total": 7}))
-    {'total': 7}
-    """
+    """The bytes of some plain data, with what it is and in which version; with a key, nobody else can make them."""
     head = _MAGIC + bytes([_FORMAT])
     body = pack(kind, version, content)
     return head + body + _checksum(head + body, key)
 
 
 def pack(kind: str, version: int, content: Plain) -> bytes:
-    """The same without a checksum, for what is authenticated otherwise.
-
-    >>> unpack("counter", 1, pack("counter", 1, {"total": 7}))
-    {'total': 7}
-    """
+    """The same without a checksum, for what is authenticated otherwise."""
     packer = msgpack.Packer(default=_pack, strict_types=True, use_bin_type=True)
     body: bytes = packer.pack({"kind": kind, "version": version, "content": content})
     return body
@@ -55,12 +47,9 @@ def decode(kind: str, version: int, stored: bytes, key: bytes = b"") -> Plain:
     Traceback (most recent call last):
     pianissimo.errors.StateError: a stored state must be of kind counter, version 2, got kind counter, version 1
     """
-    head, body, checksum = (
-        stored[: len(_MAGIC) + 1],
-        stored[len(_MAGIC) + 1 : -_CHECKSUM_BYTES],
-        stored[-_CHECKSUM_BYTES:],
-    )
-    if head[:-1] != _MAGIC or len(stored) < len(_MAGIC) + 1 + _CHECKSUM_BYTES:
+    begin = len(_MAGIC) + 1
+    head, body, checksum = stored[:begin], stored[begin:-_CHECKSUM_BYTES], stored[-_CHECKSUM_BYTES:]
+    if head[:-1] != _MAGIC or len(stored) < begin + _CHECKSUM_BYTES:
         raise StateError("a stored state must begin with its magic word, got other bytes")
     if head[-1] != _FORMAT:
         raise StateError(
@@ -87,11 +76,7 @@ def unpack(kind: str, version: int, body: bytes) -> Plain:
 
 
 def narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Whole numbers in the shortest type that is stored and holds them all: for what is many.
-
-    >>> narrow(np.array([0, 255], dtype=np.uint64)).dtype, narrow(np.array([-1, 300])).dtype
-    (dtype('uint8'), dtype('int16'))
-    """
+    """Whole numbers in the shortest type that is stored and holds them all: for what is many."""
     if not len(array):
         return array.astype(np.int8 if array.dtype.kind == "i" else np.uint8)
     low, high = int(array.min()), int(array.max())
@@ -148,11 +133,7 @@ def join_texts(texts: pl.Series) -> tuple[bytes, np.ndarray[Any, np.dtype[np.uin
 
 
 def split_texts(name: str, text: bytes, lengths: np.ndarray[Any, np.dtype[np.uint32]]) -> pl.Series:
-    """The texts that `join_texts` joined.
-
-    >>> split_texts("", b"abc", np.array([1, 2], np.uint32)).to_list()
-    ['a', 'bc']
-    """
+    """The texts that `join_texts` joined."""
     ends = np.cumsum(lengths, dtype=np.int64)
     if (int(ends[-1]) if len(ends) else 0) != len(text):
         raise ValueError("lengths must cut the whole text")

@@ -74,15 +74,6 @@ def identified(slug: str, version: int = 1, *, upgrade: Upgrade | None = None) -
     return register
 
 
-def kinds() -> dict[str, dict[str, Plain]]:
-    """All kinds with their fields and defaults: what a test pins."""
-    return {
-        each.text: {field.name: _default_text(field) for field in _own_fields(each.kind)}
-        for each in sorted(_BY_SLUG.values(), key=lambda each: each.slug)
-        if not each.kind.__module__.startswith("pianissimo.identity")
-    }
-
-
 def to_plain(value: object) -> Plain:
     """A parameter object as plain data that name its kinds by slugs.
 
@@ -132,11 +123,7 @@ def from_plain(plain: Plain) -> Any:
 
 
 def digest(value: object) -> bytes:
-    """A short name for all that an object is.
-
-    >>> digest(Fraction(1, 3)) == digest(Fraction(2, 6))
-    True
-    """
+    """A short name for all that an object is."""
     return digest_of_plain(to_plain(value))
 
 
@@ -167,11 +154,6 @@ def _is_default(field: Field[Any], content: object) -> bool:
     if default is MISSING or type(default) is not type(content):
         return False
     return default is content or bool(default == content)
-
-
-def _default_text(field: Field[Any]) -> str:
-    default = field.default_factory() if field.default_factory is not MISSING else field.default
-    return "required" if default is MISSING else json.dumps(to_plain(default), sort_keys=True)
 
 
 def _made(plain: dict[str, Plain]) -> Any:

@@ -1,9 +1,7 @@
 """Labels of counted things: checked, hashed with a key, and given slots in the order of their first appearance.
 
-What one event adds to the counts of labels: one for each distinct label, at most `max_keys_per_event`.
-
-The cut looks at that event only: the first so many distinct labels in the event's own order. The
-order in which events come, and what other events hold, make no difference.
+An event adds one to each of its distinct labels, at most `max_keys_per_event` of them. The cut looks at that event
+only: the first so many in the event's own order. The order of events, and what others hold, make no difference.
 """
 
 import hashlib
@@ -21,7 +19,6 @@ from pianissimo.noise.keyed import Keys, Noise
 
 LONGEST_LABEL = 256
 """A label has at most this many bytes."""
-
 
 _PIECE = 65_536
 
@@ -62,11 +59,7 @@ class Domain:
 
     @cached_property
     def digest(self) -> str:
-        """A short name for exactly these labels.
-
-        >>> Domain(["a", "b"]).digest == Domain(["b", "a"]).digest
-        True
-        """
+        """A short name for exactly these labels."""
         text, lengths = codec.join_texts(self.labels)
         return hashlib.blake2b(lengths.astype("<u4").tobytes() + text, digest_size=16).hexdigest()
 
@@ -157,9 +150,6 @@ def detached(labels: pl.Series) -> pl.Series:
 
     A column that was gathered, filtered or sliced shares the bytes of all labels it was taken from, and whoever stores
     or sends it in binary form may send these along. No column of labels leaves without this.
-
-    >>> detached(pl.Series(["shown", "hidden"]).head(1)).to_list()
-    ['shown']
     """
     return pl.Series(labels.name, labels.to_list(), dtype=pl.String)
 
@@ -170,11 +160,7 @@ def _pieces(labels: pl.Series) -> Iterator[pl.Series]:
 
 
 def any_too_long(labels: pl.Series) -> bool:
-    """Whether a label has more than 256 bytes.
-
-    >>> any_too_long(pl.Series(["a" * 257]))
-    True
-    """
+    """Whether a label has more than 256 bytes."""
     longest = labels.str.len_bytes().max()
     return isinstance(longest, int) and longest > LONGEST_LABEL
 
@@ -207,15 +193,7 @@ def count_labels(events: pl.Series, max_keys_per_event: int | None) -> tuple[pl.
 def count_known(
     events: pl.Series, index: LabelIndex, max_keys_per_event: int | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The slots of the labels of a batch that have one, and how many events hold each.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> index = LabelIndex(NoNoise())
-    >>> _ = index.slots_or_new(pl.Series(["a", "b"]))
-    >>> slots, counts = count_known(pl.Series([["a", "b", "a"], ["c", "b", "a"]]), index, 2)
-    >>> sorted(zip(slots.tolist(), counts.tolist()))
-    [(0, 1), (1, 2)]
-    """
+    """The slots of the labels of a batch that have one, and how many events hold each."""
     labels, counts = count_labels(events, max_keys_per_event)
     slots = index.slots(labels)
     known = slots >= 0

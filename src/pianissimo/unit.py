@@ -76,11 +76,7 @@ class User:
 
     @property
     def exact_cap_share(self) -> Fraction:
-        """The share as the decimal number it was written as.
-
-        >>> User("customer").exact_cap_share
-        Fraction(1, 5)
-        """
+        """The share as the decimal number it was written as."""
         return Fraction(repr(self.cap_share))
 
     def period(self, tick: timedelta | None) -> int | None:

@@ -1,24 +1,17 @@
-"""From frames to columns that can be counted, and from numbers to the tables that leave.
-
-What a row counts as depends on that row alone. Every table that leaves has `key` (where there is one), `estimate`,
-`low` and `high`, in this order: `released_table` makes all of them.
-"""
+"""From frames to columns that can be counted. What a row counts as depends on that row alone."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from pianissimo.counting import LabelCounts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import LONGEST_LABEL, Domain
-from pianissimo.users import Bars
 
 LargeDomain = Domain | Sequence[str] | pl.Series
 LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
@@ -89,42 +82,6 @@ def fault_of(column: pl.Series) -> pl.Series:
 def _longest(labels: pl.Series) -> int:
     longest = labels.str.len_bytes().max()
     return longest if isinstance(longest, int) else 0
-
-
-def released_table(estimate: Any, low: Any, high: Any, *, key: Any = None, whole: bool = True) -> pl.DataFrame:
-    """The table of a release: of whole numbers, or of numbers; with keys, if there are any."""
-    kind = pl.Int64 if whole else pl.Float64
-    columns = {} if key is None else {"key": pl.Series(key, dtype=pl.String)}
-    numbers = {"estimate": estimate, "low": low, "high": high}
-    return pl.DataFrame(columns | {name: pl.Series(each, dtype=kind) for name, each in numbers.items()})
-
-
-def scaled(table: pl.DataFrame, scale: float) -> pl.DataFrame:
-    """Numbers of steps as values: post-processing of public whole numbers."""
-    return table.with_columns(pl.exclude("key").cast(pl.Float64) * scale)
-
-
-def count_table(value: int | LabelCounts | list[tuple[str, int]], error: float, coverage: float) -> pl.DataFrame:
-    """The table of a number, of labels with counts, or of a list of both."""
-    half = int(error)
-    if isinstance(value, int):
-        return released_table([value], [value - half], [value + half])
-    if isinstance(value, list):
-        counts = np.array([count for _, count in value], dtype=np.int64)
-        return released_table(counts, counts - half, counts + half, key=[label for label, _ in value])
-    counts = value.estimates
-    table = released_table(counts, counts - half, counts + half, key=value.labels)
-    if value.rest is None:
-        return table
-    rest = value.rest.estimate
-    spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * value.rest.deviation)
-    return pl.concat([table, released_table([rest], [rest - spread], [rest + spread], key=[None])])
-
-
-def bars_table(estimates: Sequence[int], bars: Sequence[Bars], *, key: Any = None) -> pl.DataFrame:
-    """The table of whole numbers with error bars, drawn out to whole numbers."""
-    low, high = [math.floor(each.low) for each in bars], [math.ceil(each.high) for each in bars]
-    return released_table(estimates, low, high, key=key)
 
 
 def exactly(number: Any) -> Fraction:

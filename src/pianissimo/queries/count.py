@@ -14,7 +14,6 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.columns import scaled
 from pianissimo.queries.expected import (
     HISTORY,
     OPEN_HORIZON,
@@ -25,7 +24,7 @@ from pianissimo.queries.expected import (
     predict_error,
     sampled_profile,
 )
-from pianissimo.queries.query import Maker, PlanFor, Query, Tidy
+from pianissimo.queries.query import Maker, PlanFor, Query, Tidy, scaled
 from pianissimo.users import CountHead, Head, SumHead
 
 

@@ -9,8 +9,7 @@ import polars as pl
 
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
-from pianissimo.queries.columns import bars_table
-from pianissimo.queries.query import KeyQuery, Query, UserMechanism
+from pianissimo.queries.query import KeyQuery, Query, UserMechanism, bars_table
 from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDistinct
 
 

@@ -14,9 +14,9 @@ from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.columns import LargeDomain, bars_table, check_flags, domain_of
+from pianissimo.queries.columns import LargeDomain, check_flags, domain_of
 from pianissimo.queries.expected import HISTORY, OPEN_HORIZON, Share, sampled_profile
-from pianissimo.queries.query import KeyQuery, PlanFor, Query
+from pianissimo.queries.query import KeyQuery, PlanFor, Query, bars_table
 from pianissimo.users import Head, HistogramHead
 
 

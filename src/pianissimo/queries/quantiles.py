@@ -11,8 +11,8 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
-from pianissimo.queries.columns import released_table
-from pianissimo.queries.query import ValueQuery
+from pianissimo.queries.query import released_table
+from pianissimo.queries.sum import ValueQuery
 from pianissimo.users import Head, QuantilesHead, deviations_below
 
 _MOST_CELLS = 2**16
@@ -68,29 +68,17 @@ class Quantiles(ValueQuery):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Both ends of the range.
-
-        >>> Quantiles("reading_time", value="seconds", range=(0, 600)).limits
-        (0.0, 600.0)
-        """
+        """Both ends of the range."""
         return float(self.range[0]), float(self.range[1])
 
     @property
     def depth(self) -> int:
-        """How often the range is halved.
-
-        >>> Quantiles("reading_time", value="seconds", range=(0, 600), cells=64).depth
-        6
-        """
+        """How often the range is halved."""
         return self.cells.bit_length() - 1
 
     @property
     def parts(self) -> tuple[Fraction, ...]:
-        """The parts as the decimal numbers they were written as.
-
-        >>> Quantiles("reading_time", value="seconds", range=(0, 600), at=[0.1]).parts
-        (Fraction(1, 10),)
-        """
+        """The parts as the decimal numbers they were written as."""
         return tuple(Fraction(repr(part)) if isinstance(part, float) else Fraction(part) for part in self.at)
 
     def head(self, share: Fraction = Fraction(1)) -> Head:

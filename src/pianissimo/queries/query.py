@@ -3,17 +3,24 @@
 A kind of query is one file beside this one with a class that answers what it can answer otherwise than others; what it
 leaves out is answered here, for one count without labels. Its fields, their defaults and their docstrings are what a
 TOML file may say, what a store keeps and what the documents show. Nothing outside this folder names a kind.
+
+Every table that leaves has `key` (where there is one), `estimate`, `low` and `high`, in this order: `released_table`
+makes all of them.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Protocol
+from statistics import NormalDist
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import polars as pl
 
 from pianissimo.checks import check_at_least, check_name, check_positive
+from pianissimo.counting import LabelCounts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.filters import Filter
 from pianissimo.identity import identified
@@ -23,18 +30,14 @@ from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.columns import (
     Reads,
     Role,
-    bars_table,
     check_column,
     compared_column,
-    count_table,
     fault_of,
-    is_finite,
     label_column,
-    number_column,
     told_value,
 )
 from pianissimo.queries.expected import Candidate, PlanMaker, Share, noise_plans, predict_error
-from pianissimo.users import AdaptiveCap, Cap, Counters, Head, UserDistinct, UserStatistics
+from pianissimo.users import AdaptiveCap, Bars, Cap, Counters, Head, UserDistinct, UserStatistics
 
 UserMechanism = UserStatistics | UserDistinct
 Maker = Callable[[], Candidate]
@@ -360,49 +363,6 @@ class KeyQuery(Query):
         return label_column(self.key, frame)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueQuery(Query):
-    """A query about the numbers of one column."""
-
-    value: str
-    """The column of values: numbers."""
-
-    range: tuple[float, float]
-    """Where values lie, such as [0, 500]: public; see `outside`."""
-
-    outside: Literal["clamp", "refuse"] = "clamp"
-    """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
-
-    def __post_init__(self) -> None:
-        check_column(value=self.value)
-        if self.outside not in ("clamp", "refuse"):
-            raise ParameterError(f"outside must be 'clamp' or 'refuse', got {self.outside!r}")
-        if not (isinstance(self.range, Sequence) and len(self.range) == 2 and all(map(is_finite, self.range))):
-            raise ParameterError(f"range must be two finite numbers such as [0, 500], got {self.range!r}")
-        low, high = self.range
-        if not low < high:
-            raise ParameterError(f"range must begin below its end, got {low} to {high}")
-        object.__setattr__(self, "range", (low, high))
-        Query.__post_init__(self)
-
-    @property
-    def _own_reads(self) -> tuple[Reads, ...]:
-        return (Reads(self.value, Role.NUMBERS),)
-
-    def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return self._values(frame)
-
-    def _values(self, frame: pl.DataFrame) -> pl.Series:
-        """The values, those outside the range missing where they are refused."""
-        values, (low, high) = number_column(self.value, frame), self.range
-        return values if self.outside == "clamp" else values.set((values < low) | (values > high), None)
-
-    @property
-    def rule(self) -> str:
-        within = f" within {self.range[0]} and {self.range[1]}" if self.outside == "refuse" else ""
-        return f"column {self.value!r} must hold finite numbers{within}"
-
-
 Part = tuple[Query, ...]
 """Queries that one mechanism answers."""
 
@@ -413,3 +373,39 @@ def parts_of(queries: Sequence[Query]) -> list[Part]:
     for query in queries:
         parts.setdefault(query.part, []).append(query)
     return [tuple(parts[name]) for name in sorted(parts, key=bool)]
+
+
+def released_table(estimate: Any, low: Any, high: Any, *, key: Any = None, whole: bool = True) -> pl.DataFrame:
+    """The table of a release: of whole numbers, or of numbers; with keys, if there are any."""
+    kind = pl.Int64 if whole else pl.Float64
+    columns = {} if key is None else {"key": pl.Series(key, dtype=pl.String)}
+    numbers = {"estimate": estimate, "low": low, "high": high}
+    return pl.DataFrame(columns | {name: pl.Series(each, dtype=kind) for name, each in numbers.items()})
+
+
+def scaled(table: pl.DataFrame, scale: float) -> pl.DataFrame:
+    """Numbers of steps as values: post-processing of public whole numbers."""
+    return table.with_columns(pl.exclude("key").cast(pl.Float64) * scale)
+
+
+def count_table(value: int | LabelCounts | list[tuple[str, int]], error: float, coverage: float) -> pl.DataFrame:
+    """The table of a number, of labels with counts, or of a list of both."""
+    half = int(error)
+    if isinstance(value, int):
+        return released_table([value], [value - half], [value + half])
+    if isinstance(value, list):
+        counts = np.array([count for _, count in value], dtype=np.int64)
+        return released_table(counts, counts - half, counts + half, key=[label for label, _ in value])
+    counts = value.estimates
+    table = released_table(counts, counts - half, counts + half, key=value.labels)
+    if value.rest is None:
+        return table
+    rest = value.rest.estimate
+    spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * value.rest.deviation)
+    return pl.concat([table, released_table([rest], [rest - spread], [rest + spread], key=[None])])
+
+
+def bars_table(estimates: Sequence[int], bars: Sequence[Bars], *, key: Any = None) -> pl.DataFrame:
+    """The table of whole numbers with error bars, drawn out to whole numbers."""
+    low, high = [math.floor(each.low) for each in bars], [math.ceil(each.high) for each in bars]
+    return released_table(estimates, low, high, key=key)

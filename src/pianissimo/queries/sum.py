@@ -1,8 +1,9 @@
-"""The sum of a column of numbers."""
+"""The sum of a column of numbers, and what all queries about numbers within a range have."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -12,12 +13,55 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.columns import exactly, scaled
+from pianissimo.queries.columns import Reads, Role, check_column, exactly, is_finite, number_column
 from pianissimo.queries.expected import HISTORY, Share
-from pianissimo.queries.query import PlanFor, Query, Tidy, ValueQuery
+from pianissimo.queries.query import PlanFor, Query, Tidy, scaled
 from pianissimo.users import Head, SumHead
 
 _MOST_STEPS = 2**40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueQuery(Query):
+    """A query about the numbers of one column."""
+
+    value: str
+    """The column of values: numbers."""
+
+    range: tuple[float, float]
+    """Where values lie, such as [0, 500]: public; see `outside`."""
+
+    outside: Literal["clamp", "refuse"] = "clamp"
+    """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
+
+    def __post_init__(self) -> None:
+        check_column(value=self.value)
+        if self.outside not in ("clamp", "refuse"):
+            raise ParameterError(f"outside must be 'clamp' or 'refuse', got {self.outside!r}")
+        if not (isinstance(self.range, Sequence) and len(self.range) == 2 and all(map(is_finite, self.range))):
+            raise ParameterError(f"range must be two finite numbers such as [0, 500], got {self.range!r}")
+        low, high = self.range
+        if not low < high:
+            raise ParameterError(f"range must begin below its end, got {low} to {high}")
+        object.__setattr__(self, "range", (low, high))
+        Query.__post_init__(self)
+
+    @property
+    def _own_reads(self) -> tuple[Reads, ...]:
+        return (Reads(self.value, Role.NUMBERS),)
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return self._values(frame)
+
+    def _values(self, frame: pl.DataFrame) -> pl.Series:
+        """The values, those outside the range missing where they are refused."""
+        values, (low, high) = number_column(self.value, frame), self.range
+        return values if self.outside == "clamp" else values.set((values < low) | (values > high), None)
+
+    @property
+    def rule(self) -> str:
+        within = f" within {self.range[0]} and {self.range[1]}" if self.outside == "refuse" else ""
+        return f"column {self.value!r} must hold finite numbers{within}"
 
 
 @identified("query-sum")

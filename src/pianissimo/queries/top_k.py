@@ -26,10 +26,10 @@ from pianissimo.mechanism import Release
 from pianissimo.noise import TreePlan, best_base
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.noise.tree import digits_of
-from pianissimo.queries.columns import LargeDomain, bars_table, domain_of
+from pianissimo.queries.columns import LargeDomain, domain_of
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import known_histogram, series_of, unknown_histogram, unknown_thresholds
-from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, Tidy
+from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, Tidy, bars_table
 from pianissimo.selection import KnownGumb, SparseGumbel, UnkGumb
 from pianissimo.users import Head, HistogramHead
 

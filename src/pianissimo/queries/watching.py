@@ -21,9 +21,9 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.monitors import Alarms, RaceMonitor, TrendingMonitor, clock_delta, lone_threshold, quiet_threshold
-from pianissimo.queries.columns import LargeDomain, Reads, Role, check_column, domain_of, label_column, released_table
+from pianissimo.queries.columns import LargeDomain, Reads, Role, check_column, domain_of, label_column
 from pianissimo.queries.expected import Candidate, ExpectedError
-from pianissimo.queries.query import Query, Tidy, parts_of
+from pianissimo.queries.query import Query, Tidy, parts_of, released_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
