@@ -278,6 +278,11 @@ def test_ties_of_numbers_go_by_the_bytes_of_their_texts() -> None:
         assert [label for label, _ in database.execute(sql).fetchall()] == [1, 10, 100, 9]
 
 
+def test_columns_that_differ_in_case_alone_are_refused() -> None:
+    with pytest.raises(ParameterError, match="differ in more than upper and lower case, got 'member' and 'Member'"):
+        Table(pl.DataFrame({"member": [1], "Member": [2]}), user="member", budget=BUDGET)
+
+
 def test_names_are_quoted() -> None:
     odd = 'select "x"; --'
     rows = pl.DataFrame({odd: [f"member {n}" for n in range(3000)], "a'b\" c": ["tea"] * 3000})

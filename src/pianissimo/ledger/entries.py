@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pianissimo.errors import DamageError, LedgerError, ParameterError, StoreError, SyncError, UnknownCommitError
 from pianissimo.ledger.chain import Chain, Entry, Header, broken, check_types
@@ -101,7 +102,8 @@ class Book:
             identity = secrets.token_bytes(16)
             header = Header(identity=identity, dataset=dataset, created=created, keyed=chain.keyed, budget=budget)
             self.make_tables()
-            self.execute(INSERT_BUDGET, header_row(header, chain.root(header)))
+            names = (identity, dataset, created, int(chain.keyed), chain.root(header), 0)
+            self.execute(INSERT_BUDGET, [*names, *budget.units, *(0,) * _N])
             if claim is not None:
                 claim()  # first, so that whoever finds the ledger finds what it claims
         except BaseException:
@@ -193,8 +195,9 @@ def tables(*, integer: str, binary: str, strict: str) -> dict[str, str]:
 
 _CAPS = ", ".join(f"cap_{each}" for each in COLUMNS)
 _SPENT = ", ".join(f"spent_{each}" for each in COLUMNS)
+_FIELDS = ("number", "kind", "time", "who", "question", "idempotency_key", "ticket", "settles")
 _HEADER = f"identity, dataset, created, keyed, root, entries, {_CAPS}, {_SPENT}"
-_ENTRY = f"number, kind, time, who, question, idempotency_key, ticket, settles, {', '.join(COLUMNS)}, {_SPENT}, digest"
+_ENTRY = f"{', '.join(_FIELDS)}, {', '.join(COLUMNS)}, {_SPENT}, digest"
 _N = len(COLUMNS)
 
 # Names of columns are put together here and nowhere else; all values are bound.
@@ -216,34 +219,14 @@ SELECT_SETTLE = f"SELECT {_ENTRY} FROM entries WHERE settles = ?"  # noqa: S608
 
 def entry_row(entry: Entry) -> Row:
     """What `INSERT_ENTRY` takes."""
-    named = (entry.number, entry.kind, entry.time, entry.who, entry.question, entry.idempotency_key, entry.ticket)
-    return *named, entry.settles, *entry.change, *entry.spent, entry.digest
+    return *(getattr(entry, name) for name in _FIELDS), *entry.change, *entry.spent, entry.digest
 
 
 def entry_of(row: Row) -> Entry:
     """What a `SELECT` of an entry gave."""
-    number, kind, time, who, question, idempotency_key, ticket, settles, *units, digest = row
-    return check_types(
-        Entry(
-            number=number,
-            kind=kind,
-            time=time,
-            who=who,
-            question=question,
-            idempotency_key=idempotency_key,
-            ticket=ticket,
-            settles=settles,
-            change=tuple(units[:_N]),
-            spent=tuple(units[_N:]),
-            digest=digest,
-        )
-    )
-
-
-def header_row(header: Header, root: bytes) -> Row:
-    """What `INSERT_BUDGET` takes, for a ledger without entries."""
-    names = (header.identity, header.dataset, header.created, int(header.keyed), root, 0)
-    return *names, *header.budget.units, *(0,) * _N
+    named: dict[str, Any] = dict(zip(_FIELDS, row, strict=False))
+    *units, digest = row[len(_FIELDS) :]
+    return check_types(Entry(**named, change=tuple(units[:_N]), spent=tuple(units[_N:]), digest=digest))
 
 
 def header_of(rows: list[Row]) -> tuple[Header, bytes, int, tuple[int, int, int, int]]:

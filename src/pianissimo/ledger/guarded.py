@@ -96,7 +96,8 @@ def open_shared(
         was_made = head is not None and LastSeen(head).read() is not None
         if was_made or budget is None:
             marks = [each for each in (file, head) if each is not None]
-            raise (lost(str(place), marks) if was_made else _none(place)) from None
+            none = f"there must be a ledger at {shown_place(place)}, got none; give a budget to make one"
+            raise (lost(str(place), marks) if was_made else InputError(none)) from None
     named = key is not None and key != beside
     return open_guarded(
         place, key=key if isinstance(key, Secret) else file or beside, budget=budget, dataset="", key_was_there=named
@@ -207,7 +208,3 @@ def lost(place: str, marks: list[Path]) -> LedgerError:
         f"there must be a ledger at {place}, as {marks[0]} tells, got none; put it back from a backup. Or begin "
         f"a new budget, on top of all that was answered before: move {' and '.join(map(str, marks))} away"
     )
-
-
-def _none(place: Path | str) -> InputError:
-    return InputError(f"there must be a ledger at {shown_place(place)}, got none; give a budget to make one")

@@ -53,21 +53,13 @@ class Charge:
 
     @classmethod
     def rounded_up(cls, *, steps: int = 0, calls: int = 0, rho: Real = 0, bad: Real = 0) -> Self:
-        """A charge, rounded against whoever asks.
-
-        >>> Charge.rounded_up(rho=Fraction(1, 2**41), bad=1e-300)
-        Charge(steps=0, calls=0, rho_units=1, bad_units=1)
-        """
+        """A charge, rounded against whoever asks."""
         rho_units, bad_units = (math.ceil(each) for each in _in_units(rho=rho, bad=bad))
         return cls(steps=steps, calls=calls, rho_units=rho_units, bad_units=bad_units)
 
     @classmethod
     def rounded_down(cls, *, steps: int = 0, calls: int = 0, rho: Real = 0, bad: Real = 0) -> Self:
-        """A budget, rounded against whoever asks.
-
-        >>> Charge.rounded_down(steps=100, rho=Fraction(3, 2**41))
-        Charge(steps=100, calls=0, rho_units=1, bad_units=0)
-        """
+        """A budget, rounded against whoever asks."""
         rho_units, bad_units = (math.floor(each) for each in _in_units(rho=rho, bad=bad))
         return cls(steps=steps, calls=calls, rho_units=rho_units, bad_units=bad_units)
 

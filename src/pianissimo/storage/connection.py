@@ -195,12 +195,10 @@ class Connection(ABC):
         In a file, nothing else may be there at all.
         """
 
-    @abstractmethod
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027  a server has done it before it answered
         """After an unclean stop: make what is read durable before it is believed."""
 
-    @abstractmethod
-    def check_still_there(self) -> None:
+    def check_still_there(self) -> None:  # noqa: B027  a server holds its own files
         """`StoreError` if what is written here goes to a place that nobody finds again."""
 
     @property
@@ -317,6 +315,11 @@ class Connection(ABC):
             with self._speaking():
                 self._connection = self._connect()
         return self._connection
+
+
+def kind_of(error: Exception) -> str:
+    """The kind of an error alone: an engine's text may quote what was in a row, or the connection's address."""
+    return type(error).__name__
 
 
 def still_open() -> StoreError:

@@ -155,22 +155,8 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def unlock(descriptor: int) -> None:
-    """Let go of it at once, also where a child process has the descriptor too."""
-    if fcntl is not None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
 def wait_for_lock(descriptor: int, path: Path, deadline: float) -> None:
-    """`try_lock` until it is held; `LeaseError` if another holds it beyond the deadline.
-
-    >>> with tempfile.NamedTemporaryFile() as file, open(file.name) as other:
-    ...     wait_for_lock(file.fileno(), Path(file.name), time.monotonic() + PATIENCE)
-    ...     wait_for_lock(other.fileno(), Path("visits.witness"), time.monotonic())
-    Traceback (most recent call last):
-    pianissimo.errors.LeaseError: visits.witness must be written by one process at a time, got another that holds it ...
-    """
+    """`try_lock` until it is held; `LeaseError` if another holds it beyond the deadline."""
     while not try_lock(descriptor):
         if time.monotonic() > deadline:
             raise LeaseError(

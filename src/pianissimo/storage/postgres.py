@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from pianissimo.checks import check_name
 from pianissimo.errors import DiskFullError, ParameterError, StoreError, UnknownCommitError
-from pianissimo.storage.connection import FOR_STORE, Connection, Purpose, Row, lost
+from pianissimo.storage.connection import FOR_STORE, Connection, Purpose, Row, kind_of, lost
 
 _LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two of them would become one
 _HOST = r"(?:[A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?"
@@ -30,11 +30,7 @@ _LIKE_A_URL = re.compile(
 
 
 def name_in(url: str, option: str, default: str) -> tuple[str, str]:
-    """The URL without an option of ours, and the name that it holds, or the default.
-
-    >>> name_in("postgresql://localhost/shop?state=visits&sslmode=require", "state", "state")
-    ('postgresql://localhost/shop?sslmode=require', 'visits')
-    """
+    """The URL without an option of ours, and the name that it holds, or the default."""
     address, _, query = url.partition("?")
     options = [each for each in query.split("&") if each]  # as they are: the driver has rules of its own for them
     names = [unquote(each.partition("=")[2]) for each in options if each.startswith(f"{option}=")] or [default]
@@ -53,11 +49,7 @@ def is_server(place: object) -> TypeGuard[str]:
 
 
 def is_like_a_url(place: object) -> bool:
-    """Whether a text was meant as a URL, though it may be none: it is never shown, and never becomes a file.
-
-    >>> [is_like_a_url(place) for place in ("postgresql:/ada:geheim@host/shop", "host=h password=geheim", "C:/shop")]
-    [True, True, False]
-    """
+    """Whether a text was meant as a URL, though it may be none: it is never shown, and never becomes a file."""
     return isinstance(place, str) and _LIKE_A_URL.match(place) is not None
 
 
@@ -78,12 +70,7 @@ _STAY = " BEGIN RAISE EXCEPTION 'these rows stay as they are'; END "
 
 
 class PostgresConnection(Connection):
-    """One connection to a PostgreSQL database.
-
-    >>> PostgresConnection("postgresql://localhost/shop?state=a b")
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: state must be 1 to 64 letters, digits, '_' or '-', got 'a b'
-    """
+    """One connection to a PostgreSQL database."""
 
     _begin_write = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
     _begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -145,7 +132,7 @@ class PostgresConnection(Connection):
         except self._fault as error:
             self._abandon()
             full = isinstance(error, self._psycopg.errors.DiskFull)
-            raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {_kind_of(error)}", full=full) from None
+            raise UnknownCommitError(f"PostgreSQL must confirm a commit, got {kind_of(error)}", full=full) from None
         if done.statusmessage != "COMMIT":
             raise lost()  # after a statement that failed, the server undoes and says so without an error
 
@@ -179,12 +166,6 @@ class PostgresConnection(Connection):
     def is_as_made(self, tables: Mapping[str, str]) -> bool:
         return all(self.has_table(table) and not self.acts_by_itself(table) for table in tables)
 
-    def settle(self) -> None:
-        """The server's own recovery did it before it answered."""
-
-    def check_still_there(self) -> None:
-        """The server holds its own files."""
-
     def try_lock(self, name: str) -> bool:
         """Hold a lock as long as this session lives; False if another session does."""
         return bool(self.execute("SELECT pg_try_advisory_lock(?, hashtext(?))", [_MAKING + 1, name])[0][0])
@@ -217,7 +198,7 @@ class PostgresConnection(Connection):
             raise DiskFullError(f"{self.place} must have room on its disk, got none; make room") from None
         except self._psycopg.Error as error:
             what = f"{self._what} that can be read and written"
-            raise StoreError(f"{self.place} must be a {what}, got {_kind_of(error)}") from None
+            raise StoreError(f"{self.place} must be a {what}, got {kind_of(error)}") from None
 
 
 def _driver(what: str) -> ModuleType:
@@ -227,8 +208,3 @@ def _driver(what: str) -> ModuleType:
     except ImportError:
         raise StoreError(f"a {what} in PostgreSQL must have its driver; pip install pianissimo[postgres]") from None
     return psycopg
-
-
-def _kind_of(error: Exception) -> str:
-    """The kind of an error alone: the server's text may quote what was in a row, or the connection's address."""
-    return type(error).__name__

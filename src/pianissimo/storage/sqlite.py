@@ -16,7 +16,7 @@ from urllib.parse import quote
 import apsw
 
 from pianissimo.errors import DamageError, DiskFullError, StoreError, SyncError, UnknownCommitError
-from pianissimo.storage.connection import FOR_STORE, Connection, Purpose, Row
+from pianissimo.storage.connection import FOR_STORE, Connection, Purpose, Row, kind_of
 from pianissimo.storage.files import FailedSyncError, fault_of, reason, write_once
 
 OLDEST_VERSION = (3, 51, 3)
@@ -37,12 +37,7 @@ _SCHEMA = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 
 
 class SqliteConnection(Connection):
-    """One connection to an SQLite file.
-
-    >>> SqliteConnection(Path("nowhere/state.db"), create=False)
-    Traceback (most recent call last):
-    pianissimo.errors.StoreError: there must be a store at nowhere/state.db, got no such file
-    """
+    """One connection to an SQLite file."""
 
     _fault = apsw.Error
     _begin_write = "BEGIN IMMEDIATE"
@@ -95,7 +90,7 @@ class SqliteConnection(Connection):
             self._abandon()
             self._poison_on_sync_fault(error)
             full = isinstance(error, apsw.FullError)
-            raise UnknownCommitError(f"{self.place} must confirm a commit, got {_name(error)}", full=full) from None
+            raise UnknownCommitError(f"{self.place} must confirm a commit, got {kind_of(error)}", full=full) from None
 
     def _is_open(self, connection: Any) -> bool:
         return bool(connection.in_transaction)
@@ -197,9 +192,9 @@ class SqliteConnection(Connection):
         except apsw.Error as error:
             self._poison_on_sync_fault(error)
             if _code(error) & 0xFF in _DAMAGE:
-                raise DamageError(f"{self.place} must be a whole database, got {_name(error)}; restore it") from None
+                raise DamageError(f"{self.place} must be a whole database, got {kind_of(error)}; restore it") from None
             what = f"{self._what} that can be read and written"
-            raise StoreError(f"{self.place} must be a {what}, got {_name(error)}") from None
+            raise StoreError(f"{self.place} must be a {what}, got {kind_of(error)}") from None
         except UnicodeDecodeError:
             raise DamageError(f"{self.place} must hold texts where they belong, got other bytes; restore it") from None
         except FailedSyncError as error:
@@ -211,16 +206,11 @@ class SqliteConnection(Connection):
         if _code(error) in _SYNC_FAULTS:
             _poisoned.add(str(self._path))
             self.close()
-            raise SyncError(f"{self.place} must sync what it writes, got {_name(error)}; end this process") from None
+            raise SyncError(f"{self.place} must sync what it writes, got {kind_of(error)}; end this process") from None
 
 
 def check_version(version: str) -> None:
-    """Refuse a library with known faults.
-
-    >>> check_version("3.40.1")
-    Traceback (most recent call last):
-    pianissimo.errors.StoreError: SQLite must be 3.51.3 or newer to keep a store, got 3.40.1; pip install -U apsw
-    """
+    """Refuse a library with known faults."""
     if tuple(map(int, version.split(".")[:3])) < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))
         raise StoreError(f"SQLite must be {oldest} or newer to keep a store, got {version}; pip install -U apsw")
@@ -268,11 +258,6 @@ def _pragma(connection: apsw.Connection, setting: str) -> Any:
 
 def _code(error: apsw.Error) -> int:
     return int(getattr(error, "extendedresult", 0) or getattr(error, "result", 0) or 0)
-
-
-def _name(error: apsw.Error) -> str:
-    # The kind alone: SQLite's text may quote what was in a row.
-    return type(error).__name__
 
 
 def _stays_name(table: str, change: str) -> str:

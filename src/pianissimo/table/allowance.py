@@ -88,11 +88,6 @@ class StepAllowance:
         """All of it."""
         return Charge(steps=self.steps, calls=self.calls)
 
-    @property
-    def scale(self) -> Fraction:
-        """Of the Gumbel noise of a step."""
-        return 1 / self.epsilon
-
     def price(self, steps: int, calls: int) -> Price:
         """What so many steps and calls cost together, at the budget's delta."""
         if steps == 0 and calls == 0:
@@ -101,10 +96,6 @@ class StepAllowance:
             rho=steps * self.epsilon**2 / 8, bad=_bad(self.delta, calls), distance=(steps + calls) * _DISTANCE
         )
         return price([loss], delta=Fraction(self.budget.delta))
-
-    def plain_epsilon(self, steps: int) -> float:
-        """What plain composition would book for so many steps: their epsilons added up."""
-        return float(steps * self.epsilon)
 
     def variance(self, moved: int, steps: int) -> Fraction:
         """Of the noise on counts of which one user moves so many, bought with so many steps."""
@@ -118,11 +109,7 @@ def _bad(delta: Fraction, calls: int) -> Fraction:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Amount:
-    """A part of a budget.
-
-    >>> float(Amount(steps=11, calls=1, share=0.055, epsilon=0.4))
-    0.055
-    """
+    """A part of a budget."""
 
     steps: int
     """Labels, thresholds met, and counts bought."""

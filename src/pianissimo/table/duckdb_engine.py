@@ -47,13 +47,7 @@ _SETTINGS = {"python_enable_replacements": "false"}
 
 
 class DuckDbEngine(TableEngine):
-    """DuckDB inside this process.
-
-    >>> engine = DuckDbEngine.of_frame(pl.DataFrame({"member": ["ann", "bob"]}))
-    >>> engine.rows('SELECT COUNT(DISTINCT "member") AS "users" FROM "table"').item()
-    2
-    >>> engine.close()
-    """
+    """DuckDB inside this process."""
 
     def __init__(
         self,
@@ -249,12 +243,7 @@ def _arrow_table(frame: object) -> "tuple[pa.Table, frozenset[str]]":
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Refuse names that an engine would take for one another, or cannot hold.
-
-    >>> _check_names(["member", "Member"])
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: columns must differ in more than upper and lower case, got 'member' and ...
-    """
+    """Refuse names that an engine would take for one another, or cannot hold."""
     seen: dict[str, str] = {}
     for name in names:
         if not name or "\0" in name or not is_utf8(name):

@@ -283,7 +283,7 @@ class Questions(ABC, Generic[Result]):
             max_keys_per_user=most,
             candidates=seen,
             threshold=offset,
-            sure_from=offset + math.log(k / (1 - _COVERAGE)) * float(allowance.scale),
+            sure_from=offset + math.log(k / (1 - _COVERAGE)) / float(allowance.epsilon),
             **self._cost(k + moved(k), 1, variance if counts else None),
         )
         return TableQuestion(plan, run, sent)
@@ -341,7 +341,7 @@ class Questions(ABC, Generic[Result]):
         """What a plan says of its cost, and of the error of its counts."""
         return {
             "at_most": self._budget.amount(steps, calls),
-            "plain_epsilon": self._budget.allowance.plain_epsilon(steps),
+            "plain_epsilon": float(steps * self._budget.allowance.epsilon),
             "error": None if variance is None else gaussian_half_width(variance, _COVERAGE),
         }
 
@@ -364,14 +364,7 @@ class Questions(ABC, Generic[Result]):
 
 
 class TablePlans(Questions[QuestionPlan]):
-    """The plans of questions: their cost at most, their threshold and error, and the statement that would be sent.
-
-    >>> from pianissimo import Budget, Table
-    >>> table = Table(pl.DataFrame({"member": ["ann"], "article": ["a"]}), user="member", budget=Budget(2.0, 1e-8))
-    >>> plan = table.plan.top_k("article", k=10)
-    >>> plan.at_most.steps, round(plan.threshold)
-    (10, 619)
-    """
+    """The plans of questions: their cost at most, their threshold and error, and the statement that would be sent."""
 
     def _finish(self, question: TableQuestion) -> QuestionPlan:
         return question.plan

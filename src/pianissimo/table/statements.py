@@ -107,20 +107,7 @@ _LABEL, _USERS, _USER, _PLACE, _TIMES_SEEN, _NAME = "label", "users", "person", 
 
 @dataclass(frozen=True, slots=True)
 class AskedRows:
-    """The rows that are asked: of which table, in which dialect, by which users, and under which condition.
-
-    >>> member, article = TableColumn("member", Kind.TEXT), TableColumn("article", Kind.TEXT)
-    >>> asked = AskedRows(("main", "clicks"), "duckdb", member)
-    >>> print(asked.users())
-    SELECT COUNT(DISTINCT "asked"."member" COLLATE "C") AS "users" FROM "main"."clicks" AS "asked"
-    WHERE NOT "asked"."member" IS NULL
-    >>> print(asked.users_by_label(article, limit=11))
-    SELECT "label", "users" FROM
-    (SELECT "asked"."article" COLLATE "C" AS "label", COUNT(DISTINCT "asked"."member" COLLATE "C") AS "users"
-     FROM "main"."clicks" AS "asked" WHERE NOT "asked"."article" IS NULL AND NOT "asked"."member" IS NULL
-     GROUP BY "asked"."article" COLLATE "C") AS "counted"
-    ORDER BY "users" DESC, "label" COLLATE "C" ASC NULLS FIRST LIMIT 11
-    """
+    """The rows that are asked: of which table, in which dialect, by which users, and under which condition."""
 
     name: tuple[str, ...]
     """The table's name, after those of its schema and catalogue if they are given."""
@@ -269,12 +256,7 @@ def _named(value: exp.Expression, name: str) -> exp.Alias:
 
 
 def written(where: Filter, columns: Mapping[str, TableColumn], dialect: str) -> exp.Expression:
-    r"""The condition on the columns of a table, quoted and under `ALIAS`.
-
-    >>> columns = {"day": TableColumn("day", Kind.DATE), "n": TableColumn("n", Kind.INTEGER)}
-    >>> written(Filter.of("day > '2026-03-31' AND NOT n < 1.5"), columns, "duckdb").sql("duckdb")
-    '(("asked"."day" > CAST(\'2026-03-31\' AS DATE)) AND (NOT ("asked"."n" < CAST(1.5 AS DOUBLE))))'
-    """
+    """The condition on the columns of a table, quoted and under `ALIAS`."""
     return _Writer(columns, dialect).condition(where.condition)
 
 
