@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,7 @@ def surfaces(home: Home, times: int, caplog: pytest.LogCaptureFixture, capfd: py
         with pytest.raises(InputError) as problem:
             live.add(bad)
         told += [str(problem.value), repr(live), str(live.recovered)]
-    status = {**inspect.read_status(copy.place, witness=copy.witness).to_dict(), "lease_owner": ""}
+    status = {**asdict(inspect.read_status(copy.place, witness=copy.witness)), "lease_owner": ""}
     told += [json.dumps(status), *(each.getMessage() for each in caplog.records), *capfd.readouterr()]
     copy.drop()
     return [each.replace(str(copy.folder), "") for each in told]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import prometheus_client
 import pytest
 
 from pianissimo import Budget, Count, Histogram, Stream
@@ -54,7 +55,7 @@ def figures(folder: Path, counts: list[int]) -> str:
     metrics = Metrics()
     with open_stream(stream, folder / "state", sinks=[Broken()]) as live:
         StreamLoop(live, Fixed(counts), len(counts), reports=Reports(lag=lambda tick: 9 - tick, metrics=metrics)).run()
-    return metrics.text()
+    return prometheus_client.generate_latest(metrics.registry).decode()
 
 
 def test_two_streams_of_different_data_have_the_same_figures(tmp_path: Path) -> None:

@@ -51,11 +51,7 @@ def quoted(label: str) -> str:
 
 
 def cell(value: object) -> Text:
-    """A number or a label of a release, never read as markup.
-
-    >>> cell(1234567).plain, cell(0.123456789).plain, cell("a").plain
-    ('1,234,567', '0.123457', 'a')
-    """
+    """A number or a label of a release, never read as markup."""
     if value is None:
         return Text("all that are not shown", style="italic")
     if isinstance(value, float):
@@ -106,13 +102,8 @@ def echo_ring(tick: int, query: str, row: Mapping[str, Any]) -> None:
 def progress_bar(unit: str = "ticks", *, hidden: bool = False) -> Iterator[Callable[..., None]]:
     """A bar on standard error, if a person watches. What is printed meanwhile comes above it."""
     terminal = console(stderr=True)
-    columns = (
-        TextColumn(unit),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[behind]}"),
-    )
+    behind = TextColumn("{task.fields[behind]}")
+    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), behind)
     # Redirected, standard output would reach the bar's console, and not the file or the program that it is for.
     redirect = sys.stdout.isatty()
     disable = hidden or not terminal.is_terminal

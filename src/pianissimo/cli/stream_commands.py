@@ -162,11 +162,11 @@ def run(
         done = run_file(spec, out, format=format, progress=progress, rang=rang)
     refused = None if done.refused is None else str(done.refused)
     if as_json:
-        echo_json({"ticks": done.ticks, "folder": str(done.folder), "refused": refused})
+        echo_json({"ticks": done.ticks, "folder": str(out), "refused": refused})
         return
     if not quiet:
-        click.echo(f"\n{done.ticks} ticks are released in {done.folder}")
-        click.echo(f"Look at the last one: pianissimo releases {done.folder} --last 1")
+        click.echo(f"\n{done.ticks} ticks are released in {out}")
+        click.echo(f"Look at the last one: pianissimo releases {out} --last 1")
     if refused is not None:
         click.echo(f"Rows were refused; see {refused}", err=quiet)
 
@@ -268,7 +268,7 @@ def status(*, state: str, witness: Path | None, as_json: bool) -> None:
     from pianissimo.cli.render import console, facts
     from pianissimo.io.inspect import read_status
 
-    found = read_status(state, witness=witness).to_dict()
+    found = asdict(read_status(state, witness=witness))
     if as_json:
         echo_json(found, indent=2)
         return
@@ -298,7 +298,7 @@ def verify(*, state: str, secret: str | None, witness: Path | None, out: Path | 
     if out is not None:
         inspect.verify_folder(state, out)
     if as_json:
-        echo_json({"verified": True, **found.to_dict()})
+        echo_json({"verified": True, **asdict(found)})
     else:
         click.echo(
             f"verified: {found.seals} seals and {found.releases} releases are as they were written, "

@@ -149,8 +149,8 @@ def read_plan(path: Path | str) -> dict[str, Any]:
     return _read_json(Path(path), _PLAN)
 
 
-def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.DataFrame]:
-    """The releases in a folder by query, or those of the query `name` alone, in the order of their ticks.
+def read_releases(path: Path | str) -> dict[str, pl.DataFrame]:
+    """The releases in a folder by query, in the order of their ticks.
 
     Each is a table with the columns tick, key (where labels are counted; null for all that are not shown), estimate,
     low and high, and tidy where that was asked for. A query that is published at every n-th tick has rows at those.
@@ -158,14 +158,9 @@ def read_releases(path: Path | str, name: str | None = None) -> dict[str, pl.Dat
     path = Path(path)
     read_plan(path)
     found = _parts(path)
-    if name is not None and name not in found:
-        came = ", ".join(map(repr, found)) or "no releases"
-        raise InputError(f"{path} must hold releases of {name!r}, got {came}")
     schemas = _read_schemas(path) if found else {}
     return {
-        query: pl.concat([_read(file, schemas.get(query)) for _, _, file in parts])
-        for query, parts in found.items()
-        if name in (None, query)
+        query: pl.concat([_read(file, schemas.get(query)) for _, _, file in parts]) for query, parts in found.items()
     }
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,6 @@ class Status:
 
     sinks: dict[str, dict[str, int]]
     """Of each sink how many ticks it has not confirmed, and the last that it has."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return asdict(self)
 
 
 def is_state(place: Path | str) -> bool:
@@ -185,10 +181,6 @@ class StreamCheck:
     releases: int
     derived: int
     """How many of the last releases were made again from what is sealed, with the same result."""
-
-    def to_dict(self) -> dict[str, int]:
-        """The same as plain data."""
-        return asdict(self)
 
 
 def verify(

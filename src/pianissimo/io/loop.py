@@ -117,11 +117,6 @@ class Metrics:
             self.sink_faults.labels(sink).inc(count - self._failures.get(sink, 0))
             self._failures[sink] = count
 
-    def text(self) -> str:
-        """As Prometheus reads them."""
-        content: bytes = self._library.generate_latest(self.registry)
-        return content.decode()
-
     def serve(self, place: str) -> int:
         """Listen at HOST:PORT, and give the port; with port 0 any that is free."""
         host, port = listening_place(place)

@@ -49,9 +49,6 @@ class RunSummary:
     ticks: int
     """How many ticks were released; known before any data."""
 
-    folder: Path
-    """Where the releases are."""
-
     refused: Path | None
     """The file of refused lines, for whoever may see the data; None if every line was counted."""
 
@@ -91,7 +88,7 @@ def run_file(
                     rang(tick, name, row)
             if progress:
                 progress(tick, last_tick)
-    return RunSummary(ticks=last_tick, folder=out, refused=refused)
+    return RunSummary(ticks=last_tick, refused=refused)
 
 
 def write_refused(out: Path, refused: pl.DataFrame) -> Path | None:

@@ -73,7 +73,7 @@ def build_sketch(
     refused = []
     for piece in READERS[form_of(path)](path, Wanted(labels={key: sets})):
         column = piece.columns[key]
-        reasons = _set_faults(column, keys) if sets else _faults(column, keys)
+        reasons = _faults(column, keys)
         good = reasons.is_null()
         sketch.update(_typed(column.filter(good), keys))
         bad = pl.DataFrame({"line": piece.lines, "reason": reasons}).filter(~good)
@@ -139,21 +139,19 @@ def check_new(path: Path) -> None:
 
 
 def _faults(column: pl.Series, keys: FileKeys) -> pl.Series:
-    """Why each key cannot be counted, or null."""
+    """Why each key, or set of keys, cannot be counted, or null."""
+    sets = isinstance(column.dtype, pl.List)
     if keys == "int64":
-        fits = column.str.contains(_WHOLE) & column.cast(pl.Int64, strict=False).is_not_null()
-        return _told(~fits.fill_null(value=False), "a key must be a whole number of 64 bits")
+        key = pl.element() if sets else pl.col("key")
+        unfit = ~(key.str.contains(_WHOLE) & key.cast(pl.Int64, strict=False).is_not_null()).fill_null(value=False)
+        bad = pl.col("key").list.eval(unfit).list.any().fill_null(value=True) if sets else unfit
+        reason = "all keys of a set must be whole numbers" if sets else "a key must be a whole number"
+        return _told(pl.DataFrame({"key": column}).select(bad).to_series(), f"{reason} of 64 bits")
+    if sets:
+        return _told(fault_of(column), "all keys of a set must be given, with at most 256 bytes each")
     faults = split_bad(column, "text")[1]
     reasons = pl.Series([None], dtype=pl.String).new_from_index(0, len(column))
     return reasons.scatter(faults["row"], faults["fault"].replace(_RULES)) if faults.height else reasons
-
-
-def _set_faults(column: pl.Series, keys: FileKeys) -> pl.Series:
-    if keys == "int64":
-        fits = pl.element().str.contains(_WHOLE) & pl.element().cast(pl.Int64, strict=False).is_not_null()
-        bad = column.list.eval(~fits.fill_null(value=False)).list.any().fill_null(value=True)
-        return _told(bad, "all keys of a set must be whole numbers of 64 bits")
-    return _told(fault_of(column), "all keys of a set must be given, with at most 256 bytes each")
 
 
 def _told(bad: pl.Series, reason: str) -> pl.Series:

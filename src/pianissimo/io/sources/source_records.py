@@ -133,16 +133,6 @@ class OnceSource(Protocol):
         """Whether, told to stop, it has to be asked for one more tick, which is over at once."""
 
 
-def wanted_columns(queries: Sequence[Query], user: User | None, time: str | None) -> Wanted:
-    """The columns that are read for the queries of a stream."""
-    columns = columns_read(queries, user).values()
-    return Wanted(
-        labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
-        values=[column.name for column in columns if column.role is Role.NUMBERS],
-        time=time,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
     """Tick n covers the times from origin + (n - 1) * tick up to, but not including, origin + n * tick."""
@@ -207,7 +197,12 @@ class RowJudge:
         self._queries = queries
         self._user = user
         self._clock = clock
-        self.wanted = wanted_columns(queries, user, time)
+        columns = columns_read(queries, user).values()
+        self.wanted = Wanted(
+            labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
+            values=[column.name for column in columns if column.role is Role.NUMBERS],
+            time=time,
+        )
         self._json = JsonReader(self.wanted)
 
     def read(self, records: Records) -> JudgedRows:

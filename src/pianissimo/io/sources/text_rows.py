@@ -269,7 +269,7 @@ class JsonReader:
                 if text is None or text.strip():
                     refused.append((number, self._reason(text)))
         columns = {name: list(map(self._field(name), rows)) for name in self._wanted.names}
-        times = None if self._wanted.time is None else columns[self._wanted.time]
+        times = [None] * len(rows) if self._wanted.time is None else columns[self._wanted.time]
         return Piece(
             lines=pl.Series(lines, dtype=pl.Int64),
             columns=pl.DataFrame(
@@ -278,9 +278,7 @@ class JsonReader:
                     *(pl.Series(name, columns[name], dtype=pl.Float64) for name in self._wanted.values),
                 ]
             ),
-            times=pl.repeat(None, len(rows), eager=True, dtype=pl.String)
-            if times is None
-            else pl.Series(times, dtype=pl.String),
+            times=pl.Series(times, dtype=pl.String),
             refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
         )
 
