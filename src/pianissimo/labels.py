@@ -22,6 +22,9 @@ LONGEST_LABEL = 256
 
 _PIECE = 65_536
 
+LARGEST_COUNT = 2**61
+"""No count is as large: sums of two, and of a count and its noise, stay within 64 bits."""
+
 MOST_LABELS = 2**32
 """No index holds more labels: slots are 32 bits."""
 
@@ -193,8 +196,16 @@ def count_labels(events: pl.Series, max_keys_per_event: int | None) -> tuple[pl.
 def count_known(
     events: pl.Series, index: LabelIndex, max_keys_per_event: int | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The slots of the labels of a batch that have one, and how many events hold each."""
+    """The slots of the labels of a batch that have one, in order, and how many events hold each."""
     labels, counts = count_labels(events, max_keys_per_event)
     slots = index.slots(labels)
-    known = slots >= 0
-    return slots[known], counts[known]
+    order = np.argsort(slots)[(slots < 0).sum() :]
+    return slots[order], counts[order]
+
+
+def add_counts(counts: NDArray[np.int64], slots: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+    """Add `more` at distinct `slots`, or change nothing if a count would leave its bounds."""
+    sums = counts[slots] + more
+    if len(sums) and not int(sums.max()) < LARGEST_COUNT:
+        raise InputError("a count must stay below 2^61, got more; start a new run")
+    counts[slots] = sums

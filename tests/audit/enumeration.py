@@ -33,7 +33,7 @@ from pianissimo.selection import (
     StrictDomain,
     UnkGauss,
 )
-from pianissimo.selection.unknown_domain import largest, strictly_larger
+from pianissimo.selection.known_and_unknown import largest, strictly_larger
 
 Counts = tuple[int, ...]
 Law = Mapping[Any, float | NDArray[np.float64]]

@@ -37,7 +37,7 @@ from pianissimo.selection import (
     UnkGumb,
     first_in_race,
 )
-from pianissimo.selection.known_domain import with_noise
+from pianissimo.selection.known_and_unknown import with_noise
 from pianissimo.testing import SeededNoise
 
 DOMAIN = Domain(["a", "b", "c", "d"])

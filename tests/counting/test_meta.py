@@ -15,7 +15,6 @@ from tests.selection.label_noise import keys_of
 from tests.shared_checks import GivenNoise, releases_of
 
 from pianissimo.counting import KnownHistogram, MetaHistogram, OneShot
-from pianissimo.counting.meta import levels_of
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked
@@ -150,7 +149,7 @@ def test_the_ledger_is_that_of_an_answer_on_every_level(answer: OneShot, base: i
     """Lemma 2 over L answers: (L rho, 1 - (1 - bad)^L), and L by integer division also at powers of the base."""
     meta = MetaHistogram(base=base, horizon=horizon, answer=answer)
     ledger = meta.guarantee.loss.as_booked()
-    assert meta.levels == levels == levels_of(horizon, base)
+    assert meta.levels == levels
     assert ledger.rho == levels * answer.loss.rho
     assert ledger.bad == 1 - (1 - answer.loss.bad) ** levels
     assert ledger.distance == horizon * answer.loss.distance

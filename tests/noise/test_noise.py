@@ -113,13 +113,13 @@ def test_draws_go_into_any_integer_array_with_room(
     dtype: type[np.int16] | type[np.int32] | type[np.int64],
 ) -> None:
     out = np.empty(len(KEYS), dtype=dtype)
-    SeededNoise(1).gaussian(200.0, KEYS, out=out)
+    SeededNoise(1).draw("gaussian", Fraction(200) ** 2, KEYS, out)
     assert (out == SeededNoise(1).gaussian(200.0, KEYS)).all()
 
 
 def test_an_array_without_room_is_refused() -> None:
     with pytest.raises(ParameterError, match="room for the largest draw"):
-        SeededNoise(1).gaussian(1e5, KEYS, out=np.empty(len(KEYS), dtype=np.int16))
+        SeededNoise(1).draw("gaussian", Fraction(10) ** 10, KEYS, np.empty(len(KEYS), dtype=np.int16))
 
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf"), 1e10, 0.01, True, "2", None])
@@ -137,7 +137,7 @@ def test_both_or_neither_scale_is_refused() -> None:
     with pytest.raises(ParameterError, match="either sigma or variance"):
         SeededNoise(1).gaussian(keys=KEYS)
     with pytest.raises(ParameterError, match="either sigma or variance"):
-        SeededNoise(1).gaussian(1.0, KEYS, variance=Fraction(1))
+        SeededNoise(1).gaussian(1.0, keys=KEYS, variance=Fraction(1))
 
 
 def test_wrong_keys_are_refused() -> None:

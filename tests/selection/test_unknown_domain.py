@@ -16,7 +16,7 @@ from tests.selection.label_noise import THRESHOLD, LabelNoise, keys_of
 from pianissimo.errors import ParameterError
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.selection import UnkGauss, UnkGumb, race_distance
-from pianissimo.selection.unknown_domain import largest
+from pianissimo.selection.known_and_unknown import largest
 from pianissimo.testing import SeededNoise
 
 FALSE_ALARM_RATE = 1e-9

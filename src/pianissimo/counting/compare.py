@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +22,10 @@ from pianissimo.errors import ParameterError
 from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.laws import LossTarget
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.noise.top_down import ARITY
-from pianissimo.noise.tree import largest_digit_sum
+from pianissimo.noise.tree import ARITY, largest_digit_sum
 
 LONGEST_COMPARISON = 2**24
 """A comparison looks at every tick of every plan."""
-
-Loss = Fraction | None
 
 _FINER = 16
 _LONGEST_COMPUTED = 40
@@ -46,36 +42,21 @@ _CERTIFIED = {
 """Lower bounds on gamma_2 and gamma_F / sqrt(T) from dual weights; up to 1024 upper bounds are within 0.002 of them."""
 
 
-class _Made(NamedTuple):
-    """A plan, how many draws reach one of its ticks at most, and what was chosen for it."""
-
-    plan: NoisePlan
-    samples: int
-    detail: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """How a plan is made from a horizon and one of rho and epsilon, and which of them it takes."""
+    """How a plan is made from a horizon and a loss, and which kinds of loss it takes."""
 
-    make: Callable[[int, Loss, Loss], _Made]
+    make: Callable[[int, LossTarget], NoisePlan]
     rho: bool = True
     epsilon: bool = True
 
     def takes(self, target: LossTarget) -> bool:
         return self.epsilon if target.pure else self.rho
 
-    def made(self, horizon: int, target: LossTarget) -> _Made:
-        return self.make(horizon, None, target.loss) if target.pure else self.make(horizon, target.loss, None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """One counter at the horizon and loss of a comparison.
-
-    >>> compare(horizon=4096, rho=0.5)[0].name
-    'optimum'
-    """
+class Reference:
+    """One counter; by itself at unit loss: rho = 1/2, or epsilon = 1 with noise of variance 2 / epsilon^2."""
 
     name: str
     """`make` knows it if the counter runs here."""
@@ -86,17 +67,26 @@ class Comparison:
     rms_std: float
     """The root mean square of the standard deviations over the ticks."""
 
+    samples: int | None = None
+    """How many draws the noise of one tick takes from nothing, at most."""
+
+    detail: str = ""
+    """Parameters that were chosen, or where the numbers come from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Reference):
+    """One counter at the horizon and loss of a comparison.
+
+    >>> compare(horizon=4096, rho=0.5)[0].name
+    'optimum'
+    """
+
     ratio_to_optimum: float
     """The largest standard deviation over the least possible: for epsilon, over a weak lower bound."""
 
-    samples: int | None
-    """How many draws the noise of one tick takes from nothing, at most."""
-
     runs_here: bool
     """Whether it is a plan to count with, and not only a number to compare with."""
-
-    detail: str
-    """Parameters that were chosen, or where the numbers come from."""
 
 
 def make(
@@ -120,7 +110,7 @@ def make(
         others = [other for other, each in _OFFERS.items() if each.takes(target)]
         offered, given = ("rho", "epsilon") if target.pure else ("epsilon", "rho")
         raise ParameterError(f"the loss of a {name} plan must be {offered}, got {given}, which suits {_listed(others)}")
-    return offer.made(horizon, target).plan
+    return offer.make(horizon, target)
 
 
 def compare(
@@ -141,29 +131,9 @@ def compare(
     unit = float(target.loss) if target.pure else math.sqrt(2 * target.loss)
     best = (lower_bound if target.pure else optimum)(horizon)
     least = best.max_std / unit
-    rows = [_reference_row(each, unit, least) for each in (best, square_root(horizon, pure=target.pure))]
-    rows += _plan_rows(horizon, target, least)
+    rows = [_row(each, unit, least, runs_here=False) for each in (best, square_root(horizon, pure=target.pure))]
+    rows += [_row(each, _FINER, least, runs_here=True) for each in _plans(horizon, target)]
     return sorted(rows, key=lambda row: (row.max_std, row.rms_std, row.name))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """One counter at unit loss: rho = 1/2, or epsilon = 1 with noise of variance 2 / epsilon^2."""
-
-    name: str
-    """What it is called in tables."""
-
-    max_std: float
-    """The largest standard deviation over the ticks."""
-
-    rms_std: float
-    """The root mean square of the standard deviations."""
-
-    samples: int | None = None
-    """How many draws the noise of one tick takes from nothing, at most."""
-
-    detail: str = ""
-    """Parameters that were chosen, or where the numbers come from."""
 
 
 @lru_cache(maxsize=64)
@@ -240,105 +210,65 @@ def root_coefficients(horizon: int) -> NDArray[np.float64]:
     return np.concatenate([[1.0], np.cumprod((2 * places - 1) / (2 * places))])
 
 
-def from_profile(name: str, profile: NDArray[np.float64], samples: int) -> Reference:
+def from_profile(name: str, profile: NDArray[np.float64], samples: int, detail: str = "") -> Reference:
     """What the variances of all ticks say of a counter."""
-    return Reference(name=name, max_std=math.sqrt(profile.max()), rms_std=math.sqrt(profile.mean()), samples=samples)
+    largest, typical = math.sqrt(profile.max()), math.sqrt(profile.mean())
+    return Reference(name=name, max_std=largest, rms_std=typical, samples=samples, detail=detail)
 
 
-def _reference_row(reference: Reference, unit: float, least: float) -> Comparison:
+def _row(reference: Reference, unit: float, least: float, *, runs_here: bool) -> Comparison:
     return Comparison(
         name=reference.name,
         max_std=reference.max_std / unit,
         rms_std=reference.rms_std / unit,
         ratio_to_optimum=reference.max_std / unit / least,
         samples=reference.samples,
-        runs_here=False,
+        runs_here=runs_here,
         detail=reference.detail,
     )
 
 
-def _plan_rows(horizon: int, target: LossTarget, least: float) -> Iterator[Comparison]:
+def _plans(horizon: int, target: LossTarget) -> Iterator[Reference]:
+    """The errors of the plans at a loss so many times smaller.
+
+    The grid of the noise is then as many times finer: compared are the errors before variances are rounded up.
+    """
+    fine = replace(target, loss=target.loss / (_FINER if target.pure else _FINER**2))
     for name, offer in _OFFERS.items():
-        if not offer.takes(target):
-            continue
-        # A plan may be too long for its arithmetic, or its noise too small or too large for a sampler; the others stay.
-        with suppress(ParameterError):
-            # At a loss so many times smaller the grid of the noise is as many times finer: what is compared are the
-            # errors before variances and scales are rounded up.
-            made = offer.made(horizon, replace(target, loss=target.loss / (_FINER if target.pure else _FINER**2)))
-            profile = made.plan.variance_profile(horizon) / _FINER**2
-            largest = math.sqrt(profile.max())
-            yield Comparison(
-                name=name,
-                max_std=largest,
-                rms_std=math.sqrt(profile.mean()),
-                ratio_to_optimum=largest / least,
-                samples=made.samples,
-                runs_here=True,
-                detail=made.detail,
-            )
+        if offer.takes(target):
+            # A plan may be too long for its arithmetic, or its noise too large for a sampler; the others stay.
+            with suppress(ParameterError):
+                plan = offer.make(horizon, fine)
+                yield from_profile(name, plan.variance_profile(horizon), _samples(plan, horizon), _detail(name, plan))
+
+
+def _samples(plan: NoisePlan, horizon: int) -> int:
+    match plan:
+        case TreePlan():
+            return largest_digit_sum(horizon, plan.base)
+        case DoublingPlan():
+            # In period l there are l roots of earlier periods, and a node for each one in the binary place within it.
+            period = horizon.bit_length() - 1
+            return max(period + largest_digit_sum(horizon - 2**period + 1, 2), 2 * (period - 1))
+        case SplinePlan():
+            return 3 * plan.height + 1
+        case TopDownPlan():
+            return ARITY * plan.height + 1
+        case ToeplitzPlan():
+            return horizon
+    return len(plan.noises)
+
+
+def _detail(name: str, plan: NoisePlan) -> str:
+    if isinstance(plan, ToeplitzPlan):
+        return f"{plan.bits} bits"
+    if name.startswith("open"):
+        return f"{plan.horizon:,} ticks"
+    return f"base {plan.base}" if name == "tree" and isinstance(plan, TreePlan) else ""
 
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
-
-
-def _binary(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    return _Made(TreePlan.calibrated(horizon=horizon, rho=rho, epsilon=epsilon, base=2), largest_digit_sum(horizon, 2))
-
-
-def _tree(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    plan = TreePlan.calibrated(horizon=horizon, rho=rho, epsilon=epsilon)
-    return _Made(plan, largest_digit_sum(horizon, plan.base), f"base {plan.base}")
-
-
-def _doubling(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    # In period l there are l roots of earlier periods, and a node for each one in the binary place within the period.
-    period = horizon.bit_length() - 1
-    last = period + largest_digit_sum(horizon - 2**period + 1, 2)
-    return _Made(DoublingPlan.calibrated(horizon=horizon, rho=rho, epsilon=epsilon), max(last, 2 * (period - 1)))
-
-
-def _haar(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    plan = HaarPlan.calibrated(horizon=horizon, rho=rho, epsilon=epsilon)
-    return _Made(plan, len(plan.noises))
-
-
-def _haar_skip(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    plan = HaarSkipPlan.calibrated(horizon=horizon, rho=rho, epsilon=epsilon)
-    return _Made(plan, len(plan.noises))
-
-
-def _spline(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    plan = SplinePlan.calibrated(horizon=horizon, rho=_given(rho, epsilon))
-    return _Made(plan, 3 * plan.height + 1)
-
-
-def _top_down(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    plan = TopDownPlan.calibrated(horizon=horizon, rho=rho, epsilon=epsilon)
-    return _Made(plan, ARITY * plan.height + 1)
-
-
-def _open_haar(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    plan = HaarPlan.open(rho=_given(rho, epsilon))
-    return _Made(_open(plan, horizon), len(plan.noises), f"{plan.horizon:,} ticks")
-
-
-def _open_top_down(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    plan = TopDownPlan.open(epsilon=_given(epsilon, rho))
-    return _Made(_open(plan, horizon), ARITY * plan.height + 1, f"{plan.horizon:,} ticks")
-
-
-def _toeplitz(horizon: int, rho: Loss, epsilon: Loss) -> _Made:
-    plan = ToeplitzPlan.calibrated(horizon=horizon, rho=_given(rho, epsilon))
-    return _Made(plan, horizon, f"{plan.bits} bits")
-
-
-def _given(loss: Loss, other: Loss) -> Fraction:
-    """The loss of the one kind that a plan takes."""
-    if loss is None:
-        raise ParameterError(f"a plan must have a loss of its kind, got {other} of the other kind")
-    return loss
 
 
 def _open(plan: NoisePlan, horizon: int) -> NoisePlan:
@@ -348,14 +278,14 @@ def _open(plan: NoisePlan, horizon: int) -> NoisePlan:
 
 
 _OFFERS = {
-    "binary tree": _Offer(_binary),
-    "tree": _Offer(_tree),
-    "doubling": _Offer(_doubling),
-    "haar": _Offer(_haar),
-    "haar + skipping": _Offer(_haar_skip),
-    "spline": _Offer(_spline, epsilon=False),
-    "top-down": _Offer(_top_down),
-    "open haar": _Offer(_open_haar, epsilon=False),
-    "open top-down": _Offer(_open_top_down, rho=False),
-    "toeplitz": _Offer(_toeplitz, epsilon=False),
+    "binary tree": _Offer(lambda horizon, target: TreePlan.tuned(horizon, target, base=2)),
+    "tree": _Offer(TreePlan.tuned),
+    "doubling": _Offer(DoublingPlan.tuned),
+    "haar": _Offer(HaarPlan.tuned),
+    "haar + skipping": _Offer(HaarSkipPlan.tuned),
+    "spline": _Offer(SplinePlan.tuned, epsilon=False),
+    "top-down": _Offer(TopDownPlan.tuned),
+    "open haar": _Offer(lambda horizon, target: _open(HaarPlan.open(rho=target.loss), horizon), epsilon=False),
+    "open top-down": _Offer(lambda horizon, target: _open(TopDownPlan.open(epsilon=target.loss), horizon), rho=False),
+    "toeplitz": _Offer(ToeplitzPlan.tuned, epsilon=False),
 }

@@ -17,12 +17,10 @@ from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Keys
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
-from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise
+from pianissimo.noise.running import ONE_SERIES, Recent, RunningNoise, evaluate, rounded, running_noise
 
 _LARGEST_TOTAL = 2**61
-_ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
 _FIRST_SLOT = np.zeros(1, dtype=np.int64)
 
 
@@ -76,13 +74,13 @@ class RunningTotal:
     def release(self, state: CounterState, tick: int, noise: Noise) -> int:
         """The total with the noise of this tick."""
         state.recent.close()
-        numerators = state.noise.at(noise, tick, 1, lambda *_: _ONE_SERIES)
+        numerators = state.noise.at(noise, tick, 1, lambda *_: ONE_SERIES)
         return int(rounded(np.array([state.total], dtype=np.int64), numerators, self.plan.shift)[0])
 
     def between(self, state: CounterState, start: int, end: int, noise: Noise) -> int:
         """What ticks start + 1 .. end added, with the difference of the noises of both ends, rounded once."""
         amounts = state.recent.between(start, end, size=1)
-        return int(rounded(amounts, evaluate(self.plan, noise, end, _ONE_SERIES, since=start), self.plan.shift)[0])
+        return int(rounded(amounts, evaluate(self.plan, noise, end, ONE_SERIES, since=start), self.plan.shift)[0])
 
     def between_error(self, start: int, end: int, coverage: float) -> float:
         return half_width(self.plan, end, coverage, since=start)

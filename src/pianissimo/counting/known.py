@@ -1,4 +1,4 @@
-"""A histogram of labels known beforehand: one independent running count for each, and how counts of labels are added.
+"""A histogram of labels known beforehand: one independent running count for each, and what its release is.
 
 Cardoso and Rogers 2022, Algorithm 2 (KnownBase), over any noise plan.
 """
@@ -12,16 +12,13 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least
-from pianissimo.errors import InputError
 from pianissimo.identity import identified
-from pianissimo.labels import Domain, LabelIndex, count_known
+from pianissimo.labels import Domain, LabelIndex, add_counts, count_known
 from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
 from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise
-
-_LARGEST_COUNT = 2**61
 
 Tally = list[codec.Plain]
 """Labels in the order of their bytes and a whole number for each, as a list of two: plain data."""
@@ -37,11 +34,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelCounts:
-    """Labels and an estimate for each: in the order of their bytes, or by rank in a top list.
-
-    >>> LabelCounts(pl.Series(["a", "b"]), np.array([3, -1])).to_dict()
-    {'a': 3, 'b': -1}
-    """
+    """Labels and an estimate for each: in the order of their bytes, or by rank in a top list."""
 
     labels: pl.Series
     estimates: NDArray[np.int64]
@@ -52,27 +45,8 @@ class LabelCounts:
         return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))
 
 
-def add_counts(counts: NDArray[np.int64], slots: NDArray[np.int64], more: NDArray[np.int64]) -> None:
-    """Add `more` at distinct `slots`, or change nothing if a count would leave its bounds.
-
-    >>> counts = np.array([1, 2])
-    >>> add_counts(counts, np.array([1]), np.array([5]))
-    >>> counts
-    array([1, 7])
-    """
-    sums = counts[slots] + more
-    if len(sums) and not int(sums.max()) < _LARGEST_COUNT:
-        raise InputError("a count must stay below 2^61, got more; start a new run")
-    counts[slots] = sums
-
-
 def in_order(labels: pl.Series, numbers: NDArray[np.int64]) -> Tally:
-    """Labels in the order of their bytes with their numbers, so that the same events always give the same data.
-
-    >>> labels, numbers = in_order(pl.Series(["b", "a"]), np.array([1, 2]))
-    >>> labels.to_list(), numbers
-    (['a', 'b'], array([2, 1]))
-    """
+    """Labels in the order of their bytes with their numbers, so that the same events always give the same data."""
     ordered = pl.DataFrame({"key": labels, "number": numbers}).sort("key")
     return [ordered["key"], ordered["number"].to_numpy()]
 
@@ -151,9 +125,7 @@ class KnownHistogram:
 
     def gather(self, state: KnownHistogramState, batch: pl.Series) -> list[NDArray[np.int64]]:
         # The slots of a domain never change.
-        slots, counts = count_known(batch, state.index, self.max_keys_per_event)
-        order = np.argsort(slots)
-        return [slots[order], counts[order]]
+        return list(count_known(batch, state.index, self.max_keys_per_event))
 
     def add(self, state: KnownHistogramState, gathered: list[NDArray[np.int64]]) -> None:
         slots, counts = gathered

@@ -34,15 +34,13 @@ from pianissimo.counting.known import KnownHistogram, LabelCounts, Tally, in_ord
 from pianissimo.counting.unknown import UnknownHistogram
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import Domain, LabelIndex, count_labels, detached
+from pianissimo.labels import LARGEST_COUNT, Domain, LabelIndex, count_labels, detached
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, sealed
 from pianissimo.noise.plan import NoisePlan
-
-_LARGEST_COUNT = 2**61
-_ANY_NUMBER = 2**31
+from pianissimo.noise.tree import digits_of
 
 
 class OneShot(Protocol):
@@ -134,7 +132,7 @@ class MetaHistogram:
     @property
     def levels(self) -> int:
         """L, the number of base-r digits of the horizon."""
-        return levels_of(self.horizon, self.base)
+        return len(digits_of(self.horizon, self.base))
 
     @property
     def biased(self) -> bool:
@@ -158,7 +156,7 @@ class MetaHistogram:
 
     def error(self, tick: int, coverage: float) -> float:
         check_probability(coverage=coverage)
-        deviation = math.sqrt(_digit_sum(tick, self.base) * self.answer.variance)
+        deviation = math.sqrt(sum(digits_of(tick, self.base)) * self.answer.variance)
         return math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * deviation)
 
     def start(self, noise: Noise) -> MetaHistogramState:
@@ -176,8 +174,7 @@ class MetaHistogram:
         self.add(state, self.gather(state, batch))
 
     def gather(self, state: MetaHistogramState, batch: pl.Series) -> Tally:
-        bound = self.max_keys_per_event
-        labels, counts = count_labels(batch, _ANY_NUMBER if bound is None else bound)
+        labels, counts = count_labels(batch, self.max_keys_per_event)
         if self.answer.domain is not None:
             known = state.domain.slots(labels) >= 0
             labels, counts = labels.filter(pl.Series(known)), counts[known]
@@ -219,26 +216,6 @@ class MetaHistogram:
         return in_order(*self.answer.answer(labels, keys, counts, bound.at(level, place)))
 
 
-def levels_of(horizon: int, base: int) -> int:
-    """The number of base-r digits, by integer division.
-
-    >>> levels_of(243, 3)
-    6
-    """
-    levels = 0
-    while horizon:
-        horizon, levels = horizon // base, levels + 1
-    return levels
-
-
-def _digit_sum(number: int, base: int) -> int:
-    total = 0
-    while number:
-        number, digit = divmod(number, base)
-        total += digit
-    return total
-
-
 def _nothing() -> Tally:
     return [pl.Series("key", [], dtype=pl.String), np.empty(0, dtype=np.int64)]
 
@@ -251,7 +228,7 @@ def _sum(tallies: list[Tally]) -> Tally:
     frames = [pl.DataFrame({"key": labels, "count": numbers}) for labels, numbers in filled]
     total = pl.concat(frames).group_by("key").agg(pl.col("count").sum()).sort("key")
     numbers = total["count"].to_numpy().astype(np.int64)
-    if not int(np.abs(numbers).max()) < _LARGEST_COUNT:
+    if not int(np.abs(numbers).max()) < LARGEST_COUNT:
         raise InputError("a count must stay below 2^61, got more; start a new run")
     return [total["key"], numbers]
 
@@ -351,15 +328,6 @@ class MetaTopList(_SortedRelease):
     Guarantee: that of the tree of answers; sorting its release is post-processing.
     Error: that of its noise; where it is biased, a label that a cell's answer lacks loses that cell.
     Cost: that of the tree of answers.
-
-    >>> from pianissimo.mechanism import Run
-    >>> from pianissimo.selection import KnownGumb
-    >>> from pianissimo.testing import NoNoise
-    >>> top = KnownGumb(domain=Domain(["a", "b", "c"]), k=2, scale=Fraction(2), variance=Fraction(16))
-    >>> run = Run(MetaTopList(histogram=MetaHistogram(base=2, horizon=8, answer=top), k=1), NoNoise())
-    >>> run.update(pl.Series([["a", "b"], ["a"]]))
-    >>> run.release().value.to_dict()
-    {'a': 2}
     """
 
     histogram: MetaHistogram

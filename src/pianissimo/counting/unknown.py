@@ -27,16 +27,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_probability
-from pianissimo.counting.known import LabelCounts, Rest, Tally, add_counts, in_order
+from pianissimo.counting.known import LabelCounts, Rest, Tally, in_order
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import MOST_LABELS, LabelIndex, count_labels, detached
+from pianissimo.labels import MOST_LABELS, LabelIndex, add_counts, count_labels, detached
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Keys
 from pianissimo.noise.plan import NoisePlan, half_width, is_pure, plan_loss, terms_of, variance_at
-from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise
+from pianissimo.noise.running import ONE_SERIES, Recent, RunningNoise, evaluate, rounded, running_noise
 
 _ROUNDING_ERROR = 1e-9
 _LONGEST_SUM = 2**22
@@ -51,14 +50,7 @@ class ThresholdRule(Enum):
 
 
 def threshold_at(plan: NoisePlan, tick: int, delta: Fraction, cut: ThresholdRule = ThresholdRule.PER_TICK) -> int:
-    """m_t: the least estimate that is shown at `tick`, rounded up, for a plan whose every tick is published.
-
-    >>> from pianissimo.noise import HaarPlan
-    >>> threshold_at(HaarPlan.calibrated(horizon=4096, rho=0.5), 3413, Fraction(1, 10**6))
-    34
-    >>> threshold_at(HaarPlan.calibrated(horizon=4096, rho=0.5), 3413, Fraction(1, 10**6), ThresholdRule.CONSTANT)
-    32
-    """
+    """m_t: the least estimate that is shown at `tick`, rounded up, for a plan whose every tick is published."""
     spread = (
         _spread_at(plan, tick, delta)
         if cut is ThresholdRule.PER_TICK
@@ -108,15 +100,9 @@ def _constant_spread(key: Hashable, delta: Fraction) -> float:
 
 _EXACT_POWERS = 256
 
-_ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
-
 
 def bad_mass(delta: Fraction, keys: int) -> Fraction:
-    """The chance that one of an event's labels is shown while only that event holds it: 1 - (1 - delta)^keys.
-
-    >>> bad_mass(Fraction(1, 10), 2)
-    Fraction(19, 100)
-    """
+    """The chance that one of an event's labels is shown while only that event holds it: 1 - (1 - delta)^keys."""
     # Exact powers of long fractions are slow; beyond a size the sum, which is larger, is booked.
     return 1 - (1 - delta) ** keys if keys <= _EXACT_POWERS else keys * delta
 
@@ -249,7 +235,7 @@ class UnknownHistogram:
         """A separately noised total less what is shown; a sum over labels that are present but not shown would leak."""
         if self.rest_plan is None or state.rest_noise is None:
             return None
-        numerators = state.rest_noise.at(noise.at("rest"), tick, 1, lambda *_: _ONE_SERIES)
+        numerators = state.rest_noise.at(noise.at("rest"), tick, 1, lambda *_: ONE_SERIES)
         total = rounded(state.counts.sum(keepdims=True), numerators, self.rest_plan.shift)
         variance = variance_at(self.rest_plan, tick) + len(value.labels) * variance_at(self.plan, tick)
         # Every release in the sum is rounded by itself: a twelfth of variance each.

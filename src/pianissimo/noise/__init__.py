@@ -4,8 +4,7 @@ from pianissimo.noise.haar import HaarPlan, HaarSkipPlan
 from pianissimo.noise.keyed import KeyedNoise, Noise, Secret, fresh_secret
 from pianissimo.noise.spline import SplinePlan
 from pianissimo.noise.toeplitz import ToeplitzPlan
-from pianissimo.noise.top_down import TopDownPlan
-from pianissimo.noise.tree import DoublingPlan, TreePlan, best_base
+from pianissimo.noise.tree import DoublingPlan, TopDownPlan, TreePlan, best_base
 
 __all__ = [
     "DoublingPlan",

@@ -56,7 +56,7 @@ class HaarPlan(LevelPlan):
         check_levels(self, levels=self.levels, leaves=2**self.levels)
 
     @classmethod
-    def _tuned(cls, horizon: int, target: LossTarget) -> Self:
+    def tuned(cls, horizon: int, target: LossTarget) -> Self:
         levels = max(1, (horizon - 1).bit_length())
         shares = target.best_shares(mean_squared_weights(levels))
         return cls(levels=levels, noises=tuple(target.spread(shares)), horizon=horizon)
@@ -146,7 +146,7 @@ class HaarSkipPlan(TunedPlan):
         check_plan(self)
 
     @classmethod
-    def _tuned(cls, horizon: int, target: LossTarget) -> Self:
+    def tuned(cls, horizon: int, target: LossTarget) -> Self:
         levels = max(1, (horizon - 1).bit_length()) + 1
         noises = tuple(target.spread(target.best_shares(mean_squared_weights(levels))))
         return cls(tree=HaarPlan(levels=levels, noises=noises, horizon=2**levels), horizon=horizon)
@@ -213,11 +213,7 @@ class HaarSkipPlan(TunedPlan):
 
 
 def mean_squared_weights(levels: int) -> list[float]:
-    """The mean over t of each level's squared weight: the total's first, then those of levels 1 to L.
-
-    >>> [round(weight, 3) for weight in mean_squared_weights(2)]
-    [0.469, 0.125, 0.094]
-    """
+    """The mean over t of each level's squared weight: the total's first, then those of levels 1 to L."""
     leaves = 2**levels
     total = (leaves + 1) * (2 * leaves + 1) / (6 * leaves**2)
     return [total] + [1 / 12 + 1 / (6 * 4**level) for level in range(1, levels + 1)]

@@ -105,63 +105,38 @@ class Noise(Protocol):
     @overload
     def gaussian(self, sigma: float | None = None, keys: None = None, *, variance: Fraction | None = None) -> int: ...
     @overload
-    def gaussian(
-        self, sigma: float | None = None, *, keys: Keys, variance: Fraction | None = None, out: None = None
-    ) -> NDArray[np.int64]: ...
+    def gaussian(self, sigma: float, keys: Keys) -> NDArray[np.int64]: ...
     @overload
     def gaussian(
-        self, sigma: float | None, keys: Keys, *, variance: Fraction | None = None, out: Integers | None = None
-    ) -> Integers: ...
+        self, sigma: float | None = None, *, keys: Keys, variance: Fraction | None = None
+    ) -> NDArray[np.int64]: ...
     def gaussian(
-        self,
-        sigma: float | None = None,
-        keys: Keys | None = None,
-        *,
-        variance: Fraction | None = None,
-        out: Integers | None = None,
-    ) -> Integers | int:
+        self, sigma: float | None = None, keys: Keys | None = None, *, variance: Fraction | None = None
+    ) -> NDArray[np.int64] | int:
         """Discrete Gaussian draws, P(x) ~ exp(-x^2 / (2 variance)), of `sigma` or of an exact `variance`.
 
         One for each key, or a single one.
-
-        >>> KeyedNoise(bytes(32)).at("node").gaussian(variance=Fraction(459, 64), keys=np.zeros(2, np.uint64)).shape
-        (2,)
         """
         if (sigma is None) == (variance is None):
             raise ParameterError("either sigma or variance must be given, got both or neither")
-        return self._filled("gaussian", exact_scale(sigma=sigma) ** 2 if variance is None else variance, keys, out)
+        return self._drawn("gaussian", exact_scale(sigma=sigma) ** 2 if variance is None else variance, keys)
 
     @overload
     def laplace(self, scale: float | Fraction, keys: None = None) -> int: ...
     @overload
-    def laplace(self, scale: float | Fraction, keys: Keys, *, out: None = None) -> NDArray[np.int64]: ...
-    @overload
-    def laplace(self, scale: float | Fraction, keys: Keys, *, out: Integers) -> Integers: ...
-    def laplace(
-        self, scale: float | Fraction, keys: Keys | None = None, *, out: Integers | None = None
-    ) -> Integers | int:
-        """Discrete Laplace draws, P(x) ~ exp(-|x| / scale), one for each key, or a single one.
+    def laplace(self, scale: float | Fraction, keys: Keys) -> NDArray[np.int64]: ...
+    def laplace(self, scale: float | Fraction, keys: Keys | None = None) -> NDArray[np.int64] | int:
+        """Discrete Laplace draws, P(x) ~ exp(-|x| / scale), one for each key, or a single one."""
+        return self._drawn("laplace", exact_scale(scale=scale), keys)
 
-        >>> KeyedNoise(bytes(32)).at("node").laplace(3.0, keys=np.zeros(2, np.uint64)).shape
-        (2,)
-        """
-        return self._filled("laplace", exact_scale(scale=scale), keys, out)
-
-    def _filled(self, law: str, parameter: Fraction, keys: Keys | None, out: Integers | None) -> Integers | int:
-        if keys is None:
-            single = np.empty(1, dtype=np.int64)
-            self.draw(law, parameter, ONE_KEY, single)
-            return int(single[0])
-        drawn = np.empty(len(keys), dtype=np.int64) if out is None else out
-        self.draw(law, parameter, keys, drawn)
-        return drawn
+    def _drawn(self, law: str, parameter: Fraction, keys: Keys | None) -> NDArray[np.int64] | int:
+        drawn = np.empty(1 if keys is None else len(keys), dtype=np.int64)
+        self.draw(law, parameter, ONE_KEY if keys is None else keys, drawn)
+        return int(drawn[0]) if keys is None else drawn
 
 
 class OuterNoise(Noise):
-    """Noise that passes every call on to another; whatever is made of it changes one thing.
-
-    A base class, so that each of the noises around a noise says only what it changes.
-    """
+    """Noise that passes every call on to another: a base class, so that a noise around a noise says what it changes."""
 
     __slots__ = ("inner",)
 
@@ -200,21 +175,12 @@ def sealed(noise: Noise, tick: int) -> Noise:
 
     A draw is bound to one tick for ever, and never to a later one than is sealed when it is first made. Draws that are
     used at one tick alone are bound to that tick.
-
-    >>> noise = KeyedNoise(bytes(32))
-    >>> sealed(noise, 7) is noise
-    True
     """
     return noise.sealed(tick) if isinstance(noise, Sealable) else noise
 
 
 def sealed_since(noise: Noise, tick: int) -> Noise:
-    """The noise of what begins anew after `tick`: for it, `sealed` counts ticks from there.
-
-    >>> noise = KeyedNoise(bytes(32))
-    >>> sealed_since(noise, 7) is noise
-    True
-    """
+    """The noise of what begins anew after `tick`: for it, `sealed` counts ticks from there."""
     return _Since(noise, tick) if tick and isinstance(noise, Sealable) else noise
 
 
@@ -254,12 +220,7 @@ class KeyedNoise(Noise):
         self._path = b""
 
     def at(self, *path: PathPart) -> Self:
-        """The noise further down the path.
-
-        >>> root = KeyedNoise(bytes(32))
-        >>> root.at("a").at(1).gaussian(9.0) == root.at("a", 1).gaussian(9.0)
-        True
-        """
+        """The noise further down the path."""
         below = object.__new__(type(self))
         below._root = self._root
         below._path = self._path + encode_path(*path)
@@ -274,22 +235,14 @@ class KeyedNoise(Noise):
             raise ParameterError(f"{error}, got {law} parameter {float(parameter):g}") from None
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
-        """128 uniform bits for each key, as rows of (low, high).
-
-        >>> KeyedNoise(bytes(32)).at("race").bits(np.arange(3, dtype=np.uint64)).shape
-        (3, 2)
-        """
+        """128 uniform bits for each key, as rows of (low, high)."""
         try:
             return self._root.bits(self._path, np.ascontiguousarray(keys))
         except TypeError as error:
             raise ParameterError(str(error)) from None
 
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        """A keyed 128-bit item key for each label; `lengths` cut `text` into labels.
-
-        >>> KeyedNoise(bytes(32)).label_keys(b"aspirinibuprofen", np.array([7, 9], np.uint32)).shape
-        (2, 2)
-        """
+        """A keyed 128-bit item key for each label; `lengths` cut `text` into labels."""
         return self._root.label_keys(self._path, text, lengths)
 
     def __repr__(self) -> str:
@@ -300,11 +253,7 @@ class KeyedNoise(Noise):
 
 
 def encode_path(*path: PathPart) -> bytes:
-    """The injective encoding of a path: for each part a tag, its length in eight bytes, and its bytes.
-
-    >>> encode_path("a", 1).hex()
-    '73010000000000000061691000000000000000010000...'
-    """
+    """The injective encoding of a path: for each part a tag, its length in eight bytes, and its bytes."""
     return b"".join(map(_encode_part, path))
 
 
@@ -322,11 +271,7 @@ def sampler_tables(name: str, parameter: Fraction) -> tuple[list[tuple[int, list
 
 
 def exact_scale(**parameter: float | Fraction | None) -> Fraction:
-    """The exact rational of one finite, positive parameter.
-
-    >>> exact_scale(sigma=0.5)
-    Fraction(1, 2)
-    """
+    """The exact rational of one finite, positive parameter."""
     ((name, value),) = parameter.items()
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction | np.number):
         raise ParameterError(f"{name} must be a number, got {value!r}")

@@ -48,11 +48,7 @@ class _WholeNoise:
 @identified("gaussian-node")
 @dataclass(frozen=True, slots=True)
 class GaussianNode(_WholeNoise):
-    """Discrete Gaussian noise of an exact variance parameter.
-
-    >>> GaussianNode(Fraction(4)).price(3)
-    Fraction(9, 4)
-    """
+    """Discrete Gaussian noise of an exact variance parameter."""
 
     variance: Fraction
     kind: ClassVar[str] = "gaussian"
@@ -76,11 +72,7 @@ class GaussianNode(_WholeNoise):
 @identified("laplace-node")
 @dataclass(frozen=True, slots=True)
 class LaplaceNode(_WholeNoise):
-    """Discrete Laplace noise of an exact scale.
-
-    >>> LaplaceNode(Fraction(4)).price(-3)
-    Fraction(3, 4)
-    """
+    """Discrete Laplace noise of an exact scale."""
 
     scale: Fraction
     kind: ClassVar[str] = "laplace"
@@ -115,39 +107,23 @@ NodeNoise = GaussianNode | LaplaceNode
 
 
 def round_up(value: Fraction, grid: int = VARIANCE_GRID) -> Fraction:
-    """The next multiple of 1 / grid.
-
-    >>> round_up(Fraction(1, 3))
-    Fraction(11, 32)
-    """
+    """The next multiple of 1 / grid."""
     return Fraction(math.ceil(value * grid), grid)
 
 
 def gaussian_node(least_variance: Fraction) -> GaussianNode:
-    """Gaussian noise of at least this variance, rounded up to the grid.
-
-    >>> gaussian_node(Fraction(1, 3))
-    GaussianNode(variance=Fraction(11, 32))
-    """
+    """Gaussian noise of at least this variance, rounded up to the grid."""
     return GaussianNode(round_up(least_variance))
 
 
 def laplace_node(least_scale: Fraction) -> LaplaceNode:
-    """Laplace noise of at least this scale, rounded up to the grid.
-
-    >>> laplace_node(Fraction(1, 3))
-    LaplaceNode(scale=Fraction(683, 2048))
-    """
+    """Laplace noise of at least this scale, rounded up to the grid."""
     return LaplaceNode(round_up(least_scale, SCALE_GRID))
 
 
 @dataclass(frozen=True, slots=True)
 class LossTarget:
-    """The loss per unit that a plan may cost: a rho, met by Gaussian noise, or a pure epsilon, met by Laplace noise.
-
-    >>> LossTarget.of(rho=0.5, epsilon=None).pure
-    False
-    """
+    """The loss per unit that a plan may cost: a rho, met by Gaussian noise, or a pure epsilon, met by Laplace noise."""
 
     loss: Fraction
     pure: bool
@@ -182,8 +158,5 @@ class LossTarget:
 
         To minimise sum a_h v_h: prices 1 / v_h proportional to sqrt(a_h) for a fixed sum of 1 / v_h; and with v = 2
         b^2, prices 1 / b_h proportional to the cube root of a_h.
-
-        >>> [float(share) for share in LossTarget.of(rho=0.5, epsilon=None).best_shares([4.0, 9.0])]
-        [2.0, 3.0]
         """
         return [Fraction(math.cbrt(weight) if self.pure else math.sqrt(weight)) for weight in squared_weights]

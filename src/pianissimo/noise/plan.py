@@ -105,11 +105,7 @@ Ticks = int | NDArray[np.int64] | None
 
 
 def as_ticks(ticks: Ticks, horizon: int) -> NDArray[np.int64]:
-    """The numbers of some ticks.
-
-    >>> as_ticks(3, horizon=10)
-    array([1, 2, 3])
-    """
+    """The numbers of some ticks."""
     return ticks if isinstance(ticks, np.ndarray) else np.arange(1, (ticks or horizon) + 1)
 
 
@@ -141,10 +137,6 @@ def plan_loss(plan: NoisePlan, *, series: int = 1, magnitude: int = 1, watched: 
 
     `watched` is how many series there are: whoever chooses the event after watching all of them may choose by any of
     their noises, so the distance from the ideal noise is that of all.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> plan_loss(TreePlan.calibrated(horizon=7, rho=0.5), series=2).as_booked().rho
-    Fraction(1, 1)
     """
     distance = plan.node_count * max(series, watched) * DRAW_DISTANCE
     if is_pure(plan):
@@ -153,12 +145,7 @@ def plan_loss(plan: NoisePlan, *, series: int = 1, magnitude: int = 1, watched: 
 
 
 def variance_at(plan: NoisePlan, tick: int) -> Fraction:
-    """The variance of the noise of one release, exactly, before its rounding.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> variance_at(TreePlan.calibrated(horizon=7, rho=0.5, base=2), 7)
-    Fraction(9, 1)
-    """
+    """The variance of the noise of one release, exactly, before its rounding."""
     return difference_variance(plan, 0, tick)
 
 
@@ -166,10 +153,6 @@ def difference_variance(plan: NoisePlan, start: int, end: int) -> Fraction:
     """The variance of the noise of release `end` minus that of release `start` (0: nothing), exactly.
 
     Releases share nodes, so this is not the sum of their variances.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> difference_variance(TreePlan.calibrated(horizon=7, rho=0.5, base=2), 6, 7)
-    Fraction(3, 1)
     """
     if isinstance(plan, OwnVariance):
         return plan.difference_variance(start, end)
@@ -197,19 +180,13 @@ class TunedPlan:
     def calibrated(
         cls, *, horizon: int, rho: Fraction | float | None = None, epsilon: Fraction | float | None = None
     ) -> Self:
-        """The plan with tuned level weights whose loss per unit is at most `rho` (Gaussian) or `epsilon` (Laplace).
-
-        >>> from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, TopDownPlan
-        >>> plans = [kind.calibrated(horizon=1000, rho=0.5) for kind in (DoublingPlan, HaarPlan, HaarSkipPlan)]
-        >>> plans.append(TopDownPlan.calibrated(horizon=1000, epsilon=1.0))
-        >>> all(0.99 < plan.cost <= 1 for plan in plans)
-        True
-        """
+        """The plan with the least noise whose loss per unit is at most `rho` (Gaussian) or `epsilon` (Laplace)."""
         check_at_least(1, horizon=horizon)
-        return cls._tuned(horizon, LossTarget.of(rho=rho, epsilon=epsilon))
+        return cls.tuned(horizon, LossTarget.of(rho=rho, epsilon=epsilon))
 
     @classmethod
-    def _tuned(cls, horizon: int, target: LossTarget) -> Self:
+    def tuned(cls, horizon: int, target: LossTarget) -> Self:
+        """The plan of this loss."""
         raise NotImplementedError
 
     def position(self, tick: int) -> int:
@@ -279,11 +256,7 @@ def half_width(plan: NoisePlan, tick: int, coverage: float, *, since: int = 0) -
 
 
 def laplace_sum_quantile(scales: Sequence[float], coverage: float) -> float:
-    """The x with P[|sum of Laplace variables| <= x] = coverage, by inverting the characteristic function.
-
-    >>> round(laplace_sum_quantile([1.0], 0.95), 2)
-    3.0
-    """
+    """The x with P[|sum of Laplace variables| <= x] = coverage, by inverting the characteristic function."""
     if not scales:
         return 0.0
     unit = math.sqrt(2 * sum(scale**2 for scale in scales))

@@ -27,6 +27,9 @@ _LONGEST_WALK = 24
 _CHUNK = 65_536
 """Series drawn at once: their keys are made as they are needed and never held for all series."""
 
+ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
+"""The item key of a series that stands alone."""
+
 KeyRange = Callable[[int, int], Keys]
 """The item keys of the series from one number up to another."""
 
@@ -50,13 +53,7 @@ class OwnNoise(Protocol):
 
 
 def evaluate(plan: NoisePlan, noise: Noise, tick: int, keys: Keys, *, since: int = 0) -> NDArray[np.int64]:
-    """The noise of one release for each key, from nothing, less that of release `since`: numerators over 2^shift.
-
-    >>> from pianissimo.noise import HaarPlan
-    >>> from pianissimo.testing import NoNoise
-    >>> evaluate(HaarPlan.calibrated(horizon=8, rho=0.5), NoNoise(), 3, np.zeros((2, 2), np.uint64))
-    array([0, 0])
-    """
+    """The noise of one release for each key, from nothing, less that of release `since`: numerators over 2^shift."""
     if isinstance(plan, OwnNoise):
         return plan.evaluate(noise, tick, keys, since=since)
     total = np.zeros(len(keys), dtype=np.int64)
@@ -77,12 +74,7 @@ def rounded(counts: NDArray[np.int64], numerators: NDArray[np.int64], shift: int
 
 
 def running_noise(plan: NoisePlan) -> RunningNoise:
-    """The noise of a plan for a growing list of series, release after release.
-
-    >>> from pianissimo.noise import HaarPlan
-    >>> running_noise(HaarPlan.calibrated(horizon=8, rho=0.5))
-    <pianissimo.noise.running.PlanNoise object at ...>
-    """
+    """The noise of a plan for a growing list of series, release after release."""
     return plan.running_noise() if isinstance(plan, OwnNoise) else PlanNoise(plan)
 
 

@@ -63,7 +63,7 @@ class SplinePlan(LevelPlan):
         check_levels(self, levels=self.height, leaves=4**self.height)
 
     @classmethod
-    def _tuned(cls, horizon: int, target: LossTarget) -> Self:
+    def tuned(cls, horizon: int, target: LossTarget) -> Self:
         if target.pure:
             raise ParameterError("a spline plan has Gaussian noise and must be given a rho, got an epsilon")
         height = LEAST_HEIGHT

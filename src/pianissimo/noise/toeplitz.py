@@ -34,7 +34,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.keyed import Keys, Noise, sealed
 from pianissimo.noise.laws import GaussianNode, LossTarget, NodeNoise, gaussian_node
-from pianissimo.noise.plan import Term, Ticks, as_ticks
+from pianissimo.noise.plan import Term, Ticks, TunedPlan, as_ticks
 from pianissimo.noise.running import KeyRange
 
 LONGEST_HORIZON = 4096
@@ -51,7 +51,7 @@ _SERIES_AT_ONCE = 2048
 
 @identified("toeplitz-plan")
 @dataclass(frozen=True, kw_only=True)
-class ToeplitzPlan:
+class ToeplitzPlan(TunedPlan):
     """Square-root Toeplitz noise, on a lattice of 2^-bits, for at most 4096 ticks.
 
     It is a plan in all but one thing: its weights are not over a power of two, so it has no `terms_at` and brings its
@@ -94,14 +94,22 @@ class ToeplitzPlan:
             raise ParameterError("the noise of a toeplitz plan must be smaller: take a larger share of the budget")
 
     @classmethod
-    def calibrated(cls, *, horizon: int, rho: Fraction | float, bits: int | None = None) -> Self:
-        """The plan whose loss per unit is at most `rho`; log2(horizon) / 2 + 2 bits lose 0.2 % to the real square root.
-
-        >>> ToeplitzPlan.calibrated(horizon=256, rho=0.5).cost <= 1
-        True
-        """
+    def calibrated(
+        cls,
+        *,
+        horizon: int,
+        rho: Fraction | float | None = None,
+        epsilon: Fraction | float | None = None,
+        bits: int | None = None,
+    ) -> Self:
+        """The plan whose loss per unit is at most `rho`; log2(horizon) / 2 + 2 bits lose 0.2 % to the square root."""
         check_at_least(1, horizon=horizon)
-        target = LossTarget.of(rho=rho, epsilon=None)
+        return cls.tuned(horizon, LossTarget.of(rho=rho, epsilon=epsilon), bits)
+
+    @classmethod
+    def tuned(cls, horizon: int, target: LossTarget, bits: int | None = None) -> Self:
+        if target.pure:
+            raise ParameterError("a toeplitz plan has Gaussian noise and must be given a rho, got an epsilon")
         bits = ((horizon - 1).bit_length() + 1) // 2 + 2 if bits is None else bits
         check_at_least(1, bits=bits)
         squares = sum(entry**2 for entry in lattice_column(min(horizon, LONGEST_HORIZON), min(bits, _MOST_BITS)))
@@ -129,9 +137,6 @@ class ToeplitzPlan:
         # The column of the first tick is the longest, and the others are its beginnings.
         return Fraction(sum(entry**2 for entry in self._weights.column)) / self.noise.variance
 
-    def position(self, tick: int) -> int:
-        return tick
-
     def terms_at(self, position: int) -> NoReturn:
         raise ParameterError(
             f"the weights of a toeplitz plan are not over a power of two, got a question for those at {position}; "
@@ -150,23 +155,13 @@ class ToeplitzPlan:
         return profile[as_ticks(ticks, self.horizon) - 1]
 
     def difference_variance(self, start: int, end: int) -> Fraction:
-        """The variance of the noise of release `end` minus that of release `start` (0: nothing), rounded up by 1e-70.
-
-        >>> plan = ToeplitzPlan.calibrated(horizon=8, rho=0.5)
-        >>> print(round(float(plan.difference_variance(0, 3)), 3), round(float(plan.difference_variance(2, 3)), 3))
-        2.379 2.165
-        """
+        """The variance of the noise of release `end` less that of release `start` (0: nothing), rounded up by 1e-70."""
         entries = self._weights.between(start, end)
         slack = 2 * self._weights.error
         return Fraction(sum((abs(entry) + slack) ** 2 for entry in entries), 4**_FIXED_BITS) * self.noise.variance
 
     def evaluate(self, noise: Noise, tick: int, keys: Keys, *, since: int = 0) -> NDArray[np.int64]:
-        """The noise of one release for each key, from nothing, less that of release `since`: floor(r + 1/2), over 2^1.
-
-        >>> from pianissimo.testing import NoNoise
-        >>> ToeplitzPlan.calibrated(horizon=8, rho=0.5).evaluate(NoNoise(), 3, np.zeros((2, 2), np.uint64))
-        array([0, 0])
-        """
+        """The noise of one release for each key, from nothing, less that of `since`: floor(r + 1/2), over 2^1."""
         result = np.empty(len(keys), dtype=np.int64)
         for first in range(0, len(keys), _SERIES_AT_ONCE):
             some = keys[first : first + _SERIES_AT_ONCE]
@@ -177,11 +172,7 @@ class ToeplitzPlan:
         return 2 * result
 
     def running_noise(self) -> "ToeplitzNoise":
-        """Its noise release after release.
-
-        >>> ToeplitzPlan.calibrated(horizon=8, rho=0.5).running_noise()
-        <pianissimo.noise.toeplitz.ToeplitzNoise object at ...>
-        """
+        """Its noise release after release."""
         return ToeplitzNoise(self)
 
     @property
@@ -311,11 +302,7 @@ def _weights(horizon: int, bits: int) -> _Weights:
 
 @lru_cache(maxsize=8)
 def lattice_column(horizon: int, bits: int) -> tuple[int, ...]:
-    """C_k = floor(2^b binom(2k, k) / 4^k + 1/2) for k below the horizon, exactly.
-
-    >>> lattice_column(5, 4)
-    (16, 8, 6, 5, 4)
-    """
+    """C_k = floor(2^b binom(2k, k) / 4^k + 1/2) for k below the horizon, exactly."""
     column, binomial = [], 1
     for place in range(horizon):
         column.append(_nearest(binomial << bits, 2 * place))
@@ -336,9 +323,6 @@ def exact_noise(column: Sequence[int], bits: int, draws: Sequence[int], since: i
     """r_t, t the number of draws, less r_since: a whole number and the power of two that it is over.
 
     C r = M z, so 2^b r_k = (z_1 + .. + z_k) - C_1 r_(k - 1) - C_2 r_(k - 2) - ..; r_k is kept over 2^(b k).
-
-    >>> exact_noise((16, 8, 6), 4, [1, 0])
-    (8, 8)
     """
     values: list[int] = []
     total = 0

@@ -1,6 +1,6 @@
 """Which ones: the exact race, one-shot answers about a histogram, and top lists that last."""
 
-from pianissimo.selection.known_domain import KnownGauss, KnownGumb
+from pianissimo.selection.known_and_unknown import KnownGauss, KnownGumb, UnkGauss, UnkGumb
 from pianissimo.selection.limited_dom import (
     LimitedDomain,
     LimitedLaplace,
@@ -9,10 +9,9 @@ from pianissimo.selection.limited_dom import (
     limited_domain,
 )
 from pianissimo.selection.pay_what_you_get import Allowance, PayWhatYouGet
-from pianissimo.selection.race import Answer, Peeling, exponential_mechanism, first_in_race, peel, race_distance
+from pianissimo.selection.race import Answer, Peeling, first_in_race, race_distance
 from pianissimo.selection.sparse_gumbel import SparseGumbel, SparseGumbelState
 from pianissimo.selection.thresholds import FixedThresholdGauss, FixedThresholdLaplace
-from pianissimo.selection.unknown_domain import UnkGauss, UnkGumb
 
 __all__ = [
     "Allowance",
@@ -31,9 +30,7 @@ __all__ = [
     "StrictDomain",
     "UnkGauss",
     "UnkGumb",
-    "exponential_mechanism",
     "first_in_race",
     "limited_domain",
-    "peel",
     "race_distance",
 ]

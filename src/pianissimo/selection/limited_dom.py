@@ -17,16 +17,16 @@ Corrected here:
 * The paper's threshold has ln(m / delta) and a bad mass of delta / (1 + delta). Ours is lower and makes it delta.
 * Lemmas 5.6, 5.7, 7.3 and C.3 are false for k >= 2: conditioned on "no bad label" an early threshold is favoured. The
   theorem is true by the lemma of the bad mass (docs/privacy.md, 'Unknown labels'): the comparison mechanism is the
-  same peeling on renamed labels, as in `unknown_domain`; leaving out a competitor only makes good answers likelier.
+  same peeling on renamed labels, as in `known_and_unknown`; leaving out a competitor only makes good answers likelier.
 * The domain is "rank <= k_bar and count > 0". With labels of count 0 left out, the number of labels in the universe
   must not lower m: k_bar = max_keys_per_user = 2 of 3 labels gives 1.98 delta.
 * A step costs epsilon^2 / 8 in zCDP, not epsilon^2 / 2, and delta is booked once, not twice.
 
 The threshold is rounded up to a multiple of 2^-16, and the race is exact: see `thresholds` and `race`.
 
-**StrictDomain.** Top k from the labels whose count is strictly above the next one: for sources that cannot order equal
-counts. Durfee and Rogers 2019, Algorithm 5 and Lemma 6.8. As above, with the domain "count > h", h the count of rank
-k_bar + 1, so that it does not matter which of several equal counts is called the k_bar-th.
+**StrictDomain**, for sources that cannot order equal counts. Durfee and Rogers 2019, Algorithm 5 and Lemma 6.8. As
+above, with the domain "count > h", h the count of rank k_bar + 1: it does not matter which of several equal counts is
+called the k_bar-th.
 
 Corrected here: m = k_bar always. One user who raises h by one can expel all k_bar labels, however few labels that user
 holds; with max_keys_per_user instead of k_bar (as in Algorithm 1) the exact delta at k_bar = 3 is 2.99 times the
@@ -37,12 +37,8 @@ Let x be the smaller h. If they belong to the larger histogram, the other side g
 smaller, dummies of count x + 1. Then every entry of the renamed vectors moves by 0 or 1 in one direction, dummies come
 before the threshold with a chance of at most delta in total, and the lemma of the bad mass applies.
 
-**LimitedLaplace.** Top k from the first k_bar labels with Laplace noise: noisy counts come with the labels and cost
-nothing more.
-
-Durfee and Rogers 2019, Algorithm 4 (LimitDom_Lap) and Lemma 6.1, for users who hold at most max_keys_per_user labels.
-
-Corrected here:
+**LimitedLaplace.** Noisy counts come with the labels and cost nothing more. Durfee and Rogers 2019, Algorithm 4
+(LimitDom_Lap) and Lemma 6.1, for users who hold at most max_keys_per_user labels. Corrected here:
 
 * Equation (7) prints the offset ln(Delta / epsilon), a misprint that breaks privacy: an exact delta of 0.5 at epsilon
   = 1. Meant is ln(Delta / delta) / epsilon.
@@ -54,7 +50,7 @@ Corrected here:
 the threshold's, ties excluded. A label of count h + 1 is then shown with the chance P[Z - Z' > y], y the offset beyond
 h + 1: the least whole y at which the exact tail is at most delta / min(Delta, k_bar).
 
-*Why.* On the renamed vectors of `unknown_domain` the counts, threshold included, differ by one in at most Delta
+*Why.* On the renamed vectors of `known_and_unknown` the counts, threshold included, differ by one in at most Delta
 places: independent noise makes that Delta plain steps of epsilon. Labels, order and noisy counts are all functions of
 the noisy vector. Among equal noisy counts labels go by their bytes; a renamed label that ties with a shown one is above
 the threshold itself, so it was already counted as bad.
@@ -88,10 +84,9 @@ from pianissimo.loss.losses import Booked, BoundedRange
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, exact_scale
 from pianissimo.noise.laws import LaplaceNode
-from pianissimo.selection.known_domain import with_noise
+from pianissimo.selection.known_and_unknown import before_threshold, largest, strictly_larger, with_noise
 from pianissimo.selection.race import MOST, Answer, Counted, check_race_scale, first_in_race, race_distance
 from pianissimo.selection.thresholds import GRID, check_exact, labels_above, laplace_difference_offset, race_offset
-from pianissimo.selection.unknown_domain import before_threshold, largest, strictly_larger
 
 
 def race_to_threshold(
@@ -240,8 +235,7 @@ def check_race_parameters(*, k: int, candidates: int, epsilon: Fraction, delta: 
 
 def check_within(*, k: int, candidates: int) -> None:
     """Refuse more answers than candidates."""
-    check_at_least(1, k=k)
-    check_at_least(1, candidates=candidates)
+    check_at_least(1, k=k, candidates=candidates)
     if not k <= candidates:
         raise ParameterError(f"k must be at most candidates, the number of labels looked at, got {k} of {candidates}")
 
@@ -278,8 +272,6 @@ class LimitedLaplace:
 
     >>> from pianissimo.testing import NoNoise
     >>> mechanism = LimitedLaplace(k=2, candidates=2, epsilon=Fraction(1), delta=Fraction(1, 100))
-    >>> mechanism.offset
-    6
     >>> mechanism.answer({"a": 20, "b": 8, "c": 3}, NoNoise())
     Answer(labels=('a',), met_threshold=True, counts=(20,), candidates=None)
     """

@@ -51,11 +51,7 @@ class Allowance:
         return not (self.steps > 0 and self.calls > 0)
 
     def reserve(self, k: int) -> "Allowance":
-        """Starts a question: it holds min(k, steps left) and uses up one call.
-
-        >>> Allowance(steps=1, calls=2).reserve(5).reserved
-        1
-        """
+        """Starts a question: it holds min(k, steps left) and uses up one call."""
         check_at_least(1, k=k)
         if self.reserved:
             raise ParameterError("a question must be settled before the next one starts, got one that is not")
@@ -65,11 +61,7 @@ class Allowance:
         return Allowance(steps=self.steps - held, calls=self.calls - 1, reserved=held)
 
     def settle(self, cost: int) -> "Allowance":
-        """Ends the question: what its answer did not use of the reservation is free again.
-
-        >>> Allowance(steps=0, calls=1, reserved=3).settle(2)
-        Allowance(steps=1, calls=1, reserved=0)
-        """
+        """Ends the question: what its answer did not use of the reservation is free again."""
         # Every answer has something in it, if only the threshold.
         check_at_least(1, cost=cost)
         if not self.reserved:
@@ -89,8 +81,6 @@ class PayWhatYouGet:
     >>> plan = PayWhatYouGet(epsilon=Fraction(1, 2), delta=Fraction(1, 50), steps=3, calls=3)
     >>> float(plan.loss.bad)
     0.058808
-    >>> plan.start()
-    Allowance(steps=3, calls=3, reserved=0)
     """
 
     epsilon: Fraction

@@ -33,9 +33,6 @@ exchange changes the outcome with a chance of at most k 2^-128, and n items make
 
 **Peeling**, the exponential mechanism again and again on what is left, is the first k of one such race. The labels are
 known beforehand and all of them are given, those of count 0 too: for labels that come from the data, see `limited_dom`.
-
-Here is also what all one-shot selections take, a histogram as columns in the order of the labels' bytes, and what they
-publish, an `Answer`.
 """
 
 import decimal
@@ -54,18 +51,13 @@ from pianissimo.codec import join_texts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import BoundedRange
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Keys, exact_scale
+from pianissimo.noise.keyed import Keys
 from pianissimo.noise.laws import SCALE_GRID
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Labels in order, whether the threshold stopped the walk, and what else came with them.
-
-    >>> answer = Answer(labels=("b", "a"), met_threshold=True)
-    >>> answer.labels, answer.length
-    (('b', 'a'), 3)
-    """
+    """Labels in order, whether the threshold stopped the walk, and what else came with them."""
 
     labels: tuple[str, ...]
     """The labels, the one that came first at the front."""
@@ -94,8 +86,8 @@ class Counted:
     """Labels and how many users hold each: secret, so that nothing of it is shown.
 
     **Refusals are not private.** A null, a key that is no text, a count out of range is refused here, however few users
-    it is about, so that an error is an answer about them. Whoever counts must leave such keys out beforehand, row by
-    row, or must not show the error. `Table` does so: nothing that a table holds is refused here.
+    it is about. Whoever counts must leave such keys out beforehand, row by row, or must not show the error, as `Table`
+    does.
     """
 
     labels: pl.Series
@@ -189,11 +181,7 @@ def exact_arrival(behind: int, bits: int, scale: Fraction) -> Decimal:
 
 
 def race_distance(items: int, k: int) -> Fraction:
-    """How far the first k of a race of so many items are from the ideal ones, in total variation.
-
-    >>> race_distance(10**6, 10) < Fraction(10**6, 2**100)
-    True
-    """
+    """How far the first k of a race of so many items are from the ideal ones, in total variation."""
     return Fraction(items * k, 2**128)
 
 
@@ -212,12 +200,7 @@ def race_scale(steps: int, rho: Fraction | float) -> Fraction:
 
 
 def check_race_scale(scale: Fraction) -> None:
-    """Refuse what is not an exact scale between 2^-64 and 2^48.
-
-    >>> check_race_scale(0.5)
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: scale must be a Fraction from 2^-64 to 2^48, got 0.5
-    """
+    """Refuse what is not an exact scale between 2^-64 and 2^48."""
     if not isinstance(scale, Fraction) or not _SMALLEST_SCALE <= scale <= _LARGEST_SCALE:
         raise ParameterError(f"scale must be a Fraction from 2^-64 to 2^48, got {scale}")
 
@@ -292,24 +275,3 @@ class Peeling:
     def cost(self, answer: Answer) -> int:
         """In steps: as many as there are labels in the answer."""
         return answer.length
-
-
-def peel(counts: Mapping[str, int], *, k: int, epsilon: float | Fraction, noise: Noise) -> list[str]:
-    """Picks k labels of a known domain, one after the other, in k steps of bounded range `epsilon`.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> peel({"a": 3, "b": 0, "c": 9}, k=2, epsilon=1.0, noise=NoNoise())
-    ['c', 'a']
-    """
-    mechanism = Peeling(items=len(counts), k=k, epsilon=exact_scale(epsilon=epsilon))
-    return list(mechanism.answer(counts, noise).labels)
-
-
-def exponential_mechanism(counts: Mapping[str, int], *, epsilon: float | Fraction, noise: Noise) -> str:
-    """One label of a known domain, drawn with a chance proportional to exp(epsilon count).
-
-    >>> from pianissimo.testing import NoNoise
-    >>> exponential_mechanism({"a": 3, "b": 0, "c": 9}, epsilon=1.0, noise=NoNoise())
-    'c'
-    """
-    return peel(counts, k=1, epsilon=epsilon, noise=noise)[0]

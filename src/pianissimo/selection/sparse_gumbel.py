@@ -43,9 +43,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_positive
-from pianissimo.errors import InputError, ParameterError
+from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import Domain, LabelIndex, count_known
+from pianissimo.labels import Domain, LabelIndex, add_counts, count_known
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -53,10 +53,8 @@ from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import LaplaceNode
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
 from pianissimo.noise.running import evaluate, rounded
-from pianissimo.selection.known_domain import with_noise
+from pianissimo.selection.known_and_unknown import with_noise
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
-
-_LARGEST_COUNT = 2**61
 
 
 @dataclass(slots=True, repr=False)
@@ -153,12 +151,6 @@ class SparseGumbel:
         """The paper's shares of a rho = k / tau^2 + 1 / (8 tau^2), rounded up; `make_plan` makes a plan of a given rho.
 
         Without switches there are no tests, and rho = k / tau^2.
-
-        >>> from pianissimo.noise import TreePlan
-        >>> top = SparseGumbel.calibrated(domain=Domain(map(str, range(99))), k=5, switches=2, eta=9, rho=0.5,
-        ...                               make_plan=lambda rho: TreePlan.calibrated(horizon=100, rho=rho))
-        >>> Fraction(499, 1000) < top.guarantee.loss.as_booked().rho <= Fraction(1, 2)
-        True
         """
         check_at_least(1, k=k)
         check_at_least(0, switches=switches)
@@ -215,13 +207,11 @@ class SparseGumbel:
         self.add(state, self.gather(state, batch))
 
     def gather(self, state: SparseGumbelState, batch: pl.Series) -> list[NDArray[np.int64]]:
-        slots, more = count_known(batch, state.index, self.max_keys_per_event)
-        order = np.argsort(slots)
-        return [slots[order], more[order]]
+        return list(count_known(batch, state.index, self.max_keys_per_event))
 
     def add(self, state: SparseGumbelState, gathered: list[NDArray[np.int64]]) -> None:
         slots, more = gathered
-        state.counts = _added(state.counts, slots, more)
+        add_counts(state.counts, slots, more)
 
     def release(self, state: SparseGumbelState, tick: int, noise: Noise) -> list[tuple[str, int]]:
         if tick == 1:
@@ -235,8 +225,8 @@ class SparseGumbel:
         return list(zip(labels, estimates[order].tolist(), strict=True))
 
     def merge(self, left: SparseGumbelState, right: SparseGumbelState) -> SparseGumbelState:
-        counts = _added(left.counts, np.arange(len(left.counts)), right.counts)
-        return SparseGumbelState(counts=counts, chosen=left.chosen, left=left.left, index=left.index)
+        add_counts(left.counts, np.arange(len(left.counts)), right.counts)
+        return left
 
     def _run(self, state: SparseGumbelState) -> int:
         """How many switches there have been: the number of the selection that holds, and of the run of tests."""
@@ -262,11 +252,3 @@ class SparseGumbel:
         tested = with_noise(state.counts[outside], keys, law, here)
         # That some test is above is less than the paper's first test above: tests after it are never looked at there.
         return bool((tested > threshold).any())
-
-
-def _added(counts: NDArray[np.int64], slots: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:
-    total = counts.copy()
-    total[slots] += more
-    if not int(total.max()) < _LARGEST_COUNT:
-        raise InputError("a count must stay below 2^61, got more; start a new run")
-    return total

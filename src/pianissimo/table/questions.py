@@ -27,7 +27,7 @@ from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.selection import KnownGauss, LimitedDomain, UnkGauss
-from pianissimo.selection.known_domain import gaussian_half_width, with_noise
+from pianissimo.selection.known_and_unknown import gaussian_half_width, with_noise
 from pianissimo.table.allowance import MOST_DRAWS, Amount, TableBudget
 from pianissimo.table.statements import AskedRows, TableColumn, find_column, is_plain, written
 

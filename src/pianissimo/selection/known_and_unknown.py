@@ -1,17 +1,20 @@
-"""One answer about a histogram of labels that nobody knew beforehand.
+"""One answer about a histogram, whose labels are known beforehand or not.
 
-Cardoso and Rogers 2022, Algorithm 5 (UnkGauss, Theorem 6) and Algorithm 12 (UnkGumb, Theorem 10), which rests on
-Durfee and Rogers 2019, Algorithm 1 and Theorem 1. Both look at the kbar labels of largest count (equal counts by the
-bytes of the labels) and at the count that comes next, h; a pseudo-label, the threshold, has the count h + gap.
+Cardoso and Rogers, "Differentially private histograms under continual observation", 2022: Algorithm 10 (KnownGauss,
+Theorem 8), Algorithm 11 (KnownGumb, Theorem 9), Algorithm 5 (UnkGauss, Theorem 6) and Algorithm 12 (UnkGumb, Theorem
+10), which rests on Durfee and Rogers 2019, Algorithm 1 and Theorem 1. With integer noise: discrete Gaussian draws
+(Canonne, Kamath and Steinke 2020, Theorem 14) keep the rho of continuous ones, and the Gumbel order is the exact race
+of `race`. Neighbors move all counts in one direction, each by at most one, as removing one event does.
 
-Corrected here:
+**Unknown labels.** UnkGauss and UnkGumb look at the kbar labels of largest count (equal counts by the bytes of the
+labels) and at the count that comes next, h; a pseudo-label, the threshold, has the count h + gap. Corrected here:
 
 * UnkGumb's gap is 1 + scale ln(1 / delta), scale = tau / 2. Printed is tau ln(1 / delta), twice as much as is needed.
 * Durfee and Rogers, Lemmas 5.6 and 7.3, are false for k >= 2; the theorems are true by the lemma of the bad mass
   (docs/privacy.md, 'Unknown labels'), with the comparison mechanism below.
 * Cardoso and Rogers, Lemma 6.4, holds with the threshold counted as one more bin, which its proof leaves out.
 
-**Why.** Let h0 >= h1 be the counts of two neighbors, C the labels that differ; dummies of count 0 fill up the first
+*Why.* Let h0 >= h1 be the counts of two neighbors, C the labels that differ; dummies of count 0 fill up the first
 kbar. The labels that are among the first kbar on one side only are as many on both sides, at most min(|C|, kbar), and
 have a count of at most h + 1 on their side. Give them common names, side by side: then the two vectors of counts
 (common labels, renamed ones, threshold) differ by 0 or 1 in each entry, all in one direction, and in at most |C|
@@ -19,7 +22,7 @@ entries, the threshold included. The comparison mechanism A is Gaussian noise, o
 renamed label before the threshold. Leaving out a competitor (dummies are never shown) only makes the other outcomes
 likelier.
 
-**Whole numbers.** The noise of UnkGauss is discrete. A renamed label and the threshold differ by two draws, whose
+*Whole numbers.* The noise of UnkGauss is discrete. A renamed label and the threshold differ by two draws, whose
 difference is sub-Gaussian with twice the variance: it is x or more with a chance of at most exp(-x^2 / (4 variance)),
 which is delta for x = sqrt(4 variance ln(1 / delta)). A label is shown if its noisy count is at least the
 threshold's, ties included, so with gap = 1 + ceil(x) a renamed label is shown with a chance of at most delta. Normal
@@ -30,6 +33,7 @@ the race is one of whole numbers.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import NormalDist
 from typing import ClassVar, Self
 
 import numpy as np
@@ -39,23 +43,155 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import detached
-from pianissimo.loss.losses import Booked
+from pianissimo.labels import Domain, detached
+from pianissimo.loss.losses import Booked, log_inverse
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys
-from pianissimo.noise.laws import gaussian_node
-from pianissimo.selection.known_domain import (
-    NoisyCounts,
-    Published,
-    RacedCounts,
-    check_variance,
-    halves,
-    moved_counts,
-    with_noise,
-)
-from pianissimo.selection.race import first_in_race, race_distance
+from pianissimo.noise.laws import GaussianNode, NodeNoise, gaussian_node
+from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 _ROUNDING_ERROR = 1e-9
+
+Published = tuple[pl.Series, NDArray[np.int64]]
+"""Labels and a noisy count for each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyCounts:
+    """Counts published with Gaussian noise: what all one-shot answers share, as a base class."""
+
+    variance: Fraction
+    """Of the noise on each published count: tau^2."""
+
+    @property
+    def law(self) -> GaussianNode:
+        """Of the noise on each published count."""
+        return GaussianNode(self.variance)
+
+    def error(self, coverage: float) -> float:
+        return gaussian_half_width(self.variance, coverage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RacedCounts(NoisyCounts):
+    """Counts of the first labels of a race: what KnownGumb and UnkGumb share, as a base class."""
+
+    k: int
+    """How many labels are published at most."""
+
+    scale: Fraction
+    """Of the Gumbel noise of the race: tau / 2."""
+
+    max_keys_per_event: int | None = None
+    """How many distinct labels of one event count, Delta_0; None for any number."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k)
+        check_race_scale(self.scale)
+        check_variance(self.variance)
+        if self.max_keys_per_event is not None:
+            check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+
+    @property
+    def rho(self) -> Fraction:
+        """Of the order and of the counts that one event can move."""
+        counts = moved_counts(self.k, self.max_keys_per_event)
+        return race_rho(self.k, self.scale) + counts / (2 * self.variance)
+
+
+@identified("known-gauss")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownGauss(NoisyCounts):
+    """The noisy count of every label of a domain.
+
+    Guarantee: booked as (D / (2 variance), 0) per answer, D = max_keys_per_event.
+    Error: the normal quantile at this variance, rounded up.
+    Cost: one draw a label; labels of count 0 get noise too.
+    """
+
+    domain: Domain
+    """The labels that are counted, all of which are published."""
+
+    max_keys_per_event: int = 1
+    """How many distinct labels of one event count: Delta_0."""
+
+    biased: ClassVar[bool] = False
+    """Every label is in every answer."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+        check_variance(self.variance)
+
+    @classmethod
+    def calibrated(cls, *, domain: Domain, rho: Fraction | float, max_keys_per_event: int = 1) -> Self:
+        """The one with the least noise whose rho is at most this."""
+        check_positive(rho=rho)
+        moved = min(max_keys_per_event, len(domain))
+        variance = gaussian_node(moved / (2 * Fraction(rho))).variance
+        return cls(domain=domain, variance=variance, max_keys_per_event=max_keys_per_event)
+
+    @property
+    def loss(self) -> Booked:
+        moved = min(self.max_keys_per_event, len(self.domain))
+        return Booked(rho=moved / (2 * self.variance), distance=len(self.domain) * DRAW_DISTANCE)
+
+    def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
+        """The labels as given and a noisy count for each; `labels` is the whole domain in the order of its bytes."""
+        return labels, with_noise(counts, keys, self.law, noise)
+
+
+@identified("known-gumb")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownGumb(RacedCounts):
+    """The k labels of a domain with the largest counts, more or less, and a noisy count for each.
+
+    Whatever the number of labels in an event: its price is in what is published. The order comes from Gumbel noise of
+    its own; published are counts with fresh noise, never those of the race.
+
+    Guarantee: booked as (k / (8 scale^2) + min(k, D) / (2 variance), 0) per answer, D = max_keys_per_event, infinite
+    if that is None. With scale = tau / 2 and variance = tau^2 this is Theorem 9's k / tau^2.
+    Error: of the published counts, the normal quantile at this variance, rounded up. Which labels are published is a
+    matter of the scale: a label leads another by scale * ln(1 / p) or more and is behind it with a chance below p.
+    Cost: 128 bits a label of the domain and k draws.
+
+    >>> from pianissimo.testing import NoNoise
+    >>> one_shot = KnownGumb(domain=Domain(["a", "b", "c"]), k=2, scale=Fraction(1), variance=Fraction(4))
+    >>> labels, counts = one_shot.answer(
+    ...     pl.Series(["a", "b", "c"]), np.zeros((3, 2), np.uint64), np.array([3, 0, 9]), NoNoise())
+    >>> labels.to_list(), counts.tolist()
+    (['c', 'a'], [9, 3])
+    """
+
+    domain: Domain
+    """The labels that run."""
+
+    def __post_init__(self) -> None:
+        RacedCounts.__post_init__(self)
+        if not self.k <= len(self.domain):
+            raise ParameterError(f"k must be at most the {len(self.domain)} labels of the domain, got {self.k}")
+
+    @classmethod
+    def calibrated(
+        cls, *, domain: Domain, k: int, rho: Fraction | float, max_keys_per_event: int | None = None
+    ) -> Self:
+        """The one whose rho is at most this, half of it for the order and half for the counts."""
+        scale, variance = halves(k, rho, max_keys_per_event)
+        return cls(domain=domain, k=k, scale=scale, variance=variance, max_keys_per_event=max_keys_per_event)
+
+    @property
+    def loss(self) -> Booked:
+        distance = race_distance(len(self.domain), self.k) + self.k * DRAW_DISTANCE
+        return Booked(rho=self.rho, distance=distance)
+
+    @property
+    def biased(self) -> bool:
+        """Whether a label can be missing from an answer."""
+        return self.k < len(self.domain)
+
+    def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
+        """The k first labels and a noisy count for each; `labels` is the whole domain in the order of its bytes."""
+        first = first_in_race(counts, noise.at("race").bits(keys), self.scale, self.k)
+        return labels.gather(first), with_noise(counts[first], keys[first], self.law, noise)
 
 
 @identified("unk-gauss")
@@ -70,8 +206,6 @@ class UnkGauss(NoisyCounts):
 
     >>> from pianissimo.testing import NoNoise
     >>> one_shot = UnkGauss(candidates=10, variance=Fraction(4), delta=Fraction(1, 10**6))
-    >>> one_shot.gap
-    16
     >>> labels, counts = one_shot.answer(
     ...     pl.Series(["a", "b", "c"]), np.zeros((3, 2), np.uint64), np.array([30, 15, 90]), NoNoise())
     >>> labels.to_list(), counts.tolist()
@@ -100,11 +234,7 @@ class UnkGauss(NoisyCounts):
     def calibrated(
         cls, *, candidates: int, rho: Fraction | float, delta: Fraction, max_keys_per_event: int = 1
     ) -> Self:
-        """The one with the least noise whose rho is at most this.
-
-        >>> UnkGauss.calibrated(candidates=10, rho=0.125, delta=Fraction(1, 10**6)).variance
-        Fraction(4, 1)
-        """
+        """The one with the least noise whose rho is at most this."""
         check_positive(rho=rho)
         variance = gaussian_node(max_keys_per_event / (2 * Fraction(rho))).variance
         return cls(candidates=candidates, variance=variance, delta=delta, max_keys_per_event=max_keys_per_event)
@@ -147,9 +277,6 @@ class UnkGumb(RacedCounts):
     delta).
     Error: of the published counts, the normal quantile at this variance, rounded up.
     Cost: 128 bits for each of kbar labels and k draws.
-
-    >>> UnkGumb(k=2, candidates=10, scale=Fraction(1), variance=Fraction(4), delta=Fraction(1, 10**6)).gap
-    15
     """
 
     candidates: int
@@ -171,11 +298,7 @@ class UnkGumb(RacedCounts):
     def calibrated(
         cls, *, k: int, candidates: int, rho: Fraction | float, delta: Fraction, max_keys_per_event: int | None = None
     ) -> Self:
-        """The one whose rho is at most this, half of it for the order and half for the counts.
-
-        >>> UnkGumb.calibrated(k=1, candidates=10, rho=0.25, delta=Fraction(1, 10**6)).loss.rho
-        Fraction(1, 4)
-        """
+        """The one whose rho is at most this, half of it for the order and half for the counts."""
         scale, variance = halves(k, rho, max_keys_per_event)
         return cls(
             k=k,
@@ -213,6 +336,39 @@ class UnkGumb(RacedCounts):
         return places[first]
 
 
+def with_noise(counts: NDArray[np.int64], keys: Keys, law: NodeNoise, noise: Noise) -> NDArray[np.int64]:
+    """The counts plus a draw each."""
+    values = np.empty(len(counts), dtype=np.int64)
+    law.draw(noise, keys, values)
+    return values + counts
+
+
+def gaussian_half_width(variance: Fraction, coverage: float) -> int:
+    """How far noise of this variance reaches with this chance, rounded up."""
+    check_probability(coverage=coverage)
+    return math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(variance))
+
+
+def moved_counts(k: int, max_keys_per_event: int | None) -> int:
+    """How many of k published counts one event can move."""
+    return k if max_keys_per_event is None else min(k, max_keys_per_event)
+
+
+def halves(k: int, rho: Fraction | float, max_keys_per_event: int | None) -> tuple[Fraction, Fraction]:
+    """The scale of the order and the variance of the counts that cost at most half of `rho` each."""
+    check_at_least(1, k=k)
+    check_positive(rho=rho)
+    half = Fraction(rho) / 2
+    return race_scale(k, half), gaussian_node(moved_counts(k, max_keys_per_event) / (2 * half)).variance
+
+
+def check_variance(variance: Fraction) -> None:
+    """Refuse what is not an exact variance that the sampler has."""
+    if not isinstance(variance, Fraction):
+        raise ParameterError(f"variance must be an exact Fraction, got {type(variance).__name__}")
+    _ = GaussianNode(variance).bound
+
+
 def before_threshold(
     level: int, counts: NDArray[np.int64], keys: Keys, scale: Fraction, k: int, noise: Noise
 ) -> tuple[NDArray[np.int64], bool]:
@@ -238,11 +394,6 @@ def strictly_larger(counts: NDArray[np.int64], candidates: int) -> tuple[NDArray
     """The places of the counts above that of rank k_bar + 1, largest first, and that count, or 0."""
     places, following = largest(counts, candidates)
     return places[counts[places] > following], following
-
-
-def log_inverse(delta: Fraction) -> float:
-    """ln(1 / delta), by logarithms of whole numbers, which are right to the last bits at any size."""
-    return math.log(delta.denominator) - math.log(delta.numerator)
 
 
 def check_bad_mass(delta: Fraction, labels: int) -> None:
