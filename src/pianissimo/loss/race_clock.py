@@ -41,6 +41,7 @@ e^((lam - 1) T - k / scale) up to T, which bounds all orders past the last one l
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -121,13 +122,7 @@ def least_scale(epsilon: Real, delta: Real, charges: int, *, replacement: bool =
         low, high = high, 2 * high
         if high > _LARGEST:
             raise ParameterError(f"epsilon must be large enough for some noise to fit, got {epsilon}; allow more")
-    while low < high:
-        middle = (low + high) // 2
-        if fits(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return Fraction(high, _GRID)
+    return Fraction(bisect_left(range(high), x=True, lo=low, key=fits), _GRID)
 
 
 def renyi(order: Real, charges: int, scale: Real, *, replacement: bool = False) -> tuple[float, float]:

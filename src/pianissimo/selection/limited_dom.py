@@ -68,7 +68,7 @@ Corrected here:
 * Candidates are i = k .. d_bar - 1, whatever the data: counts that are missing are zeros.
 
 Each h_(i+1) moves by 0 or 1, all in one direction, so the choice is one step of bounded range epsilon, and k - 1 labels
-are k - 1 more. The chosen k_bar may be published. Scores are rounded up to multiples of 2^-16, by public amounts.
+are k - 1 more. The chosen k_bar may be published. Scores are rounded up to multiples of 2^-16.
 """
 
 from collections.abc import Mapping

@@ -39,6 +39,7 @@ dummy is shown except with a chance of 1 - (1 - delta)^k.
 
 import decimal
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -150,11 +151,7 @@ def _least(holds: Callable[[int], bool]) -> int:
     high = 1
     while not holds(high):
         high *= 2
-    low = -1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return bisect_left(range(high), x=True, key=holds)
 
 
 def _decimal(value: Fraction) -> Decimal:
