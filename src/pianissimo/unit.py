@@ -2,7 +2,6 @@
 
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from fractions import Fraction
 
 from pianissimo.checks import check_at_least, duration_of, ticks_in
 from pianissimo.errors import ParameterError
@@ -73,11 +72,6 @@ class User:
     def unit(self) -> Unit:
         """What is hidden."""
         return Unit.USER if self.within is None else Unit.USER_PERIOD
-
-    @property
-    def exact_cap_share(self) -> Fraction:
-        """The share as the decimal number it was written as."""
-        return Fraction(repr(self.cap_share))
 
     def period(self, tick: timedelta | None) -> int | None:
         """How many ticks a period has; None where a user is hidden for the whole run.

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 import pianissimo as pp
 from pianissimo.counting import UnknownHistogram
 from pianissimo.loss.composition import price
-from pianissimo.stream import Share, candidates, render_plan
+from pianissimo.queries.expected import Share
+from pianissimo.stream import render_plan
+from pianissimo.stream.choosing import candidates
 
 BUDGET = pp.Budget(epsilon=1.0, delta=1e-9)
 

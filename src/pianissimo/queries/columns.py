@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.labels import LONGEST_LABEL, Domain
+from pianissimo.labels import LONGEST_LABEL, Domain, any_too_long
 
 LargeDomain = Domain | Sequence[str] | pl.Series
 LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
@@ -74,18 +74,15 @@ def fault_of(column: pl.Series) -> pl.Series:
         return column.is_null() | column.list.eval(bad).list.any().fill_null(value=False)
     if column.dtype != pl.String:
         return column.is_null()
-    if column.null_count() == 0 and not _longest(column) > LONGEST_LABEL:
+    if column.null_count() == 0 and not any_too_long(column):
         return pl.repeat(value=False, n=len(column), eager=True, dtype=pl.Boolean)
     return column.is_null() | (column.str.len_bytes() > LONGEST_LABEL).fill_null(value=False)
 
 
-def _longest(labels: pl.Series) -> int:
-    longest = labels.str.len_bytes().max()
-    return longest if isinstance(longest, int) else 0
-
-
 def exactly(number: Any) -> Fraction:
     """A number as it was written: 0.01 is one hundredth."""
+    if isinstance(number, Fraction):
+        return number
     return Fraction(repr(float(number))) if isinstance(number, float | np.floating) else Fraction(int(number))
 
 

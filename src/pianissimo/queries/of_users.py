@@ -20,6 +20,7 @@ from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError
 from pianissimo.noise import DoublingPlan, ToeplitzPlan
 from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import (
     FEW_SERIES,
     GAUSSIAN_PLANS,
@@ -126,7 +127,7 @@ def _user_budget(
 ) -> SearchBudget:
     user, ticks = setting.user, setting.ticks
     epsilon = Fraction(budget.epsilon)
-    search = epsilon * user.exact_cap_share if isinstance(searches, AdaptiveCap) else Fraction(0)
+    search = epsilon * exactly(user.cap_share) if isinstance(searches, AdaptiveCap) else Fraction(0)
     each = search / len(parts)
     if is_pure:
         return SearchBudget(search=each, epsilon=epsilon - search)

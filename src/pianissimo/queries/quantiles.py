@@ -11,6 +11,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
+from pianissimo.queries.columns import exactly
 from pianissimo.queries.query import released_table
 from pianissimo.queries.sum import ValueQuery
 from pianissimo.users import Head, QuantilesHead, deviations_below
@@ -79,7 +80,7 @@ class Quantiles(ValueQuery):
     @property
     def parts(self) -> tuple[Fraction, ...]:
         """The parts as the decimal numbers they were written as."""
-        return tuple(Fraction(repr(part)) if isinstance(part, float) else Fraction(part) for part in self.at)
+        return tuple(map(exactly, self.at))
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
         low, high = self.limits

@@ -95,7 +95,7 @@ class Sum(ValueQuery):
     @property
     def exact_grid(self) -> Fraction:
         """The grid as the decimal number it was written as: 0.01 is one hundredth."""
-        return self.grid if isinstance(self.grid, Fraction) else exactly(self.grid)
+        return exactly(self.grid)
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class Sum(ValueQuery):
 
 
 def _whole(end: Any, query: Sum) -> int:
-    steps = (end if isinstance(end, Fraction) else exactly(end)) / query.exact_grid
+    steps = exactly(end) / query.exact_grid
     if steps.denominator != 1:
         raise ParameterError(f"range must begin and end on multiples of the grid {query.grid}, got {end}")
     return int(steps)
