@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo.audit import audit_cases
+from pianissimo.audit.answer_attacks import counts_attempt
 from pianissimo.audit.attack import lower_rate
-from pianissimo.audit.plan_attacks import texts
+from pianissimo.audit.pairs import texts
 from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding
-from pianissimo.audit.selection_attacks import counts_attempt
 from pianissimo.noise import Noise
 from pianissimo.selection import FixedThresholdGauss
 

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import tests.audit.fixed_threshold_attacks  # noqa: F401, the case of this mechanism
+import tests.audit.fixed_threshold_attacks
+import tests.audit.sparse_attacks
+import tests.audit.unknown_gauss_attacks  # noqa: F401, the cases of these mechanisms
 from numpy.typing import NDArray
 from tests.audit.tampering import SilentAt, Tampered
 from tests.mechanisms import CASES

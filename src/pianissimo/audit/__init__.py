@@ -7,21 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 from pianissimo.audit.answer_attacks import answer_composition, meta_composition
-from pianissimo.audit.plan_attacks import (
-    counter_attempts,
-    known_attempts,
-    summer_attempts,
-    unknown_attempts,
+from pianissimo.audit.plan_attacks import counter_attempts, known_attempts, summer_attempts, unknown_attempts
+from pianissimo.audit.report import (
+    Attempt,
+    AuditPart,
+    AuditReport,
+    AuditVerdict,
+    Composition,
+    Finding,
+    Progress,
+    case_of,
 )
-from pianissimo.audit.report import Attempt, AuditPart, AuditReport, AuditVerdict, Composition, Finding, Progress
-from pianissimo.audit.sparse_attacks import sparse_composition
 from pianissimo.audit.user_attacks import distinct_attempts, statistics_attempts, sum_attempts, trending_attempts
 from pianissimo.checks import check_at_least
 from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
-from pianissimo.errors import ParameterError
 from pianissimo.monitors import Alarms, TrendingMonitor
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
-from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
+from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
 from pianissimo.users import UserDistinct, UserStatistics, UserSum
 
 __all__ = ["Attempt", "AuditReport", "AuditVerdict", "Finding", "attacks_on", "audit", "audit_cases"]
@@ -81,20 +83,11 @@ def audit(
 
 def attacks_on(mechanism: Any) -> list[Attempt] | Composition:
     """The attacks that fit a mechanism, or its parts with theirs, by the first of its classes that has a case."""
-    for kind in type(mechanism).__mro__:
-        if kind in audit_cases:
-            return audit_cases[kind](mechanism)
-    known = ", ".join(sorted(kind.__name__ for kind in audit_cases))
-    raise ParameterError(f"an audited mechanism must be one of {known}, got {type(mechanism).__name__}")
+    return case_of(audit_cases, mechanism, "mechanism")(mechanism)
 
 
 def name_of(mechanism: Any) -> str:
-    """What a mechanism is called in reports.
-
-    >>> from pianissimo.noise import HaarPlan
-    >>> name_of(Counter(plan=HaarPlan.calibrated(horizon=8, rho=0.5)))
-    'Counter over haar'
-    """
+    """What a mechanism is called in reports."""
     plan = getattr(mechanism, "plan", None)
     if plan is None:
         return type(mechanism).__name__
@@ -102,13 +95,9 @@ def name_of(mechanism: Any) -> str:
     return f"{type(mechanism).__name__} over {plan.__name__ if isinstance(plan, type) else plan.name}"
 
 
-def _top_attempts(mechanism: TopList) -> list[Attempt] | Composition:
+def _top_attempts(mechanism: TopList | MetaTopList) -> list[Attempt] | Composition:
     # Sorting a release is post-processing: what it can show, the histogram shows.
     return attacks_on(mechanism.histogram)
-
-
-def _meta_top_composition(mechanism: MetaTopList) -> Composition:
-    return meta_composition(mechanism.histogram)
 
 
 audit_cases: dict[type, AuditCase] = {
@@ -118,12 +107,10 @@ audit_cases: dict[type, AuditCase] = {
     UnknownHistogram: unknown_attempts,
     TopList: _top_attempts,
     MetaHistogram: meta_composition,
-    MetaTopList: _meta_top_composition,
+    MetaTopList: _top_attempts,
     KnownGauss: answer_composition,
     KnownGumb: answer_composition,
-    UnkGauss: answer_composition,
     UnkGumb: answer_composition,
-    SparseGumbel: sparse_composition,
     UserStatistics: statistics_attempts,
     UserSum: sum_attempts,
     UserDistinct: distinct_attempts,

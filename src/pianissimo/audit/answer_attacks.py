@@ -1,14 +1,20 @@
-"""Attacks on whole one-shot answers: the thresholds of unknown labels, and trees of answers.
+"""Attacks on one-shot answers and trees of them: a hundred thousand answers in one.
+
+*Order and counts.* The order in which all labels arrive in one exact race, looked at within groups of labels, is that
+of as many independent races. So one answer about all groups together, with every label published, holds the answers
+about each. What a race loses is the range of its log-likelihood ratio, 1 / scale for each place (rho = range^2 / 8). It
+is tight for two labels: the odds that one comes before the other grow by e^(1 / scale) when it gets one event. Counts
+are published with fresh noise, whatever the order was: they are attacked where the order is no question, and with
+unknown labels far above the threshold.
 
 *Thresholds.* One answer has one noisy threshold, so that every run is an answer of its own; there are fewer of them.
 Two questions:
 
 * The threshold stands on the count h that comes after the kbar largest, which an event can move like that of a label:
-  in UnkGumb it runs the race like a label, in UnkGauss it is one of the counts that an event moves.
+  in UnkGumb it runs the race like a label.
 * A label that one event alone holds has a count of at most h + 1. The chance that it is shown is the bad mass, for at
-  most delta each. In UnkGumb it is delta / (1 + delta) but for the rounding of the gap; in UnkGauss the tail bound
-  exp(-x^2 / (4 variance)) is above the exact chance, so that the mass shown stays well below the claim. What can be
-  reached is worked out exactly and the finding is judged by that.
+  most delta each. In UnkGumb it is delta / (1 + delta) but for the rounding of the gap. What can be reached is worked
+  out exactly and the finding is judged by that.
 
 *Trees.* The counts are attacked in the releases of the tree, where the answers about all cells of an event come
 together; order and thresholds, of which a sum of answers shows less, in one answer. An event is in one answer a level,
@@ -16,200 +22,57 @@ as observed.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.audit.attack import Measure, Seen, attack, expected_mu, lattice_excess, lower_rate
-from pianissimo.audit.pairs import group_size
-from pianissimo.audit.plan_attacks import PlanAttack, history_of, texts
-from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding
-from pianissimo.audit.selection_attacks import (
-    MOST_MOVED,
-    Answer,
-    counts_part,
-    enlarged,
-    events_text,
-    keys_of,
-    moved_counts_of,
-    order_attempt,
-    order_part,
-)
-from pianissimo.counting import MetaHistogram
-from pianissimo.errors import ParameterError, StateError
-from pianissimo.labels import Domain
+from pianissimo.audit.attack import Measure, Seen, attack, expected_mu, lattice_excess, lower_rate, range_bound
+from pianissimo.audit.pairs import group_size, texts
+from pianissimo.audit.plan_attacks import PlanAttack, history_of
+from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding, case_of
+from pianissimo.counting import MetaHistogram, OneShot
+from pianissimo.errors import StateError
+from pianissimo.labels import Domain, LabelIndex
 from pianissimo.loss.losses import Booked
 from pianissimo.noise import KeyedNoise, Noise, TreePlan, fresh_secret
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.laws import GaussianNode
-from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
+from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
 
-_SHARE, _SMALL_SHARE = 0.2, 0.1
-_AHEAD, _NEXT = 10**6, 10**5
-_AROUND = 48
+MOST_MOVED = 8
+"""Of the labels that an event moves, so many are looked at: they have noise of their own each."""
+
+AHEAD = 10**6
+"""A count at which neither a threshold nor another label is a question."""
+
+_SHARE = 0.2
+_NO_THRESHOLD = Fraction(1, 10**9)
+_LABELS_AT_ONCE = 600_000
 _MEASURABLE = Fraction(1, 100)
 _TWIN_DELTA = Fraction(1, 10)
-
-
-def unk_gauss_parts(answer: UnkGauss, *, keys: int | None) -> list[AttackedPart]:
-    """Counts and threshold, and the labels of one event alone."""
-    counts, moved = counts_part(answer, keys=keys), keys or answer.candidates
-    with_threshold = AttackedPart(
-        part=counts.part,
-        attempts=lambda factor: [*counts.attempts(factor), _threshold_attempt(answer, moved, factor)],
-    )
-    return [with_threshold, _own_part(answer, min(moved, answer.candidates))]
-
-
-def unk_gumb_parts(answer: UnkGumb, *, keys: int | None) -> list[AttackedPart]:
-    """The order, the threshold's place in it included, the counts, and the labels of one event alone."""
-    order = order_part(answer)
-
-    def first_wins(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.bool_]:
-        # The threshold of a twin that looks at one label is the first of the two; the label is the second.
-        twin = replace(answer, k=1, candidates=1, delta=min(answer.delta, _MEASURABLE))
-        keys = keys_of(texts(2), noise)
-        pairs = np.stack([counts[:, 1], counts[:, 0] - twin.gap], axis=1)
-        shown = [len(twin.choose(keys, pair, noise.at("run", run))) for run, pair in enumerate(pairs)]
-        is_first: NDArray[np.bool_] = np.array(shown) == 0
-        return is_first
-
-    def attempts(factor: float) -> list[Attempt]:
-        name = ", for the threshold"
-        against = order_attempt(first_wins, scale=answer.scale, factor=factor, name=name, share=_SHARE)
-        return [*order.attempts(factor), against]
-
-    return [
-        AttackedPart(part=order.part, attempts=attempts),
-        counts_part(answer, keys=keys),
-        _own_part(answer, min(keys or answer.candidates, answer.candidates)),
-    ]
-
-
-def _threshold_attempt(answer: UnkGauss, moved: int, factor: float) -> Attempt:
-    """Events that hold the label that comes next, and others far above: all the counts that an event moves."""
-    seen = min(moved, MOST_MOVED)
-    deviation = math.sqrt(answer.variance)
-    own = math.sqrt(seen) / deviation
-    events = group_size(own, pure=False)
-    name = f"counts: {events_text(events)}, the threshold moved too"
-    twin = replace(answer, candidates=seen - 1 + _AROUND)
-    reach = math.ceil(4 * deviation) + events
-    # Labels around the threshold: the least count that is shown of them tells where it is.
-    around = _NEXT + twin.gap + np.linspace(-reach, reach, _AROUND).round().astype(np.int64)
-    counts = np.concatenate([np.full(seen - 1, _AHEAD), around, [_NEXT]])
-    labels = texts(len(counts))
-    spacing = 2 * reach / _AROUND
-    reachable = math.sqrt((seen - 1) / answer.variance + 1 / (float(answer.variance) + spacing**2))
-
-    def features_of(counts: NDArray[np.int64], runs: int, noise: Noise) -> NDArray[np.float32]:
-        keys = keys_of(labels, noise)
-        features = np.empty((runs, 2), dtype=np.float32)
-        for run in range(runs):
-            values = twin.answer(labels, keys, counts, noise.at("run", run))[1]
-            near = values[values < _AHEAD // 2]
-            features[run] = (values[: seen - 1] - _AHEAD).sum(), (near[-1] if len(near) else around[-1]) - _NEXT
-        return features
-
-    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
-        with_events = counts.copy()
-        with_events[: seen - 1] += events
-        with_events[-1] += events
-        worlds = [Seen(features_of(each, runs, noise.at(world))) for world, each in enumerate((counts, with_events))]
-        found = attack(worlds[0], worlds[1], measure=Measure.MU, alpha=alpha)
-        return Finding(
-            pair=name,
-            measure="mu",
-            claim=own * factor,
-            lower_bound=found.lower_bound / events,
-            runs=runs,
-            releases=1,
-            excess=lattice_excess(float(answer.variance)),
-            reachable=reachable,
-            expected=expected_mu(reachable * events, found.trials, alpha) / events,
-            statistic=found.statistic,
-        )
-
-    return Attempt(name=name, share=_SMALL_SHARE, carry_out=carry_out)
-
-
-def _own_part(answer: UnkGauss | UnkGumb, labels: int) -> AttackedPart:
-    """How often a label that only one event holds is shown; where delta is tiny, by a twin with a larger one."""
-    held = min(labels, MOST_MOVED)
-    is_measurable = answer.delta >= _MEASURABLE
-    delta = answer.delta if is_measurable else _TWIN_DELTA / held
-    if isinstance(answer, UnkGumb):
-        answer = replace(answer, k=1)
-    twin = replace(answer, candidates=held, delta=delta, max_keys_per_event=held)
-    name = f"own labels: one event with {held}" + ("" if held == labels else f" of {labels}")
-    name += "" if is_measurable else f", were delta {float(delta):.3g}"
-
-    def attempts(factor: float) -> list[Attempt]:
-        def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
-            shown = _shown(twin, held, runs, noise)
-            reachable = _own_chance(twin, held)
-            return Finding(
-                pair=name,
-                measure="delta",
-                claim=float(held * delta) * factor,
-                lower_bound=lower_rate(shown, runs, alpha),
-                runs=runs,
-                releases=1,
-                reachable=reachable,
-                expected=lower_rate(round(runs * reachable), runs, alpha),
-            )
-
-        return [Attempt(name=name, share=_SHARE, carry_out=carry_out)]
-
-    return AttackedPart(part=AuditPart(name="own labels", times=1, bad=labels * answer.delta), attempts=attempts)
-
-
-def _shown(answer: UnkGauss | UnkGumb, held: int, runs: int, noise: Noise) -> int:
-    """In how many answers about an event's own labels any of them is shown."""
-    labels, ones = texts(held), np.ones(held, dtype=np.int64)
-    keys = keys_of(labels, noise)
-    if isinstance(answer, UnkGumb):
-        return sum(len(answer.choose(keys, ones, noise.at("run", run))) > 0 for run in range(runs))
-    return sum(len(answer.answer(labels, keys, ones, noise.at("run", run))[1]) > 0 for run in range(runs))
-
-
-def _own_chance(answer: UnkGauss | UnkGumb, held: int) -> float:
-    """The chance that any of so many labels of count one is shown, exactly."""
-    if isinstance(answer, UnkGumb):
-        odds = held * math.exp(-(answer.gap - 1) / float(answer.scale))
-        return odds / (1 + odds)
-    variance = float(answer.variance)
-    reach = math.ceil(12 * math.sqrt(variance)) + answer.gap
-    values = np.arange(-reach, reach + 1)
-    chances = np.exp(-(values**2) / (2 * variance))
-    chances /= chances.sum()
-    # All labels stay below a threshold noise z: 1 + L < gap + z.
-    below = np.concatenate([np.zeros(reach), np.cumsum(chances), np.ones(reach)])
-    return float(1 - (chances * below[values + answer.gap - 2 + 2 * reach] ** held).sum())
-
-
 _ONE_KEY: Keys = np.zeros((1, 2), dtype=np.uint64)
 
 
-def answer_composition(answer: Answer) -> Composition:
+def answer_composition(answer: Any) -> Composition:
     """The parts of a one-shot answer."""
-    return Composition(promised=answer.loss, attacked=tuple(_answer_parts(answer, answer.max_keys_per_event)))
+    parts_of = case_of(answer_cases, answer, "answer")
+    return Composition(promised=answer.loss, attacked=tuple(parts_of(answer, answer.max_keys_per_event)))
 
 
 def meta_composition(mechanism: MetaHistogram) -> Composition:
     """The parts of an answer, as many times as there are answers about one event."""
-    answer = mechanism.answer
-    if not isinstance(answer, KnownGauss | KnownGumb | UnkGauss | UnkGumb):
-        known = "KnownGauss, KnownGumb, UnkGauss, UnkGumb"
-        raise ParameterError(f"an audited tree of answers must be one of {known}, got {type(answer).__name__}")
+    parts_of = case_of(answer_cases, mechanism.answer, "tree of answers")
     times, keys = observed_answers(mechanism)
     parts = [
-        replace(each, part=replace(each.part, times=times * each.part.times)) for each in _answer_parts(answer, keys)
+        replace(each, part=replace(each.part, times=times * each.part.times))
+        for each in parts_of(mechanism.answer, keys)
     ]
-    attacked = [_in_the_tree(mechanism, answer, keys, each) if each.part.name == "counts" else each for each in parts]
+    attacked = [_in_the_tree(mechanism, each) if each.part.name == "counts" else each for each in parts]
     return Composition(promised=mechanism.guarantee.loss.as_booked(), attacked=tuple(attacked))
 
 
@@ -261,20 +124,12 @@ class _Asked:
         return labels, counts
 
 
-def _answer_parts(answer: Answer, keys: int | None) -> list[AttackedPart]:
-    if isinstance(answer, UnkGauss):
-        return unk_gauss_parts(answer, keys=keys)
-    if isinstance(answer, UnkGumb):
-        return unk_gumb_parts(answer, keys=keys)
-    counts = counts_part(answer, keys=keys)
-    return [counts] if isinstance(answer, KnownGauss) else [order_part(answer), counts]
-
-
-def _in_the_tree(mechanism: MetaHistogram, answer: Answer, keys: int | None, counts: AttackedPart) -> AttackedPart:
+def _in_the_tree(mechanism: MetaHistogram, counts: AttackedPart) -> AttackedPart:
+    answer = mechanism.answer
     # Cell by cell the same noise as in a tree of node noises.
     plan = TreePlan(base=mechanism.base, noise=GaussianNode(answer.variance), horizon=mechanism.horizon)
-    moved = min(MOST_MOVED, moved_counts_of(answer, keys))
-    is_unknown = isinstance(answer, UnkGauss | UnkGumb)
+    moved = min(MOST_MOVED, int(2 * answer.variance * counts.part.rho))
+    is_unknown = answer.domain is None
 
     def attempts(factor: float) -> list[Attempt]:
         tree = PlanAttack(
@@ -282,7 +137,7 @@ def _in_the_tree(mechanism: MetaHistogram, answer: Answer, keys: int | None, cou
             plan=plan,
             loss=Booked(rho=counts.part.times * moved / (2 * answer.variance)),
             series=moved,
-            history=history_of(plan) + (10**6 if is_unknown else 0),
+            history=history_of(plan) + (AHEAD if is_unknown else 0),
             factor=factor,
             prefix="counts: ",
         ).attempts()
@@ -290,3 +145,231 @@ def _in_the_tree(mechanism: MetaHistogram, answer: Answer, keys: int | None, cou
         return [*(tree[:1] if is_unknown else tree), *counts.attempts(factor)[1:]]
 
     return replace(counts, attempts=attempts)
+
+
+def enlarged(answer: Any, labels: pl.Series) -> OneShot:
+    """The same answer about these labels, all of which it publishes if their counts are far above a threshold."""
+    changes: dict[str, Any] = {"k": len(labels)} if hasattr(answer, "k") else {}
+    if answer.domain is None:
+        changes |= {"candidates": len(labels), "delta": _NO_THRESHOLD}
+    else:
+        changes["domain"] = Domain(labels)
+    twin: OneShot = replace(answer, **changes)
+    return twin
+
+
+def counts_part(answer: Any, moved: int) -> AttackedPart:
+    """The noisy counts of as many labels as an event can move."""
+
+    def answers(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
+        labels = texts(counts.size)
+        published, values = enlarged(answer, labels).answer(labels, keys_of(labels, noise), counts.ravel(), noise)
+        answered = np.full(counts.size, AHEAD, dtype=np.int64)
+        answered[published.cast(pl.Int64).to_numpy()] = values
+        return answered.reshape(counts.shape)
+
+    return AttackedPart(
+        part=AuditPart(name="counts", times=1, rho=moved / (2 * answer.variance)),
+        attempts=lambda factor: [counts_attempt(answers, moved=moved, variance=answer.variance, factor=factor)],
+    )
+
+
+def order_part(answer: KnownGumb | UnkGumb) -> AttackedPart:
+    """Which of two labels comes first, for as many places as are really published."""
+
+    def first_wins(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.bool_]:
+        labels = texts(counts.size)
+        published, _ = enlarged(answer, labels).answer(labels, keys_of(labels, noise), counts.ravel(), noise)
+        return wins_of(published.cast(pl.Int64).to_numpy(), counts.shape)
+
+    labels = answer.domain.labels if isinstance(answer, KnownGumb) else texts(answer.candidates)
+    noise = KeyedNoise(fresh_secret())
+    published, _ = answer.answer(labels, keys_of(labels, noise), np.full(len(labels), 2**40), noise)
+    return AttackedPart(
+        part=AuditPart(name="order", times=len(published), rho=1 / (8 * answer.scale**2)),
+        attempts=lambda factor: [order_attempt(first_wins, scale=answer.scale, factor=factor)],
+    )
+
+
+def own_part(
+    answer: Any, labels: int, shown: Callable[[Any, Keys, Noise], int], chance: Callable[[Any, int], float]
+) -> AttackedPart:
+    """How often a label that only one event holds is shown; where delta is tiny, by a twin with a larger one.
+
+    Of so many labels with these keys, each of count one: how many an answer has shown, and the exact chance of any.
+    """
+    held = min(labels, MOST_MOVED)
+    is_measurable = answer.delta >= _MEASURABLE
+    delta = answer.delta if is_measurable else _TWIN_DELTA / held
+    twin = replace(answer, candidates=held, delta=delta, max_keys_per_event=held)
+    name = f"own labels: one event with {held}" + ("" if held == labels else f" of {labels}")
+    name += "" if is_measurable else f", were delta {float(delta):.3g}"
+
+    def attempts(factor: float) -> list[Attempt]:
+        def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+            keys = keys_of(texts(held), noise)
+            found = sum(shown(twin, keys, noise.at("run", run)) > 0 for run in range(runs))
+            reachable = chance(twin, held)
+            return Finding(
+                pair=name,
+                measure="delta",
+                claim=float(held * delta) * factor,
+                lower_bound=lower_rate(found, runs, alpha),
+                runs=runs,
+                releases=1,
+                reachable=reachable,
+                expected=lower_rate(round(runs * reachable), runs, alpha),
+            )
+
+        return [Attempt(name=name, share=_SHARE, carry_out=carry_out)]
+
+    return AttackedPart(part=AuditPart(name="own labels", times=1, bad=labels * answer.delta), attempts=attempts)
+
+
+def _known_gauss_parts(answer: KnownGauss, keys: int | None) -> list[AttackedPart]:
+    return [counts_part(answer, min(keys or len(answer.domain), len(answer.domain)))]
+
+
+def _known_gumb_parts(answer: KnownGumb, keys: int | None) -> list[AttackedPart]:
+    return [order_part(answer), counts_part(answer, min(keys or answer.k, answer.k))]
+
+
+def _unk_gumb_parts(answer: UnkGumb, keys: int | None) -> list[AttackedPart]:
+    """The order, the threshold's place in it included, the counts, and the labels of one event alone."""
+    order = order_part(answer)
+
+    def first_wins(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.bool_]:
+        # The threshold of a twin that looks at one label is the first of the two; the label is the second.
+        twin = replace(answer, k=1, candidates=1, delta=min(answer.delta, _MEASURABLE))
+        keys = keys_of(texts(2), noise)
+        pairs = np.stack([counts[:, 1], counts[:, 0] - twin.gap], axis=1)
+        shown = [len(twin.choose(keys, pair, noise.at("run", run))) for run, pair in enumerate(pairs)]
+        is_first: NDArray[np.bool_] = np.array(shown) == 0
+        return is_first
+
+    def attempts(factor: float) -> list[Attempt]:
+        name = ", for the threshold"
+        against = order_attempt(first_wins, scale=answer.scale, factor=factor, name=name, share=_SHARE)
+        return [*order.attempts(factor), against]
+
+    def shown(twin: UnkGumb, keys: Keys, noise: Noise) -> int:
+        return len(twin.choose(keys, np.ones(len(keys), dtype=np.int64), noise))
+
+    def chance(twin: UnkGumb, held: int) -> float:
+        odds = held * math.exp(-(twin.gap - 1) / float(twin.scale))
+        return odds / (1 + odds)
+
+    return [
+        AttackedPart(part=order.part, attempts=attempts),
+        counts_part(answer, min(keys or answer.k, answer.k)),
+        own_part(replace(answer, k=1), min(keys or answer.candidates, answer.candidates), shown, chance),
+    ]
+
+
+answer_cases: dict[type, Callable[[Any, int | None], list[AttackedPart]]] = {
+    KnownGauss: _known_gauss_parts,
+    KnownGumb: _known_gumb_parts,
+    UnkGumb: _unk_gumb_parts,
+}
+"""For each class of answers, the parts of one of them for events with so many labels; None for any number."""
+
+
+def order_attempt(
+    first_wins: Callable[[NDArray[np.int64], Noise], NDArray[np.bool_]],
+    *,
+    scale: Fraction,
+    factor: float,
+    name: str = "",
+    share: float = 1.0,
+) -> Attempt:
+    """For rows of two counts, whether the first comes first, with and without events for it."""
+    length = float(1 / scale)
+    events = group_size(length, pure=True)
+    name = f"order: {events_text(events)}{name}"
+
+    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+        # Without the events the first label is behind by half of what they give it.
+        behind = events // 2
+        counts = np.tile(np.array([AHEAD - behind, AHEAD]), (2 * runs, 1))
+        counts[runs:, 0] += events
+        wins = first_wins(counts, noise)
+        found = range_bound(int(wins[runs:].sum()), int(wins[:runs].sum()), runs, alpha)
+        chances = [1 / (1 + math.exp(-lead * length)) for lead in (events - behind, -behind)]
+        likely, unlikely = (round(runs * chance) for chance in chances)
+        return Finding(
+            pair=name,
+            measure="range",
+            claim=length * factor,
+            lower_bound=found / events,
+            runs=runs,
+            releases=1,
+            reachable=length,
+            expected=range_bound(likely, unlikely, runs, alpha) / events,
+            is_tight=True,
+            statistic="which is first",
+        )
+
+    return Attempt(name=name, share=share, carry_out=carry_out)
+
+
+def wins_of(order: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """For each row, whether its first label comes before its second in this order of all labels."""
+    arrival = np.empty(len(order), dtype=np.int64)
+    arrival[order] = np.arange(len(order))
+    places = arrival.reshape(shape)
+    wins: NDArray[np.bool_] = places[:, 0] < places[:, 1]
+    return wins
+
+
+def keys_of(labels: pl.Series, noise: Noise) -> Keys:
+    """The item keys of labels."""
+    index = LabelIndex(noise)
+    index.slots_or_new(labels)
+    return index.keys_from(0)
+
+
+def events_text(number: int) -> str:
+    """So many events, in words."""
+    return "one event" if number == 1 else f"{number} events"
+
+
+def counts_attempt(
+    answers: Callable[[NDArray[np.int64], Noise], NDArray[np.int64]], *, moved: int, variance: Fraction, factor: float
+) -> Attempt:
+    """For rows of counts far ahead, what is published of them, with and without events for all but the last."""
+    seen = min(moved, MOST_MOVED)
+    own = math.sqrt(seen / variance)
+    events = group_size(own, pure=False)
+    name = f"counts: {events_text(events)}" + ("" if moved == seen else f", {seen} of {moved} labels")
+
+    def features_of(runs: int, noise: Noise) -> NDArray[np.float32]:
+        counts = np.full((2 * runs, seen + 1), AHEAD)
+        counts[runs:, :-1] += events
+        values = answers(counts, noise)
+        parities = (1 - 2 * (values[:, :-1] & 1)).sum(axis=1)
+        columns = [(values[:, :-1] - AHEAD).sum(axis=1), values[:, -1] - AHEAD, parities]
+        return np.stack(columns, axis=1).astype(np.float32).reshape(2, runs, 3)
+
+    def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
+        size = max(1, _LABELS_AT_ONCE // (2 * seen + 2))
+        batches = [
+            features_of(min(size, runs - start), noise.at("runs", number))
+            for number, start in enumerate(range(0, runs, size))
+        ]
+        features = np.concatenate(batches, axis=1)
+        found = attack(Seen(features[0]), Seen(features[1]), measure=Measure.MU, alpha=alpha)
+        return Finding(
+            pair=name,
+            measure="mu",
+            claim=own * factor,
+            lower_bound=found.lower_bound / events,
+            runs=runs,
+            releases=1,
+            excess=lattice_excess(float(variance)),
+            reachable=own,
+            expected=expected_mu(own * events, found.trials, alpha) / events,
+            is_tight=True,
+            statistic=found.statistic,
+        )
+
+    return Attempt(name=name, share=1.0, carry_out=carry_out)

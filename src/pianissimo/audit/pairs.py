@@ -1,4 +1,4 @@
-"""Neighboring streams that a plan can hardly tell apart less: the tight pairs of an audit.
+"""Neighboring streams that a plan can hardly tell apart less, the tight pairs of an audit; and many runs of both.
 
 The streams differ by one event at one tick, which moves as many labels as an event may; everything else is equal. What
 an event of tick j can give away is its column of C; the releases show it through the rows of B. With Gaussian nodes of
@@ -7,17 +7,29 @@ diagonal where releases are rounded. It equals the column's cost if the rows det
 
 A loss far below one shows only in very many runs. Then a group of events of the same tick is added instead of one: its
 loss is that of one event times their number, by group privacy, and the bound found is divided by it.
+
+*Runs.* Series of different labels have independent noise under one secret, which is what runs with fresh secrets have.
+So a real histogram whose labels all have the same history is as many independent runs of one series, released by the
+mechanism's own code in one vector. A run of an audit is a group of labels: those that the event holds and one bystander
+that it does not, whose releases must be of no help. Half of the groups get the event.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo.audit.attack import Seen
+from pianissimo.counting import LabelCounts, MetaHistogram, UnknownHistogram
+from pianissimo.errors import StateError
+from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, OwnVariance, is_pure, terms_of
+from pianissimo.noise.running import OwnNoise
 
 _ALL_TICKS = 32
 """Up to this horizon every release is looked at; beyond it, those that together show the event best."""
@@ -93,11 +105,7 @@ def pairs_of(plan: NoisePlan, *, claim: float, series: int = 1, units: int = 1, 
 
 
 def group_size(claim: float, *, pure: bool) -> int:
-    """How many events make a pair that so many runs tell apart well: odd, so that parities show too.
-
-    >>> [group_size(claim, pure=False) for claim in (2.0, 1.0, 0.2, 0.001)]
-    [1, 3, 11, 99]
-    """
+    """How many events make a pair that so many runs tell apart well: odd, so that parities show too."""
     wanted, enough = (3.0, 2.0) if pure else (2.0, 1.5)
     if not claim < enough:
         return 1
@@ -127,12 +135,7 @@ def observed_ticks(plan: NoisePlan, tick: int) -> tuple[int, ...]:
 
 
 def release_matrix(plan: NoisePlan, ticks: Sequence[int]) -> tuple[NDArray[np.float64], list[tuple[int, int]]]:
-    """The rows of B at these ticks, and the nodes (level, node) of its columns.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> release_matrix(TreePlan.calibrated(horizon=3, rho=0.5, base=2), [1, 2, 3])[1]
-    [(0, 1), (1, 1), (0, 3)]
-    """
+    """The rows of B at these ticks, and the nodes (level, node) of its columns."""
     rows = [{(term.level, term.node): term.weight for term in terms_of(plan, tick)} for tick in ticks]
     nodes = list(dict.fromkeys(node for row in rows for node in row))
     places = {node: place for place, node in enumerate(nodes)}
@@ -144,13 +147,7 @@ def release_matrix(plan: NoisePlan, ticks: Sequence[int]) -> tuple[NDArray[np.fl
 
 
 def reachable_mu(plan: NoisePlan, pair: Pair) -> float:
-    """The mu that the best linear attack on this pair can show of one event, given any number of runs.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> plan = TreePlan.calibrated(horizon=6, rho=2.0)
-    >>> [round(reachable_mu(plan, pair), 3) for pair in pairs_of(plan, claim=2.0)]
-    [2.0, 1.633, 1.155]
-    """
+    """The mu that the best linear attack on this pair can show of one event, given any number of runs."""
     information = _information(plan, pair.tick, pair.ticks)
     return pair.units * math.sqrt(pair.series * information(range(len(pair.ticks))))
 
@@ -170,13 +167,7 @@ class ShownNodes:
 
 
 def shown_nodes(plan: NoisePlan, pair: Pair) -> ShownNodes:
-    """What of an event's column in a Laplace plan can be computed back from the releases.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> plan = TreePlan.calibrated(horizon=6, epsilon=1.0, base=2)
-    >>> shown_nodes(plan, pairs_of(plan, claim=1.0)[0]).shifts.round(6)
-    array([1., 1., 1.])
-    """
+    """What of an event's column in a Laplace plan can be computed back from the releases."""
     matrix, nodes = release_matrix(plan, pair.ticks)
     inverse: NDArray[np.float64] = np.linalg.pinv(matrix).astype(np.float64)
     unknown = np.abs(inverse @ matrix - np.eye(len(nodes))).max(axis=1) > 1e-6
@@ -247,3 +238,140 @@ def _tick_at(plan: NoisePlan, position: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if plan.position(middle) >= position else (middle + 1, high)
     return low
+
+
+Histogram = Any
+"""What counts labels and is released like a histogram."""
+
+HistogramOf = Callable[[pl.Series], Histogram]
+"""The mechanism under audit, with these labels for its domain."""
+
+_MOST_LABELS = 500_000
+_MOST_VALUES = 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditBatch:
+    """Releases of some runs: worlds (without, with the event), runs, labels (the bystander last), ticks."""
+
+    values: NDArray[np.int64]
+    """What is shown; one less than the least that would be, where nothing is."""
+
+    shown: NDArray[np.bool_]
+    noise: Noise
+    """Of this batch."""
+
+
+def observe(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, noise: Noise) -> Iterator[AuditBatch]:
+    """So many runs of both streams of a pair, in batches that fit in memory."""
+    members = pair.series + 1
+    kept = pair.ticks[-1] if isinstance(plan, OwnNoise) else len(pair.ticks)
+    largest = max(1, min(_MOST_LABELS, _MOST_VALUES // kept) // (2 * members))
+    for number, start in enumerate(range(0, runs, largest)):
+        size = min(largest, runs - start)
+        below = noise.at("runs", number)
+        labels = texts(2 * size * members)
+        moved = np.arange(len(labels)).reshape(2, size, members)[1, :, :-1]
+        values, shown = release_all(histogram_of(labels), pair, labels, moved, below)
+        shape = (2, size, members, len(pair.ticks))
+        yield AuditBatch(values.reshape(shape), shown.reshape(shape), below)
+
+
+def release_all(
+    histogram: Histogram, pair: Pair, labels: pl.Series, moved: NDArray[np.int64], noise: Noise
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """What a histogram shows of each label at each tick, where rows of `moved` are the labels of an event."""
+    mechanism: Any = histogram
+    state = mechanism.start(noise)
+    if pair.history:
+        state = _repeated(mechanism, state, labels, pair.history)
+        if not isinstance(histogram, MetaHistogram) and not bool((state.counts == pair.history).all()):
+            raise StateError("labels of an audit must have equal histories, got others")
+    events = labels.gather(moved.ravel()).reshape(moved.shape).cast(pl.List(pl.String))
+    values = np.empty((len(labels), len(pair.ticks)), dtype=np.int64)
+    shown = np.zeros(values.shape, dtype=np.bool_)
+    waiting = True
+    for place, tick in enumerate(pair.ticks):
+        if waiting and tick >= pair.tick:
+            waiting = False
+            if pair.added == 1:
+                mechanism.update(state, events)
+            else:
+                state = mechanism.merge(state, _repeated(mechanism, mechanism.start(noise), events, pair.added))
+        release: LabelCounts = mechanism.release(state, tick, noise)
+        rows = places_of(release)
+        values[:, place] = histogram.threshold(tick) - 1 if isinstance(histogram, UnknownHistogram) else 0
+        values[rows, place] = release.estimates
+        shown[rows, place] = True
+    return values, shown
+
+
+def texts(count: int) -> pl.Series:
+    """So many labels, in the order of their bytes."""
+    return pl.Series(np.arange(count)).cast(pl.String).str.zfill(9)
+
+
+def places_of(release: LabelCounts) -> NDArray[np.int64]:
+    """Which of the labels of `texts` a release shows."""
+    return release.labels.cast(pl.Int64).to_numpy()
+
+
+def seen(histogram_of: HistogramOf, plan: NoisePlan, pair: Pair, runs: int, noise: Noise) -> tuple[Seen, Seen]:
+    """What an attacker sees of both streams: releases of the labels and of the bystander, and their parities.
+
+    Over a Laplace plan it comes with the log-likelihood ratio of the node sums, computed back from the releases.
+    """
+    nodes = shown_nodes(plan, pair) if is_pure(plan) else None
+    may_hide = isinstance(histogram_of(texts(2)), UnknownHistogram)
+    worlds: tuple[list[Seen], list[Seen]] = ([], [])
+    for batch in observe(histogram_of, plan, pair, runs, noise):
+        for world, found in enumerate(worlds):
+            shown = batch.shown[world] if may_hide else None
+            found.append(_seen(batch.values[world], shown, pair, nodes))
+    return _joined(worlds[0]), _joined(worlds[1])
+
+
+def reference(plan: NoisePlan, pair: Pair, runs: int) -> tuple[Seen, Seen]:
+    """The same of a mechanism that is sound by construction: numpy's Laplace noise, put together by the plan's rows."""
+    matrix, places = release_matrix(plan, pair.ticks)
+    nodes = shown_nodes(plan, pair)
+    chances = np.array([-math.expm1(-float(plan.noises[level].price(1))) for level, _ in places])
+    random = np.random.default_rng(0)
+    found = []
+    for world in range(2):
+        shape = (runs, pair.series, len(places))
+        noise = (random.geometric(chances, shape) - random.geometric(chances, shape)) @ matrix.T
+        # The bystander, which is of no help, goes without noise.
+        values = np.full((runs, pair.series + 1, len(pair.ticks)), pair.history, dtype=np.int64)
+        values[:, :-1] += np.floor(noise + world * pair.magnitude + 0.5).astype(np.int64)
+        found.append(_seen(values, None, pair, nodes))
+    return found[0], found[1]
+
+
+def _repeated(histogram: Any, state: Any, events: pl.Series, times: int) -> Any:
+    """The state after so many equal batches: by doubling, so that long histories are no work."""
+    for place, bit in enumerate(f"{times:b}"):
+        if place:
+            state = histogram.merge(state, state)
+        if bit == "1":
+            histogram.update(state, events)
+    return state
+
+
+def _seen(values: NDArray[np.int64], shown: NDArray[np.bool_] | None, pair: Pair, nodes: ShownNodes | None) -> Seen:
+    counted = values - pair.history
+    moved, bystander = counted[:, :-1], counted[:, -1]
+    parts = [moved.sum(axis=1), bystander, (1 - 2 * (values[:, :-1] & 1)).sum(axis=1)]
+    if shown is not None:
+        parts.append(shown[:, :-1].sum(axis=1))
+    features = np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+    if nodes is None:
+        return Seen(features)
+    sums = moved @ nodes.inverse.T
+    ratios = (np.abs(sums) - np.abs(sums - pair.added * nodes.shifts)) @ nodes.prices
+    return Seen(features, ratios.sum(axis=1))
+
+
+def _joined(parts: list[Seen]) -> Seen:
+    scores = [part.scores for part in parts if part.scores is not None]
+    return Seen(np.concatenate([part.features for part in parts]), np.concatenate(scores) if scores else None)

@@ -16,16 +16,19 @@ part, no part has what it needs.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
+from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 
 _FLOOR = 0.9
+
+Case = TypeVar("Case")
 
 
 class AuditVerdict(Enum):
@@ -106,11 +109,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPart:
-    """One of the mechanisms that a mechanism is composed of.
-
-    >>> AuditPart(name="order", times=3, rho=Fraction(1, 8)).to_dict()
-    {'name': 'order', 'times': 3, 'rho': 0.125, 'bad': 0.0}
-    """
+    """One of the mechanisms that a mechanism is composed of."""
 
     name: str
     times: int
@@ -154,43 +153,26 @@ class AuditReport:
         return found[0] if found else self.findings[0]
 
     @property
-    def measure(self) -> str:
-        """In which curve the decisive finding is measured."""
-        return self.decisive.measure
-
-    @property
-    def claim(self) -> float:
-        """What is promised for one event."""
-        return self.decisive.claim
-
-    @property
-    def lower_bound(self) -> float:
-        """What was shown of it."""
-        return self.decisive.lower_bound
-
-    @property
-    def runs(self) -> int:
-        """Runs of each stream."""
-        return self.decisive.runs
-
-    @property
     def verdict(self) -> AuditVerdict:
         """The worst of the findings'."""
         return self.decisive.verdict
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""
-        names = ("mechanism", "measure", "claim", "lower_bound", "confidence", "runs")
-        return {name: getattr(self, name) for name in names} | {
+        return {
+            "mechanism": self.mechanism,
+            **{name: getattr(self.decisive, name) for name in ("measure", "claim", "lower_bound", "runs")},
+            "confidence": self.confidence,
             "verdict": self.verdict.value,
             "findings": [finding.to_dict() for finding in self.findings],
             "parts": [part.to_dict() for part in self.parts],
         }
 
     def __str__(self) -> str:
+        found = self.decisive
         return (
-            f"{self.mechanism}: {self.measure} is at least {self.lower_bound:.3g} of {self.claim:.3g} claimed "
-            f"(confidence {self.confidence:g}, {self.runs} runs): {self.verdict.value}"
+            f"{self.mechanism}: {found.measure} is at least {found.lower_bound:.3g} of {found.claim:.3g} claimed "
+            f"(confidence {self.confidence:g}, {found.runs} runs): {found.verdict.value}"
         )
 
 
@@ -221,13 +203,7 @@ class AttackedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composition:
-    """The parts of a mechanism, and what is promised of all together.
-
-    >>> from pianissimo.audit.report import AuditPart
-    >>> counts = AttackedPart(part=AuditPart(name="counts", times=2, rho=Fraction(1, 8)), attempts=lambda factor: [])
-    >>> Composition(promised=Booked(rho=Fraction(1, 4)), attacked=(counts,)).composed
-    Booked(rho=Fraction(1, 4), bad=Fraction(0, 1), distance=Fraction(0, 1))
-    """
+    """The parts of a mechanism, and what is promised of all together."""
 
     promised: Booked
     attacked: tuple[AttackedPart, ...]
@@ -284,3 +260,12 @@ def _as_float(found: Fraction, promised: Fraction) -> float:
     if found == promised or float(found) != float(promised):
         return float(found)
     return math.nextafter(float(promised), math.inf if found > promised else -math.inf)
+
+
+def case_of(cases: Mapping[type, Case], subject: object, called: str) -> Case:
+    """How something is attacked: by the first of its classes that has a case."""
+    for kind in type(subject).__mro__:
+        if kind in cases:
+            return cases[kind]
+    known = ", ".join(sorted(kind.__name__ for kind in cases))
+    raise ParameterError(f"an audited {called} must be one of {known}, got {type(subject).__name__}")

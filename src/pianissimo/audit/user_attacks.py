@@ -24,7 +24,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.audit.attack import Measure, Seen, attack, lower_rate, upper_rate
-from pianissimo.audit.plan_attacks import PlanAttack, texts
+from pianissimo.audit.pairs import texts
+from pianissimo.audit.plan_attacks import PlanAttack
 from pianissimo.audit.report import Attempt, Finding
 from pianissimo.counting import LabelCounts
 from pianissimo.labels import Domain
@@ -182,12 +183,7 @@ _MOST_ROWS = 4_000_000
 
 
 def trending_attempts(mechanism: TrendingMonitor | Alarms) -> list[Attempt]:
-    """How much likelier a group of users makes a report.
-
-    >>> alarms = Alarms(horizon=10, thresholds=(("fever", 150),), alarms_per_user=1, scale=Fraction(11))
-    >>> [attempt.name for attempt in trending_attempts(alarms)]
-    ['rate of reports: 22 users']
-    """
+    """How much likelier a group of users makes a report."""
     scale = mechanism.scale
     users = max(1, round(2 * float(scale)))
     claim = float(1 / scale)
@@ -202,19 +198,17 @@ def trending_attempts(mechanism: TrendingMonitor | Alarms) -> list[Attempt]:
         reported = set(watcher.release(state, 1, noise).labels.cast(pl.Int64).to_list())
         loud = sum(place < runs for place in reported)
         silent_with, silent_without = runs - loud, runs - (len(reported) - loud)
-        # Rates are -ln P(silent): that with users from below, that without from above.
-        fast = -math.log(upper_rate(silent_with, runs, alpha / 2))
-        slow = -math.log(max(lower_rate(silent_without, runs, alpha / 2), 1e-12))
-        found = math.log(fast / slow) / users if fast > 0 < slow else 0.0
+        leads = (users - users // 2, -(users // 2))
+        few, many = (round(runs * math.exp(-math.exp(lead / float(scale)))) for lead in leads)
         return Finding(
             pair=f"rate of reports: {users} users",
             measure="rate",
             claim=claim,
-            lower_bound=max(0.0, found),
+            lower_bound=_rate_bound(silent_with, silent_without, runs, alpha) / users,
             runs=runs,
             releases=1,
             reachable=claim,
-            expected=_expected(runs, users, float(scale), alpha),
+            expected=_rate_bound(few, many, runs, alpha) / users,
             is_tight=True,
             statistic="share of silent keys",
         )
@@ -233,11 +227,8 @@ def _watcher(mechanism: TrendingMonitor | Alarms, labels: pl.Series, threshold: 
     )
 
 
-def _expected(runs: int, users: int, scale: float, alpha: float) -> float:
-    threshold = users // 2
-    silent_with, silent_without = (
-        round(runs * math.exp(-math.exp((weight - threshold) / scale))) for weight in (users, 0)
-    )
+def _rate_bound(silent_with: int, silent_without: int, runs: int, alpha: float) -> float:
+    """The logarithm of the ratio of two rates, -ln P(silent), that with users from below, the other from above."""
     fast = -math.log(upper_rate(silent_with, runs, alpha / 2))
-    slow = -math.log(lower_rate(silent_without, runs, alpha / 2))
-    return max(0.0, math.log(fast / slow) / users)
+    slow = -math.log(max(lower_rate(silent_without, runs, alpha / 2), 1e-12))
+    return max(0.0, math.log(fast / slow)) if fast > 0 < slow else 0.0

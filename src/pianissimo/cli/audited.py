@@ -17,7 +17,7 @@ from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopL
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
 from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
-from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
+from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
 from pianissimo.stream.spec import load_spec
 
 CONFIRMATION = 4
@@ -41,15 +41,10 @@ NAMED: dict[str, Callable[[], Any]] = {
     "histogram-unknown": lambda: UnknownHistogram(plan=_haar(), delta=_DELTA, max_keys_per_event=2),
     "one-shot-counts": lambda: KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO),
     "one-shot-race": lambda: KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO),
-    "one-shot-unknown-counts": lambda: UnkGauss.calibrated(candidates=10, rho=_RHO, delta=_DELTA),
     "one-shot-unknown-race": lambda: UnkGumb.calibrated(k=2, candidates=10, rho=_RHO, delta=_DELTA),
     "tree-of-counts": lambda: _tree(KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO / 3)),
     "tree-of-races": lambda: MetaTopList(histogram=_tree(KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO / 3)), k=2),
-    "tree-of-unknown-counts": lambda: _tree(UnkGauss.calibrated(candidates=10, rho=_RHO / 3, delta=_DELTA)),
     "tree-of-unknown-races": lambda: _tree(UnkGumb.calibrated(k=2, candidates=10, rho=_RHO / 3, delta=_DELTA)),
-    "top-list-sparse": lambda: SparseGumbel.calibrated(
-        domain=_DOMAIN, k=1, switches=2, eta=10, rho=_RHO, make_plan=_haar
-    ),
     "top-list": lambda: TopList(histogram=UnknownHistogram(plan=_haar(), delta=_DELTA), k=3),
 }
 """Mechanisms to audit by name: 16 ticks, rho 1/2 or epsilon 1 a label."""
@@ -148,5 +143,5 @@ def _haar(rho: Fraction | float = _RHO) -> HaarPlan:
     return HaarPlan.calibrated(horizon=_HORIZON, rho=rho)
 
 
-def _tree(answer: KnownGauss | KnownGumb | UnkGauss | UnkGumb) -> MetaHistogram:
+def _tree(answer: KnownGauss | KnownGumb | UnkGumb) -> MetaHistogram:
     return MetaHistogram(base=3, horizon=_HORIZON, answer=answer)

@@ -1,7 +1,7 @@
-"""Attacks on a top list that is chosen anew now and then: its races, its counts and its runs of tests.
+"""Attacks on a top list that is chosen anew now and then, which plans list and never choose.
 
-Races and counts are those of many labels at once, as in `selections` and `targets`: all labels are chosen, in the
-order of the race, and every one has its series.
+Races and counts of the list are those of many labels at once (`answer_attacks`, `plan_attacks`): all labels are chosen,
+in the order of the race, and every one has its series.
 
 A run of tests keeps the ratio of an outcome's chances, with an event over without it, between e^-(1 / b1 + 1 / b2) and
 e^(1 / b2): b1 the scale of the threshold's noise, b2 that of the tests'. Both ends are attained, each by a question
@@ -30,11 +30,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo.audit import audit_cases
+from pianissimo.audit.answer_attacks import MOST_MOVED, events_text, order_attempt, wins_of
 from pianissimo.audit.attack import epsilon_bound
-from pianissimo.audit.pairs import group_size
-from pianissimo.audit.plan_attacks import HistogramOf, PlanAttack, history_of, texts
+from pianissimo.audit.pairs import HistogramOf, group_size, texts
+from pianissimo.audit.plan_attacks import PlanAttack, history_of
 from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding
-from pianissimo.audit.selection_attacks import MOST_MOVED, events_text, order_attempt, wins_of
 from pianissimo.counting import LabelCounts
 from pianissimo.labels import Domain
 from pianissimo.noise import KeyedNoise, Noise, TreePlan, fresh_secret
@@ -305,3 +306,6 @@ class _Series:
 
 def _histogram_of(mechanism: SparseGumbel) -> HistogramOf:
     return lambda labels: _Series(_all_chosen(mechanism, labels))
+
+
+audit_cases[SparseGumbel] = sparse_composition
