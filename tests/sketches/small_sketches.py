@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo.noise import Noise
 from pianissimo.noise.keyed import ONE_KEY, Integers, Keys, PathPart
-from pianissimo.sketches import Contents
+from pianissimo.sketches import Contents, CorrelatedHistogram, PrivateMisraGries, SketchRelease, SparseRelease
 from pianissimo.testing import NoNoise
 
 Floats = NDArray[np.float64]
@@ -174,3 +175,13 @@ class WrittenNoise(NoNoise):
             return
         names = keys if keys.ndim == 1 else keys[:, 0]
         out[:] = [self.draws.get((*self.path, int(name)), 0) for name in names]
+
+
+def release_sketch(contents: Contents, *, k: int, epsilon: float, delta: float, noise: Noise) -> SketchRelease:
+    """What a sketch of k counters that holds these releases."""
+    return PrivateMisraGries.calibrated(k=k, epsilon=epsilon, delta=delta).release(contents, noise)
+
+
+def release_merged(contents: Contents, *, k: int, epsilon: float, delta: float, noise: Noise) -> SparseRelease:
+    """What a merged sketch of k counters that holds these releases."""
+    return CorrelatedHistogram.calibrated(k=k, epsilon=epsilon, delta=delta).release(contents, noise, epsilon=epsilon)

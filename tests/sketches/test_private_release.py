@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
-from tests.sketches.small_sketches import Naive, WrittenNoise
+from tests.sketches.small_sketches import Naive, WrittenNoise, release_merged, release_sketch
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import Booked, Mixed
@@ -21,9 +21,7 @@ from pianissimo.sketches import (
     group_budget,
     group_delta,
     private_release,
-    release_merged,
     release_shards,
-    release_sketch,
     shard_of,
     threshold,
 )
@@ -58,7 +56,7 @@ def test_without_noise_it_is_the_sketch_from_the_threshold_on() -> None:
 def test_without_a_noise_every_release_has_its_own() -> None:
     sketch = MisraGries(k=64)
     sketch.update(np.repeat(np.arange(40), 200))
-    first, second = (release_sketch(sketch.contents(), k=64, epsilon=0.5, delta=1e-6) for _ in range(2))
+    first, second = (sketch.release(epsilon=0.5, delta=1e-6) for _ in range(2))
     assert first.over.tolist() != second.over.tolist()
 
 
@@ -180,7 +178,7 @@ def test_a_merged_sketch_is_not_released_as_one() -> None:
     right.update([2, 3, 3, 3, 3])
     merged = left.merge(right).contents()
     with pytest.raises(ParameterError, match="unmerged sketch"):
-        release_sketch(merged, k=2, epsilon=1, delta=1e-6)
+        release_sketch(merged, k=2, epsilon=1, delta=1e-6, noise=NoNoise())
     assert len(release_merged(merged, k=2, epsilon=1, delta=1e-6, noise=NoNoise()).keys) == 0
     independent = SparseHistogram.calibrated(moved=2, epsilon=1, delta=1e-6)
     assert len(independent.release(merged, NoNoise(), epsilon=1).keys) == 0
@@ -246,7 +244,7 @@ def test_an_empty_sketch_shows_nothing() -> None:
 def test_counts_that_noise_could_overflow_are_refused() -> None:
     huge = Contents(pl.Series([1]), np.array([2**62]), 0, 2**62)
     with pytest.raises(InputError, match=r"below 2\^62"):
-        release_sketch(huge, k=4, epsilon=1, delta=1e-6)
+        release_sketch(huge, k=4, epsilon=1, delta=1e-6, noise=NoNoise())
 
 
 def test_a_standard_sketch_hides_keys_of_count_zero() -> None:

@@ -24,8 +24,8 @@ from pianissimo.sketches import (
     add_reduced,
     reduce,
 )
-from pianissimo.sketches.pure_release import as_universe, other_places, spurious_threshold
-from pianissimo.sketches.reduction import reduced_exposure
+from pianissimo.sketches.key_columns import as_universe, other_places
+from pianissimo.sketches.reduction import reduced_exposure, spurious_threshold
 from pianissimo.testing import NoNoise, SeededNoise
 
 RUNS = [1] * 9 + [2] * 5 + [3] + [4] * 2 + [1]

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from tests.cli.test_sketch_command import PRICE, built, done, refused
 from tests.sketches.naive_sketches import misra_gries
+from tests.sketches.small_sketches import release_sketch
 
 from pianissimo.errors import MergeError, ParameterError
 from pianissimo.sketches import (
@@ -17,9 +18,8 @@ from pianissimo.sketches import (
     add_reduced,
     reduce,
     release_shards,
-    release_sketch,
 )
-from pianissimo.testing import SeededNoise
+from pianissimo.testing import NoNoise, SeededNoise
 
 ALLOWED: dict[str, Any] = {"epsilon": 1, "delta": 1e-6}
 
@@ -82,7 +82,7 @@ def test_sets_and_merged_sketches_are_not_released_as_single_ones() -> None:
     sets.update([[1], [2]])
     for contents in (single.merge(other).contents(), sets.contents()):
         with pytest.raises(ParameterError, match="must be of one unmerged sketch of single keys"):
-            release_sketch(contents, k=4, **ALLOWED)
+            release_sketch(contents, k=4, **ALLOWED, noise=NoNoise())
         with pytest.raises(ParameterError, match="must be of one unmerged sketch of single keys"):
             reduce(contents, k=4)
 

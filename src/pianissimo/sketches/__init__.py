@@ -1,7 +1,7 @@
 """The heavy keys of a stream in small memory: sketches that merge, and their private releases."""
 
 from pianissimo.sketches.contents import Contents, Lineage
-from pianissimo.sketches.key_columns import KeyKind, split_bad
+from pianissimo.sketches.key_columns import IntegerRange, KeyKind, KnownLabels, split_bad
 from pianissimo.sketches.misra_gries import (
     AnySketch,
     MergedSketch,
@@ -9,7 +9,6 @@ from pianissimo.sketches.misra_gries import (
     PrivacyAwareMisraGries,
     merge_in_order,
     merge_in_pairs,
-    release_merged,
     sketch_from_bytes,
 )
 from pianissimo.sketches.private_release import (
@@ -17,12 +16,10 @@ from pianissimo.sketches.private_release import (
     PrivateMisraGries,
     SketchRelease,
     release_shards,
-    release_sketch,
     shard_of,
 )
 from pianissimo.sketches.published_tree import PublishedTree, RunningSketch
-from pianissimo.sketches.pure_release import IntegerRange, KnownLabels, PureHistogram
-from pianissimo.sketches.reduction import Reduced, ReducedMisraGries, ReducedRelease, add_reduced, reduce
+from pianissimo.sketches.reduction import PureHistogram, Reduced, ReducedMisraGries, ReducedRelease, add_reduced, reduce
 from pianissimo.sketches.released_keys import (
     exposure,
     gaussian_threshold,
@@ -67,9 +64,7 @@ __all__ = [
     "merge_in_order",
     "merge_in_pairs",
     "reduce",
-    "release_merged",
     "release_shards",
-    "release_sketch",
     "shard_of",
     "sketch_from_bytes",
     "split_bad",

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
@@ -165,19 +166,30 @@ def key_series(kind: KeyKind | None, listing: KeyListing) -> pl.Series:
     text, lengths = listing.bytes()
     if kind == "text":
         return codec.split_texts("key", text, lengths)
-    ends = np.cumsum(lengths, dtype=np.int64).tolist()
-    pieces = [text[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
-    return pl.Series("key", pieces, dtype=pl.Binary)
+    return series_of([text, lengths])
+
+
+def plain_keys(keys: pl.Series) -> codec.Plain:
+    """Keys as plain data, without a Python object for each."""
+    if keys.dtype == pl.Int64:
+        return keys.to_numpy()
+    if keys.dtype == pl.String:
+        return keys
+    return [b"".join(keys.to_list()), keys.bin.size().cast(pl.UInt32).to_numpy()]
+
+
+def series_of(keys: codec.Plain) -> pl.Series:
+    """The keys that `plain_keys` made plain."""
+    if not isinstance(keys, list):
+        return pl.Series("key", keys)
+    text, lengths = keys
+    ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
+    return pl.Series("key", [cast(bytes, text)[start:end] for start, end in pairwise(ends)], dtype=pl.Binary)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Lineage:
-    """A tree: a sketch that counted a stream has no parents, a merged one has two.
-
-    >>> tree = Lineage.new("north").joined(Lineage.new("south"))
-    >>> len(tree.sources), tree.names
-    (2, ('north', 'south'))
-    """
+    """A tree: a sketch that counted a stream has no parents, a merged one has two."""
 
     id: str
     name: str

@@ -90,11 +90,7 @@ def least_integer(start: int, holds: Callable[[int], bool]) -> int:
 
 
 def laplace_reach(rate: Fraction, draws: int, coverage: float) -> int:
-    """What none of so many draws of scale 1 / rate exceeds in size, with this chance.
-
-    >>> laplace_reach(Fraction(1), 1025, 0.99)
-    11
-    """
+    """What none of so many draws of scale 1 / rate exceeds in size, with this chance."""
     check_probability(coverage=coverage)
     slope = float(rate)
     odds = math.log(2 * draws) - math.log1p(math.exp(-slope)) - math.log1p(-coverage)
@@ -157,11 +153,7 @@ def gaussian_law(variance: Fraction) -> GaussianLaw:
 
 
 def gaussian_reach(variance: Fraction, draws: int, coverage: float) -> int:
-    """What none of so many draws exceeds in size, with this chance.
-
-    >>> gaussian_reach(Fraction(28), 1025, 0.99)
-    23
-    """
+    """What none of so many draws exceeds in size, with this chance."""
     check_probability(coverage=coverage)
     law = gaussian_law(variance)
     return int(np.argmax(2 * draws * law.tail(np.arange(1, law.reach + 1)) <= 1 - coverage))

@@ -1,16 +1,14 @@
-"""The buffers of a text or bytes column where they lie: Arrow's C stream interface, without copy and without pyarrow.
-
-The structures are those of the Arrow specification, "The Arrow C data interface" and "The Arrow C stream interface",
-whose layout is frozen. A column of views has its validity, its views (sixteen bytes a row), its data buffers, and last
-the lengths of these.
-
-Columns of keys: what may be counted, and what is refused row by row.
+"""Columns of keys: what may be counted, what is refused row by row, and public universes of keys.
 
 A key is a whole number of 64 bits, a text or a byte string of at most 256 bytes. Columns come from numpy, polars or
-anything that speaks Arrow's C interface.
+anything that speaks Arrow's C interface. The buffers of a text or bytes column are read where they lie, without copy
+and without pyarrow: the structures are those of the Arrow specification, "The Arrow C data interface" and "The Arrow C
+stream interface", whose layout is frozen. A column of views has its validity, its views (sixteen bytes a row), its data
+buffers, and last the lengths of these.
 """
 
 import ctypes
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,6 +20,10 @@ from numpy.typing import NDArray
 
 from pianissimo import _core
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
+from pianissimo.labels import Domain
+from pianissimo.noise import Noise
+from pianissimo.noise.exact_draws import uniform_below
 
 Octets = NDArray[np.uint8]
 Chunk = tuple[Octets, list[Octets]]
@@ -119,12 +121,7 @@ _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 
 def check_key_kind(kind: object) -> None:
-    """Refuse what is not a kind of keys.
-
-    >>> check_key_kind("float")
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: keys must be 'int64', 'text' or 'bytes', got 'float'
-    """
+    """Refuse what is not a kind of keys."""
     if kind not in get_args(KeyKind):
         raise ParameterError(f"keys must be 'int64', 'text' or 'bytes', got {kind!r}")
 
@@ -254,3 +251,99 @@ def _bytes(column: pl.Series) -> pl.Series:
 
 def _reason(text: str) -> pl.Series:
     return pl.Series([text], dtype=pl.String)
+
+
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+@identified("integer-range")
+@dataclass(frozen=True, slots=True)
+class IntegerRange:
+    """All whole numbers from `first` to `last`; without bounds, all of 64 bits."""
+
+    first: int = _LOWEST
+    last: int = _HIGHEST
+
+    def __post_init__(self) -> None:
+        if not _LOWEST <= self.first <= self.last <= _HIGHEST:
+            raise ParameterError(f"a range must go up within 64 bits, got {self.first} to {self.last}")
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return self.last - self.first + 1
+
+    def keys_at(self, places: list[int]) -> pl.Series:
+        """The numbers at these places."""
+        return pl.Series("key", [self.first + place for place in places], dtype=pl.Int64)
+
+    def places_of(self, keys: pl.Series) -> list[int | None]:
+        """The place of each number, None if it is not in the range."""
+        if keys.dtype != pl.Int64:
+            raise ParameterError(f"a range of whole numbers must be released from keys that are such, got {keys.dtype}")
+        return [key - self.first if self.first <= key <= self.last else None for key in keys.to_list()]
+
+
+@identified("known-labels")
+@dataclass(frozen=True, slots=True)
+class KnownLabels:
+    """The labels of a domain."""
+
+    domain: Domain
+
+    @property
+    def size(self) -> int:
+        """How many labels there are."""
+        return len(self.domain)
+
+    def keys_at(self, places: list[int]) -> pl.Series:
+        """The labels at these places."""
+        return self.domain.labels.gather(places).alias("key")
+
+    def places_of(self, keys: pl.Series) -> list[int | None]:
+        """The place of each label, None if it is not in the domain."""
+        if keys.dtype != pl.String:
+            raise ParameterError(f"a domain of labels must be released from keys that are texts, got {keys.dtype}")
+        known = self.domain.labels.alias("key").to_frame().with_row_index("place")
+        found = keys.alias("key").to_frame().join(known, on="key", how="left", maintain_order="left")
+        return found["place"].to_list()
+
+
+Universe = IntegerRange | KnownLabels
+"""Keys in a public order: each has a place from 0 on."""
+
+
+def as_universe(keys: Universe | Domain | range) -> Universe:
+    """A universe from a domain of labels or a range of whole numbers."""
+    if isinstance(keys, Domain):
+        return KnownLabels(keys)
+    if isinstance(keys, range):
+        if keys.step != 1 or not keys.start < keys.stop:
+            raise ParameterError(f"a range of keys must go up by one and hold at least one, got {keys}")
+        return IntegerRange(keys.start, keys.stop - 1)
+    return keys
+
+
+def other_places(size: int, taken: list[int], count: int, noise: Noise) -> list[int]:
+    """So many distinct places of a universe, uniform among those that are not taken; `taken` is in order."""
+    free = size - len(taken)
+    if 2 * count > free:
+        left_out = set(_distinct(free, free - count, noise))
+        ranks = [rank for rank in range(free) if rank not in left_out]
+    else:
+        ranks = _distinct(free, count, noise)
+    # The i-th taken place has so many free ones below it.
+    below = [place - number for number, place in enumerate(taken)]
+    return [rank + bisect_right(below, rank) for rank in ranks]
+
+
+def _distinct(limit: int, count: int, noise: Noise) -> list[int]:
+    """So many distinct whole numbers below a limit, by rejecting repeated ones."""
+    drawn: dict[int, None] = {}
+    attempt = 0
+    while len(drawn) < count:
+        drawn[uniform_below(limit, noise.at(attempt))] = None
+        attempt += 1
+        if attempt > 64 * count + 2**16:
+            raise ParameterError("uniform bits must not be all alike, got the same ones again and again")
+    return list(drawn)

@@ -19,11 +19,13 @@ is left of the structure that a release of one sketch rests on, so a merged sket
 part with an empty sketch.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Self
 
+from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_name
-from pianissimo.errors import InputError, MergeError, ParameterError, StateError
+from pianissimo.errors import MergeError, ParameterError, StateError
 from pianissimo.noise import Noise
 from pianissimo.sketches.contents import (
     LARGEST_TOTAL,
@@ -31,6 +33,7 @@ from pianissimo.sketches.contents import (
     Contents,
     CountTable,
     Lineage,
+    SketchKind,
     SketchRecord,
     Source,
     decode_sketch,
@@ -38,32 +41,65 @@ from pianissimo.sketches.contents import (
     encode_sketch,
     key_series,
     listing_of,
+    plain_keys,
+    series_of,
 )
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind, key_column, sets_of
-from pianissimo.sketches.private_release import SketchRelease, release_sketch
+from pianissimo.sketches.private_release import PrivateMisraGries, SketchRelease
 from pianissimo.sketches.released_keys import given_or_fresh
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseRelease
 
 
-class SketchPart(Protocol):
-    """What can be merged."""
+class Sketch(ABC):
+    """What every kind of sketch can do: a subclass says what it holds."""
 
+    stored_as: ClassVar[SketchKind]
+
+    @abstractmethod
+    def contents(self) -> Contents:
+        """The keys in their order and their numbers as columns: secret, for the code that releases them."""
+
+    @abstractmethod
     def record(self) -> SketchRecord:
-        """All that it says of itself."""
+        """All that it says of itself: secret."""
+
+    @classmethod
+    @abstractmethod
+    def from_stored(cls, stored: SketchRecord) -> Self:
+        """The sketch that a file says."""
+
+    def estimates(self) -> dict[int | str | bytes, int]:
+        """The count of each stored key, zeros included, without noise: for trusted eyes only."""
+        contents = self.contents()
+        return dict(zip(contents.keys.to_list(), (contents.over - contents.decrements).tolist(), strict=True))
+
+    def merge(self, other: "Sketch") -> "MergedSketch":
+        """The merge of this sketch with that of other streams of the same kind; both stay as they are."""
+        return merge_two(self, other)
+
+    def to_bytes(self) -> bytes:
+        """All of it, versioned and checksummed: secret."""
+        return encode_sketch(self.record())
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Self:
+        """What `to_bytes` wrote."""
+        return cls.from_stored(decode_sketch(stored, cls.stored_as))
 
 
-class MergedSketch:
+class MergedSketch(Sketch):
     """What several sketches become. It counts no more keys: it merges on, is stored, and is released as merged.
 
     Error: 0 <= f(x) - c(x) <= (N - sum of c) / (k + 1), N the keys of all streams, whatever the tree.
 
-    >>> from pianissimo.sketches import MisraGries
     >>> north, south = MisraGries(k=2), MisraGries(k=2)
     >>> north.update([1, 1, 1, 2, 2])
     >>> south.update([2, 3, 3, 3, 3])
     >>> north.merge(south).estimates()
     {3: 1}
     """
+
+    stored_as = "merged"
 
     def __init__(self, record: SketchRecord) -> None:
         self._record = record
@@ -73,39 +109,21 @@ class MergedSketch:
         self.lineage = record.lineage
 
     def record(self) -> SketchRecord:
-        """All that it says of itself: secret."""
         return self._record
 
     def contents(self) -> Contents:
-        """The counts as columns: secret."""
         listing = self._record.listing
         return Contents(key_series(self.key_kind, listing), listing.values(), 0, self.total, Source.MERGED)
 
-    def estimates(self) -> dict[int | str | bytes, int]:
-        """The count of each key, without noise: for trusted eyes only."""
-        contents = self.contents()
-        return dict(zip(contents.keys.to_list(), contents.over.tolist(), strict=True))
-
-    def merge(self, other: SketchPart) -> "MergedSketch":
-        """The merge of this with another."""
-        return merge_two(self, other)
-
     def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
-        """The heavy keys, once, at (epsilon, delta) for one element or set of one stream: see `release_merged`."""
-        return release_merged(self.contents(), k=self.k, epsilon=epsilon, delta=delta, noise=noise)
+        """The heavy keys, once, at (epsilon, delta) for one element or set of one of the merged streams.
 
-    def to_bytes(self) -> bytes:
-        """All of it, versioned and checksummed: secret."""
-        return encode_sketch(self._record)
-
-    @classmethod
-    def from_bytes(cls, stored: bytes) -> Self:
-        """What `to_bytes` wrote."""
-        return cls.from_stored(decode_sketch(stored, "merged"))
+        Without a noise it comes from a fresh secret.
+        """
+        return _release_counts(self.contents(), self.k, epsilon, delta, noise)
 
     @classmethod
     def from_stored(cls, stored: SketchRecord) -> Self:
-        """The sketch that a file says."""
         counts = stored.listing.values()
         if stored.decrements or len(counts) > stored.k or (len(counts) and int(counts.min()) < 1):
             raise StateError("a stored merged sketch must have at most k positive counts, got something else")
@@ -116,7 +134,7 @@ class MergedSketch:
         return f"MergedSketch(k={self.k}, {unit}, {len(self.lineage.sources)} streams)"
 
 
-def merge_two(first: SketchPart, second: SketchPart) -> MergedSketch:
+def merge_two(first: Sketch, second: Sketch) -> MergedSketch:
     """Two sketches of different streams, as one."""
     left, right = first.record(), second.record()
     if left.k != right.k:
@@ -146,19 +164,13 @@ def merge_two(first: SketchPart, second: SketchPart) -> MergedSketch:
     )
 
 
-def release_merged(
-    contents: Contents, *, k: int, epsilon: Real, delta: Real, noise: Noise | None = None
-) -> SparseRelease:
-    """Publish the heavy keys of a merged sketch or of a sketch of sets, once, at (epsilon, delta).
-
-    What is hidden is one element, or one set of any size, of one of the merged streams. Without a noise it comes from a
-    fresh secret.
-    """
+def _release_counts(contents: Contents, k: int, epsilon: Real, delta: Real, noise: Noise | None) -> SparseRelease:
+    """Of counts of which one element, or one set, moves any number by one, all in one direction."""
     mechanism = CorrelatedHistogram.calibrated(k=k, epsilon=epsilon, delta=delta)
     return mechanism.release(contents, given_or_fresh(noise), epsilon=epsilon)
 
 
-def merge_in_order(sketches: Sequence[SketchPart]) -> MergedSketch:
+def merge_in_order(sketches: Sequence[Sketch]) -> MergedSketch:
     """All sketches, one after the other, in the order given: it must not depend on data."""
     _check_some(sketches)
     merged = merge_two(sketches[0], sketches[1])
@@ -167,36 +179,25 @@ def merge_in_order(sketches: Sequence[SketchPart]) -> MergedSketch:
     return merged
 
 
-def merge_in_pairs(sketches: Sequence[SketchPart]) -> MergedSketch:
-    """All sketches, neighbours first, then neighbours of the results: a tree of least depth in the order given.
-
-    >>> from pianissimo.sketches import MisraGries
-    >>> merge_in_pairs([MisraGries(k=8) for shard in range(5)])
-    MergedSketch(k=8, keys, 5 streams)
-    """
+def merge_in_pairs(sketches: Sequence[Sketch]) -> MergedSketch:
+    """All sketches, neighbours first, then neighbours of the results: a tree of least depth in the order given."""
     _check_some(sketches)
-    level: Sequence[SketchPart] = sketches
-    while len(level) > 1:
-        pairs: list[SketchPart] = [merge_two(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
-        level = [*pairs, *level[2 * len(pairs) :]]
-    merged = level[0]
-    if not isinstance(merged, MergedSketch):
-        raise InputError("a merge must be of sketches")
-    return merged
+    if len(sketches) == 2:
+        return merge_two(*sketches)
+    pairs: list[Sketch] = [merge_two(*pair) for pair in zip(sketches[::2], sketches[1::2], strict=False)]
+    return merge_in_pairs([*pairs, *sketches[2 * len(pairs) :]])
 
 
-def _check_some(sketches: Sequence[SketchPart]) -> None:
+def _check_some(sketches: Sequence[Sketch]) -> None:
     if len(sketches) < 2:
         raise MergeError("a merge must be of at least two sketches; give an empty one for a shard without events")
 
 
-class StreamSketch:
+class StreamSketch(Sketch):
     """Counts of the heavy keys of one stream; a subclass counts batches, and releases."""
 
     sets: ClassVar[bool]
     """Whether one event is a set of keys."""
-
-    stored_as: ClassVar[Literal["misra-gries", "privacy-aware"]]
 
     def __init__(self, k: int = 256, *, keys: KeyKind | None = None, name: str = "") -> None:
         check_at_least(1, k=k)
@@ -235,17 +236,10 @@ class StreamSketch:
         """How many bytes the counters and keys take."""
         return self._table.memory
 
-    def estimates(self) -> dict[int | str | bytes, int]:
-        """The count of each stored key, zeros included, without noise: for trusted eyes only."""
-        contents = self.contents()
-        return dict(zip(contents.keys.to_list(), (contents.over - contents.decrements).tolist(), strict=True))
-
     def contents(self) -> Contents:
-        """The stored keys in their order with u(x) = c(x) + D: secret, for the code that releases it."""
         return self._table.contents()
 
     def record(self) -> SketchRecord:
-        """All that it says of itself: secret."""
         return SketchRecord(
             kind=self.stored_as,
             sets=self.sets,
@@ -257,22 +251,8 @@ class StreamSketch:
             lineage=self.lineage,
         )
 
-    def merge(self, other: SketchPart) -> MergedSketch:
-        """The merge of this sketch with that of another stream of the same kind; both stay as they are."""
-        return merge_two(self, other)
-
-    def to_bytes(self) -> bytes:
-        """All of it, versioned and checksummed: secret."""
-        return encode_sketch(self.record())
-
-    @classmethod
-    def from_bytes(cls, stored: bytes) -> Self:
-        """What `to_bytes` wrote."""
-        return cls.from_stored(decode_sketch(stored, cls.stored_as))
-
     @classmethod
     def from_stored(cls, stored: SketchRecord) -> Self:
-        """The sketch that a file says."""
         sketch = cls(stored.k)
         if stored.lineage.parents:
             raise StateError("a stored sketch of one stream must have no parents, got some")
@@ -311,19 +291,25 @@ class MisraGries(StreamSketch):
         self._table.update(key_column(values, self.key_kind))
 
     def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SketchRelease:
-        """The heavy keys, once, at (epsilon, delta) for one element: see `release_sketch`.
+        """The heavy keys, once, at (epsilon, delta) for one element, with Laplace noise, the least for one release.
 
-        A further release of a sketch that has grown costs its own budget and needs a noise path of its own.
+        Without a noise it comes from a fresh secret. A further release of a sketch that has grown costs its own budget
+        and needs a noise path of its own.
         """
-        return release_sketch(self.contents(), k=self.k, epsilon=epsilon, delta=delta, noise=noise)
+        mechanism = PrivateMisraGries.calibrated(k=self.k, epsilon=epsilon, delta=delta)
+        return mechanism.release(self.contents(), given_or_fresh(noise))
 
-    @classmethod
-    def from_contents(cls, contents: Contents, k: int, *, keys: KeyKind) -> Self:
-        """The sketch that held these."""
-        sketch = cls(k, keys=keys)
-        listing = listing_of(contents.keys, contents.over)
-        sketch._table.restore(keys, listing, decrements=contents.decrements, total=contents.total)
-        return sketch
+    def to_plain(self) -> codec.Plain:
+        """What it counted, and not which sketch it is: the same for the same keys; secret."""
+        contents = self.contents()
+        return [plain_keys(contents.keys), contents.over, contents.decrements, contents.total]
+
+    def take_plain(self, content: codec.Plain) -> None:
+        """Take over a stored content; the type of keys must have been declared."""
+        if self.key_kind is None:
+            raise StateError("a sketch must know its type of keys to take over a content, got none")
+        keys, over, decrements, total = content
+        self._table.restore(self.key_kind, listing_of(series_of(keys), over), decrements=decrements, total=total)
 
 
 class PrivacyAwareMisraGries(StreamSketch):
@@ -350,25 +336,16 @@ class PrivacyAwareMisraGries(StreamSketch):
         self._table.update(key_column(keys, self.key_kind, trusted=trusted), ends)
 
     def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
-        """The heavy keys, once, at (epsilon, delta) for one set of any size: see `release_merged`."""
-        return release_merged(self.contents(), k=self.k, epsilon=epsilon, delta=delta, noise=noise)
+        """The heavy keys, once, at (epsilon, delta) for one set of any size; without a noise, from a fresh secret."""
+        return _release_counts(self.contents(), self.k, epsilon, delta, noise)
 
 
 AnySketch = MisraGries | PrivacyAwareMisraGries | MergedSketch
 """A sketch of one of the kinds that are stored."""
 
-_KINDS: dict[str, type[MisraGries] | type[PrivacyAwareMisraGries] | type[MergedSketch]] = {
-    "misra-gries": MisraGries,
-    "privacy-aware": PrivacyAwareMisraGries,
-    "merged": MergedSketch,
-}
-
 
 def sketch_from_bytes(stored: bytes) -> AnySketch:
-    """The sketch that any `to_bytes` wrote.
-
-    >>> sketch_from_bytes(MisraGries(k=8, keys="text").to_bytes())
-    MisraGries(k=8, keys='text')
-    """
+    """The sketch that any `to_bytes` wrote."""
     sketch = decode_sketch(stored)
-    return _KINDS[sketch.kind].from_stored(sketch)
+    kinds = (MisraGries, PrivacyAwareMisraGries, MergedSketch)
+    return next(kind for kind in kinds if kind.stored_as == sketch.kind).from_stored(sketch)

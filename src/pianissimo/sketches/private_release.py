@@ -80,12 +80,7 @@ class SketchRelease:
         return dict(zip(self.keys.to_list(), self.under.tolist(), strict=True))
 
     def to_frame(self, reach: int | None = None) -> pl.DataFrame:
-        """One row a key: `estimate_table`, at the coverage that was asked for or with another `reach`.
-
-        >>> shown = SketchRelease(pl.Series([7]), np.array([30]), np.array([34]), 4, 22, 2, Mixed(pure=Fraction(1)))
-        >>> shown.to_frame().row(0)
-        (7, 32.0, 26.0, 36.0)
-        """
+        """One row a key: `estimate_table`, at the coverage that was asked for or with another `reach`."""
         size = self.reach if reach is None else reach
         return estimate_table(self.keys, (self.under + self.over) / 2, self.under - 2 * size, self.over + size)
 
@@ -197,11 +192,7 @@ class GaussianMisraGries:
 
     @classmethod
     def for_one_release(cls, *, k: int, epsilon: Real, delta: Real) -> Self:
-        """The one with the least threshold within (epsilon, delta), by the exact divergence of the noise.
-
-        >>> GaussianMisraGries.for_one_release(k=1024, epsilon=1, delta=1e-8).threshold
-        44
-        """
+        """The one with the least threshold within (epsilon, delta), by the exact divergence of the noise."""
         left = without_distance(delta, k + 1, epsilon)
         variance, least = gaussian_calibration(Fraction(float_down(Fraction(epsilon))), left, k)
         return cls(k=k, variance=Fraction(variance), threshold=least)
@@ -225,17 +216,6 @@ class GaussianMisraGries:
         over = over + noise.at("counts").gaussian(variance=self.variance, keys=item_keys(keys, noise))
         level = contents.decrements + int(noise.at("error level").gaussian(variance=self.variance))
         return _shown(keys, over, level, self.threshold, self.reach(coverage), self.loss)
-
-
-def release_sketch(
-    contents: Contents, *, k: int, epsilon: Real, delta: Real, noise: Noise | None = None, coverage: float = 0.95
-) -> SketchRelease:
-    """Publish the heavy keys of one sketch that was never merged, once, at (epsilon, delta).
-
-    The noise is Laplace's, the least for one release. Without a noise it comes from a fresh secret.
-    """
-    mechanism = PrivateMisraGries.calibrated(k=k, epsilon=epsilon, delta=delta)
-    return mechanism.release(contents, given_or_fresh(noise), coverage=coverage)
 
 
 def shard_of(keys: pl.Series, shards: int, *, hash_seed: bytes = bytes(32)) -> NDArray[np.int64]:

@@ -14,9 +14,7 @@ from fractions import Fraction
 from typing import ClassVar, Self
 
 import numpy as np
-import polars as pl
 
-from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_probability
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Booked, Guarantee, Mixed, event_guarantee
@@ -28,17 +26,14 @@ from pianissimo.sketches.private_release import GaussianMisraGries, PrivateMisra
 from pianissimo.sketches.released_keys import own, threshold, without_distance
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
+    FedByTick,
     HeavyKeys,
     Node,
     NodeSketches,
     OpenKeys,
     ended_level,
-    event_keys,
-    gather_keys,
     level_count,
     prefix_nodes,
-    sketch_from_plain,
-    sketch_to_plain,
 )
 
 
@@ -53,7 +48,7 @@ class PublishedTreeState:
 
 @identified("published-tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedTree:
+class PublishedTree(FedByTick):
     """The heavy keys of all events so far, as sums of nodes that are each published once.
 
     Guarantee: L times the loss of a node, L = floor(log2 horizon) + 1.
@@ -95,11 +90,7 @@ class PublishedTree:
 
     @classmethod
     def gaussian(cls, *, horizon: int, rho: Real, bad: Real, k: int, keys: KeyKind = "text") -> Self:
-        """The one with Gaussian noise within this ledger.
-
-        >>> PublishedTree.gaussian(horizon=24, rho=0.016468, bad=5e-9, k=1024).node.variance
-        Fraction(152, 1)
-        """
+        """The one with Gaussian noise within this ledger."""
         check_at_least(1, horizon=horizon, k=k)
         # An element is in one release a level.
         node = GaussianMisraGries.calibrated(k=k, rho=rho, bad=bad, releases=level_count(horizon))
@@ -135,15 +126,6 @@ class PublishedTree:
         sketches = NodeSketches(k=self.node.k, keys=self.keys, horizon=self.horizon)
         return PublishedTreeState(OpenKeys(), sketches, EndedNodes())
 
-    def update(self, state: PublishedTreeState, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
-
-    def gather(self, state: PublishedTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
-        return gather_keys(event_keys(batch, 1), self.keys)
-
-    def add(self, state: PublishedTreeState, gathered: codec.Plain) -> None:
-        state.tick.add(gathered)
-
     def release(self, state: PublishedTreeState, tick: int, noise: Noise) -> HeavyKeys:
         state.sketches.feed(state.tick.take())
         contents = state.sketches.close(tick).contents()
@@ -166,28 +148,12 @@ class RunningSketchState:
     """The keys of the open tick, and one sketch of all ticks before: secret."""
 
     tick: OpenKeys
-    sketch: "RunningCounts"
-
-
-class RunningCounts:
-    """A sketch as a part of a state."""
-
-    def __init__(self, k: int, keys: KeyKind) -> None:
-        self._k, self._keys = k, keys
-        self.sketch = MisraGries(k, keys=keys)
-
-    def to_plain(self) -> codec.Plain:
-        """Its content as plain data."""
-        return sketch_to_plain(self.sketch)
-
-    def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
-        self.sketch = sketch_from_plain(content, self._k, self._keys)
+    sketch: MisraGries
 
 
 @identified("running-sketch")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningSketch:
+class RunningSketch(FedByTick):
     """The heavy keys of all events so far from one sketch, released a handful of times with Gaussian noise.
 
     Guarantee: booked as (horizon / (2 variance), horizon * xi).
@@ -231,17 +197,8 @@ class RunningSketch:
         return self.release_of.reach(coverage)
 
     def start(self, noise: Noise) -> RunningSketchState:  # noqa: ARG002
-        return RunningSketchState(OpenKeys(), RunningCounts(self.release_of.k, self.keys))
-
-    def update(self, state: RunningSketchState, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
-
-    def gather(self, state: RunningSketchState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
-        return gather_keys(event_keys(batch, 1), self.keys)
-
-    def add(self, state: RunningSketchState, gathered: codec.Plain) -> None:
-        state.tick.add(gathered)
+        return RunningSketchState(OpenKeys(), MisraGries(self.release_of.k, keys=self.keys))
 
     def release(self, state: RunningSketchState, tick: int, noise: Noise) -> SketchRelease:
-        state.sketch.sketch.update(state.tick.take())
-        return self.release_of.release(state.sketch.sketch.contents(), sealed(noise, tick).at("release", tick))
+        state.sketch.update(state.tick.take())
+        return self.release_of.release(state.sketch.contents(), sealed(noise, tick).at("release", tick))

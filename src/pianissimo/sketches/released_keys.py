@@ -121,13 +121,7 @@ def check_typed(contents: Contents) -> None:
 
 
 def check_unmerged(contents: Contents, k: int) -> None:
-    """Refuse what is not a sketch of k counters by itself: there (k + 1) D = n - sum of c.
-
-    >>> check_unmerged(Contents(pl.Series([1, 2]), np.array([10, 5]), 3, 18), 2)
-    >>> check_unmerged(Contents(pl.Series([3]), np.array([1]), 0, 10), 2)
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: this release must be of one unmerged sketch of k = 2, got another; ...
-    """
+    """Refuse what is not a sketch of k counters by itself: there (k + 1) D = n - sum of c."""
     check_typed(contents)
     if contents.source is not Source.STREAM:
         raise ParameterError(
@@ -248,11 +242,7 @@ def _gaussian_exposure(theta: int, variance: Fraction, keys: int) -> float:
 
 
 def gaussian_threshold(*, variance: Fraction, bad: Real, k: int) -> int:
-    """The least theta >= 1 whose bad mass is at most `bad`, for releases that are paid for in rho.
-
-    >>> gaussian_threshold(variance=Fraction(28), bad=1e-8, k=1024)
-    44
-    """
+    """The least theta >= 1 whose bad mass is at most `bad`, for releases that are paid for in rho."""
     check_probability(bad=bad)
     check_at_least(1, k=k)
     return least_integer(1, lambda theta: _gaussian_exposure(theta, variance, min(k, 2)) <= bad)
@@ -288,12 +278,7 @@ _SLACK = Decimal("1e-30")
 
 
 def group_budget(*, epsilon: Real, delta: Real, elements: int) -> tuple[Fraction, Fraction]:
-    """The (epsilon, delta) of one element that make this one for so many, the delta rounded down.
-
-    >>> each = group_budget(epsilon=1, delta=1e-8, elements=16)
-    >>> each[0], f"{float(each[1]):.3e}"
-    (Fraction(1, 16), '3.753e-10')
-    """
+    """The (epsilon, delta) of one element that make this one for so many, the delta rounded down."""
     check_positive(epsilon=epsilon)
     check_probability(delta=delta)
     check_at_least(1, elements=elements)

@@ -34,7 +34,7 @@ it by at most m, so with noise of m^2 times the variance it is one more count: k
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -55,15 +55,14 @@ from pianissimo.sketches.reduction import reduce
 from pianissimo.sketches.released_keys import own
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
+    FedByTick,
     HeavyKeys,
     Node,
     NodeSketches,
     OpenKeys,
     OpenSets,
     PrefixNoise,
-    event_keys,
     event_sets,
-    gather_keys,
     gather_sets,
     level_count,
 )
@@ -80,7 +79,7 @@ class SketchTreeState:
 
 @identified("sketch-tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SketchTree:
+class SketchTree(FedByTick):
     """The heavy keys of all events so far, released at every tick.
 
     Guarantee: booked as (m^2 L (k^2 + k) / (2 variance), bad) for the at most m = max_keys_per_event keys of an event.
@@ -131,28 +130,22 @@ class SketchTree:
         _ = GaussianNode(self.variance).bound
 
     @classmethod
-    def calibrated(
-        cls,
-        *,
-        horizon: int,
-        rho: Real,
-        bad: Real,
-        k: int,
-        max_keys_per_event: int = 1,
-        with_total: bool = True,
-        **others: Any,
-    ) -> Self:
-        """The one with the least noise within this ledger; the variance is rounded up to a whole number.
-
-        >>> SketchTree.calibrated(horizon=24, rho=0.016468, bad=5e-9, k=1024, with_total=False).threshold(23) // 1025
-        199
-        """
-        check_at_least(1, horizon=horizon, k=k, max_keys_per_event=max_keys_per_event)
+    def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, **others: Any) -> Self:
+        """The one with the least noise within this ledger; the variance is rounded up to a whole number."""
         check_positive(rho=rho)
-        moved = _moved(horizon, k, max_keys_per_event, with_total=with_total)
-        others |= {"max_keys_per_event": max_keys_per_event, "with_total": with_total}
-        variance = Fraction(math.ceil(moved / (2 * Fraction(rho))))
-        return cls(horizon=horizon, k=k, variance=variance, bad=Fraction(bad), **others)
+        # How far an event moves all nodes does not depend on the variance.
+        loud = cls(horizon=horizon, k=k, variance=Fraction(1), bad=Fraction(bad), **others)
+        return replace(loud, variance=Fraction(math.ceil(loud.moved / (2 * Fraction(rho)))))
+
+    @property
+    def _most_keys(self) -> int:
+        return self.max_keys_per_event
+
+    @property
+    def moved(self) -> int:
+        """How far an event moves all nodes together, in squares."""
+        each = self.k * self.k + self.k - (not self.with_total)
+        return self.max_keys_per_event**2 * level_count(self.horizon) * each
 
     @property
     def noise(self) -> PrefixNoise:
@@ -161,9 +154,8 @@ class SketchTree:
 
     @property
     def guarantee(self) -> Guarantee:
-        moved = _moved(self.horizon, self.k, self.max_keys_per_event, with_total=self.with_total)
         source = "Lebeda and Tetek, Lemma 16, corrected; in a binary tree over time"
-        return self.noise.guarantee(moved, self.bad, totals=1, source=source)
+        return self.noise.guarantee(self.moved, self.bad, totals=1, source=source)
 
     def threshold(self, tick: int) -> int:
         """The least value that is shown at `tick`, in units of 1 / (k + 1)."""
@@ -182,15 +174,6 @@ class SketchTree:
         sketches = NodeSketches(k=self.k, keys=self.keys, horizon=self.horizon)
         return SketchTreeState(OpenKeys(), sketches, EndedNodes())
 
-    def update(self, state: SketchTreeState, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
-
-    def gather(self, state: SketchTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
-        return gather_keys(event_keys(batch, self.max_keys_per_event), self.keys)
-
-    def add(self, state: SketchTreeState, gathered: codec.Plain) -> None:
-        state.tick.add(gathered)
-
     def release(self, state: SketchTreeState, tick: int, noise: Noise) -> HeavyKeys:
         state.sketches.feed(state.tick.take())
         reduced = reduce(state.sketches.close(tick).contents(), k=self.k)
@@ -199,12 +182,6 @@ class SketchTree:
         keys, sums, total = self.noise.sums(state.ended, tick, noise, ("counts",), total_variance)
         passing = np.flatnonzero(sums >= self.threshold(tick))
         return HeavyKeys(own(keys.gather(passing)), sums[passing], self.k + 1, total if self.with_total else None)
-
-
-def _moved(horizon: int, k: int, elements: int, *, with_total: bool) -> int:
-    """How far so many elements move all nodes together, in squares."""
-    each = k * k + k if with_total else k * k + k - 1
-    return elements**2 * level_count(horizon) * each
 
 
 class MergingNodes:
@@ -256,7 +233,7 @@ class SetTreeState:
 
 @identified("set-tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetTree:
+class SetTree(FedByTick):
     """The heavy keys of all sets so far, released at every tick; an event is a set of keys of any size.
 
     Guarantee: booked as (k L / (2 variance), bad) for one event with all its keys; (k + 1) L with a total.
@@ -347,14 +324,8 @@ class SetTree:
     def start(self, noise: Noise) -> SetTreeState:  # noqa: ARG002
         return SetTreeState(OpenSets(self.keys), MergingNodes(k=self.k, keys=self.keys))
 
-    def update(self, state: SetTreeState, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
-
     def gather(self, state: SetTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
         return gather_sets(event_sets(batch, self.max_keys_per_event), self.keys)
-
-    def add(self, state: SetTreeState, gathered: codec.Plain) -> None:
-        state.tick.add(gathered)
 
     def release(self, state: SetTreeState, tick: int, noise: Noise) -> HeavyKeys:
         state.nodes.close(tick, state.tick.take())

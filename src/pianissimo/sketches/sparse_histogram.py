@@ -103,9 +103,6 @@ class SparseRelease:
         """One row a key: `estimate_table`, without an upper end, as how much a sketch left out is not released.
 
         So the estimate is the noisy count, the lower end of what the sketch leaves open.
-
-        >>> SparseRelease(pl.Series(["a"]), np.array([40.5]), 38, 9.2, Mixed(pure=Fraction(1))).to_frame().row(0)
-        ('a', 40.5, 31.0, None)
         """
         return estimate_table(self.keys, self.counts, np.asarray(self.counts - self.reach, dtype=np.float64))
 

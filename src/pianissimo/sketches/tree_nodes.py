@@ -16,9 +16,8 @@ import math
 from collections.abc import ItemsView
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from statistics import NormalDist
-from typing import cast
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,7 +29,7 @@ from pianissimo.errors import InputError
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
-from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.contents import plain_keys, series_of
 from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind, are_texts, key_column, sets_of
 from pianissimo.sketches.misra_gries import MisraGries
 from pianissimo.sketches.released_keys import Counts, checked_counts, item_keys, unit_table
@@ -85,23 +84,13 @@ class NodeSketches:
 
     def to_plain(self) -> codec.Plain:
         """Its content as plain data."""
-        return [[level, sketch_to_plain(sketch)] for level, sketch in sorted(self._open.items())]
+        return [[level, sketch.to_plain()] for level, sketch in sorted(self._open.items())]
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over a stored content."""
-        self._open = {level: sketch_from_plain(stored, self._k, self._keys) for level, stored in content}
-
-
-def sketch_to_plain(sketch: MisraGries) -> codec.Plain:
-    """What a sketch counted, and not which sketch it was: the same for the same keys."""
-    contents = sketch.contents()
-    return [plain_keys(contents.keys), contents.over, contents.decrements, contents.total]
-
-
-def sketch_from_plain(content: codec.Plain, k: int, keys: KeyKind) -> MisraGries:
-    """A sketch that counted the same."""
-    stored, over, decrements, total = content
-    return MisraGries.from_contents(Contents(series_of(stored), over, decrements, total), k, keys=keys)
+        self._open = {level: MisraGries(self._k, keys=self._keys) for level, _ in content}
+        for level, stored in content:
+            self._open[level].take_plain(stored)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -188,6 +177,28 @@ def gather_keys(keys: pl.Series, kind: KeyKind) -> codec.Plain:
 def _counted(frame: pl.DataFrame) -> codec.Plain:
     ordered = frame.sort("key")
     return [plain_keys(ordered["key"]), codec.narrow(ordered["count"].to_numpy())]
+
+
+class FedByTick:
+    """How a mechanism takes in the keys of events, as a base class."""
+
+    __slots__ = ()
+
+    keys: KeyKind
+
+    @property
+    def _most_keys(self) -> int:
+        """How many distinct keys of one event count."""
+        return 1
+
+    def update(self, state: Any, batch: pl.Series) -> None:
+        self.add(state, self.gather(state, batch))
+
+    def gather(self, state: Any, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
+        return gather_keys(event_keys(batch, self._most_keys), self.keys)
+
+    def add(self, state: Any, gathered: codec.Plain) -> None:
+        state.tick.add(gathered)
 
 
 class OpenTick:
@@ -298,24 +309,6 @@ def _checked(keys: pl.Series, kind: KeyKind, *, trusted: bool = True) -> pl.Seri
     return column.column.cast(pl.String if kind == "text" else pl.Binary).alias("key")
 
 
-def plain_keys(keys: pl.Series) -> codec.Plain:
-    """Keys as plain data, without a Python object for each."""
-    if keys.dtype == pl.Int64:
-        return keys.to_numpy()
-    if keys.dtype == pl.String:
-        return keys
-    return [b"".join(keys.to_list()), keys.bin.size().cast(pl.UInt32).to_numpy()]
-
-
-def series_of(keys: codec.Plain) -> pl.Series:
-    """The keys that `plain_keys` made plain."""
-    if not isinstance(keys, list):
-        return pl.Series("key", keys)
-    text, lengths = keys
-    ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
-    return pl.Series("key", [cast(bytes, text)[start:end] for start, end in pairwise(ends)], dtype=pl.Binary)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class HeavyKeys:
     """Keys in their own order with noisy values, in units of 1 / `unit` of a count: all may be published."""
@@ -336,11 +329,7 @@ class HeavyKeys:
         return dict(zip(self.keys.to_list(), (self.values / self.unit).tolist(), strict=True))
 
     def to_frame(self, reach: int | None = None) -> pl.DataFrame:
-        """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds.
-
-        >>> HeavyKeys(pl.Series(["a"]), np.array([30]), 3, 18).to_frame(reach=3).row(0)
-        ('a', 13.0, 9.0, 18.0)
-        """
+        """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds."""
         return unit_table(self.keys, self.values, self.unit, self.total if self.slack is None else self.slack, reach)
 
 
