@@ -55,6 +55,7 @@ class PublishedTree(FedByTick):
     Error: p_t times (threshold + 2 reach) at most, beside n / (k + 1).
     Cost: 2 L k counters, and the distinct keys of the open tick; k + 1 draws a release.
 
+    >>> import polars as pl
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
     >>> run = Run(PublishedTree.calibrated(horizon=4, epsilon=2, delta=1e-6, k=8), NoNoise())
@@ -160,6 +161,7 @@ class RunningSketch(FedByTick):
     Error: threshold + 2 reach at most, beside n / (k + 1).
     Cost: k counters, and the distinct keys of the open tick; k + 1 draws a release.
 
+    >>> import polars as pl
     >>> from pianissimo.mechanism import Run
     >>> from pianissimo.testing import NoNoise
     >>> run = Run(RunningSketch.calibrated(horizon=3, rho=0.5, bad=1e-6, k=8), NoNoise())
