@@ -1,9 +1,11 @@
 """Asking tables: what comes back, what it costs, and what never gets out."""
 
+import contextlib
 import hashlib
 import math
 import multiprocessing
 import os
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -40,7 +42,8 @@ from pianissimo.table.engines import DataDependentError, place_of
 from pianissimo.table.statements import AskedRows, Kind, TableColumn
 from pianissimo.testing import SeededNoise
 
-ROWS = AskedRows(("rows",), "duckdb", TableColumn("u", Kind.INTEGER))
+ROW_FIELDS = (("rows",), "duckdb", TableColumn("u", Kind.INTEGER))
+ROWS = AskedRows(*ROW_FIELDS)
 KINDS = ["polars", "lazy", "pandas", "arrow", "parquet", "duckdb", "sqlite", "postgresql"]
 
 
@@ -202,6 +205,21 @@ def test_an_answer_says_that_labels_are_missing(table: Table) -> None:
         assert whole.to_dict()["max_keys_per_user"] is None
 
 
+def test_users_that_are_written_in_several_ways_are_cut_as_one(tmp_path: Path) -> None:
+    """Which of 1 and 1.0 stands for a user depends on the order of all rows; what is kept must not."""
+    answers: list[pl.DataFrame] = []
+    for rows in ([(1, "a"), (1.0, "b"), (1, "b"), (1.0, "a")], [(1.0, "a"), (1, "b"), (1.0, "b"), (1, "a")]):
+        file = tmp_path / f"{len(answers)}.sqlite"
+        with contextlib.closing(sqlite3.connect(file)) as database, database:
+            database.execute("CREATE TABLE clicks (member, article TEXT)")
+            database.executemany("INSERT INTO clicks VALUES (?, ?)", rows)
+        with without_noise(Table(file, "clicks", user="member", budget=BUDGET)) as table:
+            table._asked = replace(table._asked, cut_key="k")
+            answers.append(table.histogram("article", domain=["a", "b"], max_keys_per_user=1).table)
+    assert answers[0].equals(answers[1])
+    assert answers[0]["estimate"].sum() == 1
+
+
 def test_the_key_of_cuts_is_not_shown(table: Table) -> None:
     key = table._asked.cut_key
     plan = table.plan.top_k("article", 3, max_keys_per_user=1)
@@ -254,7 +272,13 @@ clicked = st.lists(st.tuples(st.integers(0, 6), st.sampled_from("abcde") | st.no
 def test_a_user_moves_each_count_by_one_at_most_and_no_more_than_the_cut(
     rows: list[tuple[int, str | None]], gone: int, cut: int | None
 ) -> None:
-    asked = replace(ROWS, cut_key="k")
+    moved = moved_by(gone, rows, replace(ROWS, cut_key="k"), cut)
+    assert all(step in (0, 1) for step in moved)
+    assert cut is None or sum(moved) <= cut
+
+
+def moved_by(gone: int, rows: list[tuple[int, str | None]], asked: AskedRows, cut: int | None) -> list[int]:
+    """By how much a user, left out, takes each count down."""
     sql = asked.users_by_label(TableColumn("key", Kind.TEXT), max_keys_per_user=cut, limit=100)
 
     def counts(kept: list[tuple[int, str | None]]) -> dict[str, int]:
@@ -264,9 +288,25 @@ def test_a_user_moves_each_count_by_one_at_most_and_no_more_than_the_cut(
             return dict(database.execute(sql).fetchall())
 
     before, after = counts(rows), counts([row for row in rows if row[0] != gone])
-    moved = [before.get(key, 0) - after.get(key, 0) for key in {*before, *after}]
-    assert all(step in (0, 1) for step in moved)
-    assert cut is None or sum(moved) <= cut
+    return [before.get(key, 0) - after.get(key, 0) for key in {*before, *after}]
+
+
+class PopularCut(AskedRows):
+    """Broken: keeps the labels that most users have, so that one user decides about the labels of others."""
+
+    def users_by_label(self, *named: Any, **others: Any) -> str:
+        sql = super().users_by_label(*named, **others)
+        label = '"asked"."key" COLLATE "C"'
+        broken = sql.replace('COUNT(*) AS "times"', f'COUNT(*) OVER (PARTITION BY {label}) AS "times"')
+        assert broken != sql
+        return broken
+
+
+def test_a_cut_that_looks_at_other_users_is_caught() -> None:
+    rows: list[tuple[int, str | None]] = [(0, "a"), *((user, label) for user in range(1, 9) for label in "ab")]
+    sound, broken = (replace(kind(*ROW_FIELDS), cut_key="k") for kind in (AskedRows, PopularCut))
+    assert sorted(moved_by(0, rows, sound, 1)) == [0, 1]
+    assert max(map(abs, moved_by(0, rows, broken, 1))) > 1
 
 
 def test_ties_of_numbers_go_by_the_bytes_of_their_texts() -> None:
