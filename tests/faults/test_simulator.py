@@ -149,7 +149,7 @@ def commit_error_as_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
         seal, gathered, _ = self._unsure
         self._unsure = None
         self._added = [*gathered]
-        last = self._store.last_sealed_tick(seal.incarnation)
+        last = self._store.last_tick("seals", seal.incarnation)
         if last == seal.tick:
             self._tick, self._mac, self._macs[seal.tick] = seal.tick, seal.mac, seal.mac
         self._seal_tick(codec.unpack("positions", 1, seal.positions))

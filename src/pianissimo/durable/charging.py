@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pianissimo.budget import Budget
-from pianissimo.durable.journal import Intention, StreamRecord
+from pianissimo.durable.records import Intention, StreamRecord
 from pianissimo.errors import DamageError, LedgerError, ParameterError, PianissimoError, RollbackError
 from pianissimo.ledger import Charge, Ledger, check_place, open_guarded, open_shared
 from pianissimo.loss.losses import Booked, Race, Unit, float_up
@@ -233,16 +233,11 @@ def use(place: AnyLedgerPlace, intention: Intention, incarnation: bytes) -> None
     name = f"{_LIFE}{incarnation.hex()}"
     with place.open() as ledger:
         if ledger.use(intention.charge, by=name) != name:
-            raise used_elsewhere()
-
-
-def used_elsewhere() -> RollbackError:
-    """The error for a charge that another incarnation uses."""
-    return RollbackError(
-        "the charge of this stream must be its own, got one that another copy of it uses: the store was copied, or "
-        "rolled back without its witness. Stop the copy or go on with it; this one can begin in another folder, which "
-        "is charged anew"
-    )
+            raise RollbackError(
+                "the charge of this stream must be its own, got one that another copy of it uses: the store was "
+                "copied, or rolled back without its witness. Stop the copy or go on with it; this one can begin in "
+                "another folder, which is charged anew"
+            )
 
 
 def check_receipt(record: StreamRecord, place: AnyLedgerPlace) -> None:

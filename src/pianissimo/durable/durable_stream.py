@@ -22,10 +22,11 @@ from pianissimo import codec
 from pianissimo.checks import ticks_in
 from pianissimo.durable.charging import cap_of
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.journal import Journal, Seal, StoredRelease, StreamRecord
+from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing, SealedNoise
 from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.publish import EarlierLife, Publisher, Sink
+from pianissimo.durable.records import Seal, StoredRelease, StreamRecord
 from pianissimo.durable.start import Request, Standing, check_start, create_stream, is_created
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import (
@@ -603,7 +604,7 @@ class DurableStream:
         if last is not None:
             if last.positions != self._positions:
                 raise DamageError(f"tick {tick} must begin where the last one ended, got another place")
-            if not self._store.has_release(incarnation, last.tick):
+            if not self._store.has("releases", incarnation, last.tick):
                 raise DamageError(f"tick {last.tick} must be released before the next is sealed, got no release")
 
     def _look(self) -> None:
@@ -734,7 +735,7 @@ class DurableStream:
         except UnknownCommitError as error:
             # The same row again, or for the first time: inserting is harmless either way.
             with self._store.settled():
-                is_there = self._store.has_release(incarnation, tick)
+                is_there = self._store.has("releases", incarnation, tick)
             if not is_there:
                 raise (DiskFullError(str(error)) if error.full else error) from None
         opened.is_stored = True

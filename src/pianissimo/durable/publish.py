@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.journal import Journal, StreamRecord
+from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Keys
+from pianissimo.durable.records import StreamRecord
 from pianissimo.errors import LeaseError, PianissimoError, RefusalError, RollbackError, SyncError
 from pianissimo.storage.files import fault_of
 

@@ -14,11 +14,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, cast
 
-from pianissimo.durable.charging import check_receipt, reserve, use, used_elsewhere
+from pianissimo.durable.charging import check_receipt, reserve, use
 from pianissimo.durable.failpoints import reach
-from pianissimo.durable.journal import Intention, Journal, Seal, StreamRecord, begin_closed
+from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing, open_ring, ring_of
 from pianissimo.durable.place import Place, Wiring
+from pianissimo.durable.records import Intention, Seal, StreamRecord, begin_closed
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StoreError
 from pianissimo.stream import Stream, StreamPlan
@@ -164,9 +165,8 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
         booked, user = reserve(wiring.ledger, intention, request.plan, before=paid)
         receipt = booked.text
         reach("charge.reserved")
-        if user is not None and (told is None or user != told.incarnation):
-            if before is None and wiring.witness.head() is None:
-                raise used_elsewhere()
+        is_lost = before is not None or wiring.witness.head() is not None
+        if is_lost and user is not None and (told is None or user != told.incarnation):
             # Somebody accepts the loss of a life that was begun with this intention: it is paid, and so is the next.
             _intend(store, ring, request, life, intention)
             return begin_life(store, wiring, request, ring, life)

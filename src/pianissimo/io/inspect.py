@@ -74,9 +74,9 @@ def read_status(place: Path | str, *, witness: Path | str | None = None) -> Stat
     with _reading(found) as store:
         records = store.streams()
         record = records[-1]
-        sealed = store.last_sealed_tick(record.incarnation)
+        sealed = store.last_tick("seals", record.incarnation)
         _, released = store.released_ticks(record.incarnation)
-        snapshot = store.snapshot_tick(record.incarnation)
+        snapshot = store.last_tick("snapshots", record.incarnation)
         epochs = store.epochs(record.incarnation)
         lease, owner = store.lease(record.incarnation)
         visible = store.visible(record.incarnation)
