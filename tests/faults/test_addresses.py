@@ -17,7 +17,8 @@ from pianissimo.durable.place import Place, wire
 from pianissimo.durable.start import check_store
 from pianissimo.errors import ParameterError, StoreError
 from pianissimo.ledger import Charge, Ledger, key_file, open_guarded, open_shared
-from pianissimo.storage.postgres import PostgresConnection, shown_place
+from pianissimo.storage.connection import shown_place
+from pianissimo.storage.postgres import PostgresConnection
 
 pytest_plugins = ["tests.faults.fixtures"]
 

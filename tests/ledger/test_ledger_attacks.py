@@ -20,7 +20,7 @@ from pianissimo.ledger import Charge, LastEntry, LastSeen, Ledger, guarded, key_
 from pianissimo.noise import Secret
 from pianissimo.storage import connection as turns
 from pianissimo.storage import sqlite as sqlite_engine
-from pianissimo.storage.postgres import shown_url
+from pianissimo.storage.connection import shown_url
 
 BUDGET = Charge(steps=20)
 

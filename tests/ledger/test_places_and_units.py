@@ -9,8 +9,9 @@ import pytest
 
 from pianissimo.errors import LeaseError, ParameterError, StoreError
 from pianissimo.ledger import Charge, LastEntry, LastSeen, Ledger, head_beside, is_state_place, open_guarded
+from pianissimo.storage.connection import is_like_a_url, name_in
 from pianissimo.storage.files import PATIENCE, wait_for_lock
-from pianissimo.storage.postgres import PostgresConnection, is_like_a_url, name_in
+from pianissimo.storage.postgres import PostgresConnection
 from pianissimo.storage.sqlite import SqliteConnection, check_version
 
 

@@ -172,7 +172,7 @@ def run(
 
 
 def _tell_durable(durable: "DurableRun", state: str, *, as_json: bool) -> None:
-    from pianissimo.storage.postgres import shown_place
+    from pianissimo.storage.connection import shown_place
 
     loop, place, refused = durable.loop, shown_place(state), None if durable.refused is None else str(durable.refused)
     if as_json:

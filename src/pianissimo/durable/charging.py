@@ -36,8 +36,8 @@ from pianissimo.ledger import Charge, Ledger, check_place, open_guarded, open_sh
 from pianissimo.loss.losses import Booked, Race, Unit, float_up
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.noise import Secret
+from pianissimo.storage.connection import is_server, shown_place
 from pianissimo.storage.files import check_key_path
-from pianissimo.storage.postgres import is_server, shown_place
 from pianissimo.stream import StreamPlan
 
 _LIFE = "life "

@@ -19,9 +19,8 @@ from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import LeaseError, ParameterError, RollbackError, StoreError
 from pianissimo.ledger import STATE_FILE, Charge, is_state_place, ledger_beside
 from pianissimo.noise import Secret
-from pianissimo.storage.connection import Connection
+from pianissimo.storage.connection import Connection, is_like_a_url, is_server, name_in, shown_place
 from pianissimo.storage.files import check_key_path, fault_of, try_lock
-from pianissimo.storage.postgres import is_like_a_url, is_server, name_in, shown_place
 from pianissimo.storage.sqlite import SqliteConnection
 
 _PATIENCE = 5.0

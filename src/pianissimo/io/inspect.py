@@ -23,8 +23,8 @@ from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.ledger import is_state_place, ledger_beside
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
+from pianissimo.storage.connection import is_server
 from pianissimo.storage.files import key_file
-from pianissimo.storage.postgres import is_server
 from pianissimo.stream import Stream
 from pianissimo.stream.release import release_of
 

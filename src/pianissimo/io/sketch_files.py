@@ -51,8 +51,8 @@ from pianissimo.sketches import (
     split_bad,
 )
 from pianissimo.sketches.contents import MOST_COUNTERS
+from pianissimo.storage.connection import is_server
 from pianissimo.storage.files import append, write_once, write_whole
-from pianissimo.storage.postgres import is_server
 
 FileKeys = Literal["text", "int64"]
 """How the keys of a file are counted."""

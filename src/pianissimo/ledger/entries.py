@@ -15,8 +15,8 @@ from typing import Any
 from pianissimo.errors import DamageError, LedgerError, ParameterError, StoreError, SyncError, UnknownCommitError
 from pianissimo.ledger.chain import Chain, Entry, Header, broken, check_types
 from pianissimo.ledger.units import COLUMNS, LARGEST, Charge, of_units
-from pianissimo.storage.connection import FOR_LEDGER, Connection, Row
-from pianissimo.storage.postgres import PostgresConnection, is_like_a_url, is_server
+from pianissimo.storage.connection import FOR_LEDGER, Connection, Row, is_like_a_url, is_server
+from pianissimo.storage.postgres import PostgresConnection
 from pianissimo.storage.sqlite import SqliteConnection
 
 

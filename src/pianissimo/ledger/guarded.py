@@ -20,8 +20,8 @@ from pianissimo.ledger.entries import AbsentError, check_place, is_there
 from pianissimo.ledger.ledger import HeadGuard, Ledger
 from pianissimo.ledger.units import Charge, of_units
 from pianissimo.noise import Secret
+from pianissimo.storage.connection import is_server, name_in, shown_place
 from pianissimo.storage.files import check_key_path, key_file, make_key
-from pianissimo.storage.postgres import is_server, name_in, shown_place
 
 STATE_FILE = "state.db"
 """The store of a durable stream in a folder: such a folder stands for the ledger of its stream, which is beside it."""

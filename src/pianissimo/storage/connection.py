@@ -1,4 +1,4 @@
-"""What is asked of a database: transactions that say whether they are durable, or that nobody knows.
+"""Where a database is, and what is asked of it: transactions that say whether they are durable, or that nobody knows.
 
 A transaction belongs to one thread and to the very connection that it was begun on. A statement that runs on another
 one, or after the engine has given the transaction up by itself, would be committed alone: half of what belongs
@@ -6,17 +6,66 @@ together. So each statement asks `Turn` first.
 """
 
 import os
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
+from urllib.parse import unquote
 
-from pianissimo.errors import StoreError
+from pianissimo.checks import check_name
+from pianissimo.errors import ParameterError, StoreError
 
 Row = Sequence[Any]
 _left_to_parents: list[Any] = []
+_LONGEST_NAME = 50  # PostgreSQL cuts names off at 63 bytes, and two of them would become one
+_HOST = r"(?:[A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?"
+# An @ after the first slash or question mark may be the end of a password with such a sign in it.
+_SHOWN = re.compile(
+    rf"postgres(?:ql)?://(?:[^@/?#]*@)?(?P<host>{_HOST}(?:,{_HOST})*)(?P<database>(?:/[A-Za-z0-9_.%-]*)?)(?:\?[^@#]*)?"
+)
+
+# Mistyped, relative to a folder, or the driver's other notation: whatever may hold a password and is no plain path.
+_LIKE_A_URL = re.compile(
+    r"[a-z][a-z0-9+.-]+:/|.*://|(?:.*/)?postgres(?:ql)?(?::|//)|.*:[^/]*@|.*\bpassword\s*=", re.IGNORECASE | re.DOTALL
+)
+
+
+def name_in(url: str, option: str, default: str) -> tuple[str, str]:
+    """The URL without an option of ours, and the name that it holds, or the default."""
+    address, _, query = url.partition("?")
+    options = [each for each in query.split("&") if each]  # as they are: the driver has rules of its own for them
+    names = [unquote(each.partition("=")[2]) for each in options if each.startswith(f"{option}=")] or [default]
+    if len(names) != 1:
+        raise ParameterError(f"{option} must be named once in a URL, got {len(names)} names")
+    check_name(**{option: names[0]})
+    if len(names[0]) > _LONGEST_NAME:
+        raise ParameterError(f"{option} must have a name of at most {_LONGEST_NAME} letters, got {len(names[0])}")
+    rest = "&".join(each for each in options if not each.startswith(f"{option}="))
+    return f"{address}?{rest}" if rest else address, names[0]
+
+
+def is_server(place: object) -> TypeGuard[str]:
+    """Whether a place is a database on a server."""
+    return isinstance(place, str) and place.startswith(("postgresql://", "postgres://"))
+
+
+def is_like_a_url(place: object) -> bool:
+    """Whether a text was meant as a URL, though it may be none: it is never shown, and never becomes a file."""
+    return isinstance(place, str) and _LIKE_A_URL.match(place) is not None
+
+
+def shown_place(place: object) -> str:
+    """A path, or a URL without what may be a password."""
+    return shown_url(str(place)) if is_like_a_url(place) else str(place)
+
+
+def shown_url(url: str) -> str:
+    """A URL for people: scheme, host and database if they are plainly those, and never what may be a password."""
+    found = _SHOWN.fullmatch(url)
+    return "postgresql://..." if found is None else f"postgresql://{found['host']}{found['database']}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

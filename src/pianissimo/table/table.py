@@ -31,7 +31,7 @@ from pianissimo.budget import Budget
 from pianissimo.errors import BudgetError, InputError, ParameterError
 from pianissimo.ledger import Charge, LastEntry, Ledger, open_guarded, user_name
 from pianissimo.noise import KeyedNoise, Noise, Secret, fresh_secret
-from pianissimo.storage.postgres import is_like_a_url
+from pianissimo.storage.connection import is_like_a_url
 from pianissimo.table.allowance import Amount, LedgerInSteps, StepAllowance, TableBudget, open_in_steps
 from pianissimo.table.duckdb_engine import DuckDbEngine
 from pianissimo.table.engines import DataDependentError, SqlEngine, TableEngine, place_of
