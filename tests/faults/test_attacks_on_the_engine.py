@@ -797,6 +797,7 @@ def test_no_repr_tells_where_the_source_was_read_to(folder: Home) -> None:
         packed = live._positions
         seal = live._store.last_seal(live._record.incarnation, live._ring)
         shown = (seal, live._wiring.witness.last(live._ring), Life(positions=packed))
+    assert (repr(live._ring), repr(live._ring.newest)) == ("KeyRing(epochs=1)", "Keys(hidden)")
     for each in shown:
         assert "positions" not in repr(each)
         assert repr(packed)[2:-1] not in repr(each)

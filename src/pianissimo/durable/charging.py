@@ -167,12 +167,7 @@ class LedgerPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Where a life's charge is booked; part of its record and covered by its digest.
-
-    >>> receipt = Receipt(ledger="00", place="budget.db", entry=3, digest="ab" * 32)
-    >>> Receipt.parse(receipt.text) == receipt
-    True
-    """
+    """Where a life's charge is booked; part of its record and covered by its digest."""
 
     ledger: str
     """Which one: its identity."""

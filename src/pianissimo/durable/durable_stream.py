@@ -114,14 +114,7 @@ class Recovered:
 
 
 class OneCaller:
-    """Other threads wait; a call in the middle of another of the same thread, as from a signal or a sink, is refused.
-
-    >>> lock = OneCaller()
-    >>> with lock, lock:
-    ...     pass
-    Traceback (most recent call last):
-    pianissimo.errors.StateError: a stream must be used by one caller at a time, got a call in the middle of another
-    """
+    """Other threads wait; a call amid another of the same thread, as from a signal or a sink, is refused."""
 
     __slots__ = ("_inside", "_lock")
 

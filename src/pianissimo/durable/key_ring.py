@@ -37,14 +37,7 @@ _SALT = b"pianissimo/keys/v1"
 
 
 class Keys:
-    """The keys of one secret.
-
-    >>> keys = Keys(Secret(bytes(32)))
-    >>> keys.opened(keys.closed(b"counts", "delta", 7), "delta", 7)
-    b'counts'
-    >>> keys
-    Keys(hidden)
-    """
+    """The keys of one secret."""
 
     __slots__ = ("_at_rest", "_seal", "_secret", "noise")
 
@@ -208,11 +201,7 @@ def _derived(secret: bytes, purpose: str) -> bytes:
 
 
 def ring_of(secret: Secret) -> KeyRing:
-    """The ring of a new stream.
-
-    >>> ring_of(Secret(bytes(32)))
-    KeyRing(epochs=1)
-    """
+    """The ring of a new stream."""
     return KeyRing((0,), (secret,))
 
 
@@ -285,17 +274,7 @@ Macs = Callable[[int], bytes]
 
 
 class SealedNoise(OuterNoise):
-    """Noise whose draws can be bound to a seal.
-
-    >>> from pianissimo.noise import KeyedNoise
-    >>> from pianissimo.noise.keyed import sealed
-    >>> noise = SealedNoise(lambda tick: KeyedNoise(bytes(32)), lambda tick: bytes([tick]))
-    >>> sealed(noise, 1).at("node").gaussian(50.0) == sealed(noise, 1).at("node").gaussian(50.0)
-    True
-    >>> draws = {sealed(noise, tick).at("node").gaussian(2.0**20) for tick in range(4)}
-    >>> len(draws)
-    4
-    """
+    """Noise whose draws can be bound to a seal."""
 
     __slots__ = ("_first", "_macs", "_path", "_roots", "_stride")
 

@@ -41,12 +41,7 @@ class Request:
 
     @property
     def clock(self) -> dict[str, Any]:
-        """The public clock.
-
-        >>> from pianissimo import Budget, Count
-        >>> Request(Stream("s", budget=Budget(1, 1e-9), horizon=10, queries=[Count("n")], tick="1m")).clock
-        {'tick_seconds': 60.0, 'origin': None}
-        """
+        """The public clock."""
         tick = cast(timedelta | None, self.stream.tick)
         return {
             "tick_seconds": None if tick is None else tick.total_seconds(),

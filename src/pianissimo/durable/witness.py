@@ -67,18 +67,7 @@ class _Seen:
 
 
 class Witness:
-    """The file.
-
-    >>> import tempfile
-    >>> from pianissimo.durable.key_ring import ring_of
-    >>> from pianissimo.noise import Secret
-    >>> ring = ring_of(Secret(bytes(32)))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     witness = Witness(Path(folder, "state.witness"))
-    ...     witness.append(Testimony(incarnation=bytes(16), tick=7, positions=b""), ring)
-    ...     witness.last(ring).tick
-    7
-    """
+    """The file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
