@@ -24,7 +24,7 @@ from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.key_ring import read_secret
 from pianissimo.durable.place import Place, wire
 from pianissimo.durable.recover import accept_lost_witness, accept_rollback
-from pianissimo.durable.start import as_stored, chosen_plan
+from pianissimo.durable.start import chosen_plan
 from pianissimo.errors import (
     BudgetError,
     DamageError,
@@ -549,10 +549,3 @@ def test_a_plan_is_read_from_a_record_that_is_as_it_was_written(house: House, co
         chosen_plan(house.kind().stream, Place.of(house.state))
     with pytest.raises(DamageError, match="the record of stream"):
         house.open()
-
-
-def test_a_record_names_the_plan_that_it_holds(house: House) -> None:
-    with house.open() as live:
-        other = replace(live._record, config_digest=bytes(16))
-        with pytest.raises(DamageError, match="named by"):
-            as_stored(house.kind(), other)
