@@ -73,7 +73,10 @@ def batches() -> Iterator[pl.DataFrame]:
 def make(what: str) -> Mechanism[Any, Any, Any]:
     kind: Any = UserSum if what == "sum" else UserStatistics
     mechanism: Mechanism[Any, Any, Any] = kind.fitting(
-        cap=AdaptiveCap(epsilon=Fraction(2, 5)), plan=TopDownPlan, horizon=TICKS, epsilon=Fraction(8, 5)
+        cap=AdaptiveCap(epsilon=Fraction(2, 5), first=64, fourfold=0, levels=15),
+        plan=TopDownPlan,
+        horizon=TICKS,
+        epsilon=Fraction(8, 5),
     )
     return mechanism
 

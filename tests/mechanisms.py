@@ -65,7 +65,7 @@ def as_users(events: list[list[str]]) -> pl.DataFrame:
     )
 
 
-SMALL_CAP = AdaptiveCap(epsilon=Fraction(8), first=2, levels=3)
+SMALL_CAP = AdaptiveCap(epsilon=Fraction(8), first=2, fourfold=0, levels=3)
 
 CASES = {
     "counter over haar": Case(Counter(plan=HAAR), as_events, always_shown=True),

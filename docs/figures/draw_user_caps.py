@@ -44,7 +44,10 @@ def mechanisms() -> dict[str, UserStatistics]:
     """The same promise three times: epsilon = 1 for a user with all her events."""
     return {
         "follows": UserStatistics(
-            cap=AdaptiveCap(epsilon=SEARCH, first=FIRST), plan=TopDownPlan, horizon=TICKS, epsilon=EPSILON - SEARCH
+            cap=AdaptiveCap(epsilon=SEARCH, first=FIRST, fourfold=0, levels=15),
+            plan=TopDownPlan,
+            horizon=TICKS,
+            epsilon=EPSILON - SEARCH,
         ),
         "small": UserStatistics(cap=FixedCap(units=SMALL), plan=TopDownPlan, horizon=TICKS, epsilon=EPSILON),
         "large": UserStatistics(cap=FixedCap(units=LARGE), plan=TopDownPlan, horizon=TICKS, epsilon=EPSILON),

@@ -64,7 +64,7 @@ def seeded_noise(seed: int) -> KeyedNoise:
 
 def replay(mechanism: UserMechanism, record: Record, noise: Noise) -> Estimates:
     """What one run releases at every tick; of a maximum frequency only the recorded values are looked at."""
-    course = Course(mechanism.cap)
+    course = Course(mechanism.cap, mechanism.horizon)
     if isinstance(mechanism, UserDistinct):
         counters, here = mechanism.counters, noise.at("distinct")
     else:

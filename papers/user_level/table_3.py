@@ -104,7 +104,7 @@ def mechanism_of(row: str, kind: str) -> UserMechanism:
     if row == PLANNED:
         return _planned(kind)
     search = EPSILON * (Fraction(1, 2) if row == HALVES else Fraction(1, 5))
-    cap, left = AdaptiveCap(epsilon=search), EPSILON - search
+    cap, left = AdaptiveCap(epsilon=search, first=64, fourfold=0, levels=15), EPSILON - search
     if kind == "distinct":
         return UserDistinct(cap=cap, plan=DoublingPlan, horizon=data.TICKS, epsilon=left)
     head = CountHead() if kind == "count" else HistogramHead(name="largest", domain=domain())
@@ -121,7 +121,7 @@ def _planned(kind: str) -> UserMechanism:
     else:
         query = pp.Distinct("values", key="value")
     budget = pp.Budget(float(EPSILON), 0)
-    stream = pp.Stream("table", unit=pp.user("user"), budget=budget, horizon=data.TICKS, queries=[query])
+    stream = pp.Stream("table", unit=pp.user("user", first_cap=64), budget=budget, horizon=data.TICKS, queries=[query])
     mechanism = stream.plan().queries[0].mechanism
     if not isinstance(mechanism, UserStatistics | UserDistinct):
         raise TypeError("a stream of users must be answered by a mechanism about users")

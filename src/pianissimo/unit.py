@@ -40,14 +40,14 @@ class User:
     """No user has more events than this, as far as is known: public. Error bars then reach over what the cap cuts off
     too; without it they cover what the cap lets through."""
 
-    first_cap: int = 64
-    """Where the cap that follows the stream begins; it doubles from there."""
+    first_cap: int | None = None
+    """Where the cap that follows the stream begins; it is raised from there. None leaves it to the plan."""
 
-    caps: int = 15
-    """How many values that cap may take."""
+    caps: int | None = None
+    """How many values that cap may take; None leaves it to the plan."""
 
-    cap_share: float = 0.2
-    """The part of epsilon that goes into finding that cap."""
+    cap_share: float | None = None
+    """The part of epsilon that goes into finding that cap; None leaves it to the plan."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
@@ -64,8 +64,9 @@ class User:
             check_at_least(1, within=self.within)
         if self.most_events_per_user is not None:
             check_at_least(1, most_events_per_user=self.most_events_per_user)
-        check_at_least(1, first_cap=self.first_cap, caps=self.caps)
-        if not 0 < self.cap_share < 1:
+        given = {"first_cap": self.first_cap, "caps": self.caps}
+        check_at_least(1, **{name: value for name, value in given.items() if value is not None})
+        if self.cap_share is not None and not 0 < self.cap_share < 1:
             raise ParameterError(f"cap_share must be above 0 and below 1, got {self.cap_share}")
 
     @property

@@ -38,7 +38,7 @@ HEADS = (
     HistogramHead(name="section", domain=Domain(["news", "sport"])),
     QuantilesHead(name="length", low=0.0, high=8.0, depth=3),
 )
-CAP = AdaptiveCap(epsilon=Fraction(1, 5), first=3, levels=3)
+CAP = AdaptiveCap(epsilon=Fraction(1, 5), first=3, fourfold=0, levels=3)
 SOUND = {
     "all heads over tree": UserStatistics(heads=HEADS, cap=CAP, plan=TreePlan, horizon=6, rho=Fraction(10)),
     "a count over haar": UserStatistics(cap=FixedCap(units=3), plan=HaarPlan, horizon=6, rho=Fraction(1, 2)),

@@ -32,7 +32,7 @@ from pianissimo.users import (
 from pianissimo.users.user_table import Rows, Users
 
 TICKS = 6
-CAP = AdaptiveCap(epsilon=Fraction(1), first=2, levels=3)
+CAP = AdaptiveCap(epsilon=Fraction(1), first=2, fourfold=0, levels=3)
 BUDGET = Fraction(2)
 LABELS = ["a", "b", "c"]
 HISTOGRAM = HistogramHead(name="label", domain=Domain(LABELS))
@@ -233,10 +233,10 @@ def test_weights_that_begin_at_zero_are_caught() -> None:
     """The published series with i >= 0 sums to 1.185 without an end, and to more than one at 15 levels."""
     series = tuple(Fraction(3, (place + 3) ** 2) for place in range(15))
     assert sum(series) > 1
-    sound = AdaptiveCap(epsilon=Fraction(1))
+    sound = AdaptiveCap(epsilon=Fraction(1), levels=15, first=64, fourfold=0)
     assert sound.loss <= 1
     with patched("falling_weights", lambda count: series[:count], where="pianissimo.users.caps"):
-        broken = AdaptiveCap(epsilon=Fraction(1))
+        broken = AdaptiveCap(epsilon=Fraction(1), levels=15, first=64, fourfold=0)
         assert broken.loss > 1
         with pytest.raises(ValueError, match="must sum to at most 1"):
             UserStatistics(cap=broken, plan=TreePlan, horizon=TICKS, epsilon=BUDGET)

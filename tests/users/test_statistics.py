@@ -42,7 +42,7 @@ from pianissimo.users.user_table import Users
 
 TICKS = 5
 LOSS = Fraction(2)
-CAPS = AdaptiveCap(epsilon=Fraction(1), first=2, levels=3)
+CAPS = AdaptiveCap(epsilon=Fraction(1), first=2, fourfold=0, levels=3)
 LABELS = ["a", "b"]
 HEADS = (
     CountHead(),
@@ -192,7 +192,7 @@ def test_distinct_values_are_those_among_the_first_of_each_user(
 def test_over_every_plan_bars_cover_as_often_as_they_say(plan: Any, loss: dict[str, Any]) -> None:
     """400 series, before and after a restart; 0.9 is missed by more than 0.12 with a chance below 1e-9."""
     head = HistogramHead(name="bin", domain=Domain(map(str, range(400))))
-    cap = AdaptiveCap(epsilon=Fraction(1), first=2, levels=2)
+    cap = AdaptiveCap(epsilon=Fraction(1), first=2, fourfold=0, levels=2)
     mechanism = UserStatistics(heads=(head,), cap=cap, plan=plan, horizon=20, **loss)
     with raised_at({7: 1}):
         run = Run(mechanism, SeededNoise(3))
@@ -388,7 +388,11 @@ def test_ids_are_not_stored() -> None:
 
 def test_the_cap_survives_a_restart_of_the_process() -> None:
     mechanism = UserStatistics(
-        heads=HEADS, cap=AdaptiveCap(epsilon=Fraction(1), first=2, levels=4), plan=HaarPlan, horizon=6, rho=LOSS
+        heads=HEADS,
+        cap=AdaptiveCap(epsilon=Fraction(1), first=2, fourfold=0, levels=4),
+        plan=HaarPlan,
+        horizon=6,
+        rho=LOSS,
     )
     rows = [(number % 900, "a", 1, 1.0, 1) for number in range(9000)]
     straight, first = (Run(mechanism, SeededNoise(9)) for _ in range(2))
@@ -521,7 +525,7 @@ def test_impossible_parameters_are_refused(make: Any, message: str) -> None:
 
 def test_a_cap_takes_as_many_levels_as_there_is_noise_for() -> None:
     fitted = UserStatistics.fitting(
-        plan=HaarPlan, horizon=100, rho=Fraction(1, 10**6), cap=AdaptiveCap(epsilon=Fraction(1))
+        plan=HaarPlan, horizon=100, rho=Fraction(1, 10**6), cap=AdaptiveCap(epsilon=Fraction(1), levels=15, fourfold=0)
     )
     assert isinstance(fitted.cap, AdaptiveCap)
     assert 8 <= fitted.cap.levels < 15

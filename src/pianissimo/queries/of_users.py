@@ -32,7 +32,7 @@ from pianissimo.queries.expected import (
 from pianissimo.queries.query import Part, Query, UserMechanism, parts_of
 from pianissimo.queries.watching import monitor_candidates
 from pianissimo.unit import User
-from pianissimo.users import AdaptiveCap, Cap, FixedCap, PeriodCap
+from pianissimo.users import ESTIMATOR_SHARE, AdaptiveCap, Cap, FixedCap, PeriodCap
 
 FEW_TICKS = 4096
 """Correlated noise takes work that grows with series and ticks, and again at every restart: up to so many."""
@@ -83,7 +83,7 @@ def user_ways(
     own = sum((shares[query.name] for query in counted), Fraction(0))
     shares = {query.name: shares[query.name] / own for query in counted}
     parts = parts_of(counted)
-    ways, problems = [], []
+    ways, following, problems = [], {}, []
     for is_pure in (True,) if budget.pure else (False, True):
         for cap_of in _caps(setting):
             try:
@@ -94,10 +94,31 @@ def user_ways(
                 problems.append(error)
                 continue
             by_name = {name: options for one in made_parts for name, options in one.items()} | monitors
-            ways.append([by_name[query.name] for query in queries])
+            way = [by_name[query.name] for query in queries]
+            if isinstance(cap, AdaptiveCap):
+                following[_error_after_raises(counted, by_name, setting.coverage)] = way
+            else:
+                ways.append(way)
+    if following:
+        ways.append(following[min(following)])
     if not ways:
         raise problems[0]
     return ways
+
+
+def _error_after_raises(queries: Sequence[Query], made: dict[str, list[Candidate]], coverage: float) -> float:
+    """Of all queries together, in logarithms, when the cap has been raised twice.
+
+    With each start Laplace noise grows by one over its share, and Gaussian noise by the root of that: what errs less
+    at the first cap may err more at the third.
+    """
+    found = 0.0
+    for query in queries:
+        mechanism: Any = made[query.name][0].mechanism
+        start = min(3, len(mechanism.cap.caps))
+        plan = query.user_counters(mechanism).plan(start, mechanism.cap.caps[start - 1], 0)
+        found += 0.0 if plan is None else math.log(predict_error(plan, coverage).typical)
+    return found
 
 
 def _split(budget: Budget, share: Fraction) -> tuple[Budget, Budget]:
@@ -119,7 +140,9 @@ def _caps(setting: UserSetting) -> Iterator[Any]:
         return
     if units is not None:
         yield lambda _: FixedCap(units=units)
-    yield lambda epsilon: AdaptiveCap(epsilon=epsilon, first=user.first_cap, levels=user.caps)
+    given = {"first": user.first_cap, "levels": user.caps}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    yield lambda epsilon: AdaptiveCap(epsilon=epsilon, **chosen)
 
 
 def _user_budget(
@@ -127,13 +150,14 @@ def _user_budget(
 ) -> SearchBudget:
     user, ticks = setting.user, setting.ticks
     epsilon = Fraction(budget.epsilon)
-    search = epsilon * exactly(user.cap_share) if isinstance(searches, AdaptiveCap) else Fraction(0)
+    share = ESTIMATOR_SHARE if user.cap_share is None else exactly(user.cap_share)
+    search = epsilon * share if isinstance(searches, AdaptiveCap) else Fraction(0)
     each = search / len(parts)
     if is_pure:
         return SearchBudget(search=each, epsilon=epsilon - search)
     # No plan has more than four nodes a tick and series, and each may start once at every cap.
     series = sum(query.head().series for part in parts for query in part)
-    draws = user.caps * (4 * (ticks + 1) * series + 2 * ticks + 2)
+    draws = len(searches.caps) * (4 * (ticks + 1) * series + 2 * ticks + 2)
     left = Budget(epsilon=epsilon - search, delta=budget.delta)
     return SearchBudget(search=each, rho=left.rho(distance=2 * draws * DRAW_DISTANCE))
 
@@ -189,7 +213,7 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
     if isinstance(mechanism.cap, PeriodCap):
         note += f" in each period of {mechanism.cap.ticks} ticks"
     elif is_adaptive:
-        note += f" at first, up to {mechanism.cap.caps[-1]:,}; with each doubling the error grows two- to threefold"
+        note += f" at first, up to {mechanism.cap.caps[-1]:,}; with each raise the error grows two- to sixfold"
     law = "Laplace" if mechanism.epsilon is not None else "Gaussian"
     return Candidate(
         name=f"{type(mechanism).__name__}, {rule}, over {plan.name}",

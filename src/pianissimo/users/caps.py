@@ -1,10 +1,20 @@
 """How many units of one user count: a cap that follows the stream, a fixed one, or one for each period.
 
 The cap that follows is that of Dong, Luo and Yi, "Continual observation under user-level differential privacy",
-Algorithm 4, with its slips corrected and the budget shared by weights that sum to one. It stands at tau_1, 2 tau_1, 4
-tau_1, .. At each tick one noisy test asks whether so many users are above the cap that it should double. Adding a user
-never lowers that number, so the tests of one level are one run of the sparse vector technique for monotone queries,
-at half its usual noise: docs/privacy.md, 'Users'. All comparisons are of whole numbers.
+Algorithm 4, with its slips corrected and the budget shared by weights that sum to one. It stands at tau_1, 4 tau_1,
+16 tau_1, 32 tau_1, 64 tau_1, .. At each tick one noisy test asks whether so many users are above it that it should be
+raised. Adding a user never lowers that number, so the tests of one level are one run of the sparse vector technique for
+monotone queries: at half its usual noise, and with noise that is never negative. All comparisons are of whole numbers.
+
+*Proof.* The cap is raised iff Q_i - discount + nu_i > theta: theta drawn once a level, nu_i at each test, both sizes of
+discrete Laplace noise of scale b. Let Q'_i be Q_i or Q_i + 1, with the user. A level's outcome is a number of silent
+tests and then a raise. From Q to Q' take theta + 1, which is less likely by e^(1/b) at most: silent tests stay silent,
+and the raise, as Q' is not lower, needs at most nu + 1, for another e^(1/b). From Q' to Q keep theta: silent tests stay
+silent, and the raise needs at most nu + 1. Noise only ever moves up, so that it may begin at 0. A level loses 2 / b,
+however many tests it makes and however they depend on what was released.
+
+A raise too early costs noise, and never privacy. So the discount is as small as the error wants it, not as a proof of
+accuracy does: docs/figures/choose_caps.py compares them.
 
 What a cap cuts off is not known: it only ever lowers a count. Of it two things are public. While the cap follows the
 stream, fewer than `users_above` users are above it, up to the failure probability of its tests; and whoever knows how
@@ -25,37 +35,45 @@ from pianissimo.noise.keyed import sealed
 from pianissimo.noise.laws import LaplaceNode, laplace_node
 from pianissimo.users.user_table import Users
 
-ESTIMATOR_SHARE = Fraction(1, 5)
-"""A good part of a pure epsilon for the cap's tests: the counters need the rest more."""
+ESTIMATOR_SHARE = Fraction(3, 20)
+"""A good part of epsilon for the cap's tests: the counters need the rest more."""
 
 LARGEST_CAP = 2**40
 
 
-@identified("adaptive-cap")
+@identified("adaptive-cap", 2)
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveCap:
-    """A cap that doubles when a noisy test says that enough users are above it.
+    """A cap that is raised when a noisy test says that enough users are above it.
 
     Guarantee: epsilon-DP for all caps over the whole run, whatever the data.
-    Error: with probability 1 - failure_probability, at every tick, the cap is at most the larger of `first` and twice
-    the largest contribution, and fewer than `users_above` users are above it, unless it stands at the last level.
+    Error: with probability 1 - failure_probability, at every tick, fewer than `users_above` users are above the cap,
+    unless it stands at the last level.
     Cost: one integer a user; two draws a tick.
 
-    >>> cap = AdaptiveCap(epsilon=Fraction(1, 5))
-    >>> cap.caps[0], cap.caps[-1]
-    (64, 1048576)
+    >>> cap = AdaptiveCap(epsilon=Fraction(3, 20))
+    >>> cap.caps[:5], cap.caps[-1]
+    ((16, 64, 256, 512, 1024), 32768)
     >>> cap.loss <= cap.epsilon
     True
+    >>> cap.users_above(level=1, horizon=366)
+    426
     """
 
     epsilon: Fraction
     """Of all tests together."""
 
-    first: int = 64
+    first: int = 16
     """tau_1: the cap before any test, in units (events, or steps of a sum's grid)."""
 
-    levels: int = 15
+    fourfold: int = 2
+    """How many of the first raises take four times the cap; later ones double it."""
+
+    levels: int = 10
     """How many caps there are; at the last one the tests end."""
+
+    early_probability: Fraction = Fraction(1, 32)
+    """How often, over a whole run, a level may be left although nobody is above its cap; it sets the discount."""
 
     failure_probability: Fraction = Fraction(1, 10)
     """beta: how often the statement on errors may fail."""
@@ -63,18 +81,19 @@ class AdaptiveCap:
     def __post_init__(self) -> None:
         check_positive(epsilon=self.epsilon)
         check_at_least(1, first=self.first, levels=self.levels)
-        check_probability(failure_probability=self.failure_probability)
+        check_at_least(0, fourfold=self.fourfold)
+        check_probability(early_probability=self.early_probability, failure_probability=self.failure_probability)
         if not self.caps[-1] <= LARGEST_CAP:
             raise ParameterError(
-                f"the last cap must be at most 2^40, got {self.first} times 2^{self.levels - 1}; take fewer levels"
+                f"the last cap must be at most 2^40, got {self.first} raised {self.levels - 1} times; take fewer levels"
             )
         for node in self.nodes:
             _ = node.bound
 
     @cached_property
     def caps(self) -> tuple[int, ...]:
-        """tau_1, 2 tau_1, 4 tau_1, .."""
-        return tuple(self.first << level for level in range(self.levels))
+        """tau_1, 4 tau_1, and so on."""
+        return tuple(self.first << level + min(level, self.fourfold) for level in range(self.levels))
 
     @cached_property
     def weights(self) -> tuple[Fraction, ...]:
@@ -91,20 +110,20 @@ class AdaptiveCap:
         """What all tests lose: at a level, one over the scale for its threshold and one for the test that ends it."""
         return sum((2 / node.scale for node in self.nodes), start=Fraction(0))
 
-    def discount(self, level: int, test: int) -> int:
-        """What is taken off the number of users above the cap at the so-manieth test of a level: public."""
-        return math.ceil(discount_of(float(self.nodes[level - 1].scale), self._failure(level), test))
+    def discount(self, level: int, horizon: int) -> int:
+        """What is taken off the number of users above the cap at a test of a level, in a run of `horizon` ticks."""
+        return discount_of(float(self.nodes[level - 1].scale), float(self.early_probability) / horizon)
 
-    def users_above(self, level: int, tests: int) -> int | None:
+    def users_above(self, level: int, horizon: int) -> int | None:
         """Fewer users than this are above the cap, up to the failure probability; None at the last level."""
-        return 2 * self.discount(level, max(tests, 1)) if level < self.levels else None
+        if level == self.levels:
+            return None
+        failure = float(self.failure_probability) * 6 / (math.pi * level) ** 2
+        return self.discount(level, horizon) + reach_of(float(self.nodes[level - 1].scale), failure)
 
     def draws(self, horizon: int) -> int:
         """How many draws all tests take at most."""
         return horizon + 2 * self.levels - 1
-
-    def _failure(self, level: int) -> float:
-        return float(self.failure_probability) / 2 * 6 / (math.pi * level) ** 2
 
 
 @identified("fixed-cap")
@@ -174,8 +193,8 @@ class CutOff:
 class Course:
     """Where a run stands: its cap, since when, and how many times counters have started. All of it is public."""
 
-    def __init__(self, rule: Cap) -> None:
-        self._rule = rule
+    def __init__(self, rule: Cap, horizon: int) -> None:
+        self._rule, self._horizon = rule, horizon
         self.level = 1
         """Which of the caps holds, from 1."""
         self.tests = 0
@@ -197,7 +216,7 @@ class Course:
     def cut_off(self) -> CutOff:
         """What is public of the units that the cap leaves out."""
         rule = self._rule
-        above = rule.users_above(self.level, self.tests) if isinstance(rule, AdaptiveCap) else None
+        above = rule.users_above(self.level, self._horizon) if isinstance(rule, AdaptiveCap) else None
         return CutOff(self.cap, above)
 
     def ends_period(self, tick: int) -> bool:
@@ -226,11 +245,12 @@ class Course:
         node = rule.nodes[self.level - 1]
         # One threshold noise a level and one noise a test: each is drawn under its own path. A level makes one test a
         # tick, so that the tick of its first test, which the threshold is bound to, is known at every later one.
+        # Both are sizes: the proof above moves them up alone.
         first = sealed(noise, tick - self.tests + 1).at("cap", self.level)
-        threshold = int(first.at("threshold").laplace(node.scale))
+        threshold = abs(int(first.at("threshold").laplace(node.scale)))
         here = sealed(noise, tick).at("cap", self.level)
-        test = int(here.at("test", self.tests).laplace(node.scale))
-        return is_above(users.over, rule.discount(self.level, self.tests), test, threshold)
+        test = abs(int(here.at("test", self.tests).laplace(node.scale)))
+        return users.over - rule.discount(self.level, self._horizon) + test > threshold
 
     def to_plain(self) -> codec.Plain:
         """Four numbers."""
@@ -251,11 +271,11 @@ def falling_weights(count: int) -> tuple[Fraction, ...]:
     return tuple(share / sum(shares) for share in shares)
 
 
-def discount_of(scale: float, failure: float, test: int) -> float:
-    """So far the noises of the first `test` tests and of the threshold stay together, up to a failure."""
-    return scale * (math.log(1 / failure) + math.log(math.pi**2 * test**2 / (6 * failure)))
+def discount_of(scale: float, failure: float) -> int:
+    """So far above the size of one noise is that of another at most, but for this chance, which is q^discount / 2."""
+    return max(0, math.ceil(scale * math.log(1 / (2 * failure))))
 
 
-def is_above(count: float, discount: float, test_noise: float, threshold_noise: float) -> bool:
-    """Whether a test says that too many users are above the cap."""
-    return count - discount + test_noise > threshold_noise
+def reach_of(scale: float, failure: float) -> int:
+    """The size of a noise is below this, but for this chance: it is at least x with that of 2 q^x / (1 + q)."""
+    return math.ceil(scale * math.log(2 / ((1 + math.exp(-1 / scale)) * failure)))

@@ -313,7 +313,7 @@ class UserBudget:
 
     def begin(self, noise: Noise) -> dict[str, Any]:
         """What every state has before the first event."""
-        return {"users": Users(noise, self.cap.caps[0]), "course": Course(self.cap)}
+        return {"users": Users(noise, self.cap.caps[0]), "course": Course(self.cap, self.horizon)}
 
     def update(self, state: Any, batch: Any) -> None:
         """Count the events of a batch."""
