@@ -12,8 +12,8 @@ from pianissimo.errors import ParameterError
 from pianissimo.loss.bounded_range import epsilon_by_recursion, kappa
 from pianissimo.loss.composition import Price, one_entry, price
 from pianissimo.loss.conversion import epsilon_from_rho
-from pianissimo.loss.exact_composition import epsilon_by_loss_distribution, optimal_epsilon
-from pianissimo.loss.losses import Booked, BoundedRange, GaussianRelease, Loss, Mixed, Pure
+from pianissimo.loss.exact_composition import optimal_epsilon
+from pianissimo.loss.losses import Booked, BoundedRange, Loss, Mixed, Pure
 
 SMALL = st.fractions(0, 3, max_denominator=1000)
 TINY = st.integers(0, 1000).map(lambda parts: Fraction(parts, 10**12))
@@ -148,23 +148,6 @@ def test_steps_beside_a_pure_loss_are_priced_by_one_of_the_bounds_for_both() -> 
     assert beside.method == "integer orders"
     few = price([Booked(Fraction(1, 100)), BoundedRange(1, Fraction(1, 1000))], 1e-6)
     assert few.epsilon <= 0.001 + epsilon_from_rho(Fraction(1, 100), 1e-6) + 1e-12
-
-
-def test_single_gaussian_releases_are_priced_by_their_law_and_plans_never() -> None:
-    gaussian_release = GaussianRelease(Fraction(100), counts=10)
-    best = price([gaussian_release], delta=1e-6)
-    assert best.method == "loss distribution"
-    assert best.epsilon == epsilon_by_loss_distribution([gaussian_release], 1e-6)
-    # The same rho, booked by a plan.
-    assert price([Booked(Fraction(1, 20))], delta=1e-6).method == "integer orders"
-    assert price([gaussian_release, Booked(Fraction(1, 20))], delta=1e-6).method == "integer orders"
-    assert one_entry([gaussian_release]) == Booked(Fraction(1, 20))
-
-
-def test_without_the_library_single_releases_are_priced_at_integer_orders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pianissimo.loss.exact_composition.is_available", lambda: False)
-    best = price([GaussianRelease(Fraction(100), counts=10)], delta=1e-6)
-    assert best == Price(epsilon_from_rho(Fraction(1, 20), 1e-6), 1e-6, "integer orders")
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-4])

@@ -17,12 +17,9 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.bounded_range import epsilon_by_concentration, epsilon_by_recursion, kappa
 from pianissimo.loss.conversion import added_delta, epsilon_from_rho, nothing_left, remaining_delta
-from pianissimo.loss.exact_composition import advanced_epsilon, epsilon_by_loss_distribution, optimal_epsilon
-from pianissimo.loss.losses import Booked, BoundedRange, GaussianRelease, Loss, Mixed, Pure, Race, float_up
+from pianissimo.loss.exact_composition import advanced_epsilon, optimal_epsilon
+from pianissimo.loss.losses import Booked, BoundedRange, Loss, Mixed, Pure, Race, float_up
 from pianissimo.loss.race_clock import epsilon_beside, epsilon_of_races
-
-AnyLoss = Loss | GaussianRelease
-"""What can be priced: a loss of a run, or single releases whose noise has a known law."""
 
 # Past this many steps the recursion takes seconds and gains little over the orders.
 _MOST_STEPS = 1000
@@ -50,11 +47,11 @@ class Price:
 
     method: str
     """Which bound gave it: `pure`, `integer orders`, `pure plus integer orders`, `bounded range recursion`, `pure plus
-    bounded range recursion`, `bounded range concentration`, `optimal composition`, `advanced composition`, `loss
-    distribution`, `race`, `pure plus race` or `race plus integer orders`."""
+    bounded range recursion`, `bounded range concentration`, `optimal composition`, `advanced composition`,
+    `race`, `pure plus race` or `race plus integer orders`."""
 
 
-def price(losses: Sequence[AnyLoss], delta: Real) -> Price:
+def price(losses: Sequence[Loss], delta: Real) -> Price:
     """Find the best valid (epsilon, delta) statement about losses, adaptive ones too, at a total of `delta`.
 
     All bounds that apply are tried:
@@ -65,7 +62,6 @@ def price(losses: Sequence[AnyLoss], delta: Real) -> Price:
     - bounded range recursion, bounded range concentration: selection steps, beside pure losses added plainly. Steps of
       unequal width count at the largest;
     - optimal composition, advanced composition: all are pure or selection steps;
-    - loss distribution: all are pure or single releases, and `dp-accounting` is installed;
     - race, pure plus race: race monitors by the exact law of their clocks, beside pure losses and selection steps added
       plainly. Beside others their orders are added to the integer orders, or delta is split.
 
@@ -103,7 +99,7 @@ def price(losses: Sequence[AnyLoss], delta: Real) -> Price:
     return best
 
 
-def _pure_statement(losses: Sequence[AnyLoss], whole: Booked, allowed: Fraction) -> Price | None:
+def _pure_statement(losses: Sequence[Loss], whole: Booked, allowed: Fraction) -> Price | None:
     if not all(isinstance(loss, Pure | BoundedRange) or _is_empty(loss) for loss in losses):
         return None
     epsilon = _plain_sum(losses)
@@ -118,7 +114,7 @@ Convert = Callable[[Fraction], float | None]
 """From the delta that is left to an epsilon, rounded up; None where there is none."""
 
 
-def _ways(losses: Sequence[AnyLoss]) -> list[tuple[str, Convert]]:
+def _ways(losses: Sequence[Loss]) -> list[tuple[str, Convert]]:
     """The bounds that need a delta. Bad mass and distance are the caller's, for all of them alike (Lemma 1)."""
     pure = [loss for loss in losses if isinstance(loss, Pure) and loss.epsilon > 0]
     ranges = [loss for loss in losses if isinstance(loss, BoundedRange) and loss.epsilon > 0]
@@ -126,7 +122,6 @@ def _ways(losses: Sequence[AnyLoss]) -> list[tuple[str, Convert]]:
     rest = [loss for loss in losses if not isinstance(loss, Pure | BoundedRange | Race) and not _is_empty(loss)]
     if races:
         return _race_ways(races, pure, ranges, rest)
-    gaussians = [loss for loss in rest if isinstance(loss, GaussianRelease)]
     everything = [*pure, *ranges, *rest]
     # Plain plus the rest is basic composition, also when the two are interleaved: exchange the stream of the
     # rest first, M0(S) <= e^epsilon M'(S) + delta, then that of the plain part, M'(S) <= e^plain M1(S).
@@ -139,14 +134,11 @@ def _ways(losses: Sequence[AnyLoss]) -> list[tuple[str, Convert]]:
         ways += _range_ways(_plain_sum(pure), ranges)
     if not rest:
         ways += _optimal_ways(pure, ranges)
-    # Without Gaussians the optimal composition is at least as good, and has no transform.
-    if gaussians and not ranges and len(gaussians) == len(rest):
-        ways.append(("loss distribution", lambda left: epsilon_by_loss_distribution([*pure, *gaussians], left)))
     return ways
 
 
 def _race_ways(
-    races: Sequence[Race], pure: Sequence[Pure], ranges: Sequence[BoundedRange], rest: Sequence[AnyLoss]
+    races: Sequence[Race], pure: Sequence[Pure], ranges: Sequence[BoundedRange], rest: Sequence[Loss]
 ) -> list[tuple[str, Convert]]:
     ways: list[tuple[str, Convert]] = []
     plain = _plain_sum([*pure, *ranges])
@@ -165,7 +157,7 @@ def _race_ways(
     return ways
 
 
-def _race_apart(races: Sequence[Race], plain: Fraction, rest: Sequence[AnyLoss]) -> Convert:
+def _race_apart(races: Sequence[Race], plain: Fraction, rest: Sequence[Loss]) -> Convert:
     """The races at a part of delta, and all others at the rest of it: the best of some splits.
 
     A race is a function of clocks drawn beforehand. If the clocks' laws satisfy (epsilon, d), all but a mass d of the
@@ -185,7 +177,7 @@ def _race_apart(races: Sequence[Race], plain: Fraction, rest: Sequence[AnyLoss])
     return convert
 
 
-def _by_orders(plain: Fraction, losses: Sequence[AnyLoss], races: Sequence[Race] = ()) -> Convert:
+def _by_orders(plain: Fraction, losses: Sequence[Loss], races: Sequence[Race] = ()) -> Convert:
     offset = float_up(plain)
     rho = sum((_least_rho(loss) for loss in losses), Fraction(0))
 
@@ -224,15 +216,15 @@ def _optimal_ways(pure: Sequence[Pure], ranges: Sequence[BoundedRange]) -> list[
     return [("optimal composition", lambda left: optimal_epsilon(epsilons, left))]
 
 
-def _least_rho(loss: AnyLoss) -> Fraction:
+def _least_rho(loss: Loss) -> Fraction:
     return loss.steps * kappa(loss.width) if isinstance(loss, BoundedRange) else loss.as_booked().rho
 
 
-def _plain_sum(losses: Sequence[AnyLoss]) -> Fraction:
+def _plain_sum(losses: Sequence[Loss]) -> Fraction:
     return sum((loss.epsilon for loss in losses if isinstance(loss, Pure | BoundedRange)), Fraction(0))
 
 
-def _is_empty(loss: AnyLoss) -> bool:
+def _is_empty(loss: Loss) -> bool:
     """Whether nothing but bad mass and distance is lost."""
     return loss.charges == 0 if isinstance(loss, Race) else loss.as_booked().rho == 0
 
@@ -241,7 +233,7 @@ def _add_up(plain: float, converted: float) -> float:
     return math.nextafter(plain + converted, math.inf) if plain and converted else plain + converted
 
 
-def one_entry(losses: Sequence[AnyLoss]) -> Booked:
+def one_entry(losses: Sequence[Loss]) -> Booked:
     """All in one entry, exactly; of races, which have no rho, the bad mass and the distance.
 
     docs/privacy.md, 'Composition and conversion': rho adds up, and all answers are good with probability at least

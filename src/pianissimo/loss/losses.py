@@ -128,35 +128,6 @@ class BoundedRange:
         return Booked(rho=self.steps * self.width**2 / 8, bad=self.bad, distance=self.distance)
 
 
-@dataclass(frozen=True, slots=True)
-class GaussianRelease:
-    """Counts that one unit moves by at most one, each released once with its own discrete Gaussian noise.
-
-    Only for noise that is drawn for one release and used in no other: a node of a counting plan is no such release,
-    because inputs may adapt to it while it is in use. Whoever prices it may use the exact law of the noise, not only
-    its zCDP.
-    """
-
-    variance: Fraction
-    """The parameter sigma^2 of the discrete Gaussian."""
-
-    counts: int = 1
-    """How many of the counts one unit can move."""
-
-    distance: Fraction = Fraction(0)
-    """Of the drawn noise from the ideal one, in total variation: see `Booked`."""
-
-    def __post_init__(self) -> None:
-        check_at_least(0, counts=self.counts)
-        _check_loss(variance=self.variance, distance=self.distance)
-        if not self.variance > 0:
-            raise ParameterError("variance must be positive, got 0")
-
-    def as_booked(self) -> "Booked":
-        """Each count is 1 / (2 variance)-zCDP: Canonne, Kamath and Steinke 2020, Theorem 14."""
-        return Booked(rho=self.counts / (2 * self.variance), distance=self.distance)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixed:
     """A pure part beside a concentrated one, kept apart: whoever prices them may add the pure part as it is.
