@@ -37,7 +37,7 @@ class Fixed:
         yield [{}]
 
 
-def no_room(path: Path, content: bytes) -> None:
+def no_room(path: Path, content: bytes, mode: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -609,3 +609,39 @@ def test_lag_is_in_ticks(tmp_path: Path) -> None:
     assert ticks.lag(0) == 0
     hands.moment += 3.5 * MINUTE
     assert (ticks.lag(0), ticks.lag(2), ticks.lag(9)) == (3, 1, 0)
+
+
+def test_a_tick_of_which_too_many_records_are_refused_is_not_sealed(tmp_path: Path) -> None:
+    hands, shelf = Hands(), Shelf()
+    shelf.put("a", "b", None)
+    ticks = ticks_of(hands, shelf, tmp_path, max_refused=0.4)
+    assert len(labels_of(ticks, 1)) == 2
+    hands.at(61, lambda: shelf.put("a", None))
+    with pytest.raises(SourceError, match=r"records of tick 2 must .* source\.max_refused lets pass"):
+        labels_of(ticks, 2)
+    # Each tick is judged by itself, as often as it is read.
+    again = ticks_of(hands, shelf, tmp_path, max_refused=0.4)
+    again.seek({"place": 3}, 1)
+    with pytest.raises(SourceError, match="tick 2"):
+        labels_of(again, 2)
+    tolerant = ticks_of(hands, shelf, tmp_path, max_refused=0.5)
+    tolerant.seek({"place": 3}, 1)
+    assert labels_of(tolerant, 2) == ["a"]
+
+
+def labels_of(ticks: LiveTicks, tick: int) -> list[str]:
+    return [label for batch in ticks.batches(tick) if isinstance(batch, pl.DataFrame) for label in batch["drug"]]
+
+
+def test_a_column_that_no_record_of_a_tick_has_is_told_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hands, shelf = Hands(), Shelf()
+    ticks = ticks_of(hands, shelf, tmp_path)
+    shelf.texts = ['{"drug": "a"}', '{"Drug": "a"}']
+    labels_of(ticks, 1)
+    labels_of(ticks, 2)  # nothing came, which is no fault
+    assert not caplog.messages
+    hands.at(121, lambda: shelf.texts.extend(['{"Drug": "a"}', '{"Drug": "b"}', '{"Drug": "c"}']))
+    labels_of(ticks, 3)
+    assert caplog.messages == ["columns 'drug' must be in records, got none that has them in tick 3"]

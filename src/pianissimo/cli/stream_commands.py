@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
     from pianissimo.io.runs import DurableRun
 
+show_refused_option = click.option(
+    "--show-refused",
+    is_flag=True,
+    help="Tell how many rows were refused, by reason: exact, not private, and for the owner's eyes only.",
+)
 FORMATS = ("parquet", "jsonl", "csv")
 _WATCHED = ("alarm", "trending")
 _MEANING = {
@@ -96,6 +101,7 @@ def plan(*, file: Path, as_json: bool) -> None:
     "--health", type=PATH, help="A file that says how the process is, written anew all the time.  [DIR/health.json]"
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Serve figures for Prometheus here. They show no data.")
+@show_refused_option
 @click.option(
     "--longest-leap",
     metavar="TICKS",
@@ -262,22 +268,27 @@ def _chosen(
 @click.command()
 @state_argument
 @witness_option
+@show_refused_option
 @json_option
-def status(*, state: str, witness: Path | None, as_json: bool) -> None:
-    """Show where the stream in DIR stands: ticks, sinks, and the process that runs it. No data are shown."""
+def status(*, state: str, witness: Path | None, show_refused: bool, as_json: bool) -> None:
+    """Show where the stream in DIR stands: ticks, sinks, and the process that runs it.
+
+    No data are shown, unless the owner asks for refused rows.
+    """
     from pianissimo.cli.render import console, facts
     from pianissimo.io.inspect import read_status
 
-    found = asdict(read_status(state, witness=witness))
+    found = asdict(read_status(state, witness=witness, show_refused=show_refused))
     if as_json:
         echo_json(found, indent=2)
         return
-    sinks = found.pop("sinks")
+    sinks, refused = found.pop("sinks"), found.pop("refused") or {}
     lines = {name: f"{value}  {_MEANING[name]}" if name in _MEANING else value for name, value in found.items()}
     lines |= {
         f"sink {name}": f"has ticks up to {each['last_tick']}, lacks {each['undelivered']}"
         for name, each in sinks.items()
     }
+    lines |= {f"refused {place}": f"{count:,} rows: {why}" for place, (why, count) in enumerate(refused.items(), 1)}
     console().print(facts(lines))
 
 

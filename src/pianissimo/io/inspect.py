@@ -20,6 +20,7 @@ from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, StoreError
 from pianissimo.io.folder import last_tick, read_plan, read_releases, with_tick
 from pianissimo.io.sources.live_ticks import WallClock
+from pianissimo.io.sources.source_records import RefusedFile
 from pianissimo.ledger import is_state_place, ledger_beside
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
@@ -60,13 +61,16 @@ class Status:
     sinks: dict[str, dict[str, int]]
     """Of each sink how many ticks it has not confirmed, and the last that it has."""
 
+    refused: dict[str, int] | None = None
+    """How many records were refused, by reason, for whoever may see the data; None unless asked for."""
+
 
 def is_state(place: Path | str) -> bool:
     """Whether a durable stream is there."""
     return is_server(place) or Place.of(place, witness=_NO_WITNESS).exists()
 
 
-def read_status(place: Path | str, *, witness: Path | str | None = None) -> Status:
+def read_status(place: Path | str, *, witness: Path | str | None = None, show_refused: bool = False) -> Status:
     """Where the stream at a place stands."""
     found = Place.of(place, witness=witness if witness or not is_server(place) else _NO_WITNESS)
     # Before the store is looked at: so it is never ahead of a store that is being written.
@@ -102,6 +106,7 @@ def read_status(place: Path | str, *, witness: Path | str | None = None) -> Stat
         lease_owner=owner,
         lag=_lag(config["clock"], shown, last),
         sinks={name: {"undelivered": left, "last_tick": sent} for name, left, sent in sinks},
+        refused=RefusedFile.told(RefusedFile.beside(found.folder, found.witness)) if show_refused else None,
     )
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -68,7 +68,8 @@ class Metrics:
     """What Prometheus may know of a running stream: ticks, lag, times and faults, served at `/metrics`.
 
     Nothing in it depends on the data but how long a release took: there is no number of events, and no label but the
-    names of sinks and of what is waited for. The listener is for those who run the stream, not for those who read it.
+    names of sinks and of what is waited for; unless the owner asks for refused records. The listener is for those who
+    run the stream, not for those who read it.
     """
 
     def __init__(self) -> None:
@@ -97,14 +98,19 @@ class Metrics:
         self.recovered = gauge("recovered_ticks", "Ticks that this start counted again from what they had added.")
         self.undelivered = gauge("sink_undelivered_ticks", "Ticks that a sink has not confirmed.", "sink")
         self.sink_faults = counter("sink_faults", "How often a sink could not take a release.", "sink")
+        self.refused = gauge("refused_records", "Records refused since the start: exact, and not private.", "reason")
         self.waits = counter("waits", "How often there was no room on the disk, or no source.", "what")
         for what in WAITS:
             self.waits.labels(what)
         self._failures: dict[str, int] = {}
         self._told: int | None = None
 
-    def tell(self, tick: int, last_tick: int, lag: int, publisher: Publisher) -> None:
+    def tell(
+        self, tick: int, last_tick: int, lag: int, publisher: Publisher, refused: Mapping[str, int] | None = None
+    ) -> None:
         """Where the stream stands."""
+        for reason, count in (refused or {}).items():
+            self.refused.labels(reason).set(count)
         self.tick.set(tick)
         self.last_tick.set(last_tick)
         self.lag.set(lag)
@@ -154,6 +160,9 @@ class Reports:
     metrics: Metrics | None = None
     lag: Callable[[int], int] | None = None
     """How many ticks after one are over by the clock."""
+
+    refused: Mapping[str, int] | None = None
+    """Records that were refused so far, by reason, where the owner wants to see them: exact."""
 
 
 class StreamLoop:
@@ -293,7 +302,8 @@ class StreamLoop:
         publisher = self._live._publisher
         health = self._reports.health
         if self._reports.metrics is not None:
-            self._reports.metrics.tell(self._live.tick_number, self._last_tick, self._lag(), publisher)
+            refused = self._reports.refused
+            self._reports.metrics.tell(self._live.tick_number, self._last_tick, self._lag(), publisher, refused)
         if health is None:
             return
         content = {
@@ -305,11 +315,13 @@ class StreamLoop:
             "faults": publisher.faults,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
         }
+        if self._reports.refused is not None:
+            content["refused"] = dict(self._reports.refused)
         if message is not None:
             content["message"] = message
         text = (json.dumps(content) + "\n").encode()
         try:
-            write_whole(health, text)
+            write_whole(health, text, 0o666 if self._reports.refused is None else 0o600)
             self._is_health_told = False
         except OSError as error:
             # It is no part of the stream, which goes on or stops for reasons of its own.

@@ -29,17 +29,15 @@ from pianissimo.io.folder import FolderSink, ReleaseFolder, check_free
 from pianissimo.io.loop import LoopSummary, Metrics, Progress, Rang, Reports, StreamLoop, listening_place
 from pianissimo.io.sinks import kafka_settings, make_sink
 from pianissimo.io.sources import make_feed
-from pianissimo.io.sources.event_files import FileTicks, read_rows
+from pianissimo.io.sources.event_files import FileTicks, check_share, read_rows, written_as
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks, TickRules, WallClock, longest_leap_of
-from pianissimo.io.sources.source_records import RefusedFile, RowJudge, TickSource
+from pianissimo.io.sources.source_records import REFUSED_FILE, RefusedFile, RowJudge, TickSource
 from pianissimo.ledger import STATE_FILE
 from pianissimo.storage.files import write_whole
-from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec
+from pianissimo.stream.spec import FileFormat, FileSource, LiveSource, StreamSpec
 
 _log = logging.getLogger(__name__)
-
-REFUSED_FILE = "refused.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +63,8 @@ def run_file(
 
     All files are read and checked first, so nothing is released of input that cannot be counted. Which
     ticks are released is public: those without events too. Lines that cannot be read go to `refused.jsonl`,
-    with file, line and reason, and nothing of what they hold. `progress` is told the tick and the last tick
+    with file, line and reason, and nothing of what they hold; if more of them than `max_refused` lets pass cannot be
+    read, nothing is released. `progress` is told the tick and the last tick
     after each release. `rang` is told each alarm and each trend at its tick, once it is stored: the tick, the query and
     the row. The last tick is the source's `until`, or else the horizon. A run that is killed cannot be taken up again;
     what it had stored stays.
@@ -75,6 +74,8 @@ def run_file(
     live = spec.stream.start()
     rows = read_rows(spec)
     refused = write_refused(out, rows.refused)
+    assert isinstance(spec.source, FileSource)  # noqa: S101  # or it could not be read
+    check_share(spec.source, rows.refused.height, len(rows.ticks))
     last_tick = spec.last_tick
     watched = [query.name for query in spec.stream.queries if query.watched]
     with ReleaseFolder(out, plan=live.plan.to_dict(), format=format) as folder:
@@ -133,6 +134,9 @@ class RunOptions(TypedDict, total=False):
     metrics: str | None
     """HOST:PORT for Prometheus."""
 
+    show_refused: bool
+    """Whether health and metrics tell the owner how many records were refused, by reason: exact, not private."""
+
     longest_leap: int | None
     """How many ticks may be over at once when it is started, by default those that `longest_leap_of` tells."""
 
@@ -157,11 +161,13 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
         if wall is not None and not _is_known(place):
             wall.check_origin()
         sinks = _sinks(spec, given, place)
-        refused = RefusedFile(_beside(place))
+        refused = RefusedFile(RefusedFile.beside(place.folder, place.witness))
         own = _own_files(place, sinks, spec, health)
         source: TickSource = (
             FileTicks(spec, refused.add) if wall is None else _live_ticks(spec, refused, told, wall, own)
         )
+        if isinstance(source, FileTicks) and not _is_known(place):
+            source.check_refused()
         options: dict[str, Any] = {
             "origin": spec.origin,
             "sinks": sinks,
@@ -183,10 +189,11 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
                     health=health or (place.folder and place.folder / "health.json"),
                     lag=source.lag if isinstance(source, LiveTicks) else None,
                     metrics=figures,
+                    refused=refused.reasons if given.get("show_refused") else None,
                 )
                 with _served(figures, metrics, live):
                     loop = StreamLoop(live, source, spec.last_tick, reports=reports, stop=told).run()
-                found = refused.path if refused.used else None
+                found = refused.path if refused.reasons else None
                 return DurableRun(loop=loop, created=live.recovered.created, refused=found)
 
 
@@ -208,11 +215,6 @@ def _watched(source: TickSource) -> Iterator[None]:
         return
     with closing(source), EndWatch(source.note_end):
         yield
-
-
-def _beside(place: Place) -> Path:
-    """Where refused records are told: in the stream's folder, or beside its witness."""
-    return place.folder / REFUSED_FILE if place.folder is not None else Path(f"{place.witness}.{REFUSED_FILE}")
 
 
 def _is_known(place: Place) -> bool:
@@ -244,11 +246,21 @@ def _live_ticks(
         _check_followed(feed, own)
     return LiveTicks(
         feed,
-        RowJudge(spec.stream.queries, spec.stream.user, time=source.time if source.late == "drop" else None),
+        RowJudge(
+            spec.stream.queries,
+            spec.stream.user,
+            time=source.time if source.late == "drop" else None,
+            written=written_as(spec),
+        ),
         wall,
         refused=refused,
         stop=stop,
-        rules=TickRules(late=source.late, until_end=source.until_end, ordered=spec.stream.user is not None),
+        rules=TickRules(
+            late=source.late,
+            until_end=source.until_end,
+            ordered=spec.stream.user is not None,
+            max_refused=source.max_refused,
+        ),
     )
 
 
@@ -256,7 +268,7 @@ def _own_files(place: Place, sinks: Iterable[Sink], spec: StreamSpec, health: Pa
     """What the stream itself writes: none of it may be read as events."""
     beside = (place.secret, place.witness, Path(place.ledger.place), Path(f"{place.ledger.place}.key"), health)
     yield from (each for each in beside if each is not None)
-    refused = _beside(place)
+    refused = RefusedFile.beside(place.folder, place.witness)
     yield from (refused, refused.with_name(f"{refused.name}.1"))
     if place.folder is not None:
         yield from (place.folder / name for name in (STATE_FILE, f"{STATE_FILE}-wal", "health.json", "lock"))

@@ -34,9 +34,11 @@ from pianissimo.stream.toml_table import (
     path_from,
     read_toml,
     settings_of,
+    share_of,
     shown,
     spec_error,
     text,
+    time_format_of,
     unit_of,
     until_of,
     whole_ticks,
@@ -66,6 +68,13 @@ class FileSource:
 
     until: int | None = None
     """The last tick that is released, if it is not the horizon; a stream without a horizon needs it."""
+
+    time_format: str = "iso"
+    """How times are written: "iso", "epoch_s", "epoch_ms", "epoch_us" or a pattern such as "%d/%m/%Y %H:%M"."""
+
+    max_refused: float = 0.5
+    """The largest share of all rows that may be refused. Whether it is more is told before the first release, and is
+    not private; 1 says nothing."""
 
 
 Late = Literal["count", "drop"]
@@ -107,6 +116,13 @@ class LiveSource:
 
     until_end: bool = False
     """Of standard input: whether the run ends with it."""
+
+    time_format: str = "iso"
+    """How times are written, where they are read."""
+
+    max_refused: float = 1.0
+    """The largest share of a tick's records that may be refused; where it is more, the stream stops before that tick,
+    which is not private; 1 says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +298,8 @@ class _Reading:
                 "format": one_of(*get_args(FileFormat)),
                 "until": until_of,
                 "until_end": flag,
+                "time_format": time_format_of,
+                "max_refused": share_of,
             }
         )
         if len(self.faults) == before:

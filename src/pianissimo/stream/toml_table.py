@@ -308,6 +308,40 @@ def until_of(value: object) -> int | datetime:
     return moment_of(value, "a number of ticks or a date-time")
 
 
+TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
+
+
+def time_format_of(value: object) -> str:
+    """How times are written: a word, or a pattern that tells the day."""
+    words = text(value)
+    if words in TIME_FORMATS:
+        return words
+    moment = datetime(2026, 1, 31, 13, 45, tzinfo=UTC)
+    try:
+        tells = datetime.strptime(moment.strftime(words), words).date() == moment.date()
+    except (ValueError, re.error):
+        tells = False
+    # Names of zones are passed over by whoever reads them; fractions that follow no point are read in two ways.
+    if not tells or "%Z" in words or "%f" in words.replace(".%f", ""):
+        raise ParameterError(
+            f"must be one of {listed(TIME_FORMATS)} or a pattern of strptime that tells the day, such as "
+            f"'%d/%m/%Y %H:%M:%S.%f' or '%Y-%m-%d %H:%M %z', got {shown(value)}"
+        )
+    return words
+
+
+def share_of(value: object) -> float:
+    """A share of all: a text such as "1%", or a number."""
+    is_text = isinstance(value, str) and value.endswith("%")
+    try:
+        share = float(value[:-1]) / 100 if is_text else value  # type: ignore[index]
+    except ValueError:
+        share = None
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise ParameterError(f"must be a share such as '1%', or a number from 0 to 1, got {shown(value)}")
+    return float(share)
+
+
 def settings_of(value: object) -> dict[str, str]:
     """Settings of a client, as texts."""
     if not isinstance(value, dict) or not all(isinstance(each, str | int | bool) for each in value.values()):

@@ -19,6 +19,7 @@ may still end the process, which can be started again once the file is mended or
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.sources.source_records import Clock, RowJudge
-from pianissimo.io.sources.text_rows import REFUSED, Piece, Wanted, microseconds, read_csv_file, read_jsonl_file
+from pianissimo.io.sources.text_rows import REFUSED, Piece, Wanted, Written, read_csv_file, read_jsonl_file
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
 
 PIECE = 2**20
@@ -108,8 +109,13 @@ def _damaged(path: Path) -> InputError:
 def _check(path: Path, schema: pl.Schema, wanted: Wanted) -> None:
     wanted.check_present(str(path), schema.names(), certain=True)
     kind = pl.Null() if wanted.time is None else schema[wanted.time]
-    if not (kind in (pl.String, pl.Date, pl.Null) or isinstance(kind, pl.Datetime)):
-        raise InputError(f"{path}: column {wanted.time!r} must hold date-times or ISO 8601 texts, got {kind}")
+    if not (kind in (pl.String, pl.Date, pl.Null) or isinstance(kind, pl.Datetime)) and not (
+        kind.is_numeric() and wanted.written.time_format.startswith("epoch_")
+    ):
+        raise InputError(
+            f"{path}: column {wanted.time!r} must hold date-times or ISO 8601 texts, got {kind}; if they are numbers "
+            "since 1970, give source.time_format"
+        )
     for name, lists in wanted.labels.items():
         kind = schema[name]
         if _is_list(kind) and not lists:
@@ -200,6 +206,20 @@ def read_rows(spec: StreamSpec) -> CheckedRows:
     )
 
 
+def check_share(source: FileSource, refused: int, counted: int) -> None:
+    """Refuse files of which too many rows cannot be counted: decided once, of all rows, before any release."""
+    if refused > source.max_refused * (refused + counted):
+        raise InputError(
+            f"{source.path} must have rows that can be counted, got more that cannot be than source.max_refused lets "
+            "pass; see why with `pianissimo check FILE`, or set it higher"
+        )
+
+
+def written_as(spec: StreamSpec) -> Written:
+    """How the rows of a spec's source are written."""
+    return Written() if spec.source is None else Written(time_format=spec.source.time_format)
+
+
 class RowChecker:
     """Gives each row of a spec's files its tick, or refuses it."""
 
@@ -211,12 +231,14 @@ class RowChecker:
             raise SpecError("a source that goes on must be run with --state, got a run without; or give source.path")
         self.source = source
         self.clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
-        self._judge = RowJudge(spec.stream.queries, spec.stream.user, time=source.time, clock=self.clock)
-        self.wanted = self._judge.wanted
+        self.judge = RowJudge(
+            spec.stream.queries, spec.stream.user, time=source.time, clock=self.clock, written=written_as(spec)
+        )
+        self.wanted = self.judge.wanted
 
     def sorted(self, pieces: Iterable[tuple[Path, Piece]]) -> CheckedRows:
         """The rows of some pieces of files, by tick."""
-        judged = [(path, self._judge.judged(piece)) for path, piece in pieces]
+        judged = [(path, self.judge.judged(piece)) for path, piece in pieces]
         table = pl.concat([rows.table for _, rows in judged])
         ticks = self.clock.ticks(pl.concat([rows.times for _, rows in judged])).to_numpy().astype(np.int64, copy=False)
         if not (ticks[1:] >= ticks[:-1]).all():
@@ -267,7 +289,7 @@ class _Share:
 
     first: int
     last: int
-    read: Callable[[], CheckedRows]
+    read: Callable[..., CheckedRows]
     rows: CheckedRows | None = None
 
     def of_tick(self, tick: int) -> pl.DataFrame:
@@ -293,6 +315,7 @@ class FileTicks:
         self._identity = [_identity(path) for path, _ in files]
         self._shares: list[_Share] = []
         self._read_to = 0
+        self._is_checked = False
         for path, form in files:
             self._shares += self._shares_of_parquet(path) if form == "parquet" else self._shares_of_text(path, form)
             self._check_unchanged(path)
@@ -301,6 +324,7 @@ class FileTicks:
         """Check that the files are those that were read before."""
         self._read_to = tick
         if position is None:
+            self.check_refused()
             for name, lines in self._unreadable.items():
                 self._refused(name, lines)
             for share in self._shares:
@@ -317,6 +341,11 @@ class FileTicks:
                 f"the files must be those that were read before, got others: {', '.join(changed[:5])}; bring them "
                 "back, or begin a new stream"
             )
+        if position.get("time_format", "iso") != self.position.get("time_format", "iso"):
+            raise SourceError(
+                "source.time_format must be the one that times were read with before, got another; bring it back, or "
+                "begin a new stream"
+            )
         self._shares = [share for share in self._shares if share.last > tick]
 
     def batches(self, tick: int) -> Iterator[pl.DataFrame]:
@@ -327,10 +356,25 @@ class FileTicks:
                     yield share.of_tick(each)
         self._read_to = tick
 
+    def check_refused(self) -> None:
+        """Refuse files with too many rows that cannot be counted; each piece is read for it, and forgotten."""
+        if self._is_checked or self._checker.source.max_refused >= 1:
+            return
+        refused = counted = 0
+        for share in self._shares:
+            rows = share.rows or share.read(is_told=False)
+            refused, counted = refused + rows.refused.height, counted + len(rows.ticks)
+        check_share(self._checker.source, refused, counted)
+        self._is_checked = True
+
     @property
     def position(self) -> Any:
-        """The files as they are."""
-        return {"files": self._identity}
+        """The files as they are, and how their times are read, unless as most are.
+
+        Read otherwise, events would move to ticks that are still to come.
+        """
+        form = self._checker.wanted.written.time_format
+        return {"files": self._identity} | ({} if form == "iso" else {"time_format": form})
 
     def _shares_of_text(self, path: Path, form: Any) -> Iterator[_Share]:
         rows = self._checker.sorted(self._checker.read_whole(path, form))
@@ -339,7 +383,7 @@ class FileTicks:
 
     def _shares_of_parquet(self, path: Path) -> Iterator[_Share]:
         clock, wanted = self._checker.clock, self._checker.wanted
-        times = microseconds(read_parquet_times(path, wanted))
+        times = wanted.written.instants(read_parquet_times(path, wanted))
         for start in range(0, max(len(times), 1), PIECE):
             own = times.slice(start, PIECE)
             ticks = clock.ticks(own.filter(clock.faults(self._checker.source.time, own).is_null()))
@@ -348,16 +392,17 @@ class FileTicks:
             yield _Share(
                 first if isinstance(first, int) else 0,
                 last if isinstance(last, int) else 0,
-                lambda start=start: self._piece(path, start),  # type: ignore[misc]
+                partial(self._piece, path, start),
             )
 
-    def _piece(self, path: Path, start: int) -> CheckedRows:
+    def _piece(self, path: Path, start: int, *, is_told: bool = True) -> CheckedRows:
         # On both sides: what lies at a place in one file belongs to other ticks in another.
         self._check_unchanged(path)
         piece = read_parquet_piece(path, self._checker.wanted, start)
         self._check_unchanged(path)
         rows = self._checker.sorted([(path, piece)])
-        self._refused(path.name, rows.refused)
+        if is_told:
+            self._refused(path.name, rows.refused)
         return rows
 
     def _check_unchanged(self, path: Path) -> None:

@@ -18,21 +18,24 @@ release, and burn, all the ticks in between for a clock that is likely wrong. Ho
 that the stream has, or a minute's ticks where those are more.
 """
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Self
 
 import polars as pl
 
-from pianissimo.errors import DiskFullError, ParameterError, PianissimoError, RefusalError, SpecError
-from pianissimo.io.sources.source_records import EndOfTicks, Feed, OnceFeed, RefusedFile, RowJudge
+from pianissimo.errors import DiskFullError, ParameterError, PianissimoError, RefusalError, SourceError, SpecError
+from pianissimo.io.sources.source_records import EndOfTicks, Feed, JudgedRows, OnceFeed, RefusedFile, RowJudge
 from pianissimo.io.sources.text_rows import MICROSECOND, microseconds_of
+
+_log = logging.getLogger(__name__)
 
 MOST_TICKS_AHEAD = 1440
 SHARE_AHEAD = 8
@@ -176,9 +179,28 @@ class TickRules:
     end, all of them in memory, and handed over by file or partition, and there by line or offset: of two events of a
     user, others have no say in which one is first."""
 
+    max_refused: float = 1.0
+    """Above this share of a tick's records that cannot be counted, the tick is not sealed and the stream stops. That
+    is a fact about the data: the promise does not cover it."""
+
     def __post_init__(self) -> None:
         if self.late not in ("count", "drop"):
             raise ParameterError(f"late must be 'count' or 'drop', got {self.late!r}")
+
+
+@dataclass(slots=True, repr=False)
+class _TickLook:
+    """What was seen of a tick's records: secret."""
+
+    records: int = 0
+    refused: int = 0
+    given: set[str] = field(default_factory=set)
+    """Columns that a record had."""
+
+    def add(self, judged: JudgedRows) -> None:
+        self.records += judged.table.height + judged.refused.height
+        self.refused += judged.refused.height
+        self.given |= judged.given
 
 
 class LiveTicks:
@@ -211,6 +233,7 @@ class LiveTicks:
         self._has_ended = False
         self._frames: list[tuple[tuple[int, ...], pl.DataFrame]] = []
         self._rows = 0
+        self._look = _TickLook()
 
     def seek(self, position: Any, tick: int) -> None:
         """Go to where a tick ended."""
@@ -218,6 +241,7 @@ class LiveTicks:
             self._feed.seek(position)
             self._ends.clear()
             self._covered = tick
+            self._look = _TickLook()
 
     def lag(self, tick: int) -> int:
         """How many ticks after `tick` are over by the clock."""
@@ -241,6 +265,8 @@ class LiveTicks:
         yield from self._read(end.place, tick)
         yield from self._handed_over()
         self._sync()
+        look, self._look = self._look, _TickLook()
+        self._judge_tick(tick, look)
         self._has_ended = end.is_last
 
     def note_end(self) -> float:
@@ -318,6 +344,7 @@ class LiveTicks:
             judged = self._judge.read(records)
             # What is late is neither counted nor refused.
             rows = judged.table if begin is None else judged.table.filter(judged.times >= begin)
+            self._look.add(judged)
             self._frames.append((records.rank, rows))
             self._rows += rows.height
             with self._room():
@@ -326,6 +353,19 @@ class LiveTicks:
                 yield from self._handed_over()
             # Also in the midst of much: the tick ends when it is over, not when all of this is read.
             self._closed(tick)
+
+    def _judge_tick(self, tick: int, look: "_TickLook") -> None:
+        """Before a tick is sealed: say which columns no record had, and stop where too many were refused."""
+        missing = [name for name in self._judge.wanted.names if name not in look.given] if look.records else []
+        if missing:
+            _log.warning(
+                "columns %s must be in records, got none that has them in tick %d", ", ".join(map(repr, missing)), tick
+            )
+        if look.refused > self._rules.max_refused * look.records:
+            raise SourceError(
+                f"the records of tick {tick} must be such that they can be counted, got more that cannot be than "
+                f"source.max_refused lets pass; see {self.refused.path}, and mend them or [source], or set max_refused"
+            )
 
     def _handed_over(self) -> Iterator[pl.DataFrame]:
         if self._rules.ordered:

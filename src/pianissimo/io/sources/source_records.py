@@ -11,7 +11,7 @@ appended to before the tick is sealed: a tick that is read again after a crash l
 import os
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,9 +29,9 @@ from pianissimo.io.sources.text_rows import (
     JsonReader,
     Piece,
     Wanted,
+    Written,
     csv_piece,
     header_of,
-    microseconds,
     microseconds_of,
     no_rows,
     split_lines,
@@ -150,14 +150,14 @@ class Clock:
         """The tick of each time between the origin and the end."""
         return (times - microseconds_of(self.origin)) // (self.tick // MICROSECOND) + 1
 
-    def faults(self, name: str, times: pl.Series) -> pl.Series:
+    def faults(self, name: str, times: pl.Series, asked: str = Written().asked_of_times) -> pl.Series:
         """For each time in the column `name` why it belongs to no tick, or null where it does."""
         origin = microseconds_of(self.origin)
         end = min(origin + self.last_tick * (self.tick // MICROSECOND), LARGEST_TIME)
         time = pl.col("time")
         fault = (
             pl.when(time.is_null())
-            .then(pl.lit(_no_time(name)))
+            .then(pl.lit(f"column {name!r} must be {asked}"))
             .when(time < origin)
             .then(pl.lit(f"column {name!r} must not be before the origin {self.origin.isoformat()}"))
             .when(time >= end)
@@ -179,6 +179,9 @@ class JudgedRows:
     refused: pl.DataFrame
     """The lines that are refused, and why."""
 
+    given: frozenset[str]
+    """The columns that a row has, whatever becomes of it."""
+
 
 class RowJudge:
     """Judges each row for the queries of a stream by itself; with `time`, that of each is read and must be one.
@@ -193,6 +196,7 @@ class RowJudge:
         *,
         time: str | None = None,
         clock: Clock | None = None,
+        written: Written | None = None,
     ) -> None:
         self._queries = queries
         self._user = user
@@ -202,6 +206,7 @@ class RowJudge:
             labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
             values=[column.name for column in columns if column.role is Role.NUMBERS],
             time=time,
+            written=written or Written(),
         )
         self._json = JsonReader(self.wanted)
 
@@ -212,27 +217,29 @@ class RowJudge:
     def judged(self, piece: Piece) -> JudgedRows:
         """The rows of a piece, in their order."""
         none = pl.repeat(None, len(piece.lines), eager=True, dtype=pl.Int64)
-        times = none if self.wanted.time is None else microseconds(piece.times)
+        times = none if self.wanted.time is None else self.wanted.written.instants(piece.times)
         faults = self._faults(piece, times)
         good = faults.is_null()
         table = piece.columns
         if not table.width:
             table = pl.DataFrame({"": pl.repeat(None, len(piece.lines), eager=True)})
+        given = piece.given(self.wanted.time)
         if good.all():
-            return JudgedRows(table=table, times=times, refused=piece.refused)
+            return JudgedRows(table=table, times=times, refused=piece.refused, given=given)
         bad = pl.DataFrame({"line": piece.lines, "reason": faults}).filter(~good)
         refused = pl.concat([piece.refused, bad.cast(REFUSED)]).sort("line")  # type: ignore[arg-type]
-        return JudgedRows(table=table.filter(good), times=times.filter(good), refused=refused)
+        return JudgedRows(table=table.filter(good), times=times.filter(good), refused=refused, given=given)
 
     def _faults(self, piece: Piece, times: pl.Series) -> pl.Series:
         """Why rows cannot be counted, null where they can."""
         faults = [pl.repeat(None, len(times), eager=True, dtype=pl.String)]
         if self.wanted.time is not None:
-            name = self.wanted.time
+            name, asked = self.wanted.time, self.wanted.written.asked_of_times
             if self._clock is None:
-                faults.append(pl.select(pl.when(times.is_null()).then(pl.lit(_no_time(name)))).to_series())
+                reason = f"column {name!r} must be {asked}"
+                faults.append(pl.select(pl.when(times.is_null()).then(pl.lit(reason))).to_series())
             else:
-                faults.append(self._clock.faults(name, times))
+                faults.append(self._clock.faults(name, times, asked))
         if piece.columns.width:
             faults.append(row_faults(self._queries, piece.columns, self._user))
         return pl.select(pl.coalesce(*faults)).to_series()
@@ -250,8 +257,7 @@ class RowJudge:
             return no_rows(self.wanted, lines.select("line", reason=pl.lit(reason)))
 
 
-def _no_time(name: str) -> str:
-    return f"column {name!r} must be a date-time such as 2026-01-31T12:00:00Z"
+REFUSED_FILE = "refused.jsonl"
 
 
 class RefusedFile:
@@ -262,15 +268,33 @@ class RefusedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.used = False
-        """Whether anything was refused since the start."""
+        self.reasons: Counter[str] = Counter()
+        """How many lines were refused since the start, by reason: secret."""
 
         self._left = b""
+
+    @staticmethod
+    def beside(folder: Path | None, witness: Path) -> Path:
+        """Where it is: in the stream's folder, or beside its witness."""
+        return folder / REFUSED_FILE if folder is not None else Path(f"{witness}.{REFUSED_FILE}")
+
+    @staticmethod
+    def told(path: Path) -> dict[str, int]:
+        """How many lines a file tells of, and the one before it, by reason."""
+        found: Counter[str] = Counter()
+        for each in (path.with_name(f"{path.name}.1"), path):
+            try:
+                found.update(pl.read_ndjson(each)["reason"].to_list())
+            except FileNotFoundError:
+                continue
+            except (OSError, pl.exceptions.PolarsError):
+                raise InputError(f"{each} must be a file of refused lines that can be read, got another") from None
+        return dict(found.most_common())
 
     def add(self, place: str, refused: pl.DataFrame) -> None:
         """Write down some lines and reasons. What there is no room for is kept, and written by the next call."""
         if refused.height:
-            self.used = True
+            self.reasons.update(refused["reason"].to_list())
             lines = refused.select(pl.lit(place).alias("file"), "line", "reason")
             self._left += lines.write_ndjson().encode()
         self.sync()

@@ -33,6 +33,30 @@ REFUSED = {"line": pl.Int64, "reason": pl.String}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """How the times of rows are written."""
+
+    time_format: str = "iso"
+    """ISO 8601; seconds, milliseconds or microseconds since 1970; or a pattern such as `%d/%m/%Y %H:%M`."""
+
+    time_zone: str = "UTC"
+    """Of times without an offset."""
+
+    @property
+    def asked_of_times(self) -> str:
+        """What a time must be."""
+        if self.time_format == "iso":
+            return "a date-time such as 2026-01-31T12:00:00Z"
+        if self.time_format in _EPOCHS:
+            return f"a number of {_EPOCHS[self.time_format][1]} since 1970"
+        return f"a date-time in the form {self.time_format!r}"
+
+    def instants(self, times: pl.Series) -> pl.Series:
+        """Times as microseconds since 1970 in UTC."""
+        return microseconds(times, self.time_format, self.time_zone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """The columns that are read: those of labels, and whether each holds lists; those of numbers; the one of times.
 
@@ -43,6 +67,8 @@ class Wanted:
     values: Sequence[str] = ()
     time: str | None = None
     """None where nothing depends on when an event happened."""
+
+    written: Written = Written()
 
     @property
     def names(self) -> list[str]:
@@ -86,6 +112,14 @@ class Piece:
     times: pl.Series
     refused: pl.DataFrame
     """The lines that are no rows, and why."""
+
+    named: frozenset[str] = frozenset()
+    """Columns that lines have which are no rows."""
+
+    def given(self, time: str | None) -> frozenset[str]:
+        """The columns that a row has a value in."""
+        found = [*self.columns.iter_columns(), *([] if time is None else [self.times.alias(time)])]
+        return self.named | {column.name for column in found if column.null_count() < len(column)}
 
 
 def no_rows(wanted: Wanted, refused: pl.DataFrame) -> Piece:
@@ -251,7 +285,7 @@ class JsonReader:
         }
         kinds |= dict.fromkeys(wanted.values, float | None)
         if wanted.time is not None:
-            kinds[wanted.time] = str | None
+            kinds[wanted.time] = str | int | float | None if wanted.written.time_format in _EPOCHS else str | None
         kind, self._field = _record_of(kinds)
         self._decode = msgspec.json.Decoder(kind).decode
         self._decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -260,6 +294,7 @@ class JsonReader:
     def read(self, numbers: pl.Series, texts: pl.Series) -> Piece:
         """The rows of texts, in their order, and what is refused of them."""
         lines, rows, refused = [], [], []
+        named: set[str] = set()
         decode = self._decode
         for number, text in zip(numbers.to_list(), texts.to_list(), strict=True):
             try:
@@ -267,7 +302,7 @@ class JsonReader:
                 lines.append(number)
             except _UNREADABLE:
                 if text is None or text.strip():
-                    refused.append((number, self._reason(text)))
+                    refused.append((number, self._reason(text, named)))
         columns = {name: list(map(self._field(name), rows)) for name in self._wanted.names}
         times = [None] * len(rows) if self._wanted.time is None else columns[self._wanted.time]
         return Piece(
@@ -278,16 +313,18 @@ class JsonReader:
                     *(pl.Series(name, columns[name], dtype=pl.Float64) for name in self._wanted.values),
                 ]
             ),
-            times=pl.Series(times, dtype=pl.String),
+            times=pl.Series([_text(each) for each in times], dtype=pl.String),
             refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
+            named=frozenset(named),
         )
 
-    def _reason(self, text: str | None) -> str:
-        """What must hold. The library's own message would show what came."""
+    def _reason(self, text: str | None, named: set[str]) -> str:
+        """What must hold; adds the columns that there are. The library's own message would show what came."""
         try:
             fields = self._decode_fields(text or "")
         except _UNREADABLE:
             return _NO_OBJECT
+        named.update(fields.keys() & self._decode_field.keys())
         for name, decode in self._decode_field.items():
             if name not in fields:
                 return f"column {name!r} must be given"
@@ -299,7 +336,7 @@ class JsonReader:
 
     def _asked(self, name: str) -> str:
         if name == self._wanted.time:
-            return "a date-time as an ISO 8601 text"
+            return self._wanted.written.asked_of_times
         if name in self._wanted.values:
             return "a number"
         return f"a text or a whole number{' or a list of these' if self._wanted.labels[name] else ''}"
@@ -326,8 +363,8 @@ def _labels(name: str, values: list[Any], *, lists: bool) -> pl.Series:
     return pl.Series(name, events, dtype=pl.List(pl.String))
 
 
-def _text(value: str | int | None) -> str | None:
-    return str(value) if isinstance(value, int) else value
+def _text(value: str | float | None) -> str | None:
+    return str(value) if isinstance(value, int | float) else value
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -337,31 +374,69 @@ LARGEST_TIME = 2**63 - 1
 _ISO_8601 = (
     r"^(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:[Tt ](?P<minute>[0-9]{2}:[0-9]{2})(?::(?P<second>[0-5][0-9])(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
-    r"(?:[Zz]|(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3]):?(?P<minutes>[0-5][0-9])?)?)?$"
+    r"(?:(?P<utc>[Zz])|(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3]):?(?P<minutes>[0-5][0-9])?)?)?$"
 )
 
 
-def microseconds(times: pl.Series) -> pl.Series:
+_EPOCHS = {"epoch_s": (10**6, "seconds"), "epoch_ms": (1000, "milliseconds"), "epoch_us": (1, "microseconds")}
+_NUMBER = r"^(?P<sign>-?)(?P<whole>[0-9]{1,19})(?:\.(?P<fraction>[0-9]+))?$"
+
+
+def microseconds(times: pl.Series, form: str = "iso", zone: str = "UTC") -> pl.Series:
     """Times as microseconds since 1970 in UTC, null where they are none; finer parts are cut off.
 
-    Takes ISO 8601 texts, date-times and dates; without an offset they are taken for UTC. Each is read by itself.
+    Takes texts in a form, numbers since 1970, date-times and dates; without an offset they are times of a zone. Of
+    local times that the end of summer time brings twice, the first is meant. Each is read by itself.
     """
     kind = times.dtype
     if kind == pl.String:
-        return _parsed(times)
-    numbers = times.to_physical().cast(pl.Int64)
+        if form in _EPOCHS:
+            return _since_1970(times, form)
+        return _parsed(times, zone) if form == "iso" else _by_pattern(times, form, zone)
+    if form in _EPOCHS and kind.is_float():
+        return microseconds((times * _EPOCHS[form][0]).cast(pl.Int64, strict=False), "epoch_us")
+    numbers = times.to_physical().cast(pl.Int64, strict=False)
+    if form in _EPOCHS and kind.is_integer():
+        return _times(numbers, _EPOCHS[form][0])
     if kind == pl.Date:
-        return numbers * _DAY
-    if isinstance(kind, pl.Datetime) and kind.time_unit == "ns":
-        return numbers // 1000
-    if isinstance(kind, pl.Datetime) and kind.time_unit == "ms":
-        # Times too far off for microseconds become null, not other times.
-        fits = numbers.is_between(-(LARGEST_TIME // 1000), LARGEST_TIME // 1000)
-        return numbers.zip_with(fits, pl.Series([None], dtype=pl.Int64)) * 1000
+        return _local(numbers * _DAY, zone)
+    if isinstance(kind, pl.Datetime):
+        numbers = numbers // 1000 if kind.time_unit == "ns" else _times(numbers, 1000 if kind.time_unit == "ms" else 1)
+        return _local(numbers, zone) if kind.time_zone is None else numbers
     return numbers
 
 
-def _parsed(texts: pl.Series) -> pl.Series:
+def _times(numbers: pl.Series, scale: int) -> pl.Series:
+    """Numbers so many times as large; those too large for that become null, not others."""
+    fits = numbers.is_between(-(LARGEST_TIME // scale), LARGEST_TIME // scale)
+    return numbers.zip_with(fits, pl.Series([None], dtype=pl.Int64)) * scale
+
+
+def _local(numbers: pl.Series, zone: str) -> pl.Series:
+    """From the clock of a zone to UTC; null for times that its clock leaves out."""
+    if zone == "UTC":
+        return numbers
+    # No calendar reaches further.
+    times = numbers.zip_with(numbers.abs() < _DAY * 10**6, pl.Series([None], dtype=pl.Int64)).cast(pl.Datetime("us"))
+    return times.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null").to_physical()
+
+
+def _since_1970(texts: pl.Series, form: str) -> pl.Series:
+    scale = _EPOCHS[form][0]
+    parts = texts.str.extract_groups(_NUMBER).struct.unnest()
+    whole = _times(parts["whole"].cast(pl.Int64, strict=False), scale)
+    digits = len(str(scale)) - 1
+    finer = parts["fraction"].fill_null("").str.slice(0, digits).str.pad_end(digits, "0").replace("", "0")
+    return (whole + finer.cast(pl.Int64)) * parts["sign"].replace_strict({"": 1, "-": -1}, return_dtype=pl.Int64)
+
+
+def _by_pattern(texts: pl.Series, pattern: str, zone: str) -> pl.Series:
+    # Fractions of a second are called otherwise here than in Python.
+    found = texts.str.to_datetime(pattern.replace(".%f", "%.f"), time_unit="us", strict=False)
+    return found.to_physical() if "%z" in pattern else _local(found.to_physical(), zone)
+
+
+def _parsed(texts: pl.Series, zone: str) -> pl.Series:
     parts = texts.str.extract_groups(_ISO_8601).struct.unnest()
     second = pl.concat_str(
         "day", pl.lit("T"), pl.col("minute").fill_null("00:00"), pl.lit(":"), pl.col("second").fill_null("00")
@@ -370,7 +445,8 @@ def _parsed(texts: pl.Series) -> pl.Series:
     offset = pl.col("hours").fill_null("0").cast(pl.Int64) * 60 + pl.col("minutes").fill_null("0").cast(pl.Int64)
     east = pl.when(pl.col("sign") == "-").then(-offset).otherwise(offset)
     whole = second.str.to_datetime("%Y-%m-%dT%H:%M:%S", time_unit="us", strict=False).to_physical()
-    return parts.select((whole + fraction - east * 60_000_000).alias("time")).to_series()
+    times = parts.select((whole + fraction - east * 60_000_000).alias("time")).to_series()
+    return times.zip_with(parts["utc"].is_not_null() | parts["sign"].is_not_null(), _local(times, zone))
 
 
 def microseconds_of(moment: datetime) -> int:
