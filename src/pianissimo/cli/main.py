@@ -14,7 +14,7 @@ import click
 import pianissimo
 from pianissimo.cli import NUMBER, PATH, echo_json, json_option
 from pianissimo.cli.data_commands import budget, sketch, top_k
-from pianissimo.cli.stream_commands import plan, recover, releases, rotate_secret, run, status, verify
+from pianissimo.cli.stream_commands import check, plan, recover, releases, rotate_secret, run, status, verify
 from pianissimo.errors import InputError, LeaseError, PianissimoError, RefusalError, SpecError, StoreError
 
 _EXIT_CODES = """\b
@@ -137,7 +137,21 @@ def audit(*, target: str, runs: int, as_json: bool) -> None:
         sys.exit(1)
 
 
-for _command in (demo, plan, run, releases, status, verify, recover, rotate_secret, budget, top_k, sketch, audit):
+for _command in (
+    demo,
+    plan,
+    check,
+    run,
+    releases,
+    status,
+    verify,
+    recover,
+    rotate_secret,
+    budget,
+    top_k,
+    sketch,
+    audit,
+):
     cli.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""Commands for streams: `plan`, `run`, `releases`; if durable, `status`, `verify`, `recover`, `rotate-secret`."""
+"""Commands for streams: `plan`, `check`, `run`, `releases`; durable: `status`, `verify`, `recover`, `rotate-secret`."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -72,6 +72,41 @@ def plan(*, file: Path, as_json: bool) -> None:
         echo_json(content, indent=2)
     else:
         console().print(plan_tables(content))
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@json_option
+def check(*, file: Path, as_json: bool) -> None:
+    """Look at the data of the stream in FILE as a run would read them. Nothing is released, and nothing is charged.
+
+    What it shows is exact and NOT private: it is for the owner of the data. The exit code is 2 if the data cannot be
+    read as FILE says; each fault names what to change there.
+    """
+    from pianissimo.cli.render import console, facts
+    from pianissimo.io.source_check import NOT_PRIVATE, check_source
+    from pianissimo.stream.spec import load_spec
+
+    spec = load_spec(file)
+    plan_of(spec, file)
+    found = check_source(spec)
+    if as_json:
+        echo_json(found, indent=2)
+    else:
+        click.echo(f"{NOT_PRIVATE}\n")
+        told = {name: found[name] for name in ("rows", "first_time", "last_time")} | (found["rows_per_tick"] or {})
+        lines = {
+            f"rows per tick, {name}" if name in (found["rows_per_tick"] or {}) else name: each
+            for name, each in told.items()
+        }
+        for title in ("columns", "refused", "nulls", "plan"):
+            lines |= {f"{title}: {name}": each for name, each in found[title].items()}
+        console().print(facts(lines))
+        for word in ("note", "fault"):
+            for text in found[f"{word}s"]:
+                click.echo(f"{word}: {text}")
+    if found["faults"]:
+        sys.exit(2)
 
 
 @click.command()

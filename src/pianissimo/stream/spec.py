@@ -72,6 +72,9 @@ class FileSource:
     time_format: str = "iso"
     """How times are written: "iso", "epoch_s", "epoch_ms", "epoch_us" or a pattern such as "%d/%m/%Y %H:%M"."""
 
+    delimiter: str | None = None
+    """Between the fields of CSV; without it a comma, or a tab in files whose names end in .tsv."""
+
     max_refused: float = 0.5
     """The largest share of all rows that may be refused. Whether it is more is told before the first release, and is
     not private; 1 says nothing."""
@@ -119,6 +122,9 @@ class LiveSource:
 
     time_format: str = "iso"
     """How times are written, where they are read."""
+
+    delimiter: str | None = None
+    """Between the fields of CSV; without it a comma, or a tab in files whose names end in .tsv."""
 
     max_refused: float = 1.0
     """The largest share of a tick's records that may be refused; where it is more, the stream stops before that tick,
@@ -299,6 +305,7 @@ class _Reading:
                 "until": until_of,
                 "until_end": flag,
                 "time_format": time_format_of,
+                "delimiter": one_of(",", ";", "\t", "|"),
                 "max_refused": share_of,
             }
         )
@@ -450,5 +457,7 @@ def _source_misfits(source: dict[str, Any]) -> Iterator[str]:
         yield "source.format must be 'csv' or 'jsonl' for files that grow, got 'parquet'; use source.path instead"
     if kinds in (["stdin"], ["kafka"]) and source.get("format", "jsonl") != "jsonl":
         yield f"source.format must be 'jsonl' for source.{kinds[0]}, got {shown(source['format'])}"
+    if "delimiter" in source and (kinds in (["stdin"], ["kafka"]) or source.get("format", "csv") != "csv"):
+        yield "source.delimiter must be left out where the source is not CSV, got one"
     if source.get("until_end") and kinds != ["stdin"]:
         yield "source.until_end must be false unless source.stdin is true, got true"

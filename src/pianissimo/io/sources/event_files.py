@@ -160,6 +160,7 @@ READERS: dict[FileFormat, Callable[[Path, Wanted], Iterable[Piece]]] = {
 
 _ENDINGS: dict[str, FileFormat] = {
     ".csv": "csv",
+    ".tsv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",
@@ -217,7 +218,8 @@ def check_share(source: FileSource, refused: int, counted: int) -> None:
 
 def written_as(spec: StreamSpec) -> Written:
     """How the rows of a spec's source are written."""
-    return Written() if spec.source is None else Written(time_format=spec.source.time_format)
+    source = spec.source
+    return Written() if source is None else Written(time_format=source.time_format, delimiter=source.delimiter)
 
 
 class RowChecker:

@@ -52,7 +52,7 @@ _TAIL = 4096
 _SCAN = 65_536
 _MOST_OPEN = 256
 _QUIET_SECONDS = 2.0
-_ENDINGS: dict[str, TextFormat] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_ENDINGS: dict[str, TextFormat] = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _PACKED = {".7z", ".br", ".bz2", ".gz", ".lz4", ".lzma", ".tgz", ".xz", ".z", ".zip", ".zst"}
 _HEADER = re.compile(rb"((?:\r?\n)*)(?!\r?\n)([^\n]+)\n")
 
@@ -286,7 +286,7 @@ class FolderFeed:
     def _new(self, key: _Key, name: str) -> FollowedFile | None:
         if not self._is_meant(name):
             return None
-        form = self._format or ("csv" if ".csv" in name.lower() else "jsonl")
+        form = self._format or ("csv" if {".csv", ".tsv"} & {*map(str.lower, Path(name).suffixes)} else "jsonl")
         each = self._files[key] = FollowedFile(name, *key, form)
         return each
 

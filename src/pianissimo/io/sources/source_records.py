@@ -200,7 +200,7 @@ class RowJudge:
     ) -> None:
         self._queries = queries
         self._user = user
-        self._clock = clock
+        self.clock = clock
         columns = columns_read(queries, user).values()
         self.wanted = Wanted(
             labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
@@ -212,7 +212,7 @@ class RowJudge:
 
     def read(self, records: Records) -> JudgedRows:
         """The rows of records."""
-        return self.judged(self._piece(records))
+        return self.judged(self.piece(records))
 
     def judged(self, piece: Piece) -> JudgedRows:
         """The rows of a piece, in their order."""
@@ -235,22 +235,24 @@ class RowJudge:
         faults = [pl.repeat(None, len(times), eager=True, dtype=pl.String)]
         if self.wanted.time is not None:
             name, asked = self.wanted.time, self.wanted.written.asked_of_times
-            if self._clock is None:
+            if self.clock is None:
                 reason = f"column {name!r} must be {asked}"
                 faults.append(pl.select(pl.when(times.is_null()).then(pl.lit(reason))).to_series())
             else:
-                faults.append(self._clock.faults(name, times, asked))
+                faults.append(self.clock.faults(name, times, asked))
         if piece.columns.width:
             faults.append(row_faults(self._queries, piece.columns, self._user))
         return pl.select(pl.coalesce(*faults)).to_series()
 
-    def _piece(self, records: Records) -> Piece:
+    def piece(self, records: Records) -> Piece:
+        """Records as they came, not judged yet."""
         if records.header is None:
             return self._json.read(records.numbers, records.texts)
         lines = pl.DataFrame({"line": records.numbers.cast(pl.Int64), "text": records.texts})
         lines = lines.filter(pl.col("text").is_null() | (pl.col("text") != ""))
         try:
-            return csv_piece(lines, header_of(records.place, records.header, self.wanted), self.wanted)
+            header = header_of(records.place, records.header, self.wanted)
+            return csv_piece(lines, header, self.wanted, self.wanted.written.sign(records.place))
         except InputError:
             # The file's lines cannot be read. They are not those of the other files.
             reason = "the file must begin with a header that names every column that is read, once"

@@ -3,13 +3,13 @@
 A row is a line, whatever it holds: no row can reach into the next, and what becomes of a line depends on that line
 only. Files are read some megabytes at a time. Blank lines are passed over.
 
-**CSV.** A header, then one row a line, fields cut by commas, everything text. A field that holds a comma or a quote
-stands in quotes, quotes in it doubled (RFC 4180). A line break in a field is not read: a forgotten quote would
-otherwise swallow the rows of other people. Where an event may hold several labels, they are joined by `;` in one field,
-and an empty field is an event without labels; elsewhere an empty field is a null and `""` an empty label. Values are
-decimal numbers with a point, such as `-12.50` or `1e3`, without spaces; any other text is no value. Polars reads the
-fields, but only of lines whose form was checked: by itself it fills up lines that are too short, and what it makes of
-one line can depend on another.
+**CSV.** A header, then one row a line, fields cut by commas or another sign, everything text. A field that holds that
+sign or a quote stands in quotes, quotes in it doubled (RFC 4180). A line break in a field is not read: a forgotten
+quote would otherwise swallow the rows of other people. Where an event may hold several labels, they are joined by `;`
+in one field, and an empty field is an event without labels; elsewhere an empty field is a null and `""` an empty label.
+Values are decimal numbers with a point, such as `-12.50` or `1e3`, without spaces; any other text is no value. Polars
+reads the fields, but only of lines whose form was checked: by itself it fills up lines that are too short, and what it
+makes of one line can depend on another.
 
 **JSON.** One object a line. Labels are texts or whole numbers, or lists of these; values are numbers; times are texts.
 Each record is parsed alone, by msgspec, into the columns that are wanted; of the others it is checked that they are
@@ -17,6 +17,7 @@ JSON, and nothing else. A column that is given twice counts as it was given last
 """
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -34,13 +35,20 @@ REFUSED = {"line": pl.Int64, "reason": pl.String}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """How the times of rows are written."""
+    """How rows are written."""
 
     time_format: str = "iso"
     """ISO 8601; seconds, milliseconds or microseconds since 1970; or a pattern such as `%d/%m/%Y %H:%M`."""
 
     time_zone: str = "UTC"
     """Of times without an offset."""
+
+    delimiter: str | None = None
+    """Between the fields of CSV; without it a comma, or a tab in files whose names end in .tsv."""
+
+    def sign(self, place: str) -> str:
+        """What stands between the fields of a file."""
+        return self.delimiter or ("\t" if ".tsv" in place.lower() else ",")
 
     @property
     def asked_of_times(self) -> str:
@@ -175,7 +183,6 @@ def decoded(line: bytes) -> str | None:
 
 
 LABEL_SEPARATOR = ";"
-_FIELD = r'(?:"(?:[^"]|"")*"|[^",]*)'
 _DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 
 
@@ -193,7 +200,7 @@ def read_csv_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
             header = header_of(str(path), lines["text"][0], wanted)
             lines = lines[1:]
         if header is not None:
-            yield csv_piece(lines, header, wanted)
+            yield csv_piece(lines, header, wanted, wanted.written.sign(path.name))
     if header is None:
         raise InputError(f"{path} must begin with a header of column names, got blank lines only")
 
@@ -203,7 +210,7 @@ def header_of(place: str, text: str | None, wanted: Wanted) -> list[str]:
     if text is None:
         raise InputError(f"{place} must be UTF-8 text, got other bytes in its header")
     try:
-        names = next(csv.reader([text], strict=True))
+        names = next(csv.reader([text], strict=True, delimiter=wanted.written.sign(place)))
     except csv.Error:
         raise InputError(f"{place} must begin with a header of column names, got quotes that do not match") from None
     if len(names) > MOST_COLUMNS:
@@ -215,13 +222,15 @@ def header_of(place: str, text: str | None, wanted: Wanted) -> list[str]:
     return names
 
 
-def csv_piece(lines: pl.DataFrame, header: list[str], wanted: Wanted) -> Piece:
+def csv_piece(lines: pl.DataFrame, header: list[str], wanted: Wanted, sign: str = ",") -> Piece:
     """The rows of lines after the header, in columns line and text, none of them blank."""
-    form = rf"^(?:{_FIELD},){{{len(header) - 1}}}{_FIELD}$"
+    field = rf'(?:"(?:[^"]|"")*"|[^"{re.escape(sign)}]*)'
+    form = rf"^(?:{field}{re.escape(sign)}){{{len(header) - 1}}}{field}$"
     well_formed = pl.col("text").str.contains(form).fill_null(value=False)
     good, bad = lines.filter(well_formed), lines.filter(~well_formed)
-    fields = _fields(good["text"], header, wanted.names)
-    reason = f"a line must be UTF-8 text of {len(header)} fields, in quotes where they hold a comma or a quote"
+    fields = _fields(good["text"], header, wanted.names, sign)
+    what = "a comma" if sign == "," else repr(sign)
+    reason = f"a line must be UTF-8 text of {len(header)} fields, in quotes where they hold {what} or a quote"
     return Piece(
         lines=good["line"].cast(pl.Int64),
         columns=fields.select(
@@ -233,16 +242,17 @@ def csv_piece(lines: pl.DataFrame, header: list[str], wanted: Wanted) -> Piece:
     )
 
 
-def _fields(texts: pl.Series, header: list[str], names: list[str]) -> pl.DataFrame:
+def _fields(texts: pl.Series, header: list[str], names: list[str], sign: str) -> pl.DataFrame:
     """The named fields of well-formed lines."""
     places = sorted((header.index(name), name) for name in names)
     if not len(texts):
         return pl.DataFrame(schema={name: pl.String for _, name in places})
     # Polars takes a byte order mark from the first line: that one is ours, so that no label depends on its place.
-    guard = "," * (len(header) - 1) if len(header) > 1 else "guard"
+    guard = sign * (len(header) - 1) if len(header) > 1 else "guard"
     fields = pl.read_csv(
         f"{guard}\n{texts.str.join(chr(10)).item()}".encode(),
         has_header=False,
+        separator=sign,
         schema={str(place): pl.String for place in range(len(header))},
         columns=[place for place, _ in places],
     )[1:]

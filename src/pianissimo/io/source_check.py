@@ -1,0 +1,284 @@
+"""What the owner of a source sees of it before a stream is run: `pianissimo check FILE`.
+
+All of it is exact, and none of it is private: it is no release, and for those alone who may see the data. Nothing is
+charged. Rows are judged as a run judges them: all those of complete files, those that are there now of files that are
+followed, and the first of a Kafka topic. A *fault* says which key of the stream file must be changed, since the source
+cannot be read as the file says. A *note* says what a run would do without a word.
+"""
+
+import csv
+import difflib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from pianissimo.errors import InputError, SourceError, SpecError
+from pianissimo.io.sinks import kafka_settings
+from pianissimo.io.sources import make_feed
+from pianissimo.io.sources.event_files import READERS, find_files, written_as
+from pianissimo.io.sources.source_records import Clock, RowJudge
+from pianissimo.io.sources.text_rows import Piece, Written, read_blocks, split_lines
+from pianissimo.queries.columns import fault_of
+from pianissimo.stream.spec import FileSource, LiveSource, StreamSpec
+
+NOT_PRIVATE = "Exact and not private: for the eyes of the data's owner only. Nothing is released or charged."
+
+SAMPLE = 1000
+"""So many of the first records tell which columns there are; of a topic, few more are read."""
+
+_SIGNS = ",;\t|"
+_DAYS = ("%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%d %b %Y", "%Y%m%d")
+_HOURS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", "T%H:%M:%S")
+_GUESSES = ("iso", "epoch_s", "epoch_ms", "epoch_us", *map("".join, product(_DAYS, _HOURS, ("", " %z"))))
+_SINCE_1990, _UNTIL_2100 = 631_152_000_000_000, 4_102_444_800_000_000
+
+
+def check_source(spec: StreamSpec) -> dict[str, Any]:
+    """What a run would make of the source of a stream file, as plain data for its owner: exact, not private."""
+    return _Check(spec).run()
+
+
+class _Check:
+    """Looks at a source, and keeps what it saw: secret."""
+
+    def __init__(self, spec: StreamSpec) -> None:
+        source = spec.source
+        if source is None or spec.origin is None:
+            raise SpecError("a stream file must have a [source] and stream.origin to be checked, got none; add them")
+        if isinstance(source, LiveSource) and source.stdin:
+            raise SpecError(
+                "source.stdin must not be looked at, got it: what is read of it is gone; write some lines to a file, "
+                "and check that with source.follow"
+            )
+        self.spec, self.source = spec, source
+        self.clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
+        is_timed = isinstance(source, FileSource) or source.late == "drop"
+        self.judge = RowJudge(
+            spec.stream.queries,
+            spec.stream.user,
+            time=source.time if is_timed else None,
+            clock=self.clock if isinstance(source, FileSource) else None,
+            written=written_as(spec),
+        )
+        self.wanted = self.judge.wanted
+        self.keys = _keys_of(spec, self.wanted.time)
+        self.columns: dict[str, list[Any]] = {}
+        self.rows = 0
+        self.refused: Counter[str] = Counter()
+        self.nulls = Counter(dict.fromkeys((query.name for query in spec.stream.queries), 0))
+        self.ticks: Counter[int] = Counter()
+        self.given: set[str] = set()
+        self.times: list[int] = []
+        self.faults: list[str] = []
+        self.notes: list[str] = []
+
+    def run(self) -> dict[str, Any]:
+        try:
+            for piece in self._pieces():
+                self._see(piece)
+        except (InputError, SourceError) as error:
+            self.faults += self._guessed() or ([] if self.faults else [str(error)])
+        else:
+            self._tell_rows()
+        plan = self.spec.stream.plan().to_dict()
+        return {
+            "private": False,
+            "columns": {name: _kind(values) for name, values in self.columns.items()},
+            "first_time": _moment(min(self.times, default=None)),
+            "last_time": _moment(max(self.times, default=None)),
+            "rows": self.rows,
+            "refused": dict(self.refused.most_common()),
+            "nulls": dict(self.nulls),
+            "rows_per_tick": _per_tick(self.ticks, self.spec.last_tick) if self.judge.clock else None,
+            "plan": {query["name"]: _expected(query, plan["coverage"]) for query in plan["queries"]},
+            "faults": self.faults,
+            "notes": self.notes,
+        }
+
+    def _pieces(self) -> Iterator[Piece]:
+        if isinstance(self.source, FileSource):
+            files = find_files(self.source)
+            path, form = files[0]
+            if form == "parquet":
+                with suppress(OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+                    self._take(pl.read_parquet(path, n_rows=SAMPLE, glob=False).to_dict(as_series=False))
+            else:
+                first, *rest = split_lines(next(read_blocks(path))[1]).drop_nulls().head(SAMPLE + 1).to_list()
+                self._take(self._csv(path.name, first, rest) if form == "csv" else _json([first, *rest]))
+            for path, form in files:
+                yield from READERS[form](path, self.wanted)
+            return
+        topic = self.source.kafka
+        with closing(make_feed(self.source, {} if topic is None else kafka_settings(topic))) as feed:
+            feed.seek(None)
+            for records in feed.read(feed.end()):
+                lines, header = records.texts.drop_nulls().head(SAMPLE).to_list(), records.header
+                self._take(_json(lines) if header is None else self._csv(records.place, header, lines))
+                yield self.judge.piece(records)
+                if topic is not None and self.rows >= SAMPLE:
+                    self.notes.append("only the first records of the topic were looked at")
+                    return
+
+    def _csv(self, place: str, header: str, lines: list[str]) -> dict[str, list[Any]]:
+        names, *rows = csv.reader([header, *lines], delimiter=self.wanted.written.sign(place))
+        found = {name: [row[place] for row in rows if place < len(row)] for place, name in enumerate(names)}
+        if len(names) == 1 and any(sign in header for sign in _SIGNS):
+            sign = max(_SIGNS, key=header.count)
+            self.faults.append(f"source.delimiter must be the sign between fields; the header looks like {sign!r}")
+        return found
+
+    def _take(self, columns: dict[str, list[Any]]) -> None:
+        """Take the first records as they are; say which columns of the stream file none of them has."""
+        if self.columns:
+            return
+        self.columns = columns
+        for name in [name for name in self.keys if name not in columns and not self.faults]:
+            near = difflib.get_close_matches(name.lower(), [each.lower() for each in columns], n=1)
+            close = [repr(each) for each in columns if each.lower() in near]
+            way_out = f"did you mean {close[0]}?" if close else f"there are {', '.join(map(repr, columns)) or 'none'}"
+            self.faults.append(f"{self._key(name)} must name a column of the source, got {name!r}; {way_out}")
+
+    def _see(self, piece: Piece) -> None:
+        judged = self.judge.judged(piece)
+        self.rows += judged.table.height + judged.refused.height
+        self.refused.update(judged.refused["reason"].to_list())
+        self.given |= judged.given
+        if self.wanted.time is not None:
+            times = self.wanted.written.instants(piece.times).drop_nulls()
+            self.times += [min(times), max(times)] if len(times) else []
+        if self.judge.clock is not None:
+            self.ticks.update(self.clock.ticks(judged.times).to_list())
+        for query in self.spec.stream.queries:
+            column, matches = query.column(piece.columns), query.matches(piece.columns)
+            if column is not None:
+                bad = fault_of(column)
+                self.nulls[query.name] += int((bad if matches is None else bad & matches).sum())
+
+    def _tell_rows(self) -> None:
+        """What must be changed, and what a run would do, by what was seen."""
+        half, refused = self.rows / 2, self.refused.total()
+        if not self.rows:
+            self.notes.append("the source holds no rows")
+            return
+        unread = sum(count for why, count in self.refused.items() if why.endswith(self.wanted.written.asked_of_times))
+        early = sum(count for why, count in self.refused.items() if "before the origin" in why)
+        late = sum(count for why, count in self.refused.items() if "before the end of tick" in why)
+        if unread > half:
+            self.faults += self._guessed()
+        for name in self.keys:
+            if name in self.columns and name not in self.given:
+                what = "numbers with a point" if name in self.wanted.values else "a value in any row"
+                self.faults.append(f"{self._key(name)} must name a column that has {what}, got {name!r} with none")
+        if early > half:
+            self.faults.append(
+                f"stream.origin must not be after the times of events, got {self.clock.origin.isoformat()}; the first "
+                f"is {_moment(min(self.times))}"
+            )
+        if late > half:
+            key = "stream.horizon" if self.source.until is None else "source.until"
+            self.faults.append(
+                f"{key} must reach over the times of events, got an end after tick {self.spec.last_tick}; the last is "
+                f"{_moment(max(self.times))}"
+            )
+        if refused > half and not self.faults:
+            self.faults.append(
+                f"rows must be such that they can be counted, got more than half that cannot be: "
+                f"{self.refused.most_common(1)[0][0]}"
+            )
+        if refused > self.source.max_refused * self.rows:
+            self.notes.append("a run would stop: more rows are refused than source.max_refused lets pass")
+        for name, count in self.nulls.items():
+            if count > half:
+                self.notes.append(f"queries.{name}: more than half of the rows have no value that it counts")
+
+    def _guessed(self) -> list[str]:
+        """How times seem to be written, if not as the file says."""
+        written, values = self.wanted.written, self.columns.get(self.wanted.time or "", [])
+        texts = pl.Series([str(each) for each in values if isinstance(each, str | int | float) and each != ""])
+        if not len(texts):
+            return []
+
+        def fit(form: str) -> tuple[int, int]:
+            times = Written(time_format=form, time_zone=written.time_zone).instants(texts)
+            sound = times.filter(times.is_between(_SINCE_1990, _UNTIL_2100))
+            return len(sound), self.clock.faults("", sound).null_count()
+
+        best = max(_GUESSES, key=fit)
+        if best == written.time_format or fit(best)[0] <= len(texts) / 2:
+            return []
+        told = f"got {written.time_format!r}; they look like {best!r}"
+        return [f"source.time_format must be how the times in {self.wanted.time!r} are written, {told}"]
+
+    def _key(self, name: str) -> str:
+        return " and ".join(self.keys[name])
+
+
+def _keys_of(spec: StreamSpec, time: str | None) -> dict[str, list[str]]:
+    """The columns that are read, and the keys of the stream file that name each."""
+    found: dict[str, list[str]] = defaultdict(list)
+    user = spec.stream.user
+    for key, column in {"source.time": time, "stream.unit.user": user and user.column}.items():
+        if column is not None:
+            found[column].append(key)
+    for query in spec.stream.queries:
+        for each in query.reads:
+            own = [field.name for field in fields(query) if getattr(query, field.name) == each.name]
+            found[each.name].append(f"queries.{query.name}.{own[-1] if own else 'where'}")
+    return found
+
+
+def _json(lines: list[str]) -> dict[str, list[Any]]:
+    rows: list[dict[str, Any]] = []
+    for line in lines:
+        with suppress(msgspec.MsgspecError, RecursionError):
+            rows.append(msgspec.json.decode(line, type=dict[str, Any]))
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+
+
+def _kind(values: list[Any]) -> str:
+    """What the values of a column look like."""
+    there = [each for each in values if each not in (None, "")]
+    if there and all(isinstance(each, str) for each in there):
+        texts = pl.Series(there, dtype=pl.String)
+        if texts.str.contains(r"^[+-]?[0-9]+$").all():
+            return "whole numbers"
+        if texts.cast(pl.Float64, strict=False).is_not_null().all():
+            return "numbers"
+        return "texts" if Written().instants(texts).null_count() else "date-times"
+    names = {
+        bool: "true or false",
+        int: "whole numbers",
+        float: "numbers",
+        str: "texts",
+        list: "lists",
+        dict: "objects",
+    }
+    return " or ".join(sorted({names.get(type(each), "date-times") for each in there})) or "empty"
+
+
+def _moment(microseconds: int | None) -> str | None:
+    with suppress(OverflowError):
+        epoch = datetime(1970, 1, 1, tzinfo=UTC)
+        return None if microseconds is None else (epoch + timedelta(microseconds=microseconds)).isoformat()
+    return "beyond all calendars"
+
+
+def _per_tick(ticks: Counter[int], last_tick: int) -> dict[str, float]:
+    counts, empty = sorted(ticks.values()), last_tick - len(ticks)
+
+    def at(place: int) -> int:
+        return 0 if place < empty else counts[place - empty]
+
+    median = (at((last_tick - 1) // 2) + at(last_tick // 2)) / 2
+    return {"ticks": last_tick, "empty": empty, "smallest": at(0), "median": median, "largest": at(last_tick - 1)}
+
+
+def _expected(query: dict[str, Any], coverage: float) -> str:
+    return f"within {query['expected_error']['typical']:,.3g} of the truth, {coverage:.0%} of the time"

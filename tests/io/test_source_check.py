@@ -1,0 +1,239 @@
+"""`pianissimo check` finds each fault that is planted in a source, says which key to change, and releases nothing."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from click.testing import CliRunner, Result
+
+from pianissimo.cli.main import cli
+from pianissimo.errors import SpecError
+from pianissimo.io.source_check import NOT_PRIVATE, check_source
+from pianissimo.stream.spec import load_spec
+
+DOCS = Path(__file__).parents[2] / "docs"
+SPEC = """
+[stream]
+name = "shop"
+epsilon = 1.0
+delta = 1e-9
+tick = "1h"
+horizon = "24h"
+origin = 2026-01-05T00:00:00Z
+unit = { user = "customer" }
+[source]
+path = "events.csv"
+time = "time"
+[queries.n]
+kind = "count"
+[queries.drugs]
+kind = "histogram"
+key = "drug"
+domain = ["aspirin", "ibuprofen"]
+[queries.revenue]
+kind = "sum"
+value = "price"
+range = [0, 50]
+"""
+ROWS = [
+    {"time": f"2026-01-05T{hour:02}:{minute:02}:00Z", "customer": f"c{minute}", "drug": "aspirin", "price": "12.50"}
+    for hour in range(24)
+    for minute in (5, 25, 45)
+]
+Row = dict[str, str]
+
+
+def write(folder: Path, rows: list[Row], sign: str = ",", spec: str = SPEC) -> Path:
+    lines = [sign.join(ROWS[0]), *(sign.join(row.values()) for row in rows)]
+    (folder / "events.csv").write_text("\n".join(lines) + "\n")
+    (folder / "shop.toml").write_text(spec)
+    return folder / "shop.toml"
+
+
+def each(**change: Callable[[Row], str]) -> list[Row]:
+    return [{**row, **{name: make(row) for name, make in change.items()}} for row in ROWS]
+
+
+def invoke(*words: object) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def epoch(row: Row) -> str:
+    return str(pl.Series([row["time"]]).str.to_datetime("%Y-%m-%dT%H:%M:%SZ").dt.epoch("s").item())
+
+
+PLANTED: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "times are seconds since 1970": (
+        lambda folder: write(folder, each(time=epoch)),
+        r"source\.time_format must be .* they look like 'epoch_s'",
+    ),
+    "times have the day first": (
+        lambda folder: write(folder, each(time=lambda row: f"05/01/2026 {row['time'][11:16]}")),
+        r"source\.time_format must be .* they look like '%d/%m/%Y %H:%M'",
+    ),
+    "times are local, with an offset after a blank": (
+        lambda folder: write(folder, each(time=lambda row: f"2026-01-05 {row['time'][11:19]} +0100")),
+        r"source\.time_format must be .* they look like '%Y-%m-%d %H:%M:%S %z'",
+    ),
+    "all times are before the origin": (
+        lambda folder: write(folder, each(time=lambda row: row["time"].replace("2026", "2025"))),
+        r"stream\.origin must not be after the times of events, .* the first is 2025-01-05T00:05:00\+00:00",
+    ),
+    "the horizon ends before the data": (
+        lambda folder: write(folder, ROWS, spec=SPEC.replace('"24h"', '"8h"')),
+        r"stream\.horizon must reach over the times of events, .* the last is 2026-01-05T23:45:00\+00:00",
+    ),
+    "a column has another name": (
+        lambda folder: write(folder, ROWS, spec=SPEC.replace('"drug"', '"Drugs"')),
+        r"queries\.drugs\.key must name a column of the source, got 'Drugs'; did you mean 'drug'\?",
+    ),
+    "another sign is between the fields": (
+        lambda folder: write(folder, ROWS, ";"),
+        r"source\.delimiter must be the sign between fields; the header looks like ';'",
+    ),
+    "a column of numbers holds texts": (
+        lambda folder: write(folder, each(price=lambda row: f"{row['price']} EUR")),
+        r"queries\.revenue\.value must name a column that has numbers with a point, got 'price' with none",
+    ),
+    "the key is null everywhere": (
+        lambda folder: write(folder, each(drug=lambda _: "")),
+        r"queries\.drugs\.key must name a column that has a value in any row, got 'drug' with none",
+    ),
+    "the column of users is empty": (
+        lambda folder: write(folder, each(customer=lambda _: "")),
+        r"stream\.unit\.user must name a column that has a value in any row, got 'customer' with none",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found_and_the_key_to_change_is_named(tmp_path: Path, name: str) -> None:
+    plant, told = PLANTED[name]
+    file = plant(tmp_path)
+    ended = invoke("check", file)
+    assert ended.exit_code == 2, ended.output
+    faults = [line for line in ended.stdout.splitlines() if line.startswith("fault: ")]
+    assert any(re.search(told, fault) for fault in faults), ended.stdout
+    assert len(faults) == 1, "one fault is one fault"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.csv", "shop.toml"], "nothing is written"
+
+
+def test_the_documents_list_the_faults_that_are_planted() -> None:
+    text = (DOCS / "operations.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\d+\. (.*?):", text.partition("finds at least these faults")[2], re.MULTILINE)
+    assert listed == list(PLANTED)
+
+
+@pytest.mark.parametrize(
+    ("plant", "key"),
+    [
+        (lambda folder: write(folder, each(time=epoch)), 'time_format = "epoch_s"'),
+        (lambda folder: write(folder, ROWS, ";"), 'delimiter = ";"'),
+        (
+            lambda folder: write(folder, each(time=lambda row: f"05/01/2026 {row['time'][11:16]}")),
+            'time_format = "%d/%m/%Y %H:%M"',
+        ),
+    ],
+)
+def test_what_a_fault_says_mends_it(tmp_path: Path, plant: Callable[[Path], Path], key: str) -> None:
+    file = plant(tmp_path)
+    file.write_text(SPEC.replace("[queries.n]", f"{key}\n[queries.n]"))
+    assert check_source(load_spec(file))["faults"] == []
+    assert invoke("run", file, "--out", tmp_path / "out", "--quiet").exit_code == 0
+
+
+def test_it_shows_what_there_is_and_says_first_that_it_is_not_private(tmp_path: Path) -> None:
+    rows = [*ROWS, *ROWS[:3], {**ROWS[0], "time": "late"}, {**ROWS[0], "drug": ""}]
+    ended = invoke("check", write(tmp_path, rows))
+    assert ended.exit_code == 0
+    assert ended.stdout.startswith(NOT_PRIVATE)
+    found: dict[str, Any] = json.loads(invoke("check", tmp_path / "shop.toml", "--json").stdout)
+    assert found["private"] is False
+    assert found["columns"] == {"time": "texts", "customer": "texts", "drug": "texts", "price": "numbers"}
+    assert found["rows"] == 77
+    assert (found["first_time"], found["last_time"]) == ("2026-01-05T00:05:00+00:00", "2026-01-05T23:45:00+00:00")
+    assert sum(found["refused"].values()) in (1, 2)
+    assert found["nulls"] == {"n": 0, "drugs": 1, "revenue": 0}
+    assert found["rows_per_tick"]["smallest"] == found["rows_per_tick"]["median"] == 3
+    assert found["rows_per_tick"]["empty"] == 0
+    assert found["plan"].keys() == {"n", "drugs", "revenue"}
+    assert found["faults"] == []
+
+
+def test_ticks_without_rows_are_told(tmp_path: Path) -> None:
+    found = check_source(load_spec(write(tmp_path, ROWS[:3])))
+    assert found["rows_per_tick"] == {"ticks": 24, "empty": 23, "smallest": 0, "median": 0, "largest": 3}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_other_files_and_folders_are_looked_at(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "events"
+    folder.mkdir()
+    for name, part in (("a", ROWS[:30]), ("b", ROWS[30:])):
+        table = pl.DataFrame(part).with_columns(pl.col("price").cast(pl.Float64))
+        if form == "jsonl":
+            table.write_ndjson(folder / f"{name}.jsonl")
+        else:
+            table.with_columns(time=pl.col("time").str.to_datetime("%Y-%m-%dT%H:%M:%SZ")).write_parquet(
+                folder / f"{name}.parquet"
+            )
+    (tmp_path / "shop.toml").write_text(SPEC.replace("events.csv", "events"))
+    found = check_source(load_spec(tmp_path / "shop.toml"))
+    assert (found["rows"], found["refused"], found["faults"]) == (72, {}, [])
+    assert found["columns"]["time"] == "date-times"
+    assert found["columns"]["price"] == "numbers"
+
+
+def test_numbers_of_parquet_are_told_to_be_times(tmp_path: Path) -> None:
+    table = pl.DataFrame(ROWS).with_columns(
+        pl.col("price").cast(pl.Float64), time=pl.Series(map(int, map(epoch, ROWS)))
+    )
+    table.write_parquet(tmp_path / "events.parquet")
+    (tmp_path / "shop.toml").write_text(SPEC.replace("events.csv", "events.parquet"))
+    (fault,) = check_source(load_spec(tmp_path / "shop.toml"))["faults"]
+    assert "they look like 'epoch_s'" in fault
+
+
+LIVE = SPEC.replace('path = "events.csv"', 'follow = "logs"').replace('time = "time"\n', "")
+
+
+def test_of_files_that_are_followed_what_is_there_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "shop.toml").write_text(LIVE)
+    found = check_source(load_spec(tmp_path / "shop.toml"))
+    assert (found["rows"], found["faults"], found["notes"]) == (0, [], ["the source holds no rows"])
+    lines = [json.dumps({**row, "price": 1.5}) for row in ROWS]
+    (tmp_path / "logs" / "a.jsonl").write_text("\n".join(lines) + "\n")
+    found = check_source(load_spec(tmp_path / "shop.toml"))
+    assert (found["rows"], found["faults"], found["rows_per_tick"]) == (72, [], None)
+    (tmp_path / "logs" / "a.jsonl").write_text("\n".join(line.replace("customer", "Client") for line in lines) + "\n")
+    assert "stream.unit.user" in check_source(load_spec(tmp_path / "shop.toml"))["faults"][0]
+
+
+def test_standard_input_is_not_looked_at_and_the_way_out_is_named(tmp_path: Path) -> None:
+    (tmp_path / "shop.toml").write_text(LIVE.replace('follow = "logs"', "stdin = true"))
+    with pytest.raises(SpecError, match=r"source\.stdin must not be looked at, .* check that with source\.follow"):
+        check_source(load_spec(tmp_path / "shop.toml"))
+    assert invoke("check", tmp_path / "shop.toml").exit_code == 2
+
+
+def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
+    file = write(tmp_path, ROWS)
+    (tmp_path / "events.csv").unlink()
+    (fault,) = check_source(load_spec(file))["faults"]
+    assert "must be a file or a folder, got none" in fault
+
+
+@pytest.mark.parametrize("text", ["", "\n", '"', "time\n", "\xff", 'a"b,c\n1,2\n', "time,customer,drug,price\n"])
+def test_odd_files_do_not_end_in_a_traceback(tmp_path: Path, text: str) -> None:
+    file = write(tmp_path, ROWS)
+    (tmp_path / "events.csv").write_text(text, encoding="latin-1")
+    assert invoke("check", file).exit_code in (0, 2)
+    assert not isinstance(invoke("check", file).exception, csv_fault)
+
+
+csv_fault = (ValueError, TypeError, KeyError, StopIteration, AttributeError)
