@@ -55,7 +55,9 @@ def cell(value: object) -> Text:
     if value is None:
         return Text("all that are not shown", style="italic")
     if isinstance(value, float):
-        return Text(f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}")
+        if abs(value) < 1000:
+            return Text(f"{value:,.6g}")
+        return Text(f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:,.2f}".removesuffix(".00"))
     if isinstance(value, int):
         return Text(f"{value:,}")
     text = value.hex() if isinstance(value, bytes) else str(value)

@@ -72,6 +72,9 @@ class FileSource:
     time_format: str = "iso"
     """How times are written: "iso", "epoch_s", "epoch_ms", "epoch_us" or a pattern such as "%d/%m/%Y %H:%M"."""
 
+    line_breaks: bool = False
+    """Whether fields of CSV in quotes may hold line breaks. A forgotten quote then swallows the rows of others."""
+
     delimiter: str | None = None
     """Between the fields of CSV; without it a comma, or a tab in files whose names end in .tsv."""
 
@@ -305,6 +308,7 @@ class _Reading:
                 "until": until_of,
                 "until_end": flag,
                 "time_format": time_format_of,
+                "line_breaks": flag,
                 "delimiter": one_of(",", ";", "\t", "|"),
                 "max_refused": share_of,
             }
@@ -459,5 +463,7 @@ def _source_misfits(source: dict[str, Any]) -> Iterator[str]:
         yield f"source.format must be 'jsonl' for source.{kinds[0]}, got {shown(source['format'])}"
     if "delimiter" in source and (kinds in (["stdin"], ["kafka"]) or source.get("format", "csv") != "csv"):
         yield "source.delimiter must be left out where the source is not CSV, got one"
+    if source.get("line_breaks") and (kinds != ["path"] or source.get("format", "csv") != "csv"):
+        yield "source.line_breaks must be false unless source.path is of CSV, got true"
     if source.get("until_end") and kinds != ["stdin"]:
         yield "source.until_end must be false unless source.stdin is true, got true"

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.sources.source_records import Clock, RowJudge
-from pianissimo.io.sources.text_rows import REFUSED, Piece, Wanted, Written, read_csv_file, read_jsonl_file
+from pianissimo.io.sources.text_rows import PACKED, REFUSED, Piece, Wanted, Written, read_csv_file, read_jsonl_file
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
 
 PIECE = 2**20
@@ -219,7 +219,10 @@ def check_share(source: FileSource, refused: int, counted: int) -> None:
 def written_as(spec: StreamSpec) -> Written:
     """How the rows of a spec's source are written."""
     source = spec.source
-    return Written() if source is None else Written(time_format=source.time_format, delimiter=source.delimiter)
+    if source is None:
+        return Written()
+    breaks = isinstance(source, FileSource) and source.line_breaks
+    return Written(time_format=source.time_format, delimiter=source.delimiter, line_breaks=breaks)
 
 
 class RowChecker:
@@ -254,9 +257,17 @@ class RowChecker:
         return ((path, piece) for piece in READERS[form](path, self.wanted))
 
 
+def _form(path: Path) -> FileFormat | None:
+    """By the ending of a name, of text also before that of packed files."""
+    if path.suffix.lower() not in PACKED:
+        return _ENDINGS.get(path.suffix.lower())
+    inner = _ENDINGS.get(path.with_suffix("").suffix.lower())
+    return None if inner == "parquet" else inner
+
+
 def form_of(path: Path, way_out: str = "") -> FileFormat:
     """How the rows of a file are stored, by the ending of its name."""
-    form = _ENDINGS.get(path.suffix.lower())
+    form = _form(path)
     if form is None:
         raise InputError(f"{path} must end in {', '.join(_ENDINGS)}, got {path.suffix or 'no ending'}{way_out}")
     return form
@@ -267,9 +278,9 @@ def find_files(source: FileSource) -> list[tuple[Path, FileFormat]]:
     path = source.path
     if path.is_dir():
         files = [
-            (each, _ENDINGS[each.suffix.lower()])
+            (each, form)
             for each in sorted(path.iterdir())
-            if each.suffix.lower() in _ENDINGS and not each.name.startswith((".", "_")) and each.is_file()
+            if (form := _form(each)) and not each.name.startswith((".", "_")) and each.is_file()
         ]
         files = [(each, form) for each, form in files if source.format in (None, form)]
         if not files:

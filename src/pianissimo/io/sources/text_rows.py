@@ -17,7 +17,9 @@ JSON, and nothing else. A column that is given twice counts as it was given last
 """
 
 import csv
+import gzip
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -45,6 +47,9 @@ class Written:
 
     delimiter: str | None = None
     """Between the fields of CSV; without it a comma, or a tab in files whose names end in .tsv."""
+
+    line_breaks: bool = False
+    """Whether fields of CSV in quotes may hold line breaks. A forgotten quote then swallows the rows of others."""
 
     def sign(self, place: str) -> str:
         """What stands between the fields of a file."""
@@ -141,6 +146,9 @@ def no_rows(wanted: Wanted, refused: pl.DataFrame) -> Piece:
     )
 
 
+PACKED = (".gz", ".zst")
+"""How names of packed files of text end."""
+
 BLOCK_BYTES = 32 * 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -149,7 +157,7 @@ def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole lines without the last line's end, each with the number of its first line."""
     number, rest = 1, b""
     try:
-        with path.open("rb") as file:
+        with _unpacked(path) as file:
             while block := file.read(BLOCK_BYTES):
                 if number == 1 and not rest:
                     block = block.removeprefix(BYTE_ORDER_MARK)
@@ -157,12 +165,28 @@ def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
                 if end:
                     yield number, whole
                     number += whole.count(b"\n") + 1
-    except OSError as fault:
-        raise InputError(f"{path} must be a file that can be read, got: {fault.strerror}") from None
+    except (OSError, EOFError, zlib.error) as fault:
+        reason = getattr(fault, "strerror", None) or "damaged content"
+        raise InputError(f"{path} must be a file that can be read, got: {reason}") from None
     if rest:
         yield number, rest
     elif number == 1:
         raise InputError(f"{path} must hold rows, got an empty file; leave it out if there were no events")
+
+
+def _unpacked(path: Path) -> Any:
+    """A file, opened; unpacked where its name says that it is packed."""
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path)
+    if path.suffix.lower() == ".zst":
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise InputError(
+                f"{path} must be unpacked with pyarrow, got none: pip install pianissimo[pandas]"
+            ) from None
+        return pa.input_stream(str(path), compression="zstd")
+    return path.open("rb")
 
 
 def split_lines(block: bytes) -> pl.Series:
@@ -193,8 +217,7 @@ MOST_COLUMNS = 4096
 def read_csv_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
     """The rows of a CSV file, block by block."""
     header: list[str] | None = None
-    for first, block in read_blocks(path):
-        lines = pl.DataFrame({"text": split_lines(block)}).with_row_index("line", first)
+    for lines in _csv_lines(path, joined=wanted.written.line_breaks):
         lines = lines.filter(pl.col("text").is_null() | (pl.col("text") != ""))
         if header is None and lines.height:
             header = header_of(str(path), lines["text"][0], wanted)
@@ -203,6 +226,26 @@ def read_csv_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
             yield csv_piece(lines, header, wanted, wanted.written.sign(path.name))
     if header is None:
         raise InputError(f"{path} must begin with a header of column names, got blank lines only")
+
+
+def _csv_lines(path: Path, *, joined: bool) -> Iterator[pl.DataFrame]:
+    """The columns line and text; joined, lines that end within quotes go on in the next."""
+    rest = pl.DataFrame(schema={"line": pl.Int64, "text": pl.String})
+    for first, block in read_blocks(path):
+        lines = pl.DataFrame({"text": split_lines(block)}).with_row_index("line", first).cast({"line": pl.Int64})
+        if not joined:
+            yield lines
+            continue
+        lines = pl.concat([rest, lines.select("line", "text")])
+        is_open = lines["text"].fill_null("").str.count_matches('"', literal=True).cum_sum() % 2 == 1
+        record = (~is_open).shift(1, fill_value=True).cum_sum()
+        is_whole = record < record[-1] if is_open[-1] else record > 0
+        rest = lines.filter(~is_whole)
+        text = pl.col("text").str.join("\n", ignore_nulls=False)
+        whole = lines.with_columns(record=record).filter(is_whole)
+        yield whole.group_by("record", maintain_order=True).agg(pl.col("line").first(), text).drop("record")
+    if rest.height:
+        yield rest
 
 
 def header_of(place: str, text: str | None, wanted: Wanted) -> list[str]:
