@@ -135,7 +135,7 @@ BAD_JSONL_LINES = {
     '{"time": "2026-01-05T00:10:00Z", "drug": true}': "column 'drug' must be a text or a whole number",
     '{"time": "2026-01-05T00:10:00Z", "drug": ["a"]}': "column 'drug' must be a text or a whole number",
     '{"time": "2026-01-05T00:10:00Z", "drug": {"a": 1}}': "column 'drug' must be a text or a whole number",
-    '{"time": 1767571200, "drug": "a"}': "column 'time' must be a date-time as an ISO 8601 text",
+    '{"time": 1767571200, "drug": "a"}': "column 'time' must be a date-time such as 2026-01-31T12:00:00Z",
     '{"time": "2026-01-05T00:10:00Z", "drug": null}': LABEL_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": "' + "x" * 257 + '"}': LABEL_REASON,
     '{"time": null, "drug": "aspirin"}': TIME_REASON,
@@ -420,7 +420,8 @@ def test_a_file_without_rows_is_a_stream_without_events(tmp_path: Path) -> None:
         (
             "s.parquet",
             TABLE.with_columns(time="price"),
-            "s.parquet: column 'time' must hold date-times or ISO 8601 texts, got Float64",
+            "s.parquet: column 'time' must hold date-times or ISO 8601 texts, got Float64; if they are numbers "
+            "since 1970, give source.time_format",
         ),
         (
             "s.parquet",
@@ -428,7 +429,7 @@ def test_a_file_without_rows_is_a_stream_without_events(tmp_path: Path) -> None:
             "s.parquet: column 'drug' must hold one label a row, got List(String); "
             "set max_keys_per_event above 1 if an event may hold several",
         ),
-        ("s.xls", "x", "s.xls must end in .csv, .jsonl, .ndjson, .parquet, got .xls; or give source.format"),
+        ("s.xls", "x", "s.xls must end in .csv, .tsv, .jsonl, .ndjson, .parquet, got .xls; or give source.format"),
     ],
 )
 def test_a_file_that_cannot_be_counted_is_refused_whole(
@@ -470,7 +471,9 @@ def test_lists_of_a_wrong_type_are_refused_whole(tmp_path: Path) -> None:
 def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere.csv must be a file or a folder, got none"):
         read_rows(spec_of(tmp_path / "nowhere.csv"))
-    with pytest.raises(InputError, match=r"must hold files that end in .csv, .jsonl, .ndjson, .parquet, got none"):
+    with pytest.raises(
+        InputError, match=r"must hold files that end in .csv, .tsv, .jsonl, .ndjson, .parquet, got none"
+    ):
         read_rows(spec_of(tmp_path))
     with pytest.raises(InputError, match=r"must hold files that end in .parquet, got none"):
         read_rows(spec_of(tmp_path, form="parquet"))

@@ -83,7 +83,7 @@ class _Check:
         try:
             for piece in self._pieces():
                 self._see(piece)
-        except (InputError, SourceError) as error:
+        except (InputError, SourceError, csv.Error) as error:
             self.faults += self._guessed() or ([] if self.faults else [str(error)])
         else:
             self._tell_rows()
@@ -110,8 +110,8 @@ class _Check:
                 with suppress(OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
                     self._take(pl.read_parquet(path, n_rows=SAMPLE, glob=False).to_dict(as_series=False))
             else:
-                first, *rest = split_lines(next(read_blocks(path))[1]).drop_nulls().head(SAMPLE + 1).to_list()
-                self._take(self._csv(path.name, first, rest) if form == "csv" else _json([first, *rest]))
+                lines = split_lines(next(read_blocks(path))[1]).drop_nulls().head(SAMPLE + 1).to_list()
+                self._take(_json(lines) if form == "jsonl" else self._csv(path.name, "".join(lines[:1]), lines[1:]))
             for path, form in files:
                 yield from READERS[form](path, self.wanted)
             return
@@ -224,7 +224,7 @@ def _keys_of(spec: StreamSpec, time: str | None) -> dict[str, list[str]]:
     """The columns that are read, and the keys of the stream file that name each."""
     found: dict[str, list[str]] = defaultdict(list)
     user = spec.stream.user
-    for key, column in {"source.time": time, "stream.unit.user": user and user.column}.items():
+    for key, column in (("source.time", time), ("stream.unit.user", None if user is None else user.column)):
         if column is not None:
             found[column].append(key)
     for query in spec.stream.queries:

@@ -411,7 +411,7 @@ class FileTicks:
     def _piece(self, path: Path, start: int, *, is_told: bool = True) -> CheckedRows:
         # On both sides: what lies at a place in one file belongs to other ticks in another.
         self._check_unchanged(path)
-        piece = read_parquet_piece(path, self._checker.wanted, start)
+        piece = read_parquet_piece(path, self._checker.wanted, start, PIECE)
         self._check_unchanged(path)
         rows = self._checker.sorted([(path, piece)])
         if is_told:

@@ -126,13 +126,10 @@ class Piece:
     refused: pl.DataFrame
     """The lines that are no rows, and why."""
 
-    named: frozenset[str] = frozenset()
-    """Columns that lines have which are no rows."""
-
     def given(self, time: str | None) -> frozenset[str]:
         """The columns that a row has a value in."""
         found = [*self.columns.iter_columns(), *([] if time is None else [self.times.alias(time)])]
-        return self.named | {column.name for column in found if column.null_count() < len(column)}
+        return frozenset(column.name for column in found if column.null_count() < len(column))
 
 
 def no_rows(wanted: Wanted, refused: pl.DataFrame) -> Piece:
@@ -185,7 +182,7 @@ def _unpacked(path: Path) -> Any:
             raise InputError(
                 f"{path} must be unpacked with pyarrow, got none: pip install pianissimo[pandas]"
             ) from None
-        return pa.input_stream(str(path), compression="zstd")
+        return pa.input_stream(path.open("rb"), compression="zstd")
     return path.open("rb")
 
 
@@ -347,7 +344,6 @@ class JsonReader:
     def read(self, numbers: pl.Series, texts: pl.Series) -> Piece:
         """The rows of texts, in their order, and what is refused of them."""
         lines, rows, refused = [], [], []
-        named: set[str] = set()
         decode = self._decode
         for number, text in zip(numbers.to_list(), texts.to_list(), strict=True):
             try:
@@ -355,7 +351,7 @@ class JsonReader:
                 lines.append(number)
             except _UNREADABLE:
                 if text is None or text.strip():
-                    refused.append((number, self._reason(text, named)))
+                    refused.append((number, self._reason(text)))
         columns = {name: list(map(self._field(name), rows)) for name in self._wanted.names}
         times = [None] * len(rows) if self._wanted.time is None else columns[self._wanted.time]
         return Piece(
@@ -368,16 +364,14 @@ class JsonReader:
             ),
             times=pl.Series([_text(each) for each in times], dtype=pl.String),
             refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
-            named=frozenset(named),
         )
 
-    def _reason(self, text: str | None, named: set[str]) -> str:
-        """What must hold; adds the columns that there are. The library's own message would show what came."""
+    def _reason(self, text: str | None) -> str:
+        """What must hold. The library's own message would show what came."""
         try:
             fields = self._decode_fields(text or "")
         except _UNREADABLE:
             return _NO_OBJECT
-        named.update(fields.keys() & self._decode_field.keys())
         for name, decode in self._decode_field.items():
             if name not in fields:
                 return f"column {name!r} must be given"
