@@ -11,9 +11,22 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from pianissimo.noise.keyed import sampler_tables
+from pianissimo import _core
 
 _DIGITS = 100
+
+
+def sampler_tables(name: str, parameter: Fraction) -> tuple[list[tuple[int, list[tuple[int, int]]]], int | None]:
+    """What a draw is made of: parts as (multiplier, [(value, mass in units of 2^-128)]).
+
+    The draw is the sum of each part's value times its multiplier. Where a second number comes, it is the chance of zero
+    in units of 2^-127, and any other draw is one more than that sum, with a random sign.
+
+    >>> parts, zero = sampler_tables("gaussian", Fraction(4))
+    >>> sum(mass for _, mass in parts[0][1]) == 2**128, zero
+    (True, None)
+    """
+    return _core.sampler_tables(name, parameter.numerator, parameter.denominator)
 
 
 def drawn_probability(name: str, parameter: Fraction, value: int) -> Fraction:

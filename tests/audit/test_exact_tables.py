@@ -4,9 +4,15 @@ from fractions import Fraction
 
 import mpmath
 import pytest
-from tests.audit.sampler_tables import drawn_probability, ideal_probability, largest_gap, total_variation
+from tests.audit.sampler_tables import (
+    drawn_probability,
+    ideal_probability,
+    largest_gap,
+    sampler_tables,
+    total_variation,
+)
 
-from pianissimo.noise.keyed import DRAW_DISTANCE, sampler_tables
+from pianissimo.noise.keyed import DRAW_DISTANCE
 
 ONE_TABLE = [
     ("gaussian", Fraction(3, 10) ** 2),

@@ -221,6 +221,7 @@ def test_shards_are_released_together_at_the_price_of_one() -> None:
 
 
 def test_a_shard_is_a_function_of_the_key() -> None:
+    assert shard_of(pl.Series(["a", "b", "a"]), 4).tolist() == [1, 0, 1]
     keys = pl.Series([5, -5, 5, 2**62])
     assert shard_of(keys, 10)[0] == shard_of(keys, 10)[2] == shard_of(keys.head(1), 10)[0]
     assert sorted(np.unique(shard_of(pl.Series(np.arange(1000)), 7))) == list(range(7))
@@ -254,3 +255,10 @@ def test_a_standard_sketch_hides_keys_of_count_zero() -> None:
     noise = WrittenNoise({("counts", 2): 50, ("counts", 1): 50})
     assert mechanism.release(contents, noise).keys.to_list() == [1]
     assert PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8, standard=True).threshold == 29
+
+
+def test_calibrations_are_pinned() -> None:
+    laplace = PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8)
+    assert laplace == PrivateMisraGries(k=1024, epsilon=Fraction(1), threshold=22)
+    gaussian = GaussianMisraGries.calibrated(k=1024, rho=0.05, bad=1e-8, releases=5)
+    assert gaussian == GaussianMisraGries(k=1024, variance=Fraction(50), threshold=62, releases=5)

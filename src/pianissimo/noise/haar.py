@@ -42,10 +42,6 @@ class HaarPlan(LevelPlan):
     Guarantee: the cost is the sum of the levels' prices.
     Error: variance (t/T)^2 v_0 + sum over h of dist(t / 2^h, Z)^2 v_h.
     Cost: L + 1 nodes at a tick; one fresh draw per tick.
-
-    >>> plan = HaarPlan.calibrated(horizon=4096, rho=0.5)
-    >>> print(round(max(plan.variance_profile()) ** 0.5, 2))
-    4.87
     """
 
     levels: int
@@ -67,10 +63,6 @@ class HaarPlan(LevelPlan):
 
         Its error at tick t is within a factor of 1.8 of the optimum for a horizon of t, at every t; there are no period
         boundaries.
-
-        >>> plan = HaarPlan.open(rho=0.5)
-        >>> print(round(max(plan.variance_profile(4096)) ** 0.5, 2))
-        5.8
         """
         target = LossTarget.of(rho=rho, epsilon=None)
         shares = [0.5, 1.2] + [1.0 if level <= 8 else (8 / level) ** 1.2 for level in range(2, OPEN_LEVELS + 1)]
@@ -124,10 +116,6 @@ class HaarSkipPlan(TunedPlan):
     Guarantee: the cost is the sum of the levels' prices, one level more than without skipping.
     Error: at most the variance of the T-th quietest position.
     Cost: L + 2 nodes at a tick, two fresh draws per tick on average; one bit a position, shared by all series.
-
-    >>> plan = HaarSkipPlan.calibrated(horizon=4096, rho=0.5)
-    >>> print(round(max(plan.variance_profile()) ** 0.5, 2))
-    4.47
     """
 
     tree: HaarPlan

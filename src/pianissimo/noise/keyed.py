@@ -39,13 +39,7 @@ _NOT_PICKLED = "noise is not pickled: it carries the secret; make it anew from t
 
 
 class Secret:
-    """32 secret bytes from which all noise of a stream derives; shown and pickled by nobody by accident.
-
-    >>> Secret(bytes(32))
-    Secret(hidden)
-    >>> len(bytes(Secret(bytes(32))))
-    32
-    """
+    """32 secret bytes from which all noise of a stream derives; shown and pickled by nobody by accident."""
 
     __slots__ = ("_bytes",)
 
@@ -255,19 +249,6 @@ class KeyedNoise(Noise):
 def encode_path(*path: PathPart) -> bytes:
     """The injective encoding of a path: for each part a tag, its length in eight bytes, and its bytes."""
     return b"".join(map(_encode_part, path))
-
-
-def sampler_tables(name: str, parameter: Fraction) -> tuple[list[tuple[int, list[tuple[int, int]]]], int | None]:
-    """What a draw is made of, for auditors: parts as (multiplier, [(value, mass in units of 2^-128)]).
-
-    The draw is the sum of each part's value times its multiplier. Where a second number comes, it is the chance of zero
-    in units of 2^-127, and any other draw is one more than that sum, with a random sign.
-
-    >>> parts, zero = sampler_tables("gaussian", Fraction(4))
-    >>> sum(mass for _, mass in parts[0][1]) == 2**128, zero
-    (True, None)
-    """
-    return _core.sampler_tables(name, parameter.numerator, parameter.denominator)
 
 
 def exact_scale(**parameter: float | Fraction | None) -> Fraction:

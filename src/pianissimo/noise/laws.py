@@ -144,9 +144,6 @@ class LossTarget:
         """The noise of levels whose prices are to be proportional to `shares`; an event moves one node of each by one.
 
         Each is rounded up, so that the sum of the prices stays within the loss.
-
-        >>> LossTarget.of(rho=0.5, epsilon=None).spread([Fraction(1), Fraction(1)])
-        [GaussianNode(variance=Fraction(2, 1)), GaussianNode(variance=Fraction(2, 1))]
         """
         total = sum(shares, start=Fraction(0))
         if self.pure:

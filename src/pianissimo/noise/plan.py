@@ -118,12 +118,7 @@ class OwnVariance(Protocol):
 
 
 def terms_of(plan: NoisePlan, tick: int) -> Sequence[Term]:
-    """Row `tick` of B: the nodes that enter this release.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> terms_of(TreePlan.calibrated(horizon=7, rho=0.5, base=2), 3)
-    [Term(level=0, node=3, weight=1), Term(level=1, node=1, weight=1)]
-    """
+    """Row `tick` of B: the nodes that enter this release."""
     return plan.terms_at(plan.position(tick))
 
 
@@ -238,10 +233,6 @@ def half_width(plan: NoisePlan, tick: int, coverage: float, *, since: int = 0) -
     """The whole number h such that estimate - h .. estimate + h covers the truth with this chance.
 
     With `since`, of the difference of two releases, each rounded by itself.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> half_width(TreePlan.calibrated(horizon=7, rho=0.015, base=2), 1, 0.95)
-    20
     """
     check_probability(coverage=coverage)
     roundings = (1 if plan.shift else 0) * (2 if since else 1)

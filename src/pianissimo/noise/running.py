@@ -65,11 +65,7 @@ def evaluate(plan: NoisePlan, noise: Noise, tick: int, keys: Keys, *, since: int
 
 
 def rounded(counts: NDArray[np.int64], numerators: NDArray[np.int64], shift: int) -> NDArray[np.int64]:
-    """counts + floor(numerators / 2^shift + 1/2): no other rounding is private (docs/privacy.md, 'Rounding').
-
-    >>> rounded(np.array([10, 10]), np.array([1, -1]), 1)
-    array([11, 10])
-    """
+    """counts + floor(numerators / 2^shift + 1/2): no other rounding is private (docs/privacy.md, 'Rounding')."""
     return _core.release(counts, numerators, shift)
 
 
@@ -196,16 +192,7 @@ Moves = tuple[NDArray[np.uint32], NDArray[np.int64]]
 
 
 class Recent:
-    """The moves of the open tick and of the last `limit` closed ones.
-
-    >>> recent = Recent(limit=2)
-    >>> recent.add(np.array([0, 3]), np.array([5, 1]))
-    >>> recent.close()
-    >>> recent.add(np.array([3]), np.array([1]))
-    >>> recent.close()
-    >>> recent.between(0, 2, size=4)
-    array([5, 0, 0, 2])
-    """
+    """The moves of the open tick and of the last `limit` closed ones."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

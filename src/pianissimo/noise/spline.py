@@ -46,10 +46,6 @@ class SplinePlan(LevelPlan):
     Guarantee: the cost is certified by a recursion over digits, exactly or rounded up.
     Error: variance at most tau^2 (1 + 0.59375 (H - 1) + 0.95), nearly the same at all ticks, also at the first.
     Cost: 3 log4(T) + 1 nodes at a tick; 1.33 fresh draws per tick.
-
-    >>> plan = SplinePlan.calibrated(horizon=4096, rho=0.5)
-    >>> print(round(max(plan.variance_profile()) ** 0.5, 2))
-    4.06
     """
 
     height: int
@@ -144,11 +140,6 @@ def certified_cost(noises: tuple[NodeNoise, ...]) -> Fraction:
     """The most that one event can cost, by a recursion over the base-4 digits of its tick, in exact rationals.
 
     The squared size of c_0 depends on the lowest digit, that of c_h on digits h and h - 1, that of c_H on the highest.
-
-    >>> unit = [Fraction(lattice**2) for lattice in _lattices(6)]
-    >>> unit[-1] *= TOP_FACTOR
-    >>> certified_cost(tuple(GaussianNode(variance) for variance in unit)) == Fraction(60007 + 26902 * 6, 65536)
-    True
     """
     lattices = _lattices(len(noises) - 1)
     scales = [Fraction(lattice**2) / noise.variance for lattice, noise in zip(lattices, noises, strict=True)]

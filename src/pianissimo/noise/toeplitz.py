@@ -60,10 +60,6 @@ class ToeplitzPlan(TunedPlan):
     Guarantee: the cost is the sum of C_k^2 over the variance, exactly.
     Error: variance times the sum of beta_k^2, k < t.
     Cost: t draws at tick t for a new series, one for a series at hand, whose draws are all kept.
-
-    >>> plan = ToeplitzPlan.calibrated(horizon=4096, rho=0.5)
-    >>> print(plan.bits, round(max(plan.variance_profile()) ** 0.5, 3))
-    8 3.72
     """
 
     bits: int

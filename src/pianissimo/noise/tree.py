@@ -58,9 +58,6 @@ def best_base(horizon: int, *, pure: bool = False) -> int:
     """The base with the least largest error, exactly: it minimises levels * largest digit sum (levels^2 if pure).
 
     Base horizon + 1, a sum without a tree, is allowed.
-
-    >>> [best_base(horizon) for horizon in (100, 365, 1000, 10_000, 1_000_000)]
-    [5, 5, 4, 5, 4]
     """
     check_at_least(1, horizon=horizon)
     power = 2 if pure else 1
@@ -83,9 +80,6 @@ class TreePlan(TunedPlan):
     Guarantee: cost L / variance (Gaussian) or L / scale (Laplace), L the number of base-r digits of the horizon.
     Error: variance * (digit sum of t).
     Cost: at most (r - 1) L nodes at a tick; one fresh draw per tick.
-
-    >>> TreePlan.calibrated(horizon=1000, rho=0.5).base
-    4
     """
 
     base: int
@@ -185,10 +179,6 @@ class DoublingPlan(TunedPlan):
     Error: the variances of the roots of past periods, plus one node for each one in the binary form of the tick's place
     in its period.
     Cost: at most 2 log2(t) nodes at a tick; one fresh draw per tick.
-
-    >>> plan = DoublingPlan.calibrated(horizon=255, rho=0.5)
-    >>> print(round(max(plan.variance_profile()) ** 0.5, 2))
-    9.17
     """
 
     noises: tuple[NodeNoise, ...]
@@ -271,10 +261,6 @@ class TopDownPlan(LevelPlan):
     Guarantee: the cost is the sum of the levels' prices: a pure epsilon for Laplace noise.
     Error: variance (t/T)^2 v_0 + the levels' squared weights.
     Cost: 16 log16(T) + 1 nodes at a tick; about one fresh draw per tick.
-
-    >>> plan = TopDownPlan.calibrated(horizon=4096, epsilon=1.0)
-    >>> print(round(max(plan.variance_profile()) ** 0.5, 1))
-    17.7
     """
 
     height: int
@@ -295,12 +281,7 @@ class TopDownPlan(LevelPlan):
 
     @classmethod
     def open(cls, *, epsilon: Fraction | float) -> Self:
-        """The plan without an end in sight: 2^32 ticks, with weights that favor the lower levels.
-
-        >>> plan = TopDownPlan.open(epsilon=1.0)
-        >>> print(round(max(plan.variance_profile(4096)) ** 0.5, 1))
-        25.4
-        """
+        """The plan without an end in sight: 2^32 ticks, with weights that favor the lower levels."""
         target = LossTarget.of(rho=None, epsilon=epsilon)
         shares = [0.05] + [1.0 if level <= 2 else (2 / level) ** 1.2 for level in range(1, OPEN_HEIGHT + 1)]
         noises = tuple(target.spread([Fraction(share) for share in shares]))

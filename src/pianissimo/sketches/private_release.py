@@ -93,9 +93,6 @@ class PrivateMisraGries:
     Guarantee: (m epsilon, delta(threshold) (e^(m epsilon) - 1) / (e^epsilon - 1)) for m = max_keys_per_user elements.
     Error: f in [under - 2 r, over + r] for all shown keys at once, r = `reach`.
     Cost: one draw a stored key, and one.
-
-    >>> PrivateMisraGries.calibrated(k=1024, epsilon=1, delta=1e-8)
-    PrivateMisraGries(k=1024, epsilon=Fraction(1, 1), threshold=22, max_keys_per_user=1, standard=False)
     """
 
     k: int
@@ -159,9 +156,6 @@ class GaussianMisraGries:
     Guarantee: booked as (releases / (2 variance), releases * xi), xi the chance that a key of one neighbor shows.
     Error: f in [under - 2 r, over + r] for all shown keys at once, r = `reach`.
     Cost: one draw a stored key, and one, at each release.
-
-    >>> GaussianMisraGries.calibrated(k=1024, rho=0.05, bad=1e-8, releases=5)
-    GaussianMisraGries(k=1024, variance=Fraction(50, 1), threshold=62, releases=5)
     """
 
     k: int
@@ -219,11 +213,7 @@ class GaussianMisraGries:
 
 
 def shard_of(keys: pl.Series, shards: int, *, hash_seed: bytes = bytes(32)) -> NDArray[np.int64]:
-    """The shard of each key, a number from 0 on.
-
-    >>> shard_of(pl.Series(["a", "b", "a"]), 4)
-    array([1, 0, 1])
-    """
+    """The shard of each key, a number from 0 on."""
     check_at_least(1, shards=shards)
     hashing = KeyedNoise(hash_seed).at("shard")
     words = hashing.bits(item_keys(keys, hashing))[:, 1]

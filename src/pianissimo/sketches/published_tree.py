@@ -54,14 +54,6 @@ class PublishedTree(FedByTick):
     Guarantee: L times the loss of a node, L = floor(log2 horizon) + 1.
     Error: p_t times (threshold + 2 reach) at most, beside n / (k + 1).
     Cost: 2 L k counters, and the distinct keys of the open tick; k + 1 draws a release.
-
-    >>> import polars as pl
-    >>> from pianissimo.mechanism import Run
-    >>> from pianissimo.testing import NoNoise
-    >>> run = Run(PublishedTree.calibrated(horizon=4, epsilon=2, delta=1e-6, k=8), NoNoise())
-    >>> run.update(pl.Series(["aspirin"] * 90 + ["a rare one"]))
-    >>> run.release().value.to_dict()
-    {'aspirin': 90.0}
     """
 
     horizon: int
@@ -160,14 +152,6 @@ class RunningSketch(FedByTick):
     Guarantee: booked as (horizon / (2 variance), horizon * xi).
     Error: threshold + 2 reach at most, beside n / (k + 1).
     Cost: k counters, and the distinct keys of the open tick; k + 1 draws a release.
-
-    >>> import polars as pl
-    >>> from pianissimo.mechanism import Run
-    >>> from pianissimo.testing import NoNoise
-    >>> run = Run(RunningSketch.calibrated(horizon=3, rho=0.5, bad=1e-6, k=8), NoNoise())
-    >>> run.update(pl.Series(["aspirin"] * 90 + ["a rare one"]))
-    >>> run.release().value.to_dict()
-    {'aspirin': 90}
     """
 
     release_of: GaussianMisraGries

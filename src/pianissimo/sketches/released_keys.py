@@ -88,9 +88,6 @@ def estimate_table(
     The true counts of all keys at once are within low .. high, drawn out to whole numbers; null where nothing that is
     released bounds them. The estimate is the `middle` of what a sketch leaves open, plus noise of mean zero, as a whole
     or a half number. It is not the middle of low .. high, whose two ends allow for different noise.
-
-    >>> estimate_table(pl.Series(["a"]), np.array([13.4]), np.array([8.7]), np.array([19.4])).row(0)
-    ('a', 13.5, 8.0, 20.0)
     """
     columns = {
         name: pl.lit(None, pl.Float64) if ends is None else pl.Series(ends, dtype=pl.Float64)

@@ -86,14 +86,6 @@ class SketchTree(FedByTick):
     Error: the noise's quantile at the tick; beside it a count is too low by at most n / (k + 1), n the keys so far.
     Cost: 2 L k counters, and the distinct keys of the open tick; L / 2 sketch updates a key on average; at most L draws
     a candidate and release.
-
-    >>> from pianissimo.mechanism import Run
-    >>> from pianissimo.testing import NoNoise
-    >>> tree = SketchTree.calibrated(horizon=4, rho=2.0, bad=1e-6, k=8)
-    >>> run = Run(tree, NoNoise())
-    >>> run.update(pl.Series(["aspirin"] * 90 + ["a rare one"]))
-    >>> run.release().value.to_dict()
-    {'aspirin': 79.88...}
     """
 
     horizon: int
@@ -240,13 +232,6 @@ class SetTree(FedByTick):
     Error: the noise's quantile at the tick; beside it a count is too low by at most N / (k + 1), N the keys so far.
     Cost: k counters a level, and the distinct sets of the open tick; one sketch update a key, one merge a tick on
     average; at most L draws a candidate.
-
-    >>> from pianissimo.mechanism import Run
-    >>> from pianissimo.testing import NoNoise
-    >>> run = Run(SetTree.calibrated(horizon=4, rho=2.0, bad=1e-6, k=8), NoNoise())
-    >>> run.update(pl.Series([["aspirin", "a rare one"]] + [["aspirin"]] * 89))
-    >>> run.release().value.to_dict()
-    {'aspirin': 90.0}
     """
 
     horizon: int

@@ -116,9 +116,6 @@ class SparseHistogram:
     Error: with probability 1 - 2 delta, f in [estimate - tau, estimate + N/(k+1) + 2 tau + 1] for all keys at once,
     over a sketch of error N/(k+1) and with an estimate of 0 for keys that are not shown.
     Cost: one draw a stored key.
-
-    >>> SparseHistogram.calibrated(moved=100, epsilon=1, delta=1e-6)
-    SparseHistogram(moved=100, variance=1785, tau=238)
     """
 
     moved: int
@@ -255,9 +252,6 @@ class CorrelatedHistogram:
     Guarantee: `delta_at(epsilon)` at every epsilon; composed, booked as (1 / (2 V0) + k / (2 V1), dT).
     Error: half of a draw of variance V1 + V0 on every count.
     Cost: one draw a stored key, and one.
-
-    >>> CorrelatedHistogram.calibrated(k=100, epsilon=1, delta=1e-6)
-    CorrelatedHistogram(k=100, variance=2097, shared_variance=210, threshold=278)
     """
 
     k: int
