@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 from unittest.mock import PropertyMock, patch
 
@@ -17,12 +18,11 @@ from tests.audit.sampler_tables import ideal_probability
 from tests.selection.label_noise import THRESHOLD, Draws, LabelNoise
 
 import pianissimo.selection
-from pianissimo.errors import InputError, ParameterError
+from pianissimo.errors import BudgetError, InputError, ParameterError
+from pianissimo.ledger import Charge, Ledger
 from pianissimo.loss.losses import Booked, BoundedRange
-from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
 from pianissimo.selection import (
-    Allowance,
     Answer,
     FixedThresholdGauss,
     FixedThresholdLaplace,
@@ -330,51 +330,6 @@ def test_impossible_mechanisms_are_refused(make: Callable[[], object], message: 
 # 3.2: pay what you get
 
 
-def test_an_allowance_gives_the_vector_of_the_card() -> None:
-    """k* = 4, l* = 3: [a, b, BOT] leaves 1; the next k is cut to 1; [BOT] leaves 0; stop after 2 calls."""
-    left = PayWhatYouGet(epsilon=ONE, delta=TENTH, steps=4, calls=3).start()
-    left = left.reserve(4).settle(Answer(("a", "b"), met_threshold=True).length)
-    assert (left.steps, left.calls) == (1, 2)
-    running = left.reserve(4)
-    assert running.reserved == 1
-    left = running.settle(Answer((), met_threshold=True).length)
-    assert (left.steps, left.calls, left.is_spent) == (0, 1, True)
-    with pytest.raises(ParameterError, match="start a new allowance"):
-        left.reserve(1)
-
-
-@given(st.integers(1, 30), st.integers(1, 30), st.lists(st.tuples(st.integers(1, 12), st.integers(0, 11)), min_size=31))
-def test_no_sequence_of_answers_overspends(steps: int, calls: int, answers: list[tuple[int, int]]) -> None:
-    """Card 3.2's property: total length <= k*, calls <= l*, and it always ends, also if some questions crash."""
-    left = Allowance(steps=steps, calls=calls)
-    paid = asked = 0
-    for k, length in answers:
-        if left.is_spent:
-            break
-        running = left.reserve(k)
-        assert 1 <= running.reserved <= k
-        assert running.steps + running.reserved == left.steps
-        cost = 1 + length % running.reserved
-        left = running.settle(cost)
-        paid, asked = paid + cost, asked + 1
-        assert left.steps == steps - paid
-    assert left.is_spent
-    assert paid <= steps
-    assert asked <= calls
-
-
-def test_a_running_question_is_settled_once() -> None:
-    running = Allowance(steps=5, calls=2).reserve(3)
-    with pytest.raises(ParameterError, match="settled before"):
-        running.reserve(1)
-    with pytest.raises(ParameterError, match="at most the 3 steps"):
-        running.settle(4)
-    with pytest.raises(ParameterError, match="cost must be"):
-        running.settle(0)
-    with pytest.raises(ParameterError, match="must be running"):
-        running.settle(2).settle(1)
-
-
 def test_an_allowance_books_its_bad_mass_exactly() -> None:
     loss = PayWhatYouGet(epsilon=Fraction(1, 2), delta=Fraction(1, 50), steps=3, calls=3).loss
     assert loss.bad == 1 - Fraction(49, 50) ** 3
@@ -382,17 +337,23 @@ def test_an_allowance_books_its_bad_mass_exactly() -> None:
     assert loss.distance < Fraction(1, 2**90)
 
 
-def test_questions_in_a_row_pay_for_what_came_back() -> None:
-    plan = PayWhatYouGet(epsilon=ONE, delta=TENTH, steps=6, calls=10)
-    left, noise, lengths = plan.start(), KeyedNoise(fresh_secret()), []
-    while not left.is_spent:
-        left = left.reserve(3)
-        mechanism = LimitedDomain(k=left.reserved, candidates=3, epsilon=plan.epsilon, delta=plan.delta)
-        answer = mechanism.answer({"a": 100, "b": 1}, noise.at("question", left.calls))
-        lengths.append(mechanism.cost(answer))
-        left = left.settle(lengths[-1])
-    assert sum(lengths) <= 6
-    assert len(lengths) <= 10
+def test_a_ledger_gives_the_vector_of_the_card(tmp_path: Path) -> None:
+    """k* = 4, l* = 3: [a, b, BOT] leaves 1; the next k is cut to 1; [BOT] leaves 0; stop after 2 calls."""
+    with Ledger.open(tmp_path / "b.db", key=None, budget=Charge(steps=4, calls=3)) as ledger:
+
+        def ask(k: int, answer: Answer) -> None:
+            charge, key = Charge(steps=k, calls=1), str(ledger.spent.calls)
+            running = ledger.reserve(charge, question="top", who="ann", idempotency_key=key)
+            ledger.settle(running, Charge(steps=answer.length, calls=1))
+
+        ask(4, Answer(("a", "b"), met_threshold=True))
+        assert ledger.left == Charge(steps=1, calls=2)
+        with pytest.raises(BudgetError, match="1 steps, got 4"):
+            ask(4, Answer((), met_threshold=True))
+        ask(1, Answer((), met_threshold=True))
+        assert ledger.left == Charge(steps=0, calls=1)
+        with pytest.raises(BudgetError, match="0 steps, got 1"):
+            ask(1, Answer((), met_threshold=True))
 
 
 # 3.3: Laplace noise

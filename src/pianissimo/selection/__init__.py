@@ -8,13 +8,12 @@ from pianissimo.selection.limited_dom import (
     StrictDomain,
     limited_domain,
 )
-from pianissimo.selection.pay_what_you_get import Allowance, PayWhatYouGet
+from pianissimo.selection.pay_what_you_get import PayWhatYouGet
 from pianissimo.selection.race import Answer, Peeling, first_in_race, race_distance
 from pianissimo.selection.sparse_gumbel import SparseGumbel, SparseGumbelState
 from pianissimo.selection.thresholds import FixedThresholdGauss, FixedThresholdLaplace
 
 __all__ = [
-    "Allowance",
     "Answer",
     "FixedThresholdGauss",
     "FixedThresholdLaplace",

@@ -28,6 +28,7 @@ from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Booked, float_up
 from pianissimo.noise import Secret
 from pianissimo.noise.laws import gaussian_node
+from pianissimo.selection import PayWhatYouGet
 
 _GRID = 2**24
 _DISTANCE = Fraction(1, 2**90)
@@ -41,7 +42,7 @@ _AS_LARGE = Fraction(999, 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepAllowance:
+class StepAllowance(PayWhatYouGet):
     """What a budget buys: `steps` steps of `epsilon` and `calls` calls of `delta`.
 
     Given as the `budget` of a `Table`, it says how that is cut: fewer steps or questions make each answer sharper.
@@ -54,13 +55,6 @@ class StepAllowance:
     """
 
     budget: Budget
-    steps: int
-    calls: int
-    epsilon: Fraction
-    """Of one step."""
-
-    delta: Fraction
-    """Of one call."""
 
     @classmethod
     def of(cls, budget: Budget, *, steps: int = 200, questions: int = 100) -> "StepAllowance":
