@@ -123,11 +123,7 @@ def _unpack(code: int, payload: bytes) -> object:
 
 
 def join_texts(texts: pl.Series) -> tuple[bytes, np.ndarray[Any, np.dtype[np.uint32]]]:
-    """One text of all texts, and the length in bytes of each.
-
-    >>> join_texts(pl.Series(["a", "bc"]))
-    (b'abc', array([1, 2], dtype=uint32))
-    """
+    """One text of all texts, and the length in bytes of each."""
     joined = texts.str.join("").item() if len(texts) else ""
     return joined.encode(), texts.str.len_bytes().to_numpy().astype(np.uint32)
 

@@ -81,15 +81,7 @@ class Domain:
 
 
 class LabelIndex:
-    """Slots for labels. The n-th label ever seen has slot n - 1, and its item key comes from the noise's secret.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> index = LabelIndex(NoNoise())
-    >>> index.slots_or_new(pl.Series(["b", "a", "b"]))
-    array([0, 1, 0])
-    >>> index.slots(pl.Series(["a", "c"]))
-    array([ 1, -1])
-    """
+    """Slots for labels. The n-th label ever seen has slot n - 1, and its item key comes from the noise's secret."""
 
     def __init__(self, noise: Noise) -> None:
         self._noise = noise.at("labels")
@@ -169,12 +161,7 @@ def any_too_long(labels: pl.Series) -> bool:
 
 
 def count_labels(events: pl.Series, max_keys_per_event: int | None) -> tuple[pl.Series, NDArray[np.int64]]:
-    """The labels of a batch and how many events hold each; one event is a text or a list of texts; None cuts nothing.
-
-    >>> labels, counts = count_labels(pl.Series([["a", "b", "a"], ["c", "b", "a"]]), 2)
-    >>> sorted(zip(labels, counts.tolist()))
-    [('a', 1), ('b', 2), ('c', 1)]
-    """
+    """The labels of a batch and how many events hold each; an event is a text or a list of texts; None cuts nothing."""
     if events.dtype == pl.List(pl.String):
         whole = events.list.drop_nulls()
         has_nulls = bool((whole.list.len() != events.list.len()).any())

@@ -117,11 +117,7 @@ class Logged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Release(Generic[Value_co]):
-    """What is published for one tick, with the half-width of its error bars.
-
-    >>> Release(tick=1, value=2, error=27.2)
-    Release(tick=1, value=2, error=27.2)
-    """
+    """What is published for one tick, with the half-width of its error bars."""
 
     tick: int
     value: Value_co
@@ -294,18 +290,7 @@ class Run(Generic[Batch, State, Value]):
 
 
 class Guard:
-    """Stops what must not go on: after an interruption half-way, in a forked process, or when it was closed.
-
-    >>> guard = Guard()
-    >>> with guard:
-    ...     raise RuntimeError("half-way")
-    Traceback (most recent call last):
-    RuntimeError: half-way
-    >>> with guard:
-    ...     pass
-    Traceback (most recent call last):
-    pianissimo.errors.StateError: what was interrupted half-way must not go on; start anew
-    """
+    """Stops what must not go on: after an interruption half-way, in a forked process, or when it was closed."""
 
     def __init__(self) -> None:
         self._process = os.getpid()

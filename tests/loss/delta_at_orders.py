@@ -3,8 +3,8 @@
 import math
 from fractions import Fraction
 
-from pianissimo.checks import Real, check_positive
-from pianissimo.loss.conversion import _CEILING, _MARGIN, _around_first, _check_rho, _float_below
+from pianissimo.checks import Real, check_fraction, check_positive
+from pianissimo.loss.conversion import _CEILING, _MARGIN, _around_first, _float_below
 from pianissimo.loss.losses import float_up
 
 _HIGHEST_ORDER_FOR_DELTA = 2**60
@@ -15,7 +15,7 @@ def delta_from_rho(rho: Fraction, epsilon: Real) -> float:
 
     Only a loss of 0 gives 0; what is too small for a floating-point number becomes the smallest one.
     """
-    _check_rho(rho)
+    check_fraction(rho=rho)
     if epsilon != 0 or isinstance(epsilon, bool):
         check_positive(epsilon=epsilon)
     if rho == 0:

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from pianissimo.checks import Real
+from pianissimo.checks import Real, check_fraction
 from pianissimo.errors import ParameterError
 from pianissimo.loss.bounded_range import _MARGIN, _NARROWEST, _WIDEST, _check_steps, delta_curve
 from pianissimo.loss.conversion import epsilon_from_rho
-from pianissimo.loss.exact_composition import _check_epsilons, delta_at, loss_law
+from pianissimo.loss.exact_composition import delta_at, loss_law
 from pianissimo.loss.losses import float_down, float_up
 
 
@@ -42,7 +42,7 @@ def delta_by_recursion(steps: int, width: Fraction, epsilon: Real) -> float:
 
 def optimal_delta(epsilons: Sequence[Fraction], epsilon: Real) -> float:
     """Find the delta of adaptive pure losses at `epsilon`, rounded up."""
-    _check_epsilons(epsilons)
+    check_fraction(**{"every epsilon": min(epsilons, default=Fraction(0))})
     if not epsilon >= 0:
         raise ParameterError(f"epsilon must not be negative, got {epsilon}")
     if Fraction(epsilon) >= sum(epsilons, Fraction(0)):

@@ -265,7 +265,7 @@ def test_extreme_losses_neither_overflow_nor_become_free() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: epsilon_from_rho(Fraction(-1), 0.1), "rho must not be negative, got -1"),
+        (lambda: epsilon_from_rho(Fraction(-1), 0.1), "rho must not be negative, got -1.0"),
         (lambda: epsilon_from_rho(0.5, 0.1), "rho must be an exact Fraction, got float"),  # type: ignore[arg-type]
         (lambda: epsilon_from_rho(Fraction(1), 0.0), "delta must be above 0 and below 1, got 0.0"),
         (lambda: epsilon_from_rho(Fraction(1), math.nan), "delta must be above 0 and below 1, got nan"),

@@ -15,6 +15,7 @@ that it does not, whose releases must be of no help. Half of the groups get the 
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -87,10 +88,6 @@ def pairs_of(plan: NoisePlan, *, claim: float, series: int = 1, units: int = 1, 
     """The tight pair of a plan first, then a single event at the first, an odd middle and the last tick.
 
     `claim` is the mu or epsilon of one event; if it is small, the tight pair is a group of events.
-
-    >>> from pianissimo.noise import HaarPlan
-    >>> [pair.name for pair in pairs_of(HaarPlan.calibrated(horizon=16, rho=2.0), claim=2.0)]
-    ['one event at tick 1', 'one event at tick 9', 'one event at tick 16']
     """
     singles = dict.fromkeys([1, min((plan.horizon // 2) | 1, plan.horizon), plan.horizon])
     ticks = range(1, plan.horizon + 1) if plan.horizon <= _ALL_TICKS else [*singles, plan.horizon // 3 + 1]
@@ -117,10 +114,6 @@ def observed_ticks(plan: NoisePlan, tick: int) -> tuple[int, ...]:
 
     Nodes of a plan begin, bend and end at multiples of powers, so that the candidates are those around the event; they
     are taken one by one as long as the reachable mu grows.
-
-    >>> from pianissimo.noise import HaarPlan
-    >>> observed_ticks(HaarPlan.calibrated(horizon=1024, rho=0.5), 1)
-    (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
     """
     if plan.horizon <= _ALL_TICKS:
         return tuple(range(1, plan.horizon + 1))
@@ -228,16 +221,9 @@ def _candidate_ticks(plan: NoisePlan, tick: int) -> list[int]:
             begin = (place - 1) // size * size
             positions.update(range(begin - 2 * size, begin + 4 * size, size))
             size *= base
-    return sorted({_tick_at(plan, position) for position in positions if first <= position <= last})
-
-
-def _tick_at(plan: NoisePlan, position: int) -> int:
-    """The first tick whose release takes this row or a later one."""
-    low, high = 1, plan.horizon
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if plan.position(middle) >= position else (middle + 1, high)
-    return low
+    ticks = range(1, plan.horizon + 1)
+    # The first tick whose release takes this row or a later one.
+    return sorted({1 + bisect_left(ticks, row, key=plan.position) for row in positions if first <= row <= last})
 
 
 Histogram = Any

@@ -41,11 +41,7 @@ class AuditVerdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one attack has found.
-
-    >>> Finding(pair="one event at tick 1", measure="mu", claim=1.0, lower_bound=1.2, runs=1000).verdict
-    <AuditVerdict.VIOLATION: 'violation'>
-    """
+    """What one attack has found."""
 
     pair: str
     """The two streams."""

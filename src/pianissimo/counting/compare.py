@@ -76,11 +76,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Reference):
-    """One counter at the horizon and loss of a comparison.
-
-    >>> compare(horizon=4096, rho=0.5)[0].name
-    'optimum'
-    """
+    """One counter at the horizon and loss of a comparison."""
 
     ratio_to_optimum: float
     """The largest standard deviation over the least possible: for epsilon, over a weak lower bound."""

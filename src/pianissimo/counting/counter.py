@@ -164,11 +164,7 @@ class Summer(RunningTotal):
 
 
 def grid_steps(values: pl.Series, grid: Fraction) -> pl.Series:
-    """Real values as whole steps of a grid, each rounded to the nearest by itself.
-
-    >>> grid_steps(pl.Series([0.1, -0.26]), Fraction(1, 10)).to_list()
-    [1, -3]
-    """
+    """Real values as whole steps of a grid, each rounded to the nearest by itself."""
     check_positive(grid=grid)
     steps = (values.cast(pl.Float64) / float(grid) + 0.5).floor()
     return steps.clip(-(2.0**52), 2.0**52).cast(pl.Int64)

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable
 from fractions import Fraction
 
-from pianissimo.checks import Real, check_positive, check_probability
+from pianissimo.checks import Real, check_fraction, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import float_down, float_up, log_inverse
 
@@ -42,11 +42,8 @@ def epsilon_from_rho(rho: Fraction, delta: Fraction | float) -> float:
 
     The privacy argument is Proposition 12 of Canonne, Kamath and Steinke 2020 at the best whole order. A
     loss of 0 costs nothing at any delta; one past 1e100 gives infinity.
-
-    >>> round(epsilon_from_rho(Fraction(1, 2), 1e-6), 4)
-    5.2224
     """
-    _check_rho(rho)
+    check_fraction(rho=rho)
     check_probability(delta=delta)
     if rho == 0:
         return 0.0
@@ -72,9 +69,6 @@ def rho_from_budget(epsilon: Real, delta: Fraction | float) -> Fraction:
     """Find the largest rho, rounded down, whose zCDP at integer orders is within (epsilon, delta).
 
     The answer is checked before it is given: `epsilon_from_rho(rho, delta) <= epsilon` holds for it.
-
-    >>> round(float(rho_from_budget(1.0, 1e-6)), 6)
-    0.024356
     """
     check_positive(epsilon=epsilon)
     check_probability(delta=delta)
@@ -160,10 +154,7 @@ def _around_first(holds: Callable[[int], bool], *, most: int) -> range:
     low, high = 2, most
     while low < high:
         middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
     # The two at the sign change would do; one more on either side absorbs rounding in `holds`.
     return range(max(2, low - 2), low + 2)
 
@@ -177,10 +168,3 @@ def _log_inverse(delta: Fraction | float) -> float:
 def _float_below(epsilon: Real) -> float:
     """Round epsilon down, and down to the ceiling: both promise more than was asked for."""
     return float_down(min(Fraction(epsilon), _CEILING))
-
-
-def _check_rho(rho: Fraction) -> None:
-    if not isinstance(rho, Fraction):
-        raise ParameterError(f"rho must be an exact Fraction, got {type(rho).__name__}")
-    if not rho >= 0:
-        raise ParameterError(f"rho must not be negative, got {rho}")

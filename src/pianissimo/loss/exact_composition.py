@@ -21,8 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_probability
-from pianissimo.errors import ParameterError
+from pianissimo.checks import check_fraction, check_probability
 from pianissimo.loss.losses import float_down, float_up, log_inverse
 
 _MARGIN = 1e-9
@@ -37,12 +36,9 @@ _ADDITIONS = 2**25
 
 
 def optimal_epsilon(epsilons: Sequence[Fraction], delta: Fraction | float) -> float:
-    """Find the least epsilon of adaptive pure losses at `delta`, rounded up.
-
-    >>> round(optimal_epsilon([Fraction(1, 10)] * 100, 1e-6), 3)
-    4.775
-    """
-    _check_epsilons(epsilons)
+    """Find the least epsilon of adaptive pure losses at `delta`, rounded up."""
+    for one in epsilons:
+        check_fraction(**{"every epsilon": one})
     check_probability(delta=delta)
     plain = float_up(sum(epsilons, Fraction(0)))
     allowed = float_down(Fraction(delta))
@@ -68,11 +64,9 @@ def advanced_epsilon(epsilons: Mapping[Fraction, int], delta: Fraction | float) 
     The sum of e tanh(e/2), the largest mean loss, plus sqrt(2 ln(1/delta) * sum of e^2), by Azuma's inequality; or the
     sum of e if that is less; rounded up. Dwork, Rothblum and Vadhan, "Boosting and differential privacy", FOCS 2010,
     with the mean of Kairouz, Oh and Viswanath 2015.
-
-    >>> round(advanced_epsilon({Fraction(1, 10): 100}, 1e-6), 3)
-    5.756
     """
-    _check_epsilons(list(epsilons))
+    for one in epsilons:
+        check_fraction(**{"every epsilon": one})
     check_probability(delta=delta)
     log = log_inverse(delta)
     mean = math.fsum(times * float_up(one) * math.tanh(float_up(one) / 2) for one, times in epsilons.items())
@@ -128,11 +122,3 @@ def _on_a_common_unit(epsilons: Sequence[Fraction]) -> tuple[Fraction, list[int]
     most = max(1, min(_POINTS, _ADDITIONS // len(epsilons)))
     unit = max(unit, total / most)
     return unit, [math.ceil(one / unit) for one in epsilons]
-
-
-def _check_epsilons(epsilons: Sequence[Fraction]) -> None:
-    for one in epsilons:
-        if not isinstance(one, Fraction):
-            raise ParameterError(f"every epsilon must be an exact Fraction, got {type(one).__name__}")
-        if not one >= 0:
-            raise ParameterError(f"every epsilon must not be negative, got {float(one)}")

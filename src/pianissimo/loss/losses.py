@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-from pianissimo.checks import check_at_least
+from pianissimo.checks import check_at_least, check_fraction
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 
@@ -41,18 +41,14 @@ class Neighbors(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pure:
-    """Pure differential privacy: no output is more than e^epsilon times likelier on one neighbor than on the other.
-
-    >>> Pure(Fraction(1, 2)).as_booked()
-    Booked(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
-    """
+    """Pure differential privacy: no output is more than e^epsilon times likelier on one neighbor than on the other."""
 
     epsilon: Fraction
     distance: Fraction = Fraction(0)
     """Of the drawn noise from the ideal one, in total variation: see `Booked`."""
 
     def __post_init__(self) -> None:
-        _check_loss(epsilon=self.epsilon, distance=self.distance)
+        check_fraction(epsilon=self.epsilon, distance=self.distance)
 
     def as_booked(self) -> "Booked":
         """epsilon-DP is (epsilon^2 / 2)-zCDP: Bun and Steinke 2016, Proposition 1.4."""
@@ -76,7 +72,7 @@ class Booked:
     distance: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
-        _check_loss(rho=self.rho, bad=self.bad, distance=self.distance)
+        check_fraction(rho=self.rho, bad=self.bad, distance=self.distance)
         _check_bad(self.bad)
 
     def as_booked(self) -> "Booked":
@@ -91,9 +87,6 @@ class BoundedRange:
     One exponential-mechanism step on scores that all move in one direction is such a step: Durfee and Rogers,
     "Practical differentially private top-k selection with pay-what-you-get composition", NeurIPS 2019, section 4. The
     interval contains 0, so that the whole is (steps * width)-DP where nothing is bad.
-
-    >>> BoundedRange(steps=100, width=Fraction(1, 10)).as_booked()
-    Booked(rho=Fraction(1, 8), bad=Fraction(0, 1), distance=Fraction(0, 1))
     """
 
     steps: int
@@ -110,7 +103,7 @@ class BoundedRange:
 
     def __post_init__(self) -> None:
         check_at_least(0, steps=self.steps)
-        _check_loss(width=self.width, bad=self.bad, distance=self.distance)
+        check_fraction(width=self.width, bad=self.bad, distance=self.distance)
         _check_bad(self.bad)
 
     @property
@@ -148,7 +141,7 @@ class Mixed:
     """Of both parts together: see `Booked`."""
 
     def __post_init__(self) -> None:
-        _check_loss(pure=self.pure, rho=self.rho, bad=self.bad, distance=self.distance)
+        check_fraction(pure=self.pure, rho=self.rho, bad=self.bad, distance=self.distance)
         _check_bad(self.bad)
 
     @property
@@ -196,7 +189,7 @@ class Race:
 
     def __post_init__(self) -> None:
         check_at_least(0, charges=self.charges)
-        _check_loss(scale=self.scale, bad=self.bad, distance=self.distance)
+        check_fraction(scale=self.scale, bad=self.bad, distance=self.distance)
         _check_bad(self.bad)
         if not self.scale >= _LEAST_RACE_SCALE:
             raise ParameterError(f"scale must be at least 1/256, got {float(self.scale):g}")
@@ -248,14 +241,6 @@ def log_inverse(delta: Fraction | float) -> float:
     """ln(1 / delta), by logarithms of whole numbers, which are right to the last bits at any size."""
     exact = Fraction(delta)
     return math.log(exact.denominator) - math.log(exact.numerator)
-
-
-def _check_loss(**losses: Fraction) -> None:
-    for name, loss in losses.items():
-        if not isinstance(loss, Fraction):
-            raise ParameterError(f"{name} must be an exact Fraction, got {type(loss).__name__}")
-        if not loss >= 0:
-            raise ParameterError(f"{name} must not be negative, got {float(loss)}")
 
 
 def _check_bad(bad: Fraction) -> None:

@@ -53,20 +53,7 @@ MOST_CHARGES = 2**15
 
 
 class UserCharges:
-    """Lifetime charges of users, and the holdings of the open tick: secret.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> charges = UserCharges(NoNoise(), limit=1, per_tick=1)
-    >>> charges.add(pl.Series(["ann", "bob", "ann"]), np.array([0, 0, 1]))
-    >>> charges.weights(2)
-    array([2, 0])
-    >>> charges.close(np.array([True, False]))
-    >>> charges.add(pl.Series(["ann", "eve"]), np.array([0, 0]))
-    >>> charges.weights(1)
-    array([1])
-    >>> charges
-    UserCharges(limit=1, per_tick=1)
-    """
+    """Lifetime charges of users, and the holdings of the open tick: secret."""
 
     def __init__(self, noise: Noise, *, limit: int, per_tick: int) -> None:
         self.limit, self.per_tick = limit, per_tick
@@ -257,10 +244,6 @@ class ThresholdMonitor:
     Guarantee: (`epsilon`, `delta`) per user, over any number of adaptive tests.
     Error: the noise is of scale 10 Cap, tens of thousands at epsilon 1.
     Cost: 24 to 30 bytes for each user that was ever charged; two draws a test.
-
-    >>> monitor = ThresholdMonitor.calibrated(epsilon=1, delta=1e-6, k=1, threshold=800_000)
-    >>> round(monitor.inner_scale), round(monitor.cap), round(monitor.outer_scale)
-    (523, 3273, 32727)
     """
 
     k: int

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.checks import check_at_least, check_name, check_probability
+from pianissimo.checks import check_at_least, check_fraction, check_name, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex
@@ -108,8 +108,7 @@ class Alarms:
             raise ParameterError("alarms must have different names, got none or one twice")
         if any(name == "user" for name, _ in self.thresholds):
             raise ParameterError("an alarm must not be called 'user', as the column of users is, got 'user'")
-        if not isinstance(self.scale, Fraction):
-            raise ParameterError(f"scale must be an exact Fraction, got {type(self.scale).__name__}")
+        check_fraction(scale=self.scale)
         for name, threshold in self.thresholds:
             check_name(name=name)
             self._monitor(threshold)  # refuses what cannot be a monitor

@@ -29,7 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.checks import check_at_least, check_probability
+from pianissimo.checks import check_at_least, check_fraction, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
@@ -55,14 +55,7 @@ from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed
 @identified("fixed-length")
 @dataclass(frozen=True)
 class FixedLength:
-    """All texts of one length over an alphabet, as codes of drugs, diseases or machines are.
-
-    >>> codes = FixedLength("abc", 2)
-    >>> codes.size, codes.label(5)
-    (9, 'bc')
-    >>> codes.contains(pl.Series(["ab", "abc", "xa"])).to_list()
-    [True, False, False]
-    """
+    """All texts of one length over an alphabet, as codes of drugs, diseases or machines are."""
 
     alphabet: str
     """Which characters."""
@@ -176,10 +169,7 @@ class TrendingMonitor:
 
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon)
-        if not isinstance(self.scale, Fraction):
-            raise ParameterError(f"scale must be an exact Fraction, got {type(self.scale).__name__}")
-        if not isinstance(self.delta_skip, Fraction):
-            raise ParameterError(f"delta_skip must be an exact Fraction, got {type(self.delta_skip).__name__}")
+        check_fraction(scale=self.scale, delta_skip=self.delta_skip)
         _ = self._monitor  # refuses what cannot be a monitor
         law = race_noise(self.scale)
         if self.domain is None:

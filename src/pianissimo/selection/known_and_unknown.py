@@ -40,7 +40,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_at_least, check_positive, check_probability
+from pianissimo.checks import check_at_least, check_fraction, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, detached
@@ -364,8 +364,7 @@ def halves(k: int, rho: Fraction | float, max_keys_per_event: int | None) -> tup
 
 def check_variance(variance: Fraction) -> None:
     """Refuse what is not an exact variance that the sampler has."""
-    if not isinstance(variance, Fraction):
-        raise ParameterError(f"variance must be an exact Fraction, got {type(variance).__name__}")
+    check_fraction(variance=variance)
     _ = GaussianNode(variance).bound
 
 
@@ -398,8 +397,7 @@ def strictly_larger(counts: NDArray[np.int64], candidates: int) -> tuple[NDArray
 
 def check_bad_mass(delta: Fraction, labels: int) -> None:
     """Refuse a chance that is none, or one that so many labels make certain."""
-    if not isinstance(delta, Fraction):
-        raise ParameterError(f"delta must be an exact Fraction, got {type(delta).__name__}")
+    check_fraction(delta=delta)
     check_probability(delta=delta)
     if not labels * delta < 1:
         raise ParameterError(f"delta must be below 1/{labels}, one over the labels it is for, got {delta}")

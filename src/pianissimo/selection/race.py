@@ -46,7 +46,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_at_least, check_positive
+from pianissimo.checks import check_at_least, check_fraction, check_positive
 from pianissimo.codec import join_texts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import BoundedRange
@@ -145,10 +145,6 @@ def first_in_race(counts: NDArray[np.int64], bits: NDArray[np.uint64], scale: Fr
 
     `bits` has a row (low, high) of 128 uniform bits for each item. Equal arrivals go by position, so give the items in
     the order of their labels. Counts stay below 2^61 in size.
-
-    >>> middle = np.tile(np.array([0, 2**63], dtype=np.uint64), (4, 1))
-    >>> first_in_race(np.array([5, 7, 5, 9]), middle, Fraction(2), 3)
-    array([3, 1, 0])
     """
     check_race_scale(scale)
     check_at_least(1, k=k)
@@ -255,8 +251,8 @@ class Peeling:
         check_at_least(1, k=self.k, items=self.items)
         if not self.k <= self.items:
             raise ParameterError(f"k must be at most the {self.items} labels of the domain, got {self.k}")
-        if not isinstance(self.epsilon, Fraction) or not self.epsilon > 0:
-            raise ParameterError(f"epsilon must be an exact Fraction above 0, got {self.epsilon!r}")
+        check_fraction(epsilon=self.epsilon)
+        check_positive(epsilon=self.epsilon)
         check_race_scale(1 / self.epsilon)
 
     @property

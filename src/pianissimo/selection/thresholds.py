@@ -49,7 +49,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_at_least, check_probability
+from pianissimo.checks import check_at_least, check_fraction, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked, log_inverse
 from pianissimo.noise import Noise
@@ -138,11 +138,8 @@ def at_least_one_of(times: int, delta: Fraction) -> Fraction:
 
 def check_exact(*, epsilon: Fraction, delta: Fraction) -> None:
     """Refuse what is not an exact epsilon above 0 and an exact delta between 0 and 1."""
-    for name, value in (("epsilon", epsilon), ("delta", delta)):
-        if not isinstance(value, Fraction):
-            raise ParameterError(f"{name} must be an exact Fraction, got {type(value).__name__}")
-    if not epsilon > 0:
-        raise ParameterError(f"epsilon must be above 0, got {float(epsilon)}")
+    check_fraction(epsilon=epsilon, delta=delta)
+    check_positive(epsilon=epsilon)
     check_probability(delta=delta)
 
 
