@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from click.testing import CliRunner, Result
 
 from pianissimo.cli.main import cli
 from pianissimo.errors import SpecError
+from pianissimo.io import source_check
 from pianissimo.io.source_check import NOT_PRIVATE, check_source
+from pianissimo.io.sources.source_records import Records
 from pianissimo.stream.spec import load_spec
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -212,6 +214,45 @@ def test_of_files_that_are_followed_what_is_there_is_looked_at(tmp_path: Path) -
     assert (found["rows"], found["faults"], found["rows_per_tick"]) == (72, [], None)
     (tmp_path / "logs" / "a.jsonl").write_text("\n".join(line.replace("customer", "Client") for line in lines) + "\n")
     assert "stream.unit.user" in check_source(load_spec(tmp_path / "shop.toml"))["faults"][0]
+
+
+def test_of_a_topic_the_first_records_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [json.dumps({**row, "price": 1.5}) for row in ROWS] * 20
+    asked: list[object] = []
+
+    class Topic:
+        def seek(self, position: object) -> None:
+            asked.append(position)
+
+        def end(self) -> int:
+            return len(texts)
+
+        def read(self, end: int) -> Iterator[Records]:
+            for first in range(0, end, 500):
+                part = pl.Series(texts[first : first + 500])
+                numbers = pl.int_range(first, first + len(part), dtype=pl.Int64, eager=True)
+                yield Records(place="t/0", rank=(0,), numbers=numbers, texts=part)
+
+        def close(self) -> None:
+            asked.append("closed")
+
+    monkeypatch.setattr(source_check, "make_feed", lambda *_: Topic())
+    spec = LIVE.replace('[source]\nfollow = "logs"', '[source.kafka]\nbrokers = "b:9092"\ntopic = "t"')
+    (tmp_path / "shop.toml").write_text(spec)
+    found = check_source(load_spec(tmp_path / "shop.toml"))
+    assert (found["rows"], found["faults"]) == (1000, [])
+    assert found["notes"] == ["only the first records of the topic were looked at"]
+    assert asked == [None, "closed"]
+
+
+def test_a_column_that_comes_late_in_lines_of_json_is_no_fault(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{**row, "price": 1.5} for row in ROWS]
+    first = [{**rows[0], "drug": None} for _ in range(source_check.SAMPLE)]
+    for row in first:
+        del row["drug"]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in [*first, *(rows * 20)]))
+    (tmp_path / "shop.toml").write_text(SPEC.replace("events.csv", "events.jsonl"))
+    assert check_source(load_spec(tmp_path / "shop.toml"))["faults"] == []
 
 
 def test_standard_input_is_not_looked_at_and_the_way_out_is_named(tmp_path: Path) -> None:

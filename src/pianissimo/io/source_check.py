@@ -84,7 +84,8 @@ class _Check:
             for piece in self._pieces():
                 self._see(piece)
         except (InputError, SourceError, csv.Error) as error:
-            self.faults += self._guessed() or ([] if self.faults else [str(error)])
+            missing = self._missing() if self.columns else []
+            self.faults = self.faults or missing or self._guessed() or [str(error)]
         else:
             self._tell_rows()
         plan = self.spec.stream.plan().to_dict()
@@ -108,10 +109,11 @@ class _Check:
             path, form = files[0]
             if form == "parquet":
                 with suppress(OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-                    self._take(pl.read_parquet(path, n_rows=SAMPLE, glob=False).to_dict(as_series=False))
+                    self.columns = pl.read_parquet(path, n_rows=SAMPLE, glob=False).to_dict(as_series=False)
             else:
                 lines = split_lines(next(read_blocks(path))[1]).drop_nulls().head(SAMPLE + 1).to_list()
-                self._take(_json(lines) if form == "jsonl" else self._csv(path.name, "".join(lines[:1]), lines[1:]))
+                first = "".join(lines[:1])
+                self.columns = _json(lines) if form == "jsonl" else self._csv(path.name, first, lines[1:])
             for path, form in files:
                 yield from READERS[form](path, self.wanted)
             return
@@ -120,7 +122,8 @@ class _Check:
             feed.seek(None)
             for records in feed.read(feed.end()):
                 lines, header = records.texts.drop_nulls().head(SAMPLE).to_list(), records.header
-                self._take(_json(lines) if header is None else self._csv(records.place, header, lines))
+                if not self.columns:
+                    self.columns = _json(lines) if header is None else self._csv(records.place, header, lines)
                 yield self.judge.piece(records)
                 if topic is not None and self.rows >= SAMPLE:
                     self.notes.append("only the first records of the topic were looked at")
@@ -134,16 +137,17 @@ class _Check:
             self.faults.append(f"source.delimiter must be the sign between fields; the header looks like {sign!r}")
         return found
 
-    def _take(self, columns: dict[str, list[Any]]) -> None:
-        """Take the first records as they are; say which columns of the stream file none of them has."""
-        if self.columns:
-            return
-        self.columns = columns
-        for name in [name for name in self.keys if name not in columns and not self.faults]:
-            near = difflib.get_close_matches(name.lower(), [each.lower() for each in columns], n=1)
-            close = [repr(each) for each in columns if each.lower() in near]
-            way_out = f"did you mean {close[0]}?" if close else f"there are {', '.join(map(repr, columns)) or 'none'}"
-            self.faults.append(f"{self._key(name)} must name a column of the source, got {name!r}; {way_out}")
+    def _missing(self) -> list[str]:
+        """Which columns of the stream file no row has."""
+        found = []
+        for name in [name for name in self.keys if name not in self.columns and name not in self.given]:
+            near = difflib.get_close_matches(name.lower(), [each.lower() for each in self.columns], n=1)
+            close = [repr(each) for each in self.columns if each.lower() in near]
+            way_out = (
+                f"did you mean {close[0]}?" if close else f"there are {', '.join(map(repr, self.columns)) or 'none'}"
+            )
+            found.append(f"{self._key(name)} must name a column of the source, got {name!r}; {way_out}")
+        return found
 
     def _see(self, piece: Piece) -> None:
         judged = self.judge.judged(piece)
@@ -172,8 +176,9 @@ class _Check:
         late = sum(count for why, count in self.refused.items() if "before the end of tick" in why)
         if unread > half:
             self.faults += self._guessed()
-        for name in self.keys:
-            if name in self.columns and name not in self.given:
+        self.faults += self._missing()
+        for name in self.keys if not self.faults else ():
+            if name not in self.given:
                 what = "numbers with a point" if name in self.wanted.values else "a value in any row"
                 self.faults.append(f"{self._key(name)} must name a column that has {what}, got {name!r} with none")
         if early > half:

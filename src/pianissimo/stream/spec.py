@@ -54,7 +54,31 @@ _NO_END = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileSource:
+class RowSource:
+    """What every source says of its rows."""
+
+    format: FileFormat | None = None
+    """How the rows are stored; without it, the ending of a file's name says so. Files that grow are csv or jsonl."""
+
+    until: int | None = None
+    """The last tick that is released, if it is not the horizon; a stream without a horizon needs it."""
+
+    time_format: str = "iso"
+    """How times are written: "iso", "epoch_s", "epoch_ms", "epoch_us" or a pattern such as "%d/%m/%Y %H:%M"."""
+
+    delimiter: str | None = None
+    """Between the fields of CSV; without it a comma, or a tab in files whose names end in .tsv."""
+
+    line_breaks: bool = False
+    """Whether fields of CSV in quotes may hold line breaks. A forgotten quote then swallows the rows of others."""
+
+    max_refused: float = 1.0
+    """The largest share of rows that may be refused, of all that complete files have or of those of a live tick. If
+    there are more, the run stops before the release, which is not private; 1 says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource(RowSource):
     """Where the events of a stream are read from, and the column that says when each happened."""
 
     path: Path
@@ -63,24 +87,7 @@ class FileSource:
     time: str
     """The column of times; it decides the tick of a row."""
 
-    format: FileFormat | None = None
-    """How the rows are stored; without it, the ending of a file's name says so."""
-
-    until: int | None = None
-    """The last tick that is released, if it is not the horizon; a stream without a horizon needs it."""
-
-    time_format: str = "iso"
-    """How times are written: "iso", "epoch_s", "epoch_ms", "epoch_us" or a pattern such as "%d/%m/%Y %H:%M"."""
-
-    line_breaks: bool = False
-    """Whether fields of CSV in quotes may hold line breaks. A forgotten quote then swallows the rows of others."""
-
-    delimiter: str | None = None
-    """Between the fields of CSV; without it a comma, or a tab in files whose names end in .tsv."""
-
     max_refused: float = 0.5
-    """The largest share of all rows that may be refused. Whether it is more is told before the first release, and is
-    not private; 1 says nothing."""
 
 
 Late = Literal["count", "drop"]
@@ -97,7 +104,7 @@ class KafkaTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveSource:
+class LiveSource(RowSource):
     """Where the events of a stream come from as they happen; the clock cuts the ticks.
 
     One of `follow`, `stdin` and `kafka` is given.
@@ -110,28 +117,12 @@ class LiveSource:
     """Lines of standard input."""
 
     kafka: KafkaTopic | None = None
-    format: FileFormat | None = None
-    """Of files that are followed: csv or jsonl; without it, their names say so."""
-
     time: str | None = None
     """The column that says when an event happened; read only where late events are dropped."""
 
     late: Late = "count"
-    until: int | None = None
-    """The last tick that is released, if it is not the horizon."""
-
     until_end: bool = False
     """Of standard input: whether the run ends with it."""
-
-    time_format: str = "iso"
-    """How times are written, where they are read."""
-
-    delimiter: str | None = None
-    """Between the fields of CSV; without it a comma, or a tab in files whose names end in .tsv."""
-
-    max_refused: float = 1.0
-    """The largest share of a tick's records that may be refused; where it is more, the stream stops before that tick,
-    which is not private; 1 says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

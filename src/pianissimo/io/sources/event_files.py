@@ -221,8 +221,7 @@ def written_as(spec: StreamSpec) -> Written:
     source = spec.source
     if source is None:
         return Written()
-    breaks = isinstance(source, FileSource) and source.line_breaks
-    return Written(time_format=source.time_format, delimiter=source.delimiter, line_breaks=breaks)
+    return Written(time_format=source.time_format, delimiter=source.delimiter, line_breaks=source.line_breaks)
 
 
 class RowChecker:
