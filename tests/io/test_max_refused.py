@@ -3,14 +3,17 @@
 import json
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
+from prometheus_client import generate_latest
 
 from pianissimo.cli.main import cli
 from pianissimo.errors import InputError, SpecError
+from pianissimo.io.loop import Metrics
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources import event_files
 from pianissimo.io.sources.event_files import FileTicks
@@ -147,3 +150,11 @@ def test_health_tells_them_only_where_that_is_asked_for_and_to_the_owner_alone(t
     assert invoke(*words).exit_code == 0
     assert health(tmp_path)["refused"] == {NO_TIME: 3}
     assert stat.S_IMODE((tmp_path / "state" / "health.json").stat().st_mode) == 0o600
+
+
+def test_metrics_tell_them_by_reason_only_where_that_is_asked_for() -> None:
+    figures, publisher = Metrics(), SimpleNamespace(undelivered={}, failures={})
+    figures.tell(1, 2, 0, publisher)  # type: ignore[arg-type]
+    assert b"pianissimo_refused_records{" not in generate_latest(figures.registry)
+    figures.tell(2, 2, 0, publisher, {NO_TIME: 3})  # type: ignore[arg-type]
+    assert figures.registry.get_sample_value("pianissimo_refused_records", {"reason": NO_TIME}) == 3
