@@ -23,7 +23,6 @@ from tests.audit.sampler_tables import ideal_probability
 from tests.loss.delta_at_orders import delta_from_rho
 
 from pianissimo.selection import (
-    FixedThresholdGauss,
     FixedThresholdLaplace,
     LimitedDomain,
     LimitedLaplace,
@@ -449,7 +448,7 @@ def _limited_laplace(
 
 
 def _fixed(
-    mechanism: FixedThresholdLaplace | FixedThresholdGauss,
+    mechanism: FixedThresholdLaplace,
     *,
     labels: int,
     most: int,
@@ -457,22 +456,16 @@ def _fixed(
     guard: int | None = None,
     flaw: str = "",
 ) -> Case:
-    if isinstance(mechanism, FixedThresholdLaplace):
-        noise = Lattice.of("laplace", 1 / mechanism.epsilon)
-        kind, claims = "Laplace", {float(mechanism.pure_epsilon): float(mechanism.loss.bad)}
-        what = _described(mechanism.epsilon, mechanism.delta)
-    else:
-        noise = Lattice.of("gaussian", mechanism.variance)
-        kind, claims = "Gaussian", _ledger_claim(mechanism.loss.rho, mechanism.loss.bad)
-        what = f"variance={mechanism.variance}, delta={mechanism.delta}"
+    noise = Lattice.of("laplace", 1 / mechanism.epsilon)
+    what = _described(mechanism.epsilon, mechanism.delta)
     height = mechanism.offset - lowered
     window = _window(noise, most=most + 1, offset=height)
     return Case(
-        name=f"fixed threshold, {kind}, k={mechanism.k}, {what}{flaw}",
+        name=f"fixed threshold, Laplace, k={mechanism.k}, {what}{flaw}",
         law=lambda counts: fixed_threshold_law(
             counts, k=mechanism.k, offset=height, noise=noise, window=window, guard=guard
         ),
-        claims=claims,
+        claims={float(mechanism.pure_epsilon): float(mechanism.loss.bad)},
         labels=labels,
         most=most,
         is_mutant=bool(flaw),
@@ -505,8 +498,6 @@ def _sound_thresholds() -> Iterator[Case]:
         labels, most = limited.k + 1, 6 if limited.k == 1 else 2
         yield _limited_laplace(limited, labels=labels, most=most)
         yield _fixed(fixed, labels=labels, most=most)
-    yield _fixed(FixedThresholdGauss(k=1, variance=Fraction(1), delta=Fraction(1, 100)), labels=2, most=5)
-    yield _fixed(FixedThresholdGauss(k=2, variance=Fraction(4), delta=Fraction(1, 1000)), labels=3, most=2)
     gauss = UnkGauss(candidates=2, variance=Fraction(4), delta=Fraction(1, 1000), max_keys_per_event=2)
     noise = Lattice.of("gaussian", gauss.variance)
     window = _window(noise, most=3, offset=gauss.gap)
@@ -627,5 +618,3 @@ def _broken_thresholds() -> Iterator[Case]:
         labels = limited.k + 1
         yield _limited_laplace(limited, labels=labels, most=2, offset=limited.offset - 1, flaw=", one too low")
         yield _fixed(fixed, labels=labels, most=2, lowered=1, flaw=", one too low")
-    gauss = FixedThresholdGauss(k=2, variance=Fraction(4), delta=Fraction(1, 1000))
-    yield _fixed(gauss, labels=3, most=2, lowered=2, flaw=", two too low")

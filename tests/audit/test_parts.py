@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import tests.audit.fixed_threshold_attacks
 import tests.audit.sparse_attacks
 import tests.audit.unknown_gauss_attacks  # noqa: F401, the cases of these mechanisms
 from numpy.typing import NDArray
@@ -30,7 +29,6 @@ from pianissimo.noise import HaarPlan, Noise, TreePlan
 from pianissimo.noise.keyed import Keys, PathPart
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.selection import (
-    FixedThresholdGauss,
     KnownGauss,
     KnownGumb,
     SparseGumbel,
@@ -51,8 +49,6 @@ KNOWN_GAUSS = KnownGauss.calibrated(domain=DOMAIN, rho=0.1, max_keys_per_event=2
 KNOWN_GUMB = KnownGumb.calibrated(domain=DOMAIN, k=2, rho=0.1)
 UNK_GAUSS = UnkGauss.calibrated(candidates=10, rho=0.1, delta=TINY, max_keys_per_event=2)
 UNK_GUMB = UnkGumb.calibrated(k=2, candidates=4, rho=0.1, delta=TINY)
-LITTLE_FIXED = FixedThresholdGauss(k=4, variance=Fraction(1, 2), delta=Fraction(1, 20))
-FIXED = FixedThresholdGauss(k=4, variance=Fraction(20), delta=TINY)
 SPARSE = SparseGumbel(
     domain=DOMAIN,
     k=1,
@@ -80,7 +76,6 @@ PARTS: dict[str, tuple[Any, int, dict[str, int]]] = {
     "known gumb": (KNOWN_GUMB, 100_000, {"order": 2, "counts": 1}),
     "unknown gauss": (UNK_GAUSS, 50_000, {"counts": 1, "own labels": 1}),
     "unknown gumb": (UNK_GUMB, 50_000, {"order": 2, "counts": 1, "own labels": 1}),
-    "fixed threshold": (FIXED, 100_000, {"counts": 1, "own labels": 4}),
     "sparse gumbel": (SPARSE, 60_000, {"order": 3, "counts": 1, "tests": 2}),
 }
 """Mechanisms with noise that shows nearly all of every part's claim, how many runs, and how often a part is used."""
@@ -213,24 +208,6 @@ class GumbWithoutTheOne(UnkGumb):
     @property
     def gap(self) -> int:
         return UnkGumb.gap.fget(self) - 1  # type: ignore[attr-defined, no-any-return]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FixedWithoutTheOne(FixedThresholdGauss):
-    """The threshold forgets that a label of one user has a gap of one."""
-
-    @property
-    def offset(self) -> int:
-        return FixedThresholdGauss.offset.fget(self) - 1  # type: ignore[attr-defined, no-any-return]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OneGapNotBooked(FixedThresholdGauss):
-    """As if one label less were looked at."""
-
-    @property
-    def loss(self) -> Booked:
-        return FixedThresholdGauss(k=self.k - 1, variance=self.variance, delta=self.delta).loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,8 +398,6 @@ MUTANTS: list[tuple[str, Any, Callable[[Noise], Noise], str]] = [
     ("race scale x0.9, sparse gumbel", with_fields(FasterSelection, SPARSE), as_it_is, "order"),
     ("threshold without the one, unknown gauss", with_fields(GaussWithoutTheOne, LITTLE_GAUSS), as_it_is, "own labels"),
     ("threshold without the one, unknown gumb", with_fields(GumbWithoutTheOne, LITTLE_GUMB), as_it_is, "own labels"),
-    ("fixed threshold without the one", with_fields(FixedWithoutTheOne, LITTLE_FIXED), as_it_is, "own labels"),
-    ("a gap of a fixed threshold not booked", with_fields(OneGapNotBooked, FIXED), as_it_is, "counts"),
     ("threshold without noise, unknown gauss", UNK_GAUSS, silent_threshold, "counts"),
     ("threshold without noise, unknown gumb", UNK_GUMB, silent_threshold, "order"),
     ("threshold not booked, unknown gauss", with_fields(ThresholdNotBooked, UNK_GAUSS), as_it_is, "counts"),

@@ -24,7 +24,6 @@ from pianissimo.loss.losses import Booked, BoundedRange
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
 from pianissimo.selection import (
     Answer,
-    FixedThresholdGauss,
     FixedThresholdLaplace,
     LimitedDomain,
     LimitedLaplace,
@@ -38,8 +37,6 @@ from pianissimo.selection import (
 from pianissimo.selection.race import Counted
 from pianissimo.selection.thresholds import (
     GRID,
-    gaussian_offset,
-    gaussian_tail,
     laplace_difference_offset,
     laplace_difference_tail,
     laplace_offset,
@@ -318,8 +315,6 @@ def test_mechanisms_take_exact_parameters_alone(make: Callable[..., object]) -> 
         (lambda: OptimalThreshold(k=1, d_bar=5, epsilon=ONE, delta=TENTH), "k must be"),
         (lambda: OptimalThreshold(k=5, d_bar=5, epsilon=ONE, delta=TENTH), "k must be below d_bar"),
         (lambda: FixedThresholdLaplace(k=1, epsilon=ONE, delta=Fraction(2, 3)), "at most 1/2"),
-        (lambda: FixedThresholdGauss(k=1, variance=ONE, delta=Fraction(2, 3)), "at most 1/2"),
-        (lambda: FixedThresholdGauss(k=1, variance=Fraction(-1), delta=TENTH), "variance"),
     ],
 )
 def test_impossible_mechanisms_are_refused(make: Callable[[], object], message: str) -> None:
@@ -391,32 +386,16 @@ def test_laplace_tails_are_the_sums(scale: Fraction, least: int) -> None:
     assert float(laplace_difference_tail(scale, least)) == pytest.approx(difference, rel=1e-9)
 
 
-@pytest.mark.parametrize("variance", [Fraction(1, 50), Fraction(1, 3), Fraction(1), Fraction(401, 7), Fraction(900)])
-@pytest.mark.parametrize("least", [1, 2, 11])
-def test_gaussian_tails_are_the_sums_rounded_up(variance: Fraction, least: int) -> None:
-    reach = least + math.ceil(12 * math.sqrt(variance))
-    exact = sum(ideal_probability("gaussian", variance, x) for x in range(least, reach + 1))
-    assert exact <= Fraction(gaussian_tail(variance, least)) <= exact * Fraction(1 + 1e-8) + Fraction(2, 10**300)
-
-
 @given(st.fractions(Fraction(1, 8), Fraction(300)), st.fractions(Fraction(1, 10**12), Fraction(1, 2)))
 def test_offsets_are_the_least_that_keep_their_delta(parameter: Fraction, delta: Fraction) -> None:
     tails: list[tuple[int, Callable[[int], Decimal | float]]] = [
         (laplace_offset(parameter, delta), lambda least: laplace_tail(parameter, least)),
         (laplace_difference_offset(parameter, delta), lambda least: laplace_difference_tail(parameter, least)),
-        (gaussian_offset(parameter, delta), lambda least: gaussian_tail(parameter, least)),
     ]
     for offset, tail in tails:
         assert Fraction(tail(offset + 1)) <= delta
         if offset:
             assert Fraction(tail(offset)) > delta
-
-
-def test_a_gaussian_offset_beyond_sums_is_sub_gaussian() -> None:
-    variance = Fraction(10**10)
-    offset = gaussian_offset(variance, Fraction(1, 1000))
-    assert offset == pytest.approx(10**5 * math.sqrt(2 * math.log(1000)), rel=1e-5)
-    assert gaussian_offset(Fraction(4), Fraction(1, 10**300)) == pytest.approx(2 * math.sqrt(600 * math.log(10)), abs=1)
 
 
 def test_laplace_offset_and_loss() -> None:
@@ -477,10 +456,6 @@ def test_a_fixed_threshold_gives_the_vector_of_the_card() -> None:
     with given_offset(FixedThresholdLaplace, math.ceil(1000 * (6.912023 - 2))):
         answer = laplace.answer(counts, LabelNoise("abcd", laplaces={("a",): -6000, ("b",): -2000}))
     assert (answer.labels, answer.counts, answer.met_threshold) == (("b",), (5000,), True)
-    gauss = FixedThresholdGauss(k=2, variance=Fraction(10**6), delta=Fraction(1, 100))
-    with given_offset(FixedThresholdGauss, math.ceil(1000 * (6.912023 - 2))):
-        answer = gauss.answer(counts, LabelNoise("abcd", gaussians={("a",): -6000, ("b",): -2000}))
-    assert (answer.labels, answer.counts) == (("b",), (5000,))
 
 
 def test_a_fixed_threshold_passes_a_lone_label_with_its_chance() -> None:
@@ -488,19 +463,15 @@ def test_a_fixed_threshold_passes_a_lone_label_with_its_chance() -> None:
     scale, delta = Fraction(10**4), Fraction(1, 20)
     assert float(laplace_tail(scale, 1 + laplace_offset(scale, delta))) == pytest.approx(0.05, abs=1e-5)
     assert laplace_offset(scale, delta) == pytest.approx(10**4 * math.log(10), abs=2)
-    variance = Fraction(10**8)
-    assert gaussian_tail(variance, 1 + gaussian_offset(variance, delta)) == pytest.approx(0.05, abs=1e-5)
-    assert gaussian_offset(variance, delta) == pytest.approx(10**4 * stats.norm.isf(0.05), abs=2)
 
 
 def test_fixed_thresholds_book_every_gap() -> None:
     laplace = FixedThresholdLaplace(k=3, epsilon=Fraction(1, 2), delta=TENTH)
     assert laplace.loss.bad == 1 - Fraction(9, 10) ** 3
     assert (laplace.pure_epsilon, laplace.loss.rho) == (Fraction(3, 2), Fraction(3, 8))
-    gauss = FixedThresholdGauss(k=3, variance=Fraction(4), delta=TENTH)
-    assert gauss.loss == Booked(rho=Fraction(3, 8), bad=1 - Fraction(9, 10) ** 3, distance=3 * DRAW_DISTANCE)
+    assert laplace.loss.distance == 3 * DRAW_DISTANCE
     nothing = Answer((), met_threshold=True)
-    assert laplace.cost(nothing) == gauss.cost(nothing) == 3
+    assert laplace.cost(nothing) == 3
 
 
 def test_a_fixed_threshold_looks_at_counts_above_the_next_alone() -> None:

@@ -10,7 +10,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -158,12 +158,8 @@ def lower_bound(horizon: int) -> Reference:
     """For pure epsilon no optimum is known; sqrt(2) times the Gaussian one is a weak floor."""
     gaussian = optimum(horizon)
     factor = math.sqrt(_LEVEL_VARIANCE)
-    return Reference(
-        name="lower bound",
-        max_std=factor * gaussian.max_std,
-        rms_std=factor * gaussian.rms_std,
-        detail="weak: sqrt(2) Gaussian",
-    )
+    most, typical = factor * gaussian.max_std, factor * gaussian.rms_std
+    return Reference(name="lower bound", max_std=most, rms_std=typical, detail="weak: sqrt(2) Gaussian")
 
 
 def _largest_bound(horizon: int, rounds: int = 60) -> float:
@@ -213,15 +209,8 @@ def from_profile(name: str, profile: NDArray[np.float64], samples: int, detail: 
 
 
 def _row(reference: Reference, unit: float, least: float, *, runs_here: bool) -> Comparison:
-    return Comparison(
-        name=reference.name,
-        max_std=reference.max_std / unit,
-        rms_std=reference.rms_std / unit,
-        ratio_to_optimum=reference.max_std / unit / least,
-        samples=reference.samples,
-        runs_here=runs_here,
-        detail=reference.detail,
-    )
+    scaled = replace(reference, max_std=reference.max_std / unit, rms_std=reference.rms_std / unit)
+    return Comparison(**asdict(scaled), ratio_to_optimum=scaled.max_std / least, runs_here=runs_here)
 
 
 def _plans(horizon: int, target: LossTarget) -> Iterator[Reference]:

@@ -11,11 +11,10 @@ from pianissimo.selection.limited_dom import (
 from pianissimo.selection.pay_what_you_get import PayWhatYouGet
 from pianissimo.selection.race import Answer, Peeling, first_in_race, race_distance
 from pianissimo.selection.sparse_gumbel import SparseGumbel, SparseGumbelState
-from pianissimo.selection.thresholds import FixedThresholdGauss, FixedThresholdLaplace
+from pianissimo.selection.thresholds import FixedThresholdLaplace
 
 __all__ = [
     "Answer",
-    "FixedThresholdGauss",
     "FixedThresholdLaplace",
     "KnownGauss",
     "KnownGumb",

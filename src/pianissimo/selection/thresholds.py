@@ -13,11 +13,8 @@ Durfee and Rogers 2019 print offsets for continuous noise. Here they are those o
 * Discrete Laplace of scale s, q = e^(-1/s): P[Z >= n] = q^n / (1 + q) for n >= 1, and for the difference of two
   P[Z - Z' >= n] = q^n ((n + c)(1 - q) + q) / (1 + q)^2 with c = (1 + q^2) / (1 - q^2), n >= 0. Both are sums of
   geometric series.
-* Discrete Gaussian: P[Z >= n] is a sum over the lattice, never above exp(-n^2 / (2 variance)) (Canonne, Kamath and
-  Steinke 2020, Corollary 17).
 
-The chances are worked out to 60 digits (Laplace) or as floating-point sums enlarged by one part in a billion
-(Gaussian), so that what is compared with delta is never too small.
+The chances are worked out to 60 digits and enlarged, so that what is compared with delta is never too small.
 
 **A fixed threshold** finds the labels that are well above the count of rank k + 1, each judged by itself: Durfee and
 Rogers 2019, Algorithm 8. With h the count of rank k + 1, every label of count > h is shown if its gap over
@@ -32,9 +29,9 @@ most delta. max_keys_per_user does not help: one label can move everybody's gap.
 paper's ln(1 / (2 delta)) / epsilon is the same for continuous Laplace noise.
 
 *Why.* The candidates of two neighbors are nested, as in `StrictDomain`. Give the side that lacks some of them
-dummies of gap 0: then k gaps move by at most one each, and noise on each makes k plain steps of epsilon, or k / (2
-variance) zCDP. What is shown is a function of the noisy gaps, so these may be shown as well, and give the order. No
-dummy is shown except with a chance of 1 - (1 - delta)^k.
+dummies of gap 0: then k gaps move by at most one each, and noise on each makes k plain steps of epsilon. What is shown
+is a function of the noisy gaps, so these may be shown as well, and give the order. No dummy is shown except with a
+chance of 1 - (1 - delta)^k.
 """
 
 import decimal
@@ -51,11 +48,11 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_fraction, check_positive, check_probability
 from pianissimo.errors import ParameterError
-from pianissimo.loss.losses import Booked, log_inverse
+from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.noise.laws import GaussianNode, LaplaceNode, NodeNoise
-from pianissimo.selection.known_and_unknown import check_variance, strictly_larger, with_noise
+from pianissimo.noise.laws import LaplaceNode
+from pianissimo.selection.known_and_unknown import strictly_larger, with_noise
 from pianissimo.selection.race import Answer, Counted
 
 GRID = 2**16
@@ -63,10 +60,6 @@ GRID = 2**16
 
 _CONTEXT = decimal.Context(prec=60, rounding=decimal.ROUND_HALF_EVEN)
 _SLACK = Decimal("1e-40")
-_ROUNDING_ERROR = 1e-9
-_LARGEST_SUM = Fraction(10**8)
-_SMALLEST_SUM = 1e-250
-_TINY = 1e-300
 
 
 @lru_cache(maxsize=4096)
@@ -90,16 +83,6 @@ def laplace_difference_offset(scale: Fraction, delta: Fraction) -> int:
     return _least(lambda y: laplace_difference_tail(scale, y + 1) <= _decimal(delta))
 
 
-@lru_cache(maxsize=4096)
-def gaussian_offset(variance: Fraction, delta: Fraction) -> int:
-    """The least y >= 0 with P[Z > y] <= delta, Z discrete Gaussian; a little more at extremes."""
-    enough = math.ceil(math.sqrt(2 * float(variance) * log_inverse(delta)) * (1 + _ROUNDING_ERROR))
-    if variance > _LARGEST_SUM or delta < _SMALLEST_SUM:
-        # By the sub-Gaussian tail alone: P[Z >= enough] <= delta.
-        return max(0, enough - 1)
-    return min(max(0, enough - 1), _least(lambda y: gaussian_tail(variance, y + 1) <= delta))
-
-
 def laplace_tail(scale: Fraction, least: int) -> Decimal:
     """P[Z >= least] for a discrete Laplace Z and least >= 1, rounded up."""
     with decimal.localcontext(_CONTEXT):
@@ -114,21 +97,6 @@ def laplace_difference_tail(scale: Fraction, least: int) -> Decimal:
         q = (-rate).exp()
         centre = (1 + q * q) / (1 - q * q)
         return (-least * rate).exp() * ((least + centre) * (1 - q) + q) / (1 + q) ** 2 * (1 + _SLACK)
-
-
-def gaussian_tail(variance: Fraction, least: int) -> float:
-    """P[Z >= least] for a discrete Gaussian Z and least >= 1, rounded up."""
-    spread = float(variance)
-    reach = 12 * math.isqrt(math.ceil(variance)) + 12
-    # Each weight over the first one; what is beyond reach, 12 deviations on, is below e^-72 of it.
-    steps = np.arange(reach, dtype=np.float64)
-    numerator = float(np.exp(-(steps * steps + 2.0 * least * steps) / (2 * spread)).sum())
-    # Over the whole lattice, sqrt(2 pi v) is a lower bound (Poisson), and so is any part of the sum.
-    lattice = np.arange(1, 64, dtype=np.float64)
-    part = 1 + 2 * float(np.exp(-lattice * lattice / (2 * spread)).sum())
-    denominator = max(math.sqrt(2 * math.pi * spread), part if variance < 1 else 0.0)
-    # What is too small for a floating-point number is not nothing.
-    return math.exp(-least * least / (2 * spread)) * numerator / denominator * (1 + _ROUNDING_ERROR) + _TINY
 
 
 def at_least_one_of(times: int, delta: Fraction) -> Fraction:
@@ -157,45 +125,7 @@ def _decimal(value: Fraction) -> Decimal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _GapsAboveThreshold:
-    """What both kinds of noise share. A base class: the two differ by a law and its loss alone."""
-
-    k: int
-    """How many labels are looked at and published at most."""
-
-    delta: Fraction
-    """The chance that one label is published which only one user's presence has made a candidate; at most 1/2."""
-
-    def __post_init__(self) -> None:
-        check_at_least(1, k=self.k)
-        if not self.delta <= Fraction(1, 2):
-            raise ParameterError(f"delta must be at most 1/2, got {float(self.delta)}: no threshold would be needed")
-        _ = self.law.bound
-
-    @property
-    def law(self) -> NodeNoise:
-        """Of the noise on each gap."""
-        raise NotImplementedError
-
-    @property
-    def offset(self) -> int:
-        """A label is shown if its noisy gap is above this."""
-        raise NotImplementedError
-
-    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
-        """The labels that pass and their noisy gaps. Two histograms never share a noise: descend to a path."""
-        histogram = Counted.of(counts)
-        places, following = strictly_larger(histogram.counts, self.k)
-        gaps = with_noise(histogram.counts[places] - following, histogram.keys(places, noise), self.law, noise)
-        return labels_above(self.offset, histogram, places, gaps, self.k)
-
-    def cost(self, answer: Answer) -> int:  # noqa: ARG002
-        """In steps, or noisy gaps: all of them, whatever came back."""
-        return self.k
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedThresholdLaplace(_GapsAboveThreshold):
+class FixedThresholdLaplace:
     """The labels whose noisy gap over the count of rank k + 1 is above a fixed number, with that gap, largest first.
 
     Guarantee: k plain steps of epsilon, that is k epsilon, and a bad mass of 1 - (1 - delta)^k.
@@ -208,19 +138,25 @@ class FixedThresholdLaplace(_GapsAboveThreshold):
     Answer(labels=('a',), met_threshold=True, counts=(10,), candidates=None)
     """
 
+    k: int
+    """How many labels are looked at and published at most."""
+
     epsilon: Fraction
     """What one moved gap costs."""
 
-    def __post_init__(self) -> None:
-        check_exact(epsilon=self.epsilon, delta=self.delta)
-        _GapsAboveThreshold.__post_init__(self)
+    delta: Fraction
+    """The chance that one label is published which only one user's presence has made a candidate; at most 1/2."""
 
-    @property
-    def law(self) -> LaplaceNode:
-        return LaplaceNode(1 / self.epsilon)
+    def __post_init__(self) -> None:
+        check_at_least(1, k=self.k)
+        check_exact(epsilon=self.epsilon, delta=self.delta)
+        if not self.delta <= Fraction(1, 2):
+            raise ParameterError(f"delta must be at most 1/2, got {float(self.delta)}: no threshold would be needed")
+        _ = LaplaceNode(1 / self.epsilon).bound
 
     @property
     def offset(self) -> int:
+        """A label is shown if its noisy gap is above this."""
         return 1 + laplace_offset(1 / self.epsilon, self.delta)
 
     @property
@@ -233,36 +169,17 @@ class FixedThresholdLaplace(_GapsAboveThreshold):
         bad = at_least_one_of(self.k, self.delta)
         return Booked(rho=self.k * self.epsilon**2 / 2, bad=bad, distance=self.k * DRAW_DISTANCE)
 
+    def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
+        """The labels that pass and their noisy gaps. Two histograms never share a noise: descend to a path."""
+        histogram = Counted.of(counts)
+        places, following = strictly_larger(histogram.counts, self.k)
+        keys, law = histogram.keys(places, noise), LaplaceNode(1 / self.epsilon)
+        gaps = with_noise(histogram.counts[places] - following, keys, law, noise)
+        return labels_above(self.offset, histogram, places, gaps, self.k)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedThresholdGauss(_GapsAboveThreshold):
-    """The same with Gaussian noise, whose price grows with the root of k.
-
-    Guarantee: booked as (k / (2 variance), 1 - (1 - delta)^k).
-    Error: of a gap, the normal quantile at this variance.
-    Cost: at most k draws.
-    """
-
-    variance: Fraction
-    """Of the noise on each gap: tau^2."""
-
-    def __post_init__(self) -> None:
-        check_variance(self.variance)
-        check_exact(epsilon=self.variance, delta=self.delta)
-        _GapsAboveThreshold.__post_init__(self)
-
-    @property
-    def law(self) -> GaussianNode:
-        return GaussianNode(self.variance)
-
-    @property
-    def offset(self) -> int:
-        return 1 + gaussian_offset(self.variance, self.delta)
-
-    @property
-    def loss(self) -> Booked:
-        bad = at_least_one_of(self.k, self.delta)
-        return Booked(rho=self.k / (2 * self.variance), bad=bad, distance=self.k * DRAW_DISTANCE)
+    def cost(self, answer: Answer) -> int:  # noqa: ARG002
+        """In steps: all of them, whatever came back."""
+        return self.k
 
 
 def labels_above(
