@@ -66,8 +66,8 @@ def hours(readers: int, bots: int = 3, seed: int = 1) -> Iterator[pl.DataFrame]:
 
 
 def number(row: dict[str, float]) -> str:
-    """An estimate with its error bar."""
-    return f"{row['estimate']:,.0f} ± {row['high'] - row['estimate']:,.0f}"
+    """An estimate with its noise; what the cap cut off comes on top, so that its high end is open."""
+    return f"{row['estimate']:,.0f} ± {row['estimate'] - row['low']:,.0f} or more"
 
 
 def shown(release: pp.StreamRelease) -> list[str]:
@@ -101,7 +101,7 @@ def main() -> None:
     rank = events.select(pl.int_range(pl.len()).over("reader")).to_series()
     bots = events["reader"].value_counts().top_k(3, by="count")["count"]
     console.print(
-        f"The bars are about what the cap lets through. {(rank >= 64).sum():,} of the visits come after the 64th of "
+        f"The noise is on what the cap lets through. {(rank >= 64).sum():,} of the visits come after the 64th of "
         f"their reader, {(bots - 64).sum():,} of them of three bots."
     )
 

@@ -77,6 +77,13 @@ class Shown:
     everything: float
 
 
+def high_of(row: dict[str, Any]) -> float:
+    """Where the noise on what was kept ends: as far above as below, if what was cut off leaves the high end open."""
+    high: float = row["high"] if row["key"] == "median" else 2 * row["estimate"] - row["low"]
+    assert row["high"] is None or row["key"] == "median"
+    return high
+
+
 def one_run(seed: int) -> Iterator[list[Shown]]:
     """All bars of each tick of a run."""
     live = Live(plan(), SeededNoise(seed))
@@ -91,7 +98,7 @@ def one_run(seed: int) -> Iterator[list[Shown]]:
             *release["sections"].to_dicts(),
         ]
         yield [
-            Shown(row["key"], row["estimate"], row["low"], row["high"], true[row["key"]], everything[row["key"]])
+            Shown(row["key"], row["estimate"], row["low"], high_of(row), true[row["key"]], everything[row["key"]])
             for row in rows
         ]
 

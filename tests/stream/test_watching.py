@@ -60,7 +60,7 @@ def test_trends_are_told_by_key_in_the_order_of_the_keys() -> None:
         "symptoms"
     ]
     assert table.select("key", "estimate").rows() == [("cough", 600), ("fever", 700)]
-    assert table.columns == ["key", "estimate", "low", "high"]
+    assert table.columns == ["key", "estimate", "low", "high", "cap"]
 
 
 def test_alarms_share_one_monitor_and_all_monitors_one_noise() -> None:

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from pianissimo.stream.release import OPEN_ENDS
+
 _WIDTH_WITHOUT_TERMINAL = 120
 
 
@@ -50,10 +52,10 @@ def quoted(label: str) -> str:
     return json.dumps(label, ensure_ascii=not label.isprintable())
 
 
-def cell(value: object) -> Text:
+def cell(value: object, column: str = "") -> Text:
     """A number or a label of a release, never read as markup."""
     if value is None:
-        return Text("all that are not shown", style="italic")
+        return Text(OPEN_ENDS.get(column, "all that are not shown"), style="italic")
     if isinstance(value, float):
         if abs(value) < 1000:
             return Text(f"{value:,.6g}")
@@ -70,7 +72,7 @@ def frame_table(title: str | None, rows: pl.DataFrame) -> Table:
     for column, kind in rows.schema.items():
         table.add_column(column, justify="right" if kind.is_numeric() else "left")
     for row in rows.iter_rows():
-        table.add_row(*map(cell, row))
+        table.add_row(*map(cell, row, rows.columns))
     return table
 
 

@@ -153,7 +153,8 @@ def read_releases(path: Path | str) -> dict[str, pl.DataFrame]:
     """The releases in a folder by query, in the order of their ticks.
 
     Each is a table with the columns tick, key (where labels are counted; null for all that are not shown), estimate,
-    low and high, and tidy where that was asked for. A query that is published at every n-th tick has rows at those.
+    low and high, cap where users are hidden (null bars are open then), and tidy where that was asked for. A query that
+    is published at every n-th tick has rows at those.
     """
     path = Path(path)
     read_plan(path)
@@ -244,8 +245,9 @@ def _read(path: Path, schema: pl.Schema | None) -> pl.DataFrame:
             table = pl.read_ndjson(content, schema=schema) if content else pl.DataFrame(schema=schema)
     except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise _damaged(path) from None
-    # Only keys may be null: a line without a number has lost it.
-    if table.schema != schema or table.select(pl.exclude("key").null_count()).sum_horizontal().sum():
+    # Only keys, and bars where a cap cuts off, may be null: a line without a number has lost it.
+    may_be_null = ["key", "low", "high"] if "cap" in schema else ["key"]
+    if table.schema != schema or table.select(pl.exclude(may_be_null).null_count()).sum_horizontal().sum():
         raise _damaged(path)
     return table
 

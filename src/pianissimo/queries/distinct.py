@@ -9,7 +9,7 @@ import polars as pl
 
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
-from pianissimo.queries.query import KeyQuery, Query, UserMechanism, bars_table
+from pianissimo.queries.query import KeyQuery, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDistinct
 
 
@@ -55,6 +55,5 @@ class Distinct(KeyQuery):
         counters: Counters = mechanism.counters
         return counters
 
-    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        own = release.value
-        return bars_table([own.estimate], [own.bars(coverage, most_units=most_events)])
+    def user_value(self, release: Release[Any]) -> Any:
+        return release.value

@@ -159,6 +159,7 @@ class MaxFrequency(KeyQuery):
 
     kind = "max_frequency"
     called = "a largest count"
+    error_of = "what the cap lets through, and the largest count is that of capped events"
     told = ("domain",)
     deletable = True
 
@@ -172,6 +173,5 @@ class MaxFrequency(KeyQuery):
         assert isinstance(self.domain, Domain)  # noqa: S101
         return HistogramHead(name=self.name, domain=self.domain, share=share)
 
-    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        own = release.value[self.name].largest
-        return bars_table([own.estimate], [own.bars(coverage, most_units=most_events)])
+    def user_value(self, release: Release[Any]) -> Any:
+        return release.value[self.name].largest

@@ -214,6 +214,9 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
         note += f" in each period of {mechanism.cap.ticks} ticks"
     elif is_adaptive:
         note += f" at first, up to {mechanism.cap.caps[-1]:,}; with each raise the error grows two- to sixfold"
+    most = setting.user.most_events_per_user
+    if most is None or most > mechanism.cap.caps[0]:
+        note += f"; the error is about {query.error_of}"
     law = "Laplace" if mechanism.epsilon is not None else "Gaussian"
     return Candidate(
         name=f"{type(mechanism).__name__}, {rule}, over {plan.name}",

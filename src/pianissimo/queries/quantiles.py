@@ -48,6 +48,7 @@ class Quantiles(ValueQuery):
     tidies = ()
     nothing = None
     told = ("range", "at")
+    error_of = "what the cap lets through, and quantiles are those of capped events"
 
     def _check(self) -> None:
         try:
@@ -100,6 +101,10 @@ class Quantiles(ValueQuery):
         # The noise of the rank, at its worst cell.
         parts = self.parts or (Fraction(1, 2),)
         return max(float(deviations_below(self.depth, float(part)).max()) for part in parts)
+
+    def open_ends(self, value: Any) -> tuple[str, ...]:
+        # Of the events that the cap let through: how others would move a quantile has no bound to be open at.
+        return ()
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         value, (least, most) = release.value[self.name], self.limits

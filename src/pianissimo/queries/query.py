@@ -5,7 +5,8 @@ leaves out is answered here, for one count without labels. Its fields, their def
 TOML file may say, what a store keeps and what the documents show. Nothing outside this folder names a kind.
 
 Every table that leaves has `key` (where there is one), `estimate`, `low` and `high`, in this order: `released_table`
-makes all of them.
+makes all of them. Those about users have `cap` as well: `capped_table` adds it, and opens the ends of bars that what
+the cap cuts off may lie beyond.
 """
 
 import math
@@ -113,6 +114,9 @@ class Query:
 
     capped: ClassVar[str] = "events"
     """What of a user is counted towards a cap."""
+
+    error_of: ClassVar[str] = "what the cap lets through"
+    """What its expected error is about where users are hidden, as plans say it."""
 
     nothing: ClassVar[str | None] = "\0" * (LONGEST_LABEL + 1)
     """What stands in its column for a row that does not match: longer than any label of a domain may be."""
@@ -311,13 +315,27 @@ class Query:
         """How much of a series' noise the answer has."""
         return self.unit_value
 
+    def user_value(self, release: Release[Any]) -> Any:
+        """What the part's mechanism released for this query, with its noise and what is known of the cut."""
+        return release.value[self.name]
+
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         """What is published where users are hidden; bars cover what the cap let through.
 
         If no user has more than `most_events`, they reach over what it cut off as well.
         """
-        value = release.value[self.name]
+        value = self.user_value(release)
         return bars_table([value.estimate], [value.bars(coverage, most_units=most_events)])
+
+    def open_ends(self, value: Any) -> tuple[str, ...]:
+        """Which ends of its bars what a cap cuts off may lie beyond."""
+        return ("low", "high") if value.is_signed else ("high",)
+
+    def capped_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        """`user_table` with the cap; where nothing bounds what it cuts off, an end that may be passed is null."""
+        table, value = self.user_table(release, coverage, most_events), self.user_value(release)
+        is_bounded = value.cut.most_missing(most_events) is not None
+        return with_cap(table, value.cut.cap, () if is_bounded else self.open_ends(value))
 
     # Plans
 
@@ -381,6 +399,12 @@ def released_table(estimate: Any, low: Any, high: Any, *, key: Any = None, whole
     columns = {} if key is None else {"key": pl.Series(key, dtype=pl.String)}
     numbers = {"estimate": estimate, "low": low, "high": high}
     return pl.DataFrame(columns | {name: pl.Series(each, dtype=kind) for name, each in numbers.items()})
+
+
+def with_cap(table: pl.DataFrame, cap: int, open_ends: Sequence[str] = ()) -> pl.DataFrame:
+    """A table about users with the column `cap`, the open ends of its bars null."""
+    ends = [pl.lit(None, dtype=table.schema[end]).alias(end) for end in open_ends]
+    return table.with_columns(*ends, pl.lit(cap, dtype=pl.Int64).alias("cap"))
 
 
 def scaled(table: pl.DataFrame, scale: float) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from pianissimo.mechanism import Release
 from pianissimo.monitors import Alarms, RaceMonitor, TrendingMonitor, clock_delta, lone_threshold, quiet_threshold
 from pianissimo.queries.columns import LargeDomain, Reads, Role, check_column, domain_of, label_column
 from pianissimo.queries.expected import Candidate, ExpectedError
-from pianissimo.queries.query import Query, Tidy, parts_of, released_table
+from pianissimo.queries.query import Query, Tidy, parts_of, released_table, with_cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,10 @@ class WatchingQuery(Query):
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         half, found = math.ceil(release.error), release.value
         return released_table(found.estimates, found.estimates - half, found.estimates + half, key=found.labels)
+
+    def capped_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        # At a tick a user counts once, or with so many keys.
+        return with_cap(self.user_table(release, coverage, most_events), getattr(self, "max_keys_per_user", 1))
 
     def allowed_threshold(self, least: int) -> int:
         """The threshold, or an error where it is below the least."""

@@ -9,12 +9,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, mebibytes
+
+_CAPPED = Query.error_of
 
 
 def plan_tables(plan: dict[str, Any]) -> RenderableType:
     """The promise, a table of the queries and what is to be said of each, of a plan given as plain data."""
     parts: list[RenderableType] = [_promise(plan), Text(), _queries(plan)]
+    if any(_CAPPED in query["note"] for query in plan["queries"]):
+        parts.append(
+            Text(f"The error is about {_CAPPED}; what it cuts off is missing, and the high end is open.", "dim")
+        )
     for query in plan["queries"]:
         parts += [Text(), *_details(query)]
     return Group(*parts)

@@ -25,8 +25,9 @@ from pianissimo.queries import Tidy
 class StreamRelease(Mapping[str, pl.DataFrame]):
     """The estimates of all queries of a stream at one tick: a mapping from a query's name to its table.
 
-    `release["drugs"]` is a polars frame with the columns key (where labels are counted), estimate, low and high;
-    `.to_pandas()` and `.to_dicts()` are polars' own. Queries that are published at every n-th tick are there then.
+    `release["drugs"]` is a polars frame with the columns key (where labels are counted), estimate, low and high, and
+    cap where users are hidden: an end that is null is open, since nothing bounds what the cap cuts off. `.to_pandas()`
+    and `.to_dicts()` are polars' own. Queries that are published at every n-th tick are there then.
 
     >>> release = StreamRelease(1, 0.95, {"purchases": pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})})
     >>> "purchases" in release, len(release), list(release)
@@ -68,7 +69,7 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
         return f"StreamRelease(tick={self.tick}, {', '.join(self.tables)})"
 
     def _repr_html_(self) -> str:
-        parts = (f"<h4>{escape(name)}</h4>{table._repr_html_()}" for name, table in self.items())
+        parts = (f"<h4>{escape(name)}</h4>{with_open_ends(table)._repr_html_()}" for name, table in self.items())
         return f"<p>tick {self.tick}, {self.coverage:.0%} intervals</p>{''.join(parts)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -83,6 +84,20 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
     def to_json(self) -> str:
         """The same as one line of JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+OPEN_ENDS = {"low": "or less", "high": "or more"}
+"""What is shown for an end of a bar that nothing bounds."""
+
+
+def with_open_ends(table: pl.DataFrame) -> pl.DataFrame:
+    """A table for a person to read: what is null in the bars as words.
+
+    >>> with_open_ends(pl.DataFrame({"estimate": [3], "low": [1], "high": [None]})).row(0)
+    (3, 1, 'or more')
+    """
+    ends = [end for end in OPEN_ENDS if end in table.columns and table[end].null_count()]
+    return table.with_columns(pl.col(end).cast(pl.String).fill_null(OPEN_ENDS[end]) for end in ends)
 
 
 _TYPES: dict[str, pl.DataType] = {
