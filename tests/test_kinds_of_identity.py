@@ -29,7 +29,7 @@ def planned() -> Iterator[Any]:
     ]
     of_users: list[list[Any]] = [
         [pp.Count("n"), pp.Sum("s", value="v", range=(0, 5)), pp.Histogram("h", key="k", domain=KNOWN)],
-        [pp.Distinct("d", key="k"), pp.Quantiles("q", value="v", range=(0, 5))],
+        [pp.Distinct("d", key="k"), pp.Users("w"), pp.Quantiles("q", value="v", range=(0, 5))],
         [pp.Alarm("a", where="x = 1"), pp.Trending("t", key="k"), pp.Trending("u", key="k", domain=KNOWN)],
     ]
     streams = [

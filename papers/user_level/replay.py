@@ -20,7 +20,7 @@ from pianissimo.noise import KeyedNoise, Noise
 from pianissimo.users import UserCounts, UserDistinct, UserStatistics, UserTotal
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import RunningCounters
-from pianissimo.users.user_table import Users as UserTable
+from pianissimo.users.user_table import UserUnits as UserTable
 
 UserMechanism = UserStatistics | UserDistinct
 Estimates = NDArray[np.int64]

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Tidy,
         TopK,
         Trending,
+        Users,
     )
     from pianissimo.stream import Live, Stream, StreamPlan, StreamRelease
     from pianissimo.table import Table
@@ -119,6 +120,7 @@ __all__ = [
     "TopK",
     "Trending",
     "UnknownCommitError",
+    "Users",
     "__version__",
     "user",
 ]

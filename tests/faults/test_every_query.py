@@ -37,7 +37,7 @@ from pianissimo.stream import Live, Stream, StreamPlan
 from pianissimo.stream.live import LiveCore
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
-from pianissimo.users.user_table import Users
+from pianissimo.users.user_table import UserUnits
 
 TICKS = 6
 REGIONS = ["north", "south"]
@@ -80,6 +80,8 @@ STREAMS = {
         hidden("periods", *COUNTED, pp.TopK("top", key="drug", k=2, domain=DRUGS), **FIXED, within=2),
         hidden("taken-back", *COUNTED, weight="sign", first_cap=2, caps=3),
         hidden("distinct", pp.Distinct("drugs", key="drug", every=2), pp.Count("n"), first_cap=1, caps=3),
+        hidden("active", pp.Users("active", where="price < 5"), pp.Users("all", every=2), pp.Count("n"), first_cap=1),
+        hidden("active-in-periods", pp.Users("active"), **FIXED, within=2),
         hidden("trends", pp.Trending("rising", key="drug", max_keys_per_user=2, threshold=60)),
         hidden("known-trends", pp.Trending("rising", key="drug", domain=DRUGS), pp.Trending("two", key="region")),
         hidden("alarms", pp.Alarm("cheap", where="price < 5"), pp.Alarm("north", where=pl.col("region") == "north")),
@@ -379,14 +381,14 @@ def in_memory(name: str) -> list[dict[str, Any]]:
     return [_tables(live.tick(events(tick))) for tick in range(1, TICKS + 1)]
 
 
-class ForgottenAtLoad(Users):
+class ForgottenAtLoad(UserUnits):
     """A returning user has a fresh allowance after a crash."""
 
     def take_plain(self, content: codec.Plain) -> None:
         self.set_cap(content["cap"])
 
 
-class CapPerBatch(Users):
+class CapPerBatch(UserUnits):
     """A user has a fresh allowance in each batch, and what was kept is kept."""
 
     def __init__(self, noise: Noise, cap: int) -> None:
@@ -412,9 +414,9 @@ class CapPerBatch(Users):
 
 @pytest.mark.parametrize("name", ["fixed-cap", "count-of-users", "taken-back", "sum-of-users", "distinct"])
 @pytest.mark.parametrize("mutant", [None, ForgottenAtLoad, CapPerBatch])
-def test_a_users_cap_outlives_crashes_and_batches(name: str, mutant: type[Users] | None, tmp_path: Path) -> None:
+def test_a_users_cap_outlives_crashes_and_batches(name: str, mutant: type[UserUnits] | None, tmp_path: Path) -> None:
     expected = in_memory(name)
-    with unittest.mock.patch("pianissimo.users.counters.Users", mutant or Users):
+    with unittest.mock.patch("pianissimo.users.counters.UserUnits", mutant or UserUnits):
         found = amounts(name, tmp_path, snapshot_every=1)
     assert (found == expected) == (mutant is None)
     record(
@@ -434,9 +436,10 @@ BOUNDED = hidden(
     pp.Sum("revenue", value="price", range=(-7, 5)),
     pp.Histogram("drugs", key="drug", domain=DRUGS),
     pp.Distinct("different", key="drug"),
+    pp.Users("active", where="price > 0"),
     max_events_per_user=3,
 )
-BOUNDS = {"n": 3, "revenue": 3 * 7, "drugs": 3, "different": 2 * 3}
+BOUNDS = {"n": 3, "revenue": 3 * 7, "drugs": 3, "different": 2 * 3, "active": 1}
 rows = st.fixed_dictionaries(
     {"who": st.sampled_from("ABCD"), "drug": st.sampled_from(DRUGS), "price": st.integers(-9, 9)}
 )
@@ -496,7 +499,7 @@ def test_a_cap_for_each_batch_moves_more() -> None:
     batch = [{"who": "A", "drug": drug, "price": -9} for drug in DRUGS]
     ticks = [[batch, batch], [batch], [batch]]
     assert moved(_bounded_plan(), ticks, "A") == {"n": 3, "revenue": 21, "drugs": 3, "different": 3}
-    with unittest.mock.patch("pianissimo.users.counters.Users", CapPerBatch):
+    with unittest.mock.patch("pianissimo.users.counters.UserUnits", CapPerBatch):
         assert moved(_bounded_plan(), ticks, "A")["drugs"] > BOUNDS["drugs"]
 
 

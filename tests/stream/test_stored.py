@@ -56,6 +56,7 @@ KINDS = {
     ),
     "MaxFrequency": query(pp.MaxFrequency, **common, key=st.just("drug"), domain=labels),
     "Distinct": query(pp.Distinct, **common, key=st.just("drug")),
+    "Users": query(pp.Users, **common, tidy=tidy, where=st.one_of(st.none(), conditions)),
     "HeavyHitters": query(
         pp.HeavyHitters,
         **common,

@@ -22,7 +22,7 @@ from pianissimo.testing import NoNoise
 from pianissimo.users import Counters, Law
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import RunningCounters
-from pianissimo.users.user_table import Users
+from pianissimo.users.user_table import UserUnits
 
 Place = tuple[int, int, int]
 
@@ -51,7 +51,7 @@ class Tape:
 def raised_at(raises: dict[int, int]) -> Iterator[None]:
     """The cap goes up by so many levels at these ticks, whatever the data."""
 
-    def close(course: Course, users: Users, tick: int, noise: object) -> bool:
+    def close(course: Course, users: UserUnits, tick: int, noise: object) -> bool:
         levels = raises.get(tick, 0)
         if not levels:
             course.tests += 1

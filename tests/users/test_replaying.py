@@ -29,7 +29,7 @@ from pianissimo.users import (
     UserStatistics,
     UserSum,
 )
-from pianissimo.users.user_table import Rows, Users
+from pianissimo.users.user_table import Rows, UserUnits
 
 TICKS = 6
 CAP = AdaptiveCap(epsilon=Fraction(1), first=2, fourfold=0, levels=3)
@@ -162,7 +162,7 @@ def test_distinct_values_that_move_cost_twice_what_vanishing_ones_do() -> None:
 # Mutants: each breaks one rule, and the audit must see a loss above the budget.
 
 
-class ForgetfulUsers(Users):
+class ForgetfulUsers(UserUnits):
     """The cap is reset by a restart."""
 
     def set_cap(self, cap: int) -> None:
@@ -189,18 +189,18 @@ def test_a_cap_that_a_restart_resets_is_caught() -> None:
     ticks = worst()
     sound = lost(MECHANISMS["histogram"], ticks, without(ticks, 0), {2: 1, 4: 1})
     assert sound <= BUDGET
-    with patched("Users", ForgetfulUsers):
+    with patched("UserUnits", ForgetfulUsers):
         assert lost(MECHANISMS["histogram"], ticks, without(ticks, 0), {2: 1, 4: 1}) > BUDGET
 
 
 def test_a_cap_for_each_batch_is_caught() -> None:
-    class Batchwise(Users):
+    class Batchwise(UserUnits):
         def add_and_tell_before(self, names: Any, units: Any = None) -> Any:
             self.clear()
             return super().add_and_tell_before(names, units)
 
     ticks = worst()
-    with patched("Users", Batchwise):
+    with patched("UserUnits", Batchwise):
         assert lost(MECHANISMS["histogram"], ticks, without(ticks, 0), {}) > BUDGET
 
 

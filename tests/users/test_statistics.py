@@ -38,7 +38,7 @@ from pianissimo.users import (
     deviations_below,
 )
 from pianissimo.users.quantile_tree import sums_below
-from pianissimo.users.user_table import Users
+from pianissimo.users.user_table import UserUnits
 
 TICKS = 5
 LOSS = Fraction(2)
@@ -356,7 +356,7 @@ def test_noise_of_heads_and_starts_lies_under_paths_of_their_own() -> None:
 
 
 def test_many_events_of_one_user_in_one_tick_are_no_matter() -> None:
-    users = Users(NoNoise(), cap=3)
+    users = UserUnits(NoNoise(), cap=3)
     batch = users.names(pl.Series(np.zeros(10**6, dtype=np.int64)))
     for _ in range(100):
         users.add(batch)
@@ -367,7 +367,7 @@ def test_many_events_of_one_user_in_one_tick_are_no_matter() -> None:
 
 
 def test_a_user_takes_less_than_44_bytes() -> None:
-    users = Users(NoNoise(), cap=3)
+    users = UserUnits(NoNoise(), cap=3)
     for number in range(1, 30):
         users.add(users.names(pl.Series(np.arange(7000 * (number - 1), 7000 * number))))
         assert users.bytes <= 44 * len(users)
@@ -556,4 +556,4 @@ def test_no_repr_shows_data() -> None:
     run = Run(COUNT, SeededNoise(1))
     run.update(pl.DataFrame({"user": [4711]}))
     assert "4711" not in repr(run)
-    assert repr(run._state.users) == "Users(hidden)"
+    assert repr(run._state.users) == "UserUnits(hidden)"

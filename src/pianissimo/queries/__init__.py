@@ -2,7 +2,7 @@
 
 from pianissimo.queries.columns import LargeDomain, Reads, Role
 from pianissimo.queries.count import Count, Rate
-from pianissimo.queries.distinct import Distinct
+from pianissimo.queries.distinct import Distinct, Users
 from pianissimo.queries.heavy_hitters import HeavyHitters
 from pianissimo.queries.histogram import Histogram, MaxFrequency
 from pianissimo.queries.quantiles import Quantiles
@@ -19,6 +19,7 @@ KINDS: tuple[type[Query], ...] = (
     MaxFrequency,
     Quantiles,
     Distinct,
+    Users,
     Alarm,
     Trending,
     HeavyHitters,
@@ -44,4 +45,5 @@ __all__ = [
     "Tidy",
     "TopK",
     "Trending",
+    "Users",
 ]

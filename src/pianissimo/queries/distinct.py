@@ -1,4 +1,4 @@
-"""How many different values."""
+"""How many different values, and how many users."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,3 +57,37 @@ class Distinct(KeyQuery):
 
     def user_value(self, release: Release[Any]) -> Any:
         return release.value
+
+
+@identified("query-users")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Users(Query):
+    """The number of different users so far, or of those with an event that matches a condition.
+
+    Each user counts once, so it has a cap of one, and noise for one event: nothing is cut off, and bars are closed on
+    both sides. Where a user is hidden within a period, each counts once in each period.
+
+    >>> Users("active", where="price > 100").own_cap
+    1
+    """
+
+    kind = "users"
+    called = "a number of users"
+    own_cap = 1
+
+    @property
+    def part(self) -> str:
+        return f"users of {self.name}"
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        return CountHead(name=self.name, share=share)
+
+    def user_column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return self.matches(frame)
+
+    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
+        # The cap is one of rows that match: the others do not use it up.
+        return (content if self.where is None else content.filter(self.name)).select("user")
+
+    def open_ends(self, value: Any) -> tuple[str, ...]:
+        return ()

@@ -85,11 +85,14 @@ def user_ways(
     parts = parts_of(counted)
     ways, following, problems = [], {}, []
     for is_pure in (True,) if budget.pure else (False, True):
-        for cap_of in _caps(setting):
+        for cap_of in _caps(setting, parts):
             try:
                 spent = _user_budget(counting, setting, parts, is_pure=is_pure, searches=cap_of(Fraction(1)))
                 cap = cap_of(spent.search)
-                made_parts = [_candidates(part, spent, cap, setting, shares) for part in parts]
+                caps = [_own_cap(part, setting) or cap for part in parts]
+                made_parts = [
+                    _candidates(part, spent, own, setting, shares) for part, own in zip(parts, caps, strict=True)
+                ]
             except ParameterError as error:
                 problems.append(error)
                 continue
@@ -132,9 +135,21 @@ def _split(budget: Budget, share: Fraction) -> tuple[Budget, Budget]:
     return Budget(epsilon * share, delta), Budget(epsilon * (1 - share), delta)
 
 
-def _caps(setting: UserSetting) -> Iterator[Any]:
+def _own_cap(part: Part, setting: UserSetting) -> FixedCap | None:
+    """The cap that the kind of a part has by itself, if it has one."""
+    units = part[0].own_cap
+    if units is None or setting.period is None:
+        return None if units is None else FixedCap(units=units)
+    return PeriodCap(units=units, ticks=setting.period)
+
+
+def _caps(setting: UserSetting, parts: Sequence[Part]) -> Iterator[Any]:
     """The rules that may hold, each as a function of the epsilon of its search."""
     user, period, units = setting.user, setting.period, setting.user.max_events_per_user
+    own = [_own_cap(part, setting) for part in parts]
+    if all(own):
+        yield lambda _: own[0]
+        return
     if period is not None and units is not None:
         yield lambda _: PeriodCap(units=units, ticks=period)
         return
@@ -152,7 +167,7 @@ def _user_budget(
     epsilon = Fraction(budget.epsilon)
     share = ESTIMATOR_SHARE if user.cap_share is None else exactly(user.cap_share)
     search = epsilon * share if isinstance(searches, AdaptiveCap) else Fraction(0)
-    each = search / len(parts)
+    each = search / sum(part[0].own_cap is None for part in parts) if search else search
     if is_pure:
         return SearchBudget(search=each, epsilon=epsilon - search)
     # No plan has more than four nodes a tick and series, and each may start once at every cap.
@@ -209,13 +224,13 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
     error = predict_error(plan, setting.coverage, query.user_scale)
     is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
     rule = f"a cap that follows the stream, from {mechanism.cap.caps[0]}" if is_adaptive else f"a fixed cap of {cap}"
-    note = f"at most {cap} {query.capped} of a user count"
+    note = f"at most {cap} {query.capped} of a user count" if query.own_cap is None else "each user counts once"
     if isinstance(mechanism.cap, PeriodCap):
         note += f" in each period of {mechanism.cap.ticks} ticks"
     elif is_adaptive:
         note += f" at first, up to {mechanism.cap.caps[-1]:,}; with each raise the error grows two- to sixfold"
     most = setting.user.most_events_per_user
-    if most is None or most > mechanism.cap.caps[0]:
+    if query.own_cap is None and (most is None or most > mechanism.cap.caps[0]):
         note += f"; the error is about {query.error_of}"
     law = "Laplace" if mechanism.epsilon is not None else "Gaussian"
     return Candidate(

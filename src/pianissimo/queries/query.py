@@ -115,6 +115,9 @@ class Query:
     capped: ClassVar[str] = "events"
     """What of a user is counted towards a cap."""
 
+    own_cap: ClassVar[int | None] = None
+    """How many units of a user count, where the kind itself says so and nothing that matters is cut off."""
+
     error_of: ClassVar[str] = "what the cap lets through"
     """What its expected error is about where users are hidden, as plans say it."""
 

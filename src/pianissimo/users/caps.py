@@ -33,7 +33,7 @@ from pianissimo.identity import identified
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
 from pianissimo.noise.laws import LaplaceNode, laplace_node
-from pianissimo.users.user_table import Users
+from pianissimo.users.user_table import UserUnits
 
 ESTIMATOR_SHARE = Fraction(3, 20)
 """A good part of epsilon for the cap's tests: the counters need the rest more."""
@@ -223,7 +223,7 @@ class Course:
         """Whether the next tick begins anew with every user."""
         return isinstance(self._rule, PeriodCap) and tick % self._rule.ticks == 0
 
-    def close(self, users: Users, tick: int, noise: Noise) -> bool:
+    def close(self, users: UserUnits, tick: int, noise: Noise) -> bool:
         """Test at the end of a tick, after its events are counted; whether the cap was raised."""
         before = self.level
         rule = self._rule
@@ -240,7 +240,7 @@ class Course:
             self.since = tick
         return True
 
-    def _is_low(self, rule: AdaptiveCap, users: Users, tick: int, noise: Noise) -> bool:
+    def _is_low(self, rule: AdaptiveCap, users: UserUnits, tick: int, noise: Noise) -> bool:
         self.tests += 1
         node = rule.nodes[self.level - 1]
         # One threshold noise a level and one noise a test: each is drawn under its own path. A level makes one test a

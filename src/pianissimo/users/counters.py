@@ -25,7 +25,7 @@ from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace
 from pianissimo.noise.plan import NoisePlan, difference_weights, laplace_sum_quantile, variance_at
 from pianissimo.noise.running import RunningNoise, rounded, running_noise
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
-from pianissimo.users.user_table import Users
+from pianissimo.users.user_table import UserUnits
 
 _LONGEST_CHECK = 4096
 """Beyond so many ticks the columns of a plan are not looked at one by one."""
@@ -313,7 +313,7 @@ class UserBudget:
 
     def begin(self, noise: Noise) -> dict[str, Any]:
         """What every state has before the first event."""
-        return {"users": Users(noise, self.cap.caps[0]), "course": Course(self.cap, self.horizon)}
+        return {"users": UserUnits(noise, self.cap.caps[0]), "course": Course(self.cap, self.horizon)}
 
     def update(self, state: Any, batch: Any) -> None:
         """Count the events of a batch."""

@@ -42,7 +42,7 @@ from pianissimo.users.heads import (
     whole_steps,
 )
 from pianissimo.users.quantile_tree import QuantilesHead
-from pianissimo.users.user_table import Column, Names, Rows, Users, by_user, first_of_each
+from pianissimo.users.user_table import Column, Names, Rows, UserUnits, by_user, first_of_each
 
 _LARGEST_TOTAL = 2**61
 
@@ -73,7 +73,7 @@ class UserRelease:
 class UserStatisticsState:
     """What each user gave, and the exact totals of what was accepted: secret."""
 
-    users: Users
+    users: UserUnits
     course: Course
     totals: list[NDArray[np.int64]]
     closed: int
@@ -252,7 +252,7 @@ class CappedTotal(UserBudget):
 class UserSumState:
     """What each user gave, and the exact sum of what was accepted: secret."""
 
-    users: Users
+    users: UserUnits
     course: Course
     closed: int
     """What counts of periods that are over."""
@@ -315,7 +315,7 @@ class UserSum(CappedTotal):
 class UserDistinctState:
     """Which user gave which values, all by keyed names, and which values count: secret."""
 
-    users: Users
+    users: UserUnits
     course: Course
     values: Names
     pairs: Names

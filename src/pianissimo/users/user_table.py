@@ -23,7 +23,7 @@ Units = NDArray[np.uint64]
 _TWO_LABELS = np.ones(2, dtype=np.uint32)
 
 
-class Users:
+class UserUnits:
     """The units of every user under one cap."""
 
     def __init__(self, noise: Noise, cap: int) -> None:
@@ -90,7 +90,7 @@ class Users:
             raise InputError(str(error)) from None
 
     def __repr__(self) -> str:
-        return "Users(hidden)"
+        return "UserUnits(hidden)"
 
 
 class Names:
