@@ -439,7 +439,7 @@ BOUNDED = hidden(
     pp.Users("active", where="price > 0"),
     max_events_per_user=3,
 )
-BOUNDS = {"n": 3, "revenue": 3 * 7, "drugs": 3, "different": 2 * 3, "active": 1}
+BOUNDS = {"n": 3, "revenue": 3 * 7, "drugs": 3, "different": 2 * 3, "active": 1, "above_cap": 1}
 rows = st.fixed_dictionaries(
     {"who": st.sampled_from("ABCD"), "drug": st.sampled_from(DRUGS), "price": st.integers(-9, 9)}
 )

@@ -96,7 +96,7 @@ def test_the_high_end_is_open_unless_the_cut_is_bounded() -> None:
 
 
 def test_where_events_are_taken_back_both_ends_are_open() -> None:
-    plan = flights(pp.Count("n"), weight="change")
+    plan = flights(pp.Count("n"), weight="change", first_cap=64)
     table = Live(plan, NoNoise()).tick([{"plane": "n1", "change": -1}])["n"]
     assert table.rows() == [(-1, None, None, 64)]
 
@@ -112,9 +112,48 @@ def test_plans_say_what_their_error_is_about() -> None:
     assert "lets through" not in str(flights(max_events_per_user=3, most_events_per_user=3))
 
 
+@pytest.mark.parametrize(
+    ("unit", "numbers"),
+    [
+        ({"first_cap": 2}, [1, 2, 2, 2]),
+        ({"max_events_per_user": 2}, [1, 2, 2, 2]),
+        # Pairs of a user and a period of two ticks.
+        ({"max_events_per_user": 2, "within": "2d"}, [1, 2, 3, 4]),
+    ],
+)
+def test_a_release_tells_how_many_users_are_above_the_cap(unit: dict[str, Any], numbers: list[int]) -> None:
+    live = Live(flights(**unit), NoNoise())
+    again = [row | {"plane": "n2"} for row in ROWS[:2]]
+    tables = [live.tick([*ROWS, *again])["above_cap"] for _ in range(4)]
+    assert [table["estimate"].item() for table in tables] == numbers
+    for table in tables:
+        assert table.columns == ["estimate", "low", "high", "cap"]
+        assert table["cap"].item() == 2
+        assert table["low"].item() < table["estimate"].item() < table["high"].item()
+
+
+def test_users_above_the_cap_cost_a_twentieth_and_their_bars_hold() -> None:
+    plan = flights(pp.Count("n"), max_events_per_user=16)
+    counts, above = plan.queries[0].mechanism.counters
+    assert above.loss == (counts.loss + above.loss) / 20
+    assert plan.price.epsilon <= 1.0
+    busy = pl.DataFrame({"plane": np.repeat(np.arange(500), 20)})
+    held = []
+    for seed in range(60):
+        row = Live(plan, SeededNoise(seed)).tick(busy)["above_cap"].row(0, named=True)
+        held.append(row["low"] <= 500 <= row["high"])
+    # Of 60 bars of 95 %, fewer than 50 hold with a chance of 1e-4.
+    assert sum(held) >= 50
+
+
+def test_what_has_no_cap_of_events_tells_none_above() -> None:
+    assert list(Live(flights(pp.Distinct("where", key="port")), NoNoise()).tick(ROWS)) == ["where"]
+    assert list(Live(flights(pp.Users("planes")), NoNoise()).tick(ROWS)) == ["planes"]
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_open_ends_go_through_payloads_folders_and_files(tmp_path: Path, form: FileFormat) -> None:
-    plan = flights()
+    plan = flights(first_cap=64)
     live = Live(plan, NoNoise())
     with ReleaseFolder(tmp_path / "run", plan=plan.to_dict(), format=form) as folder:
         sink = FolderSink(tmp_path / "sink", plan=plan.to_dict(), format=form)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pianissimo.testing import NoNoise
 from pianissimo.users import AdaptiveCap
 from pianissimo.users.caps import Course
-from pianissimo.users.user_table import Users
+from pianissimo.users.user_table import UserUnits
 
 REACH = 400
 
@@ -98,7 +98,7 @@ def test_the_real_tests_draw_sizes() -> None:
     """As many users as the discount are above: the larger size decides, whatever its sign."""
 
     cap = AdaptiveCap(epsilon=Fraction(1), first=2, levels=3)
-    course, users, noise = Course(cap, horizon=10), Users(NoNoise(), cap=2), NoNoise()
+    course, users, noise = Course(cap, horizon=10), UserUnits(NoNoise(), cap=2), NoNoise()
     users.add(users.names(pl.Series(np.repeat(np.arange(cap.discount(1, 10)), 3))))
     with mock.patch.object(NoNoise, "laplace", side_effect=[7, -7, 7, -8, 0, 0]):
         assert not course.close(users, 1, noise)

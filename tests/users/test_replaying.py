@@ -17,6 +17,7 @@ from tests.users.replaying import law_of, lost, taped, without
 from pianissimo.labels import Domain
 from pianissimo.noise import DoublingPlan, HaarPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.users import (
+    AboveHead,
     AdaptiveCap,
     CountHead,
     FixedCap,
@@ -29,6 +30,7 @@ from pianissimo.users import (
     UserStatistics,
     UserSum,
 )
+from pianissimo.users.caps import Course
 from pianissimo.users.user_table import Rows, UserUnits
 
 TICKS = 6
@@ -59,6 +61,12 @@ MECHANISMS: dict[str, Any] = {
     "histogram with deletions": statistics(HISTOGRAM, signed=True, plan=TopDownPlan),
     "quantiles": statistics(QUANTILES),
     "quantiles, gaussian": statistics(QUANTILES, plan=HaarPlan, epsilon=None, rho=BUDGET),
+    "above": statistics(AboveHead()),
+    "above, gaussian haar": statistics(AboveHead(), plan=HaarPlan, epsilon=None, rho=BUDGET),
+    "above, spline": statistics(AboveHead(), plan=SplinePlan, epsilon=None, rho=BUDGET),
+    "above, fixed": statistics(AboveHead(), cap=FixedCap(units=3)),
+    "above with deletions": statistics(CountHead(), AboveHead(share=Fraction(1, 19)), signed=True),
+    "all heads and above": statistics(CountHead(), HISTOGRAM, QUANTILES, SUM, AboveHead()),
     "all heads": statistics(CountHead(share=Fraction(2)), HISTOGRAM, QUANTILES, SUM),
     "all heads with deletions": statistics(CountHead(), HISTOGRAM, QUANTILES, SUM, signed=True),
     "value sum": UserSum(cap=CAP, plan=TreePlan, horizon=TICKS, epsilon=BUDGET),
@@ -113,10 +121,11 @@ DAILY = PeriodCap(units=2, ticks=2)
     "mechanism",
     [
         statistics(CountHead(), HISTOGRAM, cap=DAILY),
+        statistics(AboveHead(), cap=DAILY),
         UserSum(cap=DAILY, plan=TreePlan, horizon=TICKS, epsilon=BUDGET),
         UserDistinct(cap=DAILY, plan=TreePlan, horizon=TICKS, epsilon=BUDGET),
     ],
-    ids=["statistics", "sum", "distinct"],
+    ids=["statistics", "above", "sum", "distinct"],
 )
 @settings(max_examples=40, deadline=None)
 @given(stream=streams, period=st.integers(0, 2))
@@ -157,6 +166,30 @@ def test_distinct_values_that_move_cost_twice_what_vanishing_ones_do() -> None:
     moving = of_one_user(mine, [[], [], [], [], [], [0, 1]])
     vanishing = of_one_user(mine, nothing)
     assert lost(mechanism, moving, without(moving, 0), {}) == 2 * lost(mechanism, vanishing, without(vanishing, 0), {})
+
+
+def test_who_passes_every_cap_costs_all_that_is_for_users_above_it() -> None:
+    """One unit at each start, whatever its cap: with noise for a cap's units she would cost a part of it."""
+    ticks = worst()
+    for name in ("above", "above, gaussian haar"):
+        mechanism = MECHANISMS[name]
+        cost = lost(mechanism, ticks, without(ticks, 0), {3: 1, 5: 1})
+        assert BUDGET * 98 / 100 < cost <= BUDGET
+        with patched("AboveHead.sensitivity", Sensitivity(total=1, squared=1), where="pianissimo.users.heads"):
+            assert lost(mechanism, ticks, without(ticks, 0), {3: 1, 5: 1}) < BUDGET / 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(stream=streams, raises=raises)
+def test_it_is_the_number_of_users_above_the_cap_that_holds(stream: list[Any], raises: dict[int, int]) -> None:
+    check_above(as_ticks(stream), raises)
+
+
+def check_above(ticks: list[pl.DataFrame], raises: dict[int, int]) -> None:
+    tape, so_far = taped(MECHANISMS["above"], ticks, raises), pl.DataFrame(schema=SCHEMA)
+    for batch, cap, (_, _, totals) in zip(ticks, tape.caps, tape.entries[0], strict=True):
+        so_far = so_far.vstack(batch)
+        assert totals.tolist() == [so_far.group_by("user").len().filter(pl.col("len") > cap).height]
 
 
 # Mutants: each breaks one rule, and the audit must see a loss above the budget.
@@ -211,6 +244,42 @@ def test_backfill_that_counts_twice_is_caught() -> None:
     assert lost(mechanism, ticks, without(ticks, 0), raises) <= BUDGET
     with patched("Rows", TwiceRows, where="pianissimo.users.statistics"):
         assert lost(mechanism, ticks, without(ticks, 0), raises) > BUDGET
+
+
+def test_users_above_the_next_cap_are_caught() -> None:
+    """A cap that nobody has been told of: more is known of users than is released."""
+
+    class OverNext(UserUnits):
+        @property
+        def over(self) -> int:
+            units: Any = self.to_plain()["units"]
+            return int((units > 2 * self._cap).sum())
+
+    ticks = of_one_user([[0, 1, 2], *[[]] * 5], [[]] * 6)
+    check_above(ticks, {})
+    with patched("UserUnits", OverNext), pytest.raises(AssertionError):
+        check_above(ticks, {})
+
+
+def test_a_number_of_users_above_that_does_not_restart_is_caught() -> None:
+    """Under a raised cap she is below again, and passes it once more: three moves for the price of one."""
+    mechanism = MECHANISMS["above"]
+    ticks = of_one_user([[0, 1, 2], [], [], [3, 4, 5], [], []], [[]] * 6)
+    assert lost(mechanism, ticks, without(ticks, 0), {3: 1}) <= BUDGET
+    with unittest.mock.patch.object(Course, "place", return_value=(1, CAP.first, 0)):
+        assert lost(mechanism, ticks, without(ticks, 0), {3: 1}) > BUDGET
+
+
+def test_a_number_of_events_above_is_not_to_be_had_for_the_price_of_a_user() -> None:
+    class Units(UserUnits):
+        @property
+        def over(self) -> int:
+            units: Any = self.to_plain()["units"].astype(np.int64)
+            return int(np.maximum(units - self._cap, 0).sum())
+
+    ticks = worst()
+    with patched("UserUnits", Units):
+        assert lost(MECHANISMS["above"], ticks, without(ticks, 0), {}) > BUDGET
 
 
 def test_a_missing_factor_two_in_distinct_is_caught() -> None:

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import polars as pl
+
 from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError
+from pianissimo.mechanism import Release
 from pianissimo.noise import DoublingPlan, ToeplitzPlan
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries.columns import exactly
@@ -29,10 +32,10 @@ from pianissimo.queries.expected import (
     Candidate,
     predict_error,
 )
-from pianissimo.queries.query import Part, Query, UserMechanism, parts_of
+from pianissimo.queries.query import Part, Query, UserMechanism, bars_table, parts_of, with_cap
 from pianissimo.queries.watching import monitor_candidates
 from pianissimo.unit import User
-from pianissimo.users import ESTIMATOR_SHARE, AdaptiveCap, Cap, FixedCap, PeriodCap
+from pianissimo.users import ABOVE_CAP, ESTIMATOR_SHARE, AdaptiveCap, Cap, FixedCap, PeriodCap, UserRelease
 
 FEW_TICKS = 4096
 """Correlated noise takes work that grows with series and ticks, and again at every restart: up to so many."""
@@ -91,7 +94,7 @@ def user_ways(
                 cap = cap_of(spent.search)
                 caps = [_own_cap(part, setting) or cap for part in parts]
                 made_parts = [
-                    _candidates(part, spent, own, setting, shares) for part, own in zip(parts, caps, strict=True)
+                    _candidates(part, spent, rule, setting, shares) for part, rule in zip(parts, caps, strict=True)
                 ]
             except ParameterError as error:
                 problems.append(error)
@@ -170,8 +173,9 @@ def _user_budget(
     each = search / sum(part[0].own_cap is None for part in parts) if search else search
     if is_pure:
         return SearchBudget(search=each, epsilon=epsilon - search)
-    # No plan has more than four nodes a tick and series, and each may start once at every cap.
-    series = sum(query.head().series for part in parts for query in part)
+    # No plan has more than four nodes a tick and series, and each may start once at every cap. One more is of the users
+    # above it.
+    series = 1 + sum(query.head().series for part in parts for query in part)
     draws = len(searches.caps) * (4 * (ticks + 1) * series + 2 * ticks + 2)
     left = Budget(epsilon=epsilon - search, delta=budget.delta)
     return SearchBudget(search=each, rho=left.rho(distance=2 * draws * DRAW_DISTANCE))
@@ -252,3 +256,12 @@ def _standing(cap: Cap, user: User) -> tuple[int, int]:
         if value >= wanted:
             return value, start
     return cap.caps[-1], len(cap.caps)
+
+
+def above_cap_table(release: Release[Any], coverage: float) -> dict[str, pl.DataFrame]:
+    """How many users are above the cap, by its name, where a mechanism tells it."""
+    value = release.value
+    if not (isinstance(value, UserRelease) and ABOVE_CAP in value.values):
+        return {}
+    own = value[ABOVE_CAP]
+    return {ABOVE_CAP: with_cap(bars_table([own.estimate], [own.bars(coverage)]), value.cap)}

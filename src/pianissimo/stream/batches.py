@@ -18,7 +18,7 @@ from pianissimo.queries import Query, Reads, Role
 from pianissimo.queries.columns import LABEL_TYPES, fault_of, number_column
 from pianissimo.unit import User
 
-RESERVED_NAMES = ("key", "user", "value", "weight")
+RESERVED_NAMES = ("above_cap", "key", "user", "value", "weight")
 """Columns that mechanisms about users have themselves: a query of that name would take their place."""
 
 _LARGEST_EXACT = 2.0**53

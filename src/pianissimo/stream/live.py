@@ -13,6 +13,7 @@ from pianissimo.errors import HorizonError, ParameterError, StateError
 from pianissimo.mechanism import Guard, Release, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.queries import Query
+from pianissimo.queries.of_users import above_cap_table
 from pianissimo.stream.batches import as_frame, query_inputs, user_input
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
 from pianissimo.stream.release import StreamRelease, Tidier
@@ -80,7 +81,8 @@ class LivePart:
             return {}
         release = self.run.release()
         shown = [query for query in self.queries if tick % query.every == 0]
-        return {query.name: self._tidiers[query.name].add(self._table(query, release)) for query in shown}
+        tables = {query.name: self._tidiers[query.name].add(self._table(query, release)) for query in shown}
+        return tables | above_cap_table(release, self.run.coverage)
 
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What the ticks after `start` up to `end` added, if it was published at both and answers intervals.

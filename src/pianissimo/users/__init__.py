@@ -2,12 +2,24 @@
 
 from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, CutOff, FixedCap, PeriodCap
 from pianissimo.users.counters import Counters, Law, PlanKind, Sensitivity
-from pianissimo.users.heads import Bars, CountHead, HistogramHead, SumHead, UserCounts, UserLargest, UserTotal
+from pianissimo.users.heads import (
+    ABOVE_CAP,
+    AboveHead,
+    Bars,
+    CountHead,
+    HistogramHead,
+    SumHead,
+    UserCounts,
+    UserLargest,
+    UserTotal,
+)
 from pianissimo.users.quantile_tree import QuantilesHead, UserQuantiles, deviations_below
 from pianissimo.users.statistics import Head, UserDistinct, UserRelease, UserStatistics, UserSum
 
 __all__ = [
+    "ABOVE_CAP",
     "ESTIMATOR_SHARE",
+    "AboveHead",
     "AdaptiveCap",
     "Bars",
     "Cap",

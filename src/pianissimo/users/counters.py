@@ -48,6 +48,9 @@ class Sensitivity:
     moves: bool = False
     """Whether without the user a unit may also appear elsewhere, as a distinct value that somebody else gave later."""
 
+    of_user: bool = False
+    """Whether it is that of a whole user, whatever the cap, and not of one unit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Law:
@@ -184,11 +187,12 @@ class Counters:
         return self.sensitivity.moves
 
     def _unit_loss(self, start: int, cap: int) -> Fraction:
-        """What one unit in one series may cost, so that `cap` units of the head cost this start's share."""
+        """What one unit in one series may cost, so that all that a user adds to the head costs this start's share."""
         share = self.weights[start - 1] * self.loss
+        units = 1 if self.sensitivity.of_user else cap
         if self.is_pure:
-            return share / (cap * self.sensitivity.total)
-        return share / (cap**2 * self.sensitivity.squared)
+            return share / (units * self.sensitivity.total)
+        return share / (units**2 * self.sensitivity.squared)
 
 
 class RunningCounters:

@@ -29,6 +29,9 @@ from pianissimo.users.counters import Law, Sensitivity
 Codes = NDArray[np.int64]
 Signs = NDArray[np.int8]
 
+ABOVE_CAP = "above_cap"
+"""What the number of users above the cap is called in a release."""
+
 _LARGEST_STEPS = 2**40
 _ONE = Fraction(1)
 
@@ -242,6 +245,30 @@ class HistogramHead:
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserCounts:
         return UserCounts(self.domain.labels.clone(), estimates, law, cut, is_signed=is_signed)
+
+
+@identified("above-head")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboveHead:
+    """How many users are above the cap that holds: of whom something is cut off.
+
+    At each start of the counters a user passes its cap once, at one tick, and is above it from then on. So she moves it
+    by one, whatever the cap. Where a cap holds in each period, it is the number of pairs of a user and a period so far.
+    Its totals are those of periods that are over.
+    """
+
+    name: str = ABOVE_CAP
+    share: Fraction = _ONE
+
+    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1, of_user=True)
+    cells: ClassVar[int] = 1
+    series: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_head(self.name, self.share)
+
+    def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserTotal:  # noqa: ARG002
+        return UserTotal(int(estimates[0]), law, cut)
 
 
 def batch_column(batch: pl.DataFrame, name: str) -> pl.Series:

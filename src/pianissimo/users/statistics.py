@@ -32,6 +32,7 @@ from pianissimo.noise.keyed import Keys
 from pianissimo.users.caps import Course
 from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import (
+    AboveHead,
     CountHead,
     HistogramHead,
     Signs,
@@ -46,8 +47,8 @@ from pianissimo.users.user_table import Column, Names, Rows, UserUnits, by_user,
 
 _LARGEST_TOTAL = 2**61
 
-Head = CountHead | SumHead | HistogramHead | QuantilesHead
-"""One statistic of the accepted events."""
+Head = CountHead | SumHead | HistogramHead | QuantilesHead | AboveHead
+"""One statistic of the accepted events, or of who is above the cap."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,18 +184,27 @@ class UserStatistics(UserBudget):
         rest = state.pending.take_all()
         if rest:
             state.left_out.append(rest)
-        # What is kept of a plain count is known without rows: the sum over users of the smaller of events and cap.
-        kept = np.array([state.closed + state.users.kept], dtype=np.int64)
         course, values = state.course, {}
         for head, running, exact in zip(self.heads, state.counters, state.totals, strict=True):
-            totals = kept if isinstance(head, CountHead) and not self.signed else head.expand(exact)
+            totals = self._totals(state, head, exact)
             estimates = running.release(totals, course.place(), tick, noise.at("head", head.name))
             law = running.counters.law(*course.place(), tick)
             values[head.name] = head.value(estimates, law, course.cut_off(), is_signed=self.signed)
         if course.ends_period(tick):
+            for head, exact in zip(self.heads, state.totals, strict=True):
+                if isinstance(head, AboveHead):
+                    exact += state.users.over
             state.closed += state.users.kept
             state.users.clear()
         return UserRelease(tick=tick, cap=course.cap, since=course.since, values=values)
+
+    def _totals(self, state: UserStatisticsState, head: Head, exact: NDArray[np.int64]) -> NDArray[np.int64]:
+        if isinstance(head, AboveHead):
+            return exact + state.users.over
+        if isinstance(head, CountHead) and not self.signed:
+            # Known without rows: the sum over users of the smaller of events and cap.
+            return np.array([state.closed + state.users.kept], dtype=np.int64)
+        return head.expand(exact)
 
     def _accept(self, state: UserStatisticsState, rows: Rows) -> None:
         cap = state.course.cap
@@ -204,10 +214,10 @@ class UserStatistics(UserBudget):
         signs: Signs | None = columns[1] if self.signed else None
         codes = iter(columns[2 if self.signed else 1 :])
         for head, totals in zip(self.heads, state.totals, strict=True):
-            if not isinstance(head, CountHead):
+            if isinstance(head, CountHead):
+                totals += 0 if signs is None else signs.sum(dtype=np.int64)
+            elif not isinstance(head, AboveHead):
                 head.add(totals, next(codes), signs)
-            elif signs is not None:
-                totals += signs.sum(dtype=np.int64)
 
     def _check_totals(self, state: UserStatisticsState, rows: int) -> None:
         waiting = len(state.pending) + len(state.left_out) + rows
@@ -217,7 +227,7 @@ class UserStatistics(UserBudget):
 
     @property
     def _with_columns(self) -> list[SumHead | HistogramHead | QuantilesHead]:
-        return [head for head in self.heads if not isinstance(head, CountHead)]
+        return [head for head in self.heads if not isinstance(head, CountHead | AboveHead)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
