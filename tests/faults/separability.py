@@ -1,17 +1,19 @@
 """S1: what one user adds or takes away moves nobody else's counts, through all that cuts, judges, counts and seals."""
 
+import contextlib
 import json
 import random
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 from tests.faults.disk import Disk
 from tests.faults.simulator import SECRET, SimulatedLedger, SimulatedWitness
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK, user
+from pianissimo.durable.charging import LedgerPlace
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.start import Request
@@ -128,10 +130,10 @@ def user_totals(ticks: list[list[Event]], crashes: set[int], name: str) -> list[
     disk, witness = Disk(name), SimulatedWitness()
     wiring = Wiring(
         connect=lambda create: SqliteConnection(Path(disk.path), create=create, vfs=disk.vfs),
-        lock=lambda connection, take_over: _NoLock(),
+        lock=lambda connection, take_over: contextlib.ExitStack(),
         witness=witness,
-        read_secret=lambda create: SECRET,
-        ledger=SimulatedLedger(),
+        secret=lambda create: SECRET,
+        ledger=cast(LedgerPlace, SimulatedLedger()),
     )
 
     def opened() -> DurableStream:
@@ -151,11 +153,6 @@ def user_totals(ticks: list[list[Event]], crashes: set[int], name: str) -> list[
     live.close()
     disk.drop()
     return totals
-
-
-class _NoLock:
-    def release(self) -> None:
-        pass
 
 
 def check_user_pair(seed: int) -> int:

@@ -14,20 +14,22 @@ from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from tests.faults.disk import Disk
+from tests.faults.points import POINTS
 from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Histogram, Stream, codec
 from pianissimo.durable import failpoints
+from pianissimo.durable.charging import LedgerPlace
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.recover import accept_rollback
 from pianissimo.durable.start import Request
-from pianissimo.durable.witness import Testimony
+from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import (
     DiskFullError,
     InputError,
@@ -85,7 +87,7 @@ class RecordingNoise(NoNoise):
         super().draw(law, parameter, keys, out)
 
 
-class SimulatedWitness:
+class SimulatedWitness(Witness):
     """A witness whose last line may be lost if it was not synced."""
 
     def __init__(self) -> None:
@@ -188,11 +190,6 @@ class LossyConnection(SqliteConnection):
         super().commit()
 
 
-class _NoLock:
-    def release(self) -> None:
-        pass
-
-
 @dataclass
 class Simulation:
     """One seed."""
@@ -245,10 +242,10 @@ class Simulation:
 
         return Wiring(
             connect=connect,
-            lock=lambda connection, take_over: _NoLock(),
+            lock=lambda connection, take_over: contextlib.ExitStack(),
             witness=self.witness,
-            read_secret=lambda create: SECRET,
-            ledger=self.ledger,
+            secret=lambda create: SECRET,
+            ledger=cast(LedgerPlace, self.ledger),
         )
 
     def _open(self) -> DurableStream:
@@ -334,7 +331,7 @@ class Simulation:
                 self.disk.end_process()
                 raise Crash
 
-        points = [point for point in failpoints.POINTS if kind != "error" or point.startswith(("seal.", "release."))]
+        points = [point for point in POINTS if kind != "error" or point.startswith(("seal.", "release."))]
         if kind == "error":
             # An error of the operating system within a transaction; elsewhere it is no fault of a store.
             points = ["seal.begin", "seal.before_commit", "release.before_commit"]

@@ -89,14 +89,14 @@ def crashed_in(house: House, point: str, **options: Any) -> DurableStream:
     connect = wiring.connect
 
     def noted(create: bool) -> Connection:
-        connections.append(connect(create))
+        connections.append(connect(create=create))
         return connections[-1]
 
     live = DurableStream(house.kind(), replace(wiring, connect=noted), Options(**options))
     read = live.position["read"] if live.position else 0
     with failpoints.armed({point: crash_at(1, connections)}), pytest.raises(Crash):
         live.tick([{}] * 100, position={"read": read + 100})
-    live._process_lock.release()
+    live._process_lock.close()
     return live
 
 

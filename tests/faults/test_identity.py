@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.faults.homes import Home, new_home
+from tests.faults.points import POINTS
 from tests.faults.report import record, size
 from tests.faults.simulator import RecordingNoise
 from tests.faults.test_kills import heard
@@ -274,7 +275,7 @@ def test_a_thousand_forced_restarts_give_one_payload_a_tick(sqlite_home: Home) -
         while True:
             action = crash(chance.randint(1, 25))
             try:
-                with failpoints.armed(dict.fromkeys(failpoints.POINTS, action)), life.open() as live:
+                with failpoints.armed(dict.fromkeys(POINTS, action)), life.open() as live:
                     for tick in range(1, live.tick_number + 1):
                         seen.setdefault(tick, set()).add(live.payload(tick))
                     run_to(live, last)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.faults.homes import Home, new_home
+from tests.faults.points import POINTS
 from tests.faults.report import SOAK, record, size
 from tests.faults.world import (
     LONG,
@@ -33,7 +34,6 @@ from tests.faults.world import (
 
 from pianissimo.durable import failpoints
 from pianissimo.durable.charging import charge_of
-from pianissimo.durable.failpoints import POINTS
 from pianissimo.durable.place import Wiring, wire
 from pianissimo.durable.recover import accept_rollback
 from pianissimo.errors import RefusalError, RollbackError, SecretError
@@ -235,7 +235,7 @@ def noting(wiring: Wiring, found: list[Connection]) -> Wiring:
     """A wiring that tells its connections."""
 
     def connect(create: bool) -> Connection:
-        found.append(wiring.connect(create))
+        found.append(wiring.connect(create=create))
         return found[-1]
 
     return replace(wiring, connect=connect)

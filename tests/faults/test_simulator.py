@@ -13,7 +13,7 @@ from pianissimo.durable import start as startup
 from pianissimo.durable.charging import Receipt, reserve
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.journal import Journal
-from pianissimo.durable.publish import Publisher
+from pianissimo.durable.publish import Publisher, ShownLife
 from pianissimo.errors import PianissimoError, RollbackError
 from pianissimo.stream.release import payload_of
 
@@ -116,9 +116,9 @@ def marked_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tick counts as delivered once it was tried."""
     sound = Publisher._sent
 
-    def sent(self: Publisher, sink: Any, up_to: int) -> list[int]:
-        sound(self, sink, up_to)
-        return list(range(self._confirmed[sink.name] + 1, up_to + 1))
+    def sent(self: Publisher, sink: Any, life: ShownLife, waiting: range) -> list[int]:
+        sound(self, sink, life, waiting)
+        return list(waiting)
 
     monkeypatch.setattr(Publisher, "_sent", sent)
 

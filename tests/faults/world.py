@@ -99,7 +99,7 @@ def open_world(place: str | Path, *, witness: str | Path | None = None, **option
         connect = wiring.connect
 
         def noted(create: bool) -> Connection:
-            connections.append(connect(create))
+            connections.append(connect(create=create))
             return connections[-1]
 
         wiring = replace(wiring, connect=noted)

@@ -27,7 +27,6 @@ import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
 
 from pianissimo.budget import Budget
 from pianissimo.durable.records import Intention, StreamRecord
@@ -113,16 +112,6 @@ def question_of(plan: StreamPlan, number: int) -> str:
     return f"stream {name}, life {number}: {plan.horizon} ticks, hides one {unit.value}"
 
 
-class AnyLedgerPlace(Protocol):
-    """Where the ledger is that a stream is charged to."""
-
-    def is_away(self) -> bool:
-        """Whether it cannot be reached now."""
-
-    def open(self, *, least: Charge | None = None) -> Ledger:
-        """The ledger, verified; given what the first who is charged needs, it is made if it is not there."""
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerPlace:
     """Where the ledger is that a stream is charged to, its key, and the cap with which it is made.
@@ -193,7 +182,7 @@ class Receipt:
 
 
 def reserve(
-    place: AnyLedgerPlace, intention: Intention, plan: StreamPlan, *, before: str | None = None
+    place: LedgerPlace, intention: Intention, plan: StreamPlan, *, before: str | None = None
 ) -> tuple[Receipt, bytes | None]:
     """Charge a life that is intended, or find it charged, and by which incarnation it is used.
 
@@ -223,7 +212,7 @@ def reserve(
     return receipt, bytes.fromhex(used[0].removeprefix(_LIFE)) if used else None
 
 
-def use(place: AnyLedgerPlace, intention: Intention, incarnation: bytes) -> None:
+def use(place: LedgerPlace, intention: Intention, incarnation: bytes) -> None:
     """Be the one incarnation that uses the charge, or be refused."""
     name = f"{_LIFE}{incarnation.hex()}"
     with place.open() as ledger:
@@ -235,7 +224,7 @@ def use(place: AnyLedgerPlace, intention: Intention, incarnation: bytes) -> None
             )
 
 
-def check_receipt(record: StreamRecord, place: AnyLedgerPlace) -> None:
+def check_receipt(record: StreamRecord, place: LedgerPlace) -> None:
     """The charge is in the ledger that the receipt names.
 
     A ledger that is away does not stop a stream: a charge is never given back, so the receipt, which only the holder

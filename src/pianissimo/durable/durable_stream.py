@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +24,7 @@ from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing, SealedNoise
 from pianissimo.durable.place import Place, Wiring
-from pianissimo.durable.publish import EarlierLife, Publisher, Sink
+from pianissimo.durable.publish import Publisher, ShownLife, Sink
 from pianissimo.durable.records import Seal, StoredRelease, StreamRecord
 from pianissimo.durable.start import Request, Standing, check_start, create_stream, is_created
 from pianissimo.durable.witness import Testimony
@@ -176,13 +175,13 @@ class DurableStream:
         self._macs: dict[int, bytes] = {}
         # Before the store is looked at: so it is never ahead of a store that is being written.
         heard = wiring.witness.head() if options.read_only else None
-        self._store = Journal(wiring.opened(create=options.create))
+        self._store = Journal(wiring.connect(create=options.create))
         try:
             if options.read_only:
                 # One state of the store, whatever its writer does meanwhile.
                 self._store.connection.begin_read()
             else:
-                self._process_lock = wiring.held(self._store.connection, take_over=options.take_over)
+                self._process_lock = wiring.lock(self._store.connection, take_over=options.take_over)
                 reach("checkpoint.before")
                 self._store.connection.settle()
                 reach("checkpoint.after")
@@ -342,22 +341,8 @@ class DurableStream:
             self._check_not_closed()
             # One that is stored and not witnessed yet could be sealed again with other events, from a backup.
             if not self._record.last_tick < tick <= self.tick_number:
-                raise self._not_released(tick)
-            return self._own_payload(tick)
-
-    def _not_released(self, tick: int) -> ParameterError:
-        return ParameterError(f"tick must be one of the released ones, up to {self.tick_number}, got {tick}")
-
-    def _own_payload(self, tick: int) -> bytes:
-        return self._payload_of(self._record, self._ring, tick)
-
-    def _payload_of(self, record: StreamRecord, ring: KeyRing, tick: int) -> bytes:
-        stored = self._store.release(record.incarnation, tick)
-        seal = self._store.seal(record.incarnation, tick, ring)
-        if stored is None or seal is None:
-            raise self._not_released(tick)
-        stored.check(ring.epoch(seal.epoch), seal)
-        return stored.payload
+                raise ParameterError(f"tick must be one of the released ones, up to {self.tick_number}, got {tick}")
+            return self._store.payload(self._record.incarnation, tick, self._ring)
 
     def window(self, length: object) -> StreamRelease:
         """What the last ticks added: `live.window("1h")`, or a number of ticks; see `Live.window`."""
@@ -396,7 +381,7 @@ class DurableStream:
                     self._check_turn(self._tick + 1)
                     self._store.insert_epoch(self._record.incarnation, ring.row(self._record.incarnation))
                     reach("rotate.commit")
-                self._ring = ring
+                self._ring = self._publisher.own.ring = ring
                 last = self._store.last_seal(self._record.incarnation, ring)
                 if last is not None:
                     self._testify(last)
@@ -407,9 +392,9 @@ class DurableStream:
         with self._lock.even_within():
             self._is_closed = True
             self._guard.close("a stream that was closed must be opened again")
-            for name, let_go in (("_store", "close"), ("_process_lock", "release")):
+            for name in ("_store", "_process_lock"):
                 if hasattr(self, name):
-                    getattr(getattr(self, name), let_go)()
+                    getattr(self, name).close()
 
     def __enter__(self) -> "DurableStream":
         return self
@@ -438,26 +423,12 @@ class DurableStream:
             self.plan,
             lambda every: SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=every),
         )
-        self._publisher = Publisher(
-            self._store,
-            self._record,
-            self._lease,
-            self._own_payload,
-            options.sinks,
-            keys=self._ring.keys[0],
-            earlier=() if options.read_only else self._earlier_lives(),
-        )
+        lives = [] if options.read_only else self._store.lives(self._ring)[:-1]
+        shown = [ShownLife(record, ring, self._store.visible(record.incarnation)) for record, ring in lives]
+        earlier = [life for life in shown if life.visible != life.record.last_tick]
+        own = ShownLife(self._record, self._ring)
+        self._publisher = Publisher(self._store, [*earlier, own], self._lease, options.sinks)
         self._publisher.check_not_behind(self._tick)
-
-    def _earlier_lives(self) -> list[EarlierLife]:
-        """The lives before this one that have shown something."""
-        found = []
-        for record, ring in self._store.lives(self._ring)[:-1]:
-            visible = self._store.visible(record.incarnation)
-            if visible > record.last_tick:
-                payload = partial(self._payload_of, record, ring)
-                found.append(EarlierLife(record, visible, ring.keys[0], payload))
-        return found
 
     def _root_of(self, tick: int) -> Noise:
         """The noise of a tick's epoch, at the path of this incarnation."""

@@ -10,46 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-POINTS = (
-    "absorb.read",
-    "intend.before_commit",
-    "intend.commit",
-    "intend.after_commit",
-    "charge.reserved",
-    "charge.used",
-    "create.before_commit",
-    "create.commit",
-    "create.after_commit",
-    "seal.begin",
-    "seal.before_commit",
-    "seal.commit",
-    "seal.after_commit",
-    "release.computed",
-    "release.before_commit",
-    "release.commit",
-    "release.after_commit",
-    "witness.before_append",
-    "witness.append",
-    "witness.sync",
-    "witness.after_sync",
-    "publish.before_send",
-    "publish.send",
-    "publish.before_commit",
-    "publish.commit",
-    "publish.after_commit",
-    "checkpoint.before",
-    "checkpoint.after",
-    "lease.before_commit",
-    "lease.commit",
-    "lease.after_commit",
-    "recover.before_commit",
-    "recover.commit",
-    "rotate.before_commit",
-    "rotate.commit",
-    "rotate.after_commit",
-)
-"""Every place, in the order of a tick."""
+from itertools import count
 
 Action = Callable[[str], None]
 
@@ -73,48 +34,34 @@ def armed(actions: dict[str, Action]) -> Iterator[None]:
         _armed = before
 
 
-def action_of(text: str) -> Action:
-    """What `kill`, `stop`, `error`, `full` or `delay`, with `:n` for the n-th time alone, does.
-
-    >>> action_of("error")("seal.commit")
-    Traceback (most recent call last):
-    OSError: [Errno 5] seal.commit
-    """
-    name, _, when = text.partition(":")
-    do: dict[str, Action] = {"kill": _kill, "stop": _stop, "error": _fail, "full": _fill, "delay": _delay}
-    if name not in do:
-        raise ValueError(f"a failpoint must kill, stop, error, full or delay, got {name!r}")
-    if not when:
-        return do[name]
-    left = int(when)
-
+def _fail(number: int) -> Action:
     def act(point: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            do[name](point)
+        raise OSError(number, point)
 
     return act
 
 
-def _kill(_: str) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+_ACTIONS: dict[str, Action] = {
+    "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
+    "error": _fail(errno.EIO),
+    "full": _fail(errno.ENOSPC),
+    "delay": lambda _: time.sleep(0.2),
+}
 
 
-def _stop(_: str) -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
+def action_of(text: str) -> Action:
+    """What `kill`, `stop`, `error`, `full` or `delay`, with `:n` for the n-th time alone, does."""
+    name, _, when = text.partition(":")
+    if name not in _ACTIONS:
+        raise ValueError(f"a failpoint must kill, stop, error, full or delay, got {name!r}")
+    times, nth = count(1), int(when or 0)
 
+    def act(point: str) -> None:
+        if next(times) == nth or not when:
+            _ACTIONS[name](point)
 
-def _fail(point: str) -> None:
-    raise OSError(errno.EIO, point)
-
-
-def _fill(point: str) -> None:
-    raise OSError(errno.ENOSPC, point)
-
-
-def _delay(_: str) -> None:
-    time.sleep(0.2)
+    return act
 
 
 def _from_environment() -> dict[str, Action] | None:

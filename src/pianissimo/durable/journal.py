@@ -253,6 +253,14 @@ class Journal:
             raise damaged(f"the release of tick {tick}")
         return found
 
+    def payload(self, incarnation: bytes, tick: int, ring: KeyRing) -> bytes:
+        """The bytes of a release, checked against the seal of its tick."""
+        stored, seal = self.release(incarnation, tick), self.seal(incarnation, tick, ring)
+        if stored is None or seal is None:
+            raise damaged(f"the release of tick {tick}")
+        stored.check(ring.epoch(seal.epoch), seal)
+        return stored.payload
+
     def has(self, table: str, incarnation: bytes, tick: int) -> bool:
         """Whether a table has a row of a tick."""
         return bool(self._select("1", table, "WHERE incarnation = ? AND tick = ?", [incarnation, tick]))

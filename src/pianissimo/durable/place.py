@@ -9,13 +9,15 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from pianissimo.durable.charging import AnyLedgerPlace, LedgerPlace
-from pianissimo.durable.key_ring import Given, KeyRing, read_secret
-from pianissimo.durable.witness import Testimony, Witness
+from pianissimo.durable.charging import LedgerPlace
+from pianissimo.durable.key_ring import Given, read_secret
+from pianissimo.durable.witness import Witness
 from pianissimo.errors import LeaseError, ParameterError, RollbackError, StoreError
 from pianissimo.ledger import STATE_FILE, Charge, is_state_place, ledger_beside
 from pianissimo.noise import Secret
@@ -98,6 +100,7 @@ class Place:
 
     def connect(self, *, create: bool, read_only: bool = False) -> Connection:
         """A connection to it."""
+        create = create and not read_only
         if self.url is not None:
             from pianissimo.storage.postgres import PostgresConnection
 
@@ -110,66 +113,51 @@ class Place:
                 raise StoreError(f"{self.folder} must be a folder of one's own, got {error.strerror}") from None
         return SqliteConnection(self.folder / STATE_FILE, create=create, read_only=read_only)
 
-    def lock(self, connection: Connection, *, take_over: bool) -> "AnyLock":
+    def lock(self, connection: Connection, *, take_over: bool) -> ExitStack:
         """Be the one process that seals; it ends with the process, however that ends."""
         if self.folder is None:
-            return SessionLock(connection, take_over=take_over)
-        return FolderLock(self.folder / "lock", take_over=take_over)
+            return _session_lock(connection, take_over=take_over)
+        return _folder_lock(self.folder / "lock", take_over=take_over)
 
     def wired(self, secret: Given = None, *, read_only: bool = False) -> "Wiring":
         """What a stream here is connected to."""
         check_key_path("secret", secret)
         return Wiring(
-            connect=lambda create: self.connect(create=create and not read_only, read_only=read_only),
-            lock=lambda connection, take_over: self.lock(connection, take_over=take_over),
+            connect=partial(self.connect, read_only=read_only),
+            lock=self.lock,
             witness=Witness(self.witness),
-            read_secret=lambda create: read_secret(secret, beside=self.secret, create=create),
+            secret=partial(read_secret, secret, beside=self.secret),
             ledger=self.ledger,
         )
 
 
-class FolderLock:
+def _folder_lock(path: Path, *, take_over: bool) -> ExitStack:
     """A lock of the operating system on a file: whoever is killed lets go of it."""
-
-    def __init__(self, path: Path, *, take_over: bool) -> None:
-        self._descriptor: int | None = None
-        try:
-            while not self._is_held(path):
-                if not take_over:
-                    raise held()
-                # Whoever holds it keeps a file that nobody finds any more, and writes nothing, as the lease says.
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            raise fault_of(error, path) from None
-
-    def _is_held(self, path: Path) -> bool:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if try_lock(descriptor):
-            self._descriptor = descriptor
-            return True
-        os.close(descriptor)
-        return False
-
-    def release(self) -> None:
-        """Let go."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
+    lock = ExitStack()
+    try:
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if try_lock(descriptor):
+                lock.callback(os.close, descriptor)
+                return lock
             os.close(descriptor)
-
-
-class SessionLock:
-    """A lock of a PostgreSQL session: a lost connection lets go of it."""
-
-    def __init__(self, connection: Any, *, take_over: bool) -> None:
-        # The server may take a moment to see that a process was killed.
-        deadline = time.monotonic() + _PATIENCE
-        while not connection.try_lock(connection.schema) and not take_over:
-            if time.monotonic() > deadline:
+            if not take_over:
                 raise held()
-            time.sleep(0.02)
+            # Whoever holds it keeps a file that nobody finds any more, and writes nothing, as the lease says.
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise fault_of(error, path) from None
 
-    def release(self) -> None:
-        """It goes with the connection."""
+
+def _session_lock(connection: Any, *, take_over: bool) -> ExitStack:
+    """A lock of a PostgreSQL session, which goes with the connection: a lost one lets go of it."""
+    # The server may take a moment to see that a process was killed.
+    deadline = time.monotonic() + _PATIENCE
+    while not connection.try_lock(connection.schema) and not take_over:
+        if time.monotonic() > deadline:
+            raise held()
+        time.sleep(0.02)
+    return ExitStack()
 
 
 def held() -> LeaseError:
@@ -177,59 +165,21 @@ def held() -> LeaseError:
     return LeaseError("one process may seal a stream, got another that does; stop it, or take over from one that hangs")
 
 
-class AnyLock(Protocol):
-    """What keeps a second process away."""
-
-    def release(self) -> None:
-        """Let go."""
-
-
-class AnyWitness(Protocol):
-    """What knows, outside the store, how far the stream has come."""
-
-    def head(self) -> tuple[bytes, int] | None:
-        """The incarnation and the tick that it saw last."""
-
-    def last(self, ring: KeyRing) -> Testimony | None:
-        """What it saw last."""
-
-    def lines(self, ring: KeyRing) -> list[Testimony]:
-        """All that it saw, the newest first, as far as it is kept and can be read."""
-
-    def append(self, testimony: Testimony, ring: KeyRing) -> None:
-        """Write down one more tick, durably."""
-
-    def check(self) -> None:
-        """Refuse to go on where it is not as this process has left it."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Wiring:
     """The outside of a durable stream; tests put a simulated one in its place."""
 
-    connect: Callable[[bool], Connection]
-    """A connection; with True, the store is made if it is not there."""
+    connect: Callable[..., Connection]
+    """A connection; with `create`, the store is made if it is not there."""
 
-    lock: Callable[[Connection, bool], AnyLock]
-    """Be the one process that seals; with True, take over."""
+    lock: Callable[..., ExitStack]
+    """Be the one process that seals on a connection, until it is closed; with `take_over`, whoever does now."""
 
-    witness: AnyWitness
-    read_secret: Callable[[bool], Secret]
-    """The secret; with True, it is made if it is not there."""
+    witness: Witness
+    secret: Callable[..., Secret]
+    """The secret; with `create`, it is made if it is not there."""
 
-    ledger: AnyLedgerPlace
-
-    def opened(self, *, create: bool) -> Connection:
-        """A connection."""
-        return self.connect(create)
-
-    def held(self, connection: Connection, *, take_over: bool) -> AnyLock:
-        """The lock."""
-        return self.lock(connection, take_over)
-
-    def secret(self, *, create: bool) -> Secret:
-        """The secret of the stream."""
-        return self.read_secret(create)
+    ledger: LedgerPlace
 
     def check_unwitnessed(self) -> None:
         """Refuse to begin anew where the witness knows a stream."""

@@ -1,13 +1,13 @@
 """T4: readers and sinks get the stored bytes, and nothing else, in the order of ticks."""
 
 import hmac
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Journal
-from pianissimo.durable.key_ring import Keys
+from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.records import StreamRecord
 from pianissimo.errors import LeaseError, PianissimoError, RefusalError, RollbackError, SyncError
 from pianissimo.storage.files import fault_of
@@ -28,20 +28,25 @@ class Sink(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class EarlierLife:
-    """An incarnation that has ended, of which sinks may lack ticks."""
+@dataclass(slots=True, repr=False)
+class ShownLife:
+    """A life of the stream of which sinks may lack ticks."""
 
     record: StreamRecord
-    visible: int
-    """Its last tick that readers could see, and that was so witnessed before.
+    ring: KeyRing
+    visible: int | None = None
+    """Of a life that has ended its last tick that readers could see, and that was so witnessed before.
 
     What was released after it stays unseen for ever: a clone of the store, or its original, may have shown that tick
     of that incarnation over other data, and nobody has a witness any more that says that it did not.
     """
 
-    keys: Keys
-    payload: Callable[[int], bytes]
+    confirmed: dict[str, int] = field(default_factory=dict)
+    """For each sink the last tick up to which it has everything."""
+
+    def mark(self, sink: str, tick: int) -> bytes:
+        """What says that a sink has a tick."""
+        return self.ring.keys[0].mac("delivered", sink, self.record.incarnation, tick)
 
 
 class Publisher:
@@ -52,25 +57,13 @@ class Publisher:
     outbox, a tick is sent once more rather than not at all. A sink that is new gets what came before.
     """
 
-    def __init__(
-        self,
-        store: Journal,
-        record: StreamRecord,
-        lease: int,
-        payload: Callable[[int], bytes],
-        sinks: Sequence[Sink] = (),
-        *,
-        keys: Keys,
-        earlier: Sequence[EarlierLife] = (),
-    ) -> None:
+    def __init__(self, store: Journal, lives: Sequence[ShownLife], lease: int, sinks: Sequence[Sink] = ()) -> None:
         self._store = store
-        self._incarnation = record.incarnation
-        self._keys = keys
-        self._payload = payload
+        *self._earlier, self.own = lives
         self._lease = lease
         self._sinks = sinks
-        self._confirmed = {sink.name: self._confirmed_by(sink, record.last_tick) for sink in sinks}
-        self._earlier = [(life, {sink.name: self._kept_by(sink, life) for sink in sinks}) for life in earlier]
+        for life in lives:
+            life.confirmed = {sink.name: self._confirmed_by(sink, life) for sink in sinks}
         self.faults: dict[str, str] = {}
         """What a sink said when it last failed; it is tried again at the next slot."""
 
@@ -93,86 +86,57 @@ class Publisher:
     def enqueue(self, tick: int) -> None:
         """Every sink must get this tick; in the transaction that stores it."""
         for sink in self._sinks:
-            self._store.add_to_outbox(sink.name, self._incarnation, tick)
+            self._store.add_to_outbox(sink.name, self.own.record.incarnation, tick)
 
-    def _confirmed_by(self, sink: Sink, first: int) -> int:
-        """The last tick up to which a sink has everything."""
-        confirmed = self._marked(sink, self._incarnation, self._keys, first)
-        last = sink.last()
-        return confirmed if last is None else min(confirmed, max(first, last))
-
-    def _kept_by(self, sink: Sink, life: EarlierLife) -> int:
-        """The same for a life that has ended: a sink that can tell may have later ticks, from a store that is lost."""
+    def _confirmed_by(self, sink: Sink, life: ShownLife) -> int:
         first, last = life.record.last_tick, sink.last()
-        if last is None:
-            return self._marked(sink, life.record.incarnation, life.keys, first)
-        return max(first, min(last, life.visible))
-
-    def _marked(self, sink: Sink, incarnation: bytes, keys: Keys, first: int) -> int:
+        if last is not None and life.visible is not None:
+            # A sink that can tell may have later ticks, from a store that is lost.
+            return max(first, min(last, life.visible))
         confirmed = first
-        for tick, mark in self._store.outbox(sink.name, incarnation):
-            if tick != confirmed + 1 or not hmac.compare_digest(mark, _mark(keys, sink.name, incarnation, tick)):
+        for tick, mark in self._store.outbox(sink.name, life.record.incarnation):
+            if tick != confirmed + 1 or not hmac.compare_digest(mark, life.mark(sink.name, tick)):
                 break
             confirmed = tick
-        return confirmed
+        return confirmed if last is None else min(confirmed, max(first, last))
 
     def publish(self, up_to: int) -> None:
         """Send and show everything up to a tick that is stored and witnessed."""
-        lacking: dict[str, int] = {}
-        for life, confirmed in self._earlier:
-            self._publish_earlier(life, confirmed, lacking)
-        self._earlier = [
-            (life, had) for life, had in self._earlier if min(had.values(), default=life.visible) < life.visible
-        ]
-        delivered = [
-            (sink.name, tick) for sink in self._sinks if sink.name not in lacking for tick in self._sent(sink, up_to)
-        ]
-        for name, ticks in lacking.items():
-            self.undelivered[name] = ticks + up_to - self._confirmed[name]
-        if not delivered and self._store.visible(self._incarnation) >= up_to:
+        lacking = dict.fromkeys(self.undelivered, 0)
+        for life in (*self._earlier, self.own):
+            self._publish_life(life, up_to if life.visible is None else life.visible, lacking)
+        self._earlier = [life for life in self._earlier if any(had != life.visible for had in life.confirmed.values())]
+        self.undelivered = lacking
+
+    def _publish_life(self, life: ShownLife, up_to: int, lacking: dict[str, int]) -> None:
+        """Send what sinks lack of a life, unless they lack ticks before; of each sink it is noted how many."""
+        own, delivered = self.own.record.incarnation, []
+        for sink in self._sinks:
+            waiting = range(life.confirmed[sink.name] + 1, up_to + 1)
+            sent = [] if lacking[sink.name] else self._sent(sink, life, waiting)
+            lacking[sink.name] += len(waiting) - len(sent)
+            delivered += [(sink.name, tick) for tick in sent]
+        if not delivered and (life is not self.own or self._store.visible(own) >= up_to):
             return
         with self._store.writing("publish"):
-            self._store.check_lease(self._incarnation, self._lease)
-            visible = max(up_to, self._store.visible(self._incarnation))
-            self._store.set_visible(self._incarnation, visible, self._lease, self._keys)
+            self._store.check_lease(own, self._lease)
+            if life is self.own:
+                visible = max(up_to, self._store.visible(own))
+                self._store.set_visible(own, visible, self._lease, life.ring.keys[0])
             for name, tick in delivered:
-                mark = _mark(self._keys, name, self._incarnation, tick)
-                self._store.mark_delivered(name, self._incarnation, tick, mark)
+                self._store.mark_delivered(name, life.record.incarnation, tick, life.mark(name, tick))
             reach("publish.commit")
         # Not before: what was sent and could not be marked is sent once more.
-        self._confirmed |= dict(delivered)
+        life.confirmed |= dict(delivered)
 
-    def _publish_earlier(self, life: EarlierLife, confirmed: dict[str, int], lacking: dict[str, int]) -> None:
-        """Send what a life left unsent; of each sink that still lacks ticks, how many, is noted."""
-        incarnation, delivered = life.record.incarnation, []
-        for sink in self._sinks:
-            if sink.name not in lacking:
-                sent = self._sent_of(sink, incarnation, life.payload, range(confirmed[sink.name] + 1, life.visible + 1))
-                delivered += [(sink.name, tick) for tick in sent]
-            left = life.visible - max([confirmed[sink.name], *(tick for name, tick in delivered if name == sink.name)])
-            if left:
-                lacking[sink.name] = lacking.get(sink.name, 0) + left
-        if not delivered:
-            return
-        with self._store.writing("publish"):
-            self._store.check_lease(self._incarnation, self._lease)
-            for name, tick in delivered:
-                self._store.mark_delivered(name, incarnation, tick, _mark(life.keys, name, incarnation, tick))
-            reach("publish.commit")
-        confirmed |= dict(delivered)
-
-    def _sent(self, sink: Sink, up_to: int) -> list[int]:
-        waiting = range(self._confirmed[sink.name] + 1, up_to + 1)
-        return self._sent_of(sink, self._incarnation, self._payload, waiting)
-
-    def _sent_of(self, sink: Sink, incarnation: bytes, payload_of: Callable[[int], bytes], waiting: range) -> list[int]:
+    def _sent(self, sink: Sink, life: ShownLife, waiting: range) -> list[int]:
+        """The ticks that a sink took."""
         done: list[int] = []
-        self.undelivered[sink.name] = len(waiting)
         for tick in waiting:
-            payload = payload_of(tick)
+            payload = self._store.payload(life.record.incarnation, tick, life.ring)
             try:
                 reach("publish.before_send")
-                sink.send(incarnation, tick, payload)
+                sink.send(life.record.incarnation, tick, payload)
                 reach("publish.send")
             except (SyncError, LeaseError, RefusalError):
                 raise  # of the stream, which must not go on
@@ -183,7 +147,6 @@ class Publisher:
                 break
             self.faults.pop(sink.name, None)
             done.append(tick)
-            self.undelivered[sink.name] -= 1
         return done
 
 
@@ -194,7 +157,3 @@ def _said(error: Exception, sink: Sink) -> str:
         return str(fault_of(error, sink.name))
     # The kind alone, since the text may hold anything.
     return f"{sink.name} must take the release, got {type(error).__name__}; it is sent again at the next tick"
-
-
-def _mark(keys: Keys, sink: str, incarnation: bytes, tick: int) -> bytes:
-    return keys.mac("delivered", sink, incarnation, tick)

@@ -16,7 +16,7 @@ A recovery that was cut off is finished by giving the command again: see `chargi
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from pianissimo.durable.charging import check_receipt
@@ -145,17 +145,10 @@ def _begun(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, life
 @contextmanager
 def _held(wiring: Wiring, *, create: bool) -> Iterator[Journal]:
     """The store, for this process alone."""
-    store = Journal(wiring.opened(create=create))
-    try:
-        lock = wiring.held(store.connection, take_over=False)
-        try:
-            store.connection.settle()
-            yield store
-        finally:
-            store.close()
-            lock.release()
-    finally:
-        store.close()
+    store = Journal(wiring.connect(create=create))
+    with closing(store), wiring.lock(store.connection, take_over=False), closing(store):
+        store.connection.settle()
+        yield store
 
 
 def _checked(
@@ -163,7 +156,7 @@ def _checked(
 ) -> tuple[Standing, Request]:
     """Where the newest life stands, in a store where everything is as it was written, and the plan that it has."""
     if old_secret is not None:
-        wiring = replace(wiring, read_secret=lambda _: old_secret)
+        wiring = replace(wiring, secret=lambda **_: old_secret)
     try:
         found = check_store(store, wiring)
     except SecretError as error:

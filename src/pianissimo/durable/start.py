@@ -123,7 +123,7 @@ def chosen_plan(stream: Stream, place: Place, secret: Given = None) -> StreamPla
     """The plan of the stream at a place, as it is stored; the best one for a stream that has not begun there."""
     if place.exists():
         wiring = place.wired(secret, read_only=True)
-        store = Journal(wiring.opened(create=False))
+        store = Journal(wiring.connect(create=False))
         try:
             if is_created(store):
                 record, _ = open_record(store, wiring)
