@@ -179,7 +179,7 @@ def test_a_transaction_within_another_undoes_both(copy: Home) -> None:
 
         def nested() -> None:
             with store.writing("seal"):
-                store.insert_delta(incarnation, 99, b"left")
+                store._insert("deltas", {"incarnation": incarnation, "tick": 99, "content": b"left"})
                 with store.writing("release"):
                     raise AssertionError
 
@@ -254,12 +254,13 @@ def test_what_changes_a_store_without_a_transaction_is_refused(copy: Home) -> No
 def test_a_transaction_that_sqlite_gave_up_by_itself_is_not_gone_on_with(folder: Home) -> None:
     with folder.open() as live:
         store = live._store
+        row = {"incarnation": live._record.incarnation, "tick": 99, "content": b""}
 
         def given_up() -> None:
             with store.writing("seal"):
-                store.insert_delta(live._record.incarnation, 99, b"")
+                store._insert("deltas", row)
                 store.connection._connection.execute("ROLLBACK")
-                store.insert_delta(live._record.incarnation, 100, b"")
+                store._insert("deltas", row | {"tick": 100})
 
         with pytest.raises(StoreError, match="lost"):
             given_up()

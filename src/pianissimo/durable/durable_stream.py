@@ -460,14 +460,14 @@ class DurableStream:
         """The state as of the last release: the last stored one and what each tick added since; then finish."""
         incarnation, first = self._record.incarnation, self._record.last_tick
         sealed, start = self._tick, first
-        snapshot = self._store.snapshot(incarnation)
+        snapshot = self._store.snapshot(incarnation, self._ring)
         content = _NO_STATE
         if snapshot is not None:
-            start, content = self._opened_snapshot(*snapshot)
-            self._load(content, start)
+            start, content = snapshot
+            history = self._store.history(incarnation, start, self._ring) if self._core.log_length else []
+            logs = [codec.unpack("history", 1, each) for each in history]
+            self._core.load(codec.unpack("stream state", 1, content), logs)
         self._state_digest = self._digest(content)
-        if start > sealed:
-            raise DamageError("a stored state must not be ahead of the seals, got one that is; restore a backup")
         finished = None
         for tick in range(start + 1, sealed + 1):
             seal = self._store.seal(incarnation, tick, self._ring)
@@ -530,13 +530,12 @@ class DurableStream:
             state=self._state_digest,
             config_digest=self._record.config_digest,
         ).signed(keys)
-        closed = keys.closed(content, "delta", incarnation, tick, seal.mac)
         try:
             with self._store.writing("seal"):
                 reach("seal.begin")
                 self._check_turn(tick)
                 self._store.insert_seal(seal, keys)
-                self._store.insert_delta(incarnation, tick, closed)
+                self._store.insert_delta(seal, content, keys)
                 reach("seal.commit")
         except UnknownCommitError as error:
             self._unsure = (seal, [*gathered], error)
@@ -689,12 +688,10 @@ class DurableStream:
                 self._publisher.enqueue(tick)
                 keys = self._ring.epoch(opened.seal.epoch)
                 if opened.history is not None:
-                    closed = keys.closed(opened.history, "history", incarnation, tick, opened.seal.mac)
                     keep = self._core.log_length + self._options.snapshot_every
-                    self._store.insert_history(incarnation, tick, closed, keep=keep)
+                    self._store.insert_history(opened.seal, opened.history, keys, keep=keep)
                 if opened.snapshot is not None:
-                    closed = keys.closed(opened.snapshot, "snapshot", incarnation, tick, opened.seal.mac)
-                    self._store.insert_snapshot(incarnation, tick, closed)
+                    self._store.insert_snapshot(opened.seal, opened.snapshot, keys)
                 reach("release.commit")
         except UnknownCommitError as error:
             # The same row again, or for the first time: inserting is harmless either way.
@@ -715,37 +712,14 @@ class DurableStream:
     def _digest(self, content: bytes) -> bytes:
         return self._ring.epoch(0).digest("state", content)
 
-    def _opened_snapshot(self, tick: int, closed: bytes) -> tuple[int, bytes]:
-        seal = self._store.seal(self._record.incarnation, tick, self._ring)
-        if seal is None:
-            raise DamageError("a stored state must belong to a sealed tick, got one that does not; restore a backup")
-        return tick, self._ring.epoch(seal.epoch).opened(closed, "snapshot", self._record.incarnation, tick, seal.mac)
-
     def _opened_delta(self, seal: Seal) -> Gathered:
-        keys = self._ring.epoch(seal.epoch)
-        closed = self._store.delta(self._record.incarnation, seal.tick)
-        content = keys.opened(closed, "delta", self._record.incarnation, seal.tick, seal.mac)
-        if keys.digest("delta", content) != seal.counts:
+        content = self._store.delta(seal, self._ring)
+        if self._ring.epoch(seal.epoch).digest("delta", content) != seal.counts:
             raise DamageError(f"what tick {seal.tick} adds must be what was sealed, got another; restore a backup")
         gathered: Gathered = codec.unpack("delta", 1, content)
         if any(len(batch) != len(self._core.parts) for batch in gathered):
             raise StateError("a stored tick must be of these queries, got others")
         return gathered
-
-    def _load(self, content: bytes, tick: int) -> None:
-        history = self._store.history(self._record.incarnation, tick) if self._core.log_length else []
-        logs = [self._opened_history(number, closed) for number, closed in history]
-        self._core.load(codec.unpack("stream state", 1, content), logs)
-        self._tick = tick
-
-    def _opened_history(self, tick: int, closed: bytes) -> list[codec.Plain]:
-        seal = self._store.seal(self._record.incarnation, tick, self._ring)
-        if seal is None:
-            raise DamageError(f"the history of tick {tick} must belong to a seal, got none; restore a backup")
-        keys = self._ring.epoch(seal.epoch)
-        content = keys.opened(closed, "history", self._record.incarnation, tick, seal.mac)
-        logs: list[codec.Plain] = codec.unpack("history", 1, content)
-        return logs
 
 
 def _packed(position: Any) -> bytes:

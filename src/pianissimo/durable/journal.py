@@ -24,41 +24,47 @@ from pianissimo.storage.files import fault_of
 FORMAT = 3
 """Of what is stored. Streams of format 2 and before were written by versions that were never published."""
 
-_TABLES = (
-    "CREATE TABLE schema_version (version {integer} PRIMARY KEY){strict}",
-    "CREATE TABLE streams (incarnation {binary} PRIMARY KEY, number {integer} NOT NULL UNIQUE, name TEXT NOT NULL, "
-    "config TEXT NOT NULL, config_digest {binary} NOT NULL, created TEXT NOT NULL, last_tick {integer} NOT NULL, "
-    "since {integer} NOT NULL, positions {binary} NOT NULL, charge TEXT NOT NULL, receipt TEXT NOT NULL, "
-    "covered {integer} NOT NULL, follows {binary} NOT NULL, mac {binary} NOT NULL){strict}",
-    "CREATE TABLE intentions (number {integer} PRIMARY KEY, name {binary} NOT NULL, "
-    "config_digest {binary} NOT NULL, is_covered {integer} NOT NULL, mac {binary} NOT NULL){strict}",
-    "CREATE TABLE key_epochs (incarnation {binary} NOT NULL REFERENCES streams, number {integer} NOT NULL, "
-    "first_tick {integer} NOT NULL, key_id {binary} NOT NULL, check_value {binary} NOT NULL, "
-    "earlier {binary} NOT NULL, PRIMARY KEY (incarnation, number)){strict}",
-    "CREATE TABLE seals (incarnation {binary} NOT NULL REFERENCES streams, tick {integer} NOT NULL, "
-    "epoch {integer} NOT NULL, previous {binary} NOT NULL, positions {binary} NOT NULL, counts {binary} NOT NULL, "
-    "state {binary} NOT NULL, config_digest {binary} NOT NULL, mac {binary} NOT NULL, "
-    "PRIMARY KEY (incarnation, tick)){strict}",
-    "CREATE TABLE releases (incarnation {binary} NOT NULL, tick {integer} NOT NULL, payload {binary} NOT NULL, "
-    "digest {binary} NOT NULL, mac {binary} NOT NULL, PRIMARY KEY (incarnation, tick), "
-    "FOREIGN KEY (incarnation, tick) REFERENCES seals (incarnation, tick)){strict}",
-    "CREATE TABLE deltas (incarnation {binary} NOT NULL, tick {integer} NOT NULL, content {binary} NOT NULL, "
-    "PRIMARY KEY (incarnation, tick)){strict}",
-    "CREATE TABLE snapshots (incarnation {binary} NOT NULL, tick {integer} NOT NULL, content {binary} NOT NULL, "
-    "PRIMARY KEY (incarnation, tick)){strict}",
-    "CREATE TABLE history (incarnation {binary} NOT NULL, tick {integer} NOT NULL, content {binary} NOT NULL, "
-    "PRIMARY KEY (incarnation, tick)){strict}",
-    "CREATE TABLE outbox (sink TEXT NOT NULL, incarnation {binary} NOT NULL, tick {integer} NOT NULL, "
-    "delivered {integer} NOT NULL, mark {binary} NOT NULL, PRIMARY KEY (sink, incarnation, tick)){strict}",
-    "CREATE TABLE progress (incarnation {binary} PRIMARY KEY REFERENCES streams, visible {integer} NOT NULL, "
-    "lease {integer} NOT NULL, mark {binary} NOT NULL){strict}",
-    "CREATE TABLE leases (incarnation {binary} PRIMARY KEY REFERENCES streams, epoch {integer} NOT NULL, "
-    "owner TEXT NOT NULL){strict}",
-)
+_TICK = ("incarnation", "tick")
+_WORDS: dict[Any, str] = {int: "{integer}", bool: "{integer}", bytes: "{binary}", str: "TEXT"}
+_CONTENT = {"incarnation": bytes, "tick": int, "content": bytes}
+_OF_STREAM = "FOREIGN KEY (incarnation) REFERENCES streams"
+
+
+def _of(kind: Any) -> dict[str, Any]:
+    """The columns of a record."""
+    return {each.name: each.type for each in fields(kind)}
+
+
+def _table(columns: dict[str, Any], key: tuple[str, ...], *rules: str) -> str:
+    listed = [f"{name} {_WORDS[kind]} NOT NULL" for name, kind in columns.items()]
+    parts = ", ".join([*listed, f"PRIMARY KEY ({', '.join(key)})", *rules])
+    return f"({parts}){{strict}}"
+
+
+_TABLES = {
+    "schema_version": _table({"version": int}, ("version",)),
+    "streams": _table(_of(StreamRecord), ("incarnation",), "UNIQUE (number)"),
+    "intentions": _table(_of(Intention), ("number",)),
+    "key_epochs": _table({"incarnation": bytes, **_of(Epoch)}, ("incarnation", "number"), _OF_STREAM),
+    "seals": _table(_of(Seal), _TICK, _OF_STREAM),
+    "releases": _table(
+        _of(StoredRelease), _TICK, "FOREIGN KEY (incarnation, tick) REFERENCES seals (incarnation, tick)"
+    ),
+    "deltas": _table(_CONTENT, _TICK),
+    "snapshots": _table(_CONTENT, _TICK),
+    "history": _table(_CONTENT, _TICK),
+    "outbox": _table(
+        {"sink": str, "incarnation": bytes, "tick": int, "delivered": int, "mark": bytes}, ("sink", *_TICK)
+    ),
+    "progress": _table(
+        {"incarnation": bytes, "visible": int, "lease": int, "mark": bytes}, ("incarnation",), _OF_STREAM
+    ),
+    "leases": _table({"incarnation": bytes, "epoch": int, "owner": str}, ("incarnation",), _OF_STREAM),
+}
+_PURPOSES = {"deltas": "delta", "snapshots": "snapshot", "history": "history"}
 _STAYING = ("streams", "intentions", "seals", "releases")
 _OWNED = ("key_epochs", "seals", "releases", "deltas", "snapshots", "history", "outbox", "progress", "leases")
-_STREAM, _INTENTION, _SEAL = (", ".join(each.name for each in fields(kind)) for kind in (StreamRecord, Intention, Seal))
-_TICK = ("incarnation", "tick")
+_STREAM, _INTENTION, _EPOCH, _SEAL = (", ".join(_of(kind)) for kind in (StreamRecord, Intention, Epoch, Seal))
 _AT_ONCE = 4096
 _Kind = TypeVar("_Kind")
 
@@ -127,8 +133,8 @@ class Journal:
 
     def make(self) -> None:
         """Make the tables, in the transaction begun."""
-        for statement in _TABLES:
-            self._run(statement.format(**self.connection.words))
+        for name, columns in _TABLES.items():
+            self._run(f"CREATE TABLE {name} {columns.format(**self.connection.words)}")
         for table in _STAYING:
             self.connection.make_stay(table)
         self._run("INSERT INTO schema_version (version) VALUES (?)", [FORMAT])
@@ -158,14 +164,11 @@ class Journal:
 
     def insert_epoch(self, incarnation: bytes, epoch: Epoch) -> None:
         """One more secret of the ring."""
-        row = {"incarnation": incarnation, **row_of(epoch)}
-        row["check_value"] = row.pop("check")
-        self._insert("key_epochs", row)
+        self._insert("key_epochs", {"incarnation": incarnation, **row_of(epoch)})
 
     def epochs(self, incarnation: bytes) -> list[Epoch]:
         """The rows of the ring."""
-        columns = "number, first_tick, key_id, check_value, earlier"
-        rows = self._select(columns, "key_epochs", "WHERE incarnation = ? ORDER BY number", [incarnation])
+        rows = self._select(_EPOCH, "key_epochs", "WHERE incarnation = ? ORDER BY number", [incarnation])
         return [_read(Epoch, row) for row in rows]
 
     def lives(self, newest: KeyRing) -> list[tuple[StreamRecord, KeyRing]]:
@@ -180,29 +183,25 @@ class Journal:
 
     def take_lease(self, incarnation: bytes, owner: str, keys: Keys) -> int:
         """Be the one that writes, and leave that beside what is visible; in the transaction begun."""
-        epoch = self._lease(incarnation) + 1
+        epoch = self.lease(incarnation, locked=True)[0] + 1
         self._run("UPDATE leases SET epoch = ?, owner = ? WHERE incarnation = ?", [epoch, owner, incarnation])
         self.set_visible(incarnation, self.visible(incarnation), epoch, keys)
         return epoch
 
     def check_lease(self, incarnation: bytes, epoch: int) -> None:
         """Stop whoever is not the last to have taken the lease; in the transaction begun."""
-        if self._lease(incarnation) != epoch:
+        if self.lease(incarnation, locked=True)[0] != epoch:
             raise LeaseError(
                 "one process may seal a stream, got another that took over since; this one has written nothing more"
             )
 
-    def _lease(self, incarnation: bytes) -> int:
-        locked = self.connection.words["locked"]
-        rows = self._select("epoch", "leases", f"WHERE incarnation = ?{locked}", [incarnation])
+    def lease(self, incarnation: bytes, *, locked: bool = False) -> tuple[int, str]:
+        """The epoch and the owner; `locked` in a transaction that writes."""
+        rest = f"WHERE incarnation = ?{self.connection.words['locked'] if locked else ''}"
+        rows = self._select("epoch, owner", "leases", rest, [incarnation])
         if len(rows) != 1:
             raise damaged("the lease")
-        return _whole(rows[0][0])
-
-    def lease(self, incarnation: bytes) -> tuple[int, str]:
-        """The epoch and the owner, to be shown."""
-        rows = self._select("epoch, owner", "leases", "WHERE incarnation = ?", [incarnation])
-        return (_whole(rows[0][0]), str(rows[0][1])) if rows else (0, "")
+        return _whole(rows[0][0]), str(rows[0][1])
 
     def insert_seal(self, seal: Seal, keys: Keys) -> None:
         """A seal; a second one for its tick is an error of the database."""
@@ -270,44 +269,62 @@ class Journal:
         rows = self._select("count(*), coalesce(max(tick), 0)", "releases", "WHERE incarnation = ?", [incarnation])
         return _whole(rows[0][0]), _whole(rows[0][1])
 
-    def insert_delta(self, incarnation: bytes, tick: int, content: bytes) -> None:
-        """What a tick adds, encrypted."""
-        self._insert("deltas", {"incarnation": incarnation, "tick": tick, "content": content}, key=_TICK)
+    def insert_delta(self, seal: Seal, content: bytes, keys: Keys) -> None:
+        """What a tick adds."""
+        self._insert_content("deltas", seal, content, keys)
 
-    def delta(self, incarnation: bytes, tick: int) -> bytes:
-        """What a tick adds, encrypted."""
-        rows = self._select("content", "deltas", "WHERE incarnation = ? AND tick = ?", [incarnation, tick])
+    def delta(self, seal: Seal, ring: KeyRing) -> bytes:
+        """What a tick adds."""
+        rows = self._contents("deltas", seal.incarnation, ring, "AND tick = ?", [seal.tick])
         if not rows:
-            raise damaged(f"what tick {tick} adds")
-        return _raw(rows[0][0])
+            raise damaged(f"what tick {seal.tick} adds")
+        return rows[0][1]
 
-    def insert_snapshot(self, incarnation: bytes, tick: int, content: bytes) -> None:
-        """A state, encrypted, in the place of all that came before it."""
-        if not self.has("snapshots", incarnation, tick):
-            self._insert("snapshots", {"incarnation": incarnation, "tick": tick, "content": content})
-            self._run("DELETE FROM snapshots WHERE incarnation = ? AND tick < ?", [incarnation, tick])
-            self._run("DELETE FROM deltas WHERE incarnation = ? AND tick <= ?", [incarnation, tick])
+    def insert_snapshot(self, seal: Seal, content: bytes, keys: Keys) -> None:
+        """A state, in the place of all that came before it."""
+        place = [seal.incarnation, seal.tick]
+        if not self.has("snapshots", *place):
+            self._insert_content("snapshots", seal, content, keys)
+            self._run("DELETE FROM snapshots WHERE incarnation = ? AND tick < ?", place)
+            self._run("DELETE FROM deltas WHERE incarnation = ? AND tick <= ?", place)
 
-    def snapshot(self, incarnation: bytes) -> tuple[int, bytes] | None:
+    def snapshot(self, incarnation: bytes, ring: KeyRing) -> tuple[int, bytes] | None:
         """The last state that is stored, and its tick."""
-        newest = "WHERE incarnation = ? ORDER BY tick DESC LIMIT 1"
-        rows = self._select("tick, content", "snapshots", newest, [incarnation])
-        return (_whole(rows[0][0]), _raw(rows[0][1])) if rows else None
+        rows = self._contents("snapshots", incarnation, ring, "ORDER BY tick DESC LIMIT 1")
+        return rows[0] if rows else None
 
-    def insert_history(self, incarnation: bytes, tick: int, content: bytes, *, keep: int) -> None:
-        """What a tick adds to the past that intervals are answered from, encrypted; only the last ones are kept."""
-        if not self.has("history", incarnation, tick):
-            self._insert("history", {"incarnation": incarnation, "tick": tick, "content": content})
+    def insert_history(self, seal: Seal, content: bytes, keys: Keys, *, keep: int) -> None:
+        """What a tick adds to the past that intervals are answered from; only the last ones are kept."""
+        if not self.has("history", seal.incarnation, seal.tick):
+            self._insert_content("history", seal, content, keys)
         # One stored state more than is needed: the last state may be as old as its schedule.
-        self._run("DELETE FROM history WHERE incarnation = ? AND tick <= ?", [incarnation, tick - keep])
+        values = [seal.incarnation, seal.tick - keep]
+        self._run("DELETE FROM history WHERE incarnation = ? AND tick <= ?", values)
 
-    def history(self, incarnation: bytes, up_to: int) -> list[tuple[int, bytes]]:
+    def history(self, incarnation: bytes, up_to: int, ring: KeyRing) -> list[bytes]:
         """What ticks have added to the past, in their order."""
-        rest = "WHERE incarnation = ? AND tick <= ? ORDER BY tick"
         return [
-            (_whole(row[0]), _raw(row[1]))
-            for row in self._select("tick, content", "history", rest, [incarnation, up_to])
+            each for _, each in self._contents("history", incarnation, ring, "AND tick <= ? ORDER BY tick", [up_to])
         ]
+
+    def _insert_content(self, table: str, seal: Seal, content: bytes, keys: Keys) -> None:
+        closed = keys.closed(content, _PURPOSES[table], seal.incarnation, seal.tick, seal.mac)
+        self._insert(table, {"incarnation": seal.incarnation, "tick": seal.tick, "content": closed}, key=_TICK)
+
+    def _contents(
+        self, table: str, incarnation: bytes, ring: KeyRing, rest: str, values: Row = ()
+    ) -> list[tuple[int, bytes]]:
+        """What was encrypted for ticks, each under the keys of its seal and for that seal alone."""
+        found = []
+        for tick, closed in self._select(
+            "tick, content", table, f"WHERE incarnation = ? {rest}", [incarnation, *values]
+        ):
+            seal = self.seal(incarnation, _whole(tick), ring)
+            if seal is None:
+                raise DamageError(f"the {table} of tick {tick} must belong to a seal, got none; restore a backup")
+            keys = ring.epoch(seal.epoch)
+            found.append((seal.tick, keys.opened(_raw(closed), _PURPOSES[table], incarnation, seal.tick, seal.mac)))
+        return found
 
     def add_to_outbox(self, sink: str, incarnation: bytes, tick: int) -> None:
         """A release that a sink must get."""
@@ -370,7 +387,7 @@ class Journal:
 
     def check_tables(self) -> None:
         """Refuse tables that change by themselves what is written to them."""
-        if any(self.connection.acts_by_itself(statement.split()[2]) for statement in _TABLES):
+        if any(map(self.connection.acts_by_itself, _TABLES)):
             raise DamageError(
                 "a store must be changed by its owner alone, got triggers or rules that act on it; remove them"
             )

@@ -91,7 +91,7 @@ class Epoch:
     number: int
     first_tick: int
     key_id: bytes
-    check: bytes
+    check_value: bytes
     earlier: bytes
 
 
@@ -139,7 +139,7 @@ class KeyRing:
         closed = self.newest.closed(earlier, "earlier secrets", incarnation, number, *self.first_ticks)
         first = self.first_ticks[-1]
         check = check_value(self.newest, incarnation, number, first)
-        return Epoch(number=number, first_tick=first, key_id=self.newest.id, check=check, earlier=closed)
+        return Epoch(number=number, first_tick=first, key_id=self.newest.id, check_value=check, earlier=closed)
 
     def rows(self, incarnation: bytes) -> list[Epoch]:
         """What is stored of all epochs, where an incarnation begins with several."""
@@ -161,7 +161,7 @@ def open_ring(secret: Secret, incarnation: bytes, rows: Sequence[Epoch]) -> KeyR
     if not rows or [row.number for row in rows] != list(range(len(rows))):
         raise DamageError("a stream must have its keys' epochs, got a gap; restore a backup")
     newest, keys = rows[-1], _keys_of(secret)
-    if not hmac.compare_digest(newest.check, check_value(keys, incarnation, newest.number, newest.first_tick)):
+    if not hmac.compare_digest(newest.check_value, check_value(keys, incarnation, newest.number, newest.first_tick)):
         raise SecretError(
             f"the secret must be the one of this stream, {newest.key_id.hex()} since tick {newest.first_tick}, "
             f"got {keys.id.hex()}; nothing was read with it"

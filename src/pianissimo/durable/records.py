@@ -164,9 +164,10 @@ class StoredRelease:
     incarnation: bytes
     tick: int
     payload: bytes
-    mac: bytes = b""
     digest: bytes = b""
     """Of the bytes alone, without a key: readers can check it too."""
+
+    mac: bytes = b""
 
     def __post_init__(self) -> None:
         if not self.digest:
