@@ -78,7 +78,7 @@ def test_a_charge_is_used_by_whoever_came_first(tmp_path: Path) -> None:
 
 def test_units_are_rounded_against_whoever_asks() -> None:
     assert Charge.rounded_up(rho=Fraction(1, 2**41), bad=1e-300).units == (0, 0, 1, 1)
-    assert Charge.rounded_down(steps=100, rho=Fraction(3, 2**41)).units == (100, 0, 1, 0)
+    assert Charge.rounded_down(calls=100, rho=Fraction(3, 2**41)).units == (0, 100, 1, 0)
     assert (Charge(rho_units=2**39).rho, Charge(bad_units=2**50).bad) == (Fraction(1, 2), Fraction(1, 1024))
     assert Charge(steps=17, calls=1).lacking(Charge(steps=16, calls=1)) == "16 steps, got 17"
     assert not Charge(calls=1).fits(Charge(steps=1))

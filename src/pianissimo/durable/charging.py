@@ -90,12 +90,6 @@ def cap_of(budget: Budget, *, calls: int = 0, distance: Fraction = Fraction(0)) 
     """What a budget for one data set allows in all, rounded down: half of its delta is for bad mass.
 
     With `calls` it allows so many of them, and leaves room for `distance`, that of all their noise from the ideal one.
-
-    >>> cap_of(Budget(1.0, 1e-6)).bad <= Fraction(1, 2 * 10**6)
-    True
-    >>> cap_of(Budget(1.0, 0))
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: the budget of a data set must have a delta, got 0: a ledger adds up rho; ...
     """
     if budget.pure:
         raise ParameterError(

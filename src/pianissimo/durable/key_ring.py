@@ -213,15 +213,6 @@ def read_secret(given: Given, *, beside: Path, create: bool) -> Secret:
     """The secret itself, or where it is: a path, `env:NAME` or `command:WORDS`; None for the file `beside`.
 
     With `create`, a file that is not there is made, open to its owner alone.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = read_secret(None, beside=Path(folder, "state.secret"), create=True)
-    ...     made == read_secret(f"{folder}/state.secret", beside=Path("nowhere"), create=False)
-    True
-    >>> read_secret("env:NO_SUCH_VARIABLE", beside=Path("nowhere"), create=False)
-    Traceback (most recent call last):
-    pianissimo.errors.SecretError: the variable NO_SUCH_VARIABLE must hold 64 hexadecimal digits, got nothing
     """
     if isinstance(given, Secret):
         return given

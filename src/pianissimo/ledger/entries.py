@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pianissimo.errors import DamageError, LedgerError, ParameterError, StoreError, SyncError, UnknownCommitError
-from pianissimo.ledger.chain import Chain, Entry, Header, broken, check_types
+from pianissimo.ledger.chain import Chain, Entry, Header, Units, broken, check_types
 from pianissimo.ledger.units import COLUMNS, LARGEST, Charge, of_units
 from pianissimo.storage.connection import FOR_LEDGER, Connection, Row, is_like_a_url, is_server
 from pianissimo.storage.postgres import PostgresConnection
@@ -117,10 +117,24 @@ class Book:
             self.begin_read()
             if not self.has_tables():
                 raise AbsentError(self.place, "none")
-            header, root, _, _ = header_of(self.execute(SELECT_BUDGET))
+            header, root, _, _ = self.balance()
         finally:
             self.rollback()
         return header, root
+
+    def entries(self, rest: str = "", values: Row = ()) -> list[Entry]:
+        """The entries under a condition, in their order; not verified."""
+        rows = self.execute(f"SELECT {_ENTRY} FROM entries {rest} ORDER BY number", values)  # noqa: S608
+        return [entry_of(row) for row in rows]
+
+    def entry(self, column: str, value: object) -> Entry | None:
+        """The one entry of this number or key, or that settles this one."""
+        found = self.entries(f"WHERE {column} = ?", [value])
+        return found[0] if found else None
+
+    def balance(self) -> tuple[Header, bytes, int, Units]:
+        """The header, its root, the number of entries and what is spent."""
+        return header_of(self.execute(SELECT_BUDGET))
 
     def check_tables(self) -> None:
         """Refuse tables other than `make_tables` makes, and what acts on them by itself, in the transaction begun."""
@@ -134,8 +148,7 @@ class Book:
         self._connection.close()
 
     def _tables(self) -> dict[str, str]:
-        words = self._connection.words
-        return tables(integer=words["integer"], binary=words["binary"], strict=words["strict"])
+        return tables(**{name: self._connection.words[name] for name in ("integer", "binary", "strict")})
 
 
 @contextmanager
@@ -147,12 +160,7 @@ def _speaking() -> Iterator[None]:
 
 
 def check_place(place: object) -> None:
-    """Refuse what is no place of a ledger; it is not shown, since it may hold a password.
-
-    >>> check_place("postgresql:/ada:geheim@host/shop")
-    Traceback (most recent call last):
-    pianissimo.errors.ParameterError: a ledger's place must be a path or a postgresql:// URL, got something like a URL
-    """
+    """Refuse what is no place of a ledger; it is not shown, since it may hold a password."""
     if is_server(place):
         return
     if not isinstance(place, str | os.PathLike) or not str(place) or "\0" in str(place):
@@ -210,11 +218,6 @@ ADD_IF_IT_FITS = (
     + f" RETURNING entries, {_SPENT}"
 )
 INSERT_ENTRY = f"INSERT INTO entries ({_ENTRY}) VALUES ({', '.join('?' * (9 + 2 * _N))})"  # noqa: S608
-SELECT_ENTRIES = f"SELECT {_ENTRY} FROM entries ORDER BY number"  # noqa: S608
-SELECT_LAST = f"SELECT {_ENTRY} FROM entries WHERE number >= ? OR number = ? ORDER BY number"  # noqa: S608
-SELECT_BY_KEY = f"SELECT {_ENTRY} FROM entries WHERE idempotency_key = ?"  # noqa: S608
-SELECT_BY_NUMBER = f"SELECT {_ENTRY} FROM entries WHERE number = ?"  # noqa: S608
-SELECT_SETTLE = f"SELECT {_ENTRY} FROM entries WHERE settles = ?"  # noqa: S608
 
 
 def entry_row(entry: Entry) -> Row:
@@ -229,7 +232,7 @@ def entry_of(row: Row) -> Entry:
     return check_types(Entry(**named, change=tuple(units[:_N]), spent=tuple(units[_N:]), digest=digest))
 
 
-def header_of(rows: list[Row]) -> tuple[Header, bytes, int, tuple[int, int, int, int]]:
+def header_of(rows: list[Row]) -> tuple[Header, bytes, int, Units]:
     """What `SELECT_BUDGET` gave: header, root, number of entries, what is spent."""
     if len(rows) != 1:
         raise broken("a ledger must have one budget line, got none")

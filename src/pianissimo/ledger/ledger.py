@@ -9,32 +9,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
 from pianissimo.errors import BudgetError, LedgerError, ParameterError
 from pianissimo.ledger.chain import Chain, Entry, Header, LastEntry, LastSeen, Units, broken, ticket_digest
-from pianissimo.ledger.entries import (
-    ADD_IF_IT_FITS,
-    INSERT_ENTRY,
-    SELECT_BUDGET,
-    SELECT_BY_KEY,
-    SELECT_BY_NUMBER,
-    SELECT_ENTRIES,
-    SELECT_LAST,
-    SELECT_SETTLE,
-    Book,
-    UnknownOutcomeError,
-    entry_of,
-    entry_row,
-    header_of,
-)
+from pianissimo.ledger.entries import ADD_IF_IT_FITS, INSERT_ENTRY, Book, UnknownOutcomeError, entry_row
 from pianissimo.ledger.units import Charge, of_units
 from pianissimo.noise import Secret
 
 Found = TypeVar("Found")
 
 _NO_KEY = "the chain has no key, so whoever can write the ledger could make a new one; give a key when it is made"
+_LAST = "WHERE number >= ? OR number = ?"
 _LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "question": 10_000}
 
 
@@ -129,10 +115,6 @@ class Ledger:
 
         One that is there already must have the same budget. `read_only` shows a ledger that may be broken: nothing is
         verified until `verify` is called, and nothing can be charged. A `guard` says what must be in it.
-
-        >>> Ledger.open("nowhere.db", key=None)
-        Traceback (most recent call last):
-        pianissimo.ledger.entries.AbsentError: there must be a ledger at nowhere.db, got no such file; give a budget ...
         """
         if key is not None and not isinstance(key, Secret):
             raise ParameterError(f"key must be a Secret or None, got {type(key).__name__}")
@@ -186,7 +168,7 @@ class Ledger:
     def spent(self) -> Charge:
         """What is spent by now, what was reserved and not settled included."""
         with self._reading():
-            return of_units(header_of(self._store.execute(SELECT_BUDGET))[3])
+            return of_units(self._store.balance()[3])
 
     @property
     def left(self) -> Charge:
@@ -207,8 +189,8 @@ class Ledger:
         ticket = secrets.token_bytes(16)
 
         def look() -> Reservation | None:
-            rows = self._store.execute(SELECT_BY_KEY, [idempotency_key])
-            return None if not rows else self._found(entry_of(rows[0]), charge, question, who, ticket)
+            entry = self._store.entry("idempotency_key", idempotency_key)
+            return None if entry is None else self._found(entry, charge, question, who, ticket)
 
         def write() -> Reservation:
             entry = self._append(
@@ -237,16 +219,13 @@ class Ledger:
         settled = replace(reservation, settled=actual)
 
         def look() -> Reservation | None:
-            rows = self._store.execute(SELECT_SETTLE, [reservation.number])
-            if not rows:
-                return None
-            if entry_of(rows[0]).change != change:
+            entry = self._store.entry("settles", reservation.number)
+            if entry is not None and entry.change != change:
                 raise LedgerError("a charge must be settled once, got a second cost for it")
-            return settled
+            return None if entry is None else settled
 
         def write() -> Reservation:
-            rows = self._store.execute(SELECT_BY_NUMBER, [reservation.number])
-            reserve = entry_of(rows[0]) if rows else None
+            reserve = self._store.entry("number", reservation.number)
             if (
                 reserve is None
                 or reserve.kind != "reserve"
@@ -264,8 +243,8 @@ class Ledger:
         _check_text(question=by)
 
         def look() -> str | None:
-            rows = self._store.execute(SELECT_SETTLE, [self._reserved(idempotency_key).number])
-            return entry_of(rows[0]).question if rows else None
+            entry = self._store.entry("settles", self._reserved(idempotency_key).number)
+            return None if entry is None else entry.question
 
         def write() -> str:
             reserve = self._reserved(idempotency_key)
@@ -276,21 +255,20 @@ class Ledger:
         return self._once(look, write)
 
     def _reserved(self, idempotency_key: str) -> Entry:
-        rows = self._store.execute(SELECT_BY_KEY, [idempotency_key])
-        if not rows:
+        entry = self._store.entry("idempotency_key", idempotency_key)
+        if entry is None:
             raise LedgerError("a charge must be in the ledger to be used, got none; stop and look at it")
-        return entry_of(rows[0])
+        return entry
 
     def charge_of(self, idempotency_key: str) -> Entry | None:
         """The charge that was made under a key; not verified."""
         with self._reading():
-            rows = self._store.execute(SELECT_BY_KEY, [idempotency_key])
-        return entry_of(rows[0]) if rows else None
+            return self._store.entry("idempotency_key", idempotency_key)
 
     def entries(self) -> list[Entry]:
         """All entries, the oldest first; not verified."""
         with self._reading():
-            return [entry_of(row) for row in self._store.execute(SELECT_ENTRIES)]
+            return self._store.entries()
 
     def verify(self, *witnesses: LastEntry) -> Verified:
         """Check every entry, their order and their sum; `LedgerError` says what was altered.
@@ -302,10 +280,9 @@ class Ledger:
         local = None if self._witness is None else self._witness.read()
         with self._reading():
             self._store.check_tables()
-            header, root, count, spent = header_of(self._store.execute(SELECT_BUDGET))
-            entries = [entry_of(row) for row in self._store.execute(SELECT_ENTRIES)]
-        if header != self._header or root != self._root:
-            raise broken("the ledger's budget and names must be those it was opened with, got others")
+            header, root, count, spent = self._store.balance()
+            entries = self._store.entries()
+        self._check_same(header, root)
         if header.keyed and not self._chain.keyed:
             raise LedgerError("the key must be given to verify this ledger, got none")
         seen = [self._seen, *witnesses] if local is None else [self._seen, *witnesses, local]
@@ -320,9 +297,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -433,8 +408,8 @@ class Ledger:
 
     def _check_written(self, entry: Entry) -> None:
         """Refuse to commit what is not there as it was written: a trigger may have moved it."""
-        _, _, count, spent = header_of(self._store.execute(SELECT_BUDGET))
-        last = [entry_of(row) for row in self._store.execute(SELECT_LAST, [entry.number - 1, entry.number])]
+        _, _, count, spent = self._store.balance()
+        last = self._store.entries(_LAST, [entry.number - 1, entry.number])
         follows = [self._seen.count] if self._seen.count else []
         written = [each.number for each in last] == [*follows, entry.number]
         digests = [each.digest for each in last][-2:]
@@ -451,8 +426,8 @@ class Ledger:
         local = None if self._witness is None else self._witness.read()
         if local is not None and local.count > self._seen.count:
             self._seen = local
-        rows = self._store.execute(SELECT_LAST, [number - 2, self._seen.count])
-        entries = {entry.number: entry for entry in map(entry_of, rows)}
+        found = self._store.entries(_LAST, [number - 2, self._seen.count])
+        entries = {entry.number: entry for entry in found}
         before = tuple(each - moved for each, moved in zip(spent, change, strict=True))
         digests = {0: self._root} | {each: entry.digest for each, entry in entries.items()}
         tail = entries.get(number - 1)
@@ -467,10 +442,13 @@ class Ledger:
         self._seen = LastEntry(number - 1, digests[number - 1])
         return self._seen.digest
 
-    def _refuse(self, change: Units) -> NoReturn:
-        header, root, _, spent = header_of(self._store.execute(SELECT_BUDGET))
+    def _check_same(self, header: Header, root: bytes) -> None:
         if header != self._header or root != self._root:
             raise broken("the ledger's budget and names must be those it was opened with, got others")
+
+    def _refuse(self, change: Units) -> NoReturn:
+        header, root, _, spent = self._store.balance()
+        self._check_same(header, root)
         if min(change) < 0 or not Charge.fits(of_units(spent), self.budget):
             raise broken("the balance must cover what is given back and be within the budget")
         charge, left = of_units(change), self.budget - of_units(spent)
@@ -481,14 +459,15 @@ class Ledger:
     def _found(self, entry: Entry, charge: Charge, question: str, who: str, ticket: bytes) -> Reservation:
         if (entry.change, entry.question, entry.who) != (charge.units, question, who):
             raise LedgerError("an idempotency key must stand for one question, got another charge, question or person")
-        rows = self._store.execute(SELECT_SETTLE, [entry.number])
-        change = entry_of(rows[0]).change if rows else None
+        settle = self._store.entry("settles", entry.number)
         return Reservation(
             number=entry.number,
             charge=charge,
             # So it is after a commit whose outcome was unknown.
             fresh=hmac.compare_digest(entry.ticket, ticket_digest(ticket)),
-            settled=None if change is None else of_units(a + b for a, b in zip(charge.units, change, strict=True)),
+            settled=None
+            if settle is None
+            else of_units(a + b for a, b in zip(charge.units, settle.change, strict=True)),
             ticket=ticket,
         )
 

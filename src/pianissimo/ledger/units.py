@@ -52,16 +52,14 @@ class Charge:
                 raise ParameterError(f"{name} must be a whole number from 0 to 2^62 - 1, got {value!r}")
 
     @classmethod
-    def rounded_up(cls, *, steps: int = 0, calls: int = 0, rho: Real = 0, bad: Real = 0) -> Self:
+    def rounded_up(cls, *, calls: int = 0, rho: Real = 0, bad: Real = 0) -> Self:
         """A charge, rounded against whoever asks."""
-        rho_units, bad_units = (math.ceil(each) for each in _in_units(rho=rho, bad=bad))
-        return cls(steps=steps, calls=calls, rho_units=rho_units, bad_units=bad_units)
+        return cls(calls=calls, **{name: math.ceil(each) for name, each in _in_units(rho=rho, bad=bad).items()})
 
     @classmethod
-    def rounded_down(cls, *, steps: int = 0, calls: int = 0, rho: Real = 0, bad: Real = 0) -> Self:
+    def rounded_down(cls, *, calls: int = 0, rho: Real = 0, bad: Real = 0) -> Self:
         """A budget, rounded against whoever asks."""
-        rho_units, bad_units = (math.floor(each) for each in _in_units(rho=rho, bad=bad))
-        return cls(steps=steps, calls=calls, rho_units=rho_units, bad_units=bad_units)
+        return cls(calls=calls, **{name: math.floor(each) for name, each in _in_units(rho=rho, bad=bad).items()})
 
     @property
     def units(self) -> tuple[int, int, int, int]:
@@ -83,19 +81,9 @@ class Charge:
         return all(mine <= theirs for mine, theirs in zip(self.units, left.units, strict=True))
 
     def to_dict(self) -> dict[str, int | float]:
-        """As JSON shows it: exact units, and rho and bad as numbers, rounded up.
-
-        >>> Charge(steps=1, rho_units=2**38).to_dict()
-        {'steps': 1, 'calls': 0, 'rho': 0.25, 'bad': 0.0, 'rho_units': 274877906944, 'bad_units': 0}
-        """
-        return {
-            "steps": self.steps,
-            "calls": self.calls,
-            "rho": float_up(self.rho),
-            "bad": float_up(self.bad),
-            "rho_units": self.rho_units,
-            "bad_units": self.bad_units,
-        }
+        """As JSON shows it: exact units, and rho and bad as numbers, rounded up."""
+        units = dict(zip(COLUMNS, self.units, strict=True))
+        return {"steps": self.steps, "calls": self.calls, "rho": float_up(self.rho), "bad": float_up(self.bad)} | units
 
     def rounded(self) -> dict[str, int | float]:
         """As `to_dict`, with rho and bad rounded down: for what may still be spent."""
@@ -120,10 +108,10 @@ def of_units(units: Iterable[int]) -> Charge:
     return Charge(**dict(zip(COLUMNS, units, strict=True)))
 
 
-def _in_units(*, rho: Real, bad: Real) -> tuple[Fraction, Fraction]:
+def _in_units(*, rho: Real, bad: Real) -> dict[str, Fraction]:
     for name, value in (("rho", rho), ("bad", bad)):
         if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
             raise ParameterError(f"{name} must be a number, got {type(value).__name__}")
         if not (value >= 0 and value < math.inf):
             raise ParameterError(f"{name} must be finite and not negative, got {value}")
-    return Fraction(rho) / RHO_UNIT, Fraction(bad) / BAD_UNIT
+    return {"rho_units": Fraction(rho) / RHO_UNIT, "bad_units": Fraction(bad) / BAD_UNIT}
