@@ -20,7 +20,6 @@ import polars as pl
 from pianissimo import codec
 from pianissimo.checks import duration_of
 from pianissimo.durable.key_ring import read_secret, ring_of
-from pianissimo.durable.start import Request
 from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import PianissimoError
 from pianissimo.io import read_plan, read_releases
@@ -176,7 +175,7 @@ def _stream() -> bytes:
 
     queries: list[Query] = [Count("n"), Histogram("drugs", key="drug")]
     stream = Stream("s", budget=Budget(1.0, 1e-9), horizon=24, queries=queries, tick="1h")
-    return json.dumps(Request(stream).asked["stream"]).encode()
+    return json.dumps(stream.to_plain()).encode()
 
 
 PARSERS: dict[str, tuple[Parser, bytes]] = {

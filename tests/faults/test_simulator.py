@@ -102,12 +102,11 @@ def published_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Harmless alone, since a release follows from its seal; but not where the witness is written after it."""
     sound = DurableStream._compute
 
-    def compute(self: DurableStream, **named: Any) -> None:
-        sound(self, **named)
-        opened = self._open_tick
-        if opened is not None and opened.stored is not None:
-            for sink in self._publisher._sinks:
-                show(sink, opened.seal.tick, opened.stored.payload)
+    def compute(self: DurableStream, opened: Any, **named: Any) -> Any:
+        stored = sound(self, opened, **named)
+        for sink in self._publisher._sinks:
+            show(sink, opened.seal.tick, stored.payload)
+        return stored
 
     monkeypatch.setattr(DurableStream, "_compute", compute)
 

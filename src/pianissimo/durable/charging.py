@@ -108,11 +108,7 @@ def question_of(plan: StreamPlan, number: int) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerPlace:
-    """Where the ledger is that a stream is charged to, its key, and the cap with which it is made.
-
-    >>> LedgerPlace("postgresql://ada:geheim@db.example/shop?ledger=all")
-    LedgerPlace('postgresql://db.example/shop')
-    """
+    """Where the ledger is that a stream is charged to, its key, and the cap with which it is made."""
 
     place: str
     key: Secret | Path | str | None = None

@@ -477,21 +477,20 @@ class DurableStream:
             gathered = self._opened_delta(seal)
             stored = self._store.release(incarnation, tick)
             self._tick = tick - 1
-            self._open_tick = _OpenTick(seal, gathered)
+            opened = self._open_tick = _OpenTick(seal, gathered)
             if stored is None:
                 if tick != sealed:
                     raise DamageError(f"tick {tick} must be released before the next is sealed, got no release")
                 finished = tick
                 if self._options.read_only:
-                    self._compute()
+                    self._compute(opened)
                     self._open_tick = None
                 else:
                     self._finish()
             else:
-                self._compute(snapshot=False)  # it would be the last one stored
-                self._check_same(stored, seal)
+                # A snapshot would be the last one stored.
+                self._check_same(stored, seal, self._compute(opened, snapshot=False))
                 self._open_tick = None
-                self._tick = tick
         self._tick = sealed
         if found.last is not None and not self._options.read_only:
             self._testify(found.last)
@@ -501,12 +500,9 @@ class DurableStream:
             created=created, tick=self._tick, snapshot_tick=start, replayed=sealed - start, finished=finished
         )
 
-    def _check_same(self, stored: StoredRelease, seal: Seal) -> None:
+    def _check_same(self, stored: StoredRelease, seal: Seal, again: StoredRelease) -> None:
         """What is released again from the sealed data must be what was stored."""
         stored.check(self._ring.epoch(seal.epoch), seal)
-        assert self._open_tick is not None  # noqa: S101
-        again = self._open_tick.stored
-        assert again is not None  # noqa: S101
         if again.payload != stored.payload and not _same_content(again.payload, stored.payload):
             raise DamageError(
                 f"the release of tick {stored.tick} must follow from what is sealed, got another; "
@@ -597,7 +593,7 @@ class DurableStream:
         assert opened is not None  # noqa: S101
         if opened.stored is None:
             with self._guard:
-                self._compute()
+                self._compute(opened)
         try:
             if not opened.is_stored:
                 self._store_release(opened)
@@ -626,29 +622,19 @@ class DurableStream:
         """T4 of a tick that is stored and witnessed: whatever happens here, that tick has not failed."""
         try:
             self._publish()
-        except StoreError as error:
-            if isinstance(error, SyncError):
-                error.add_note(self._told_released())
-                raise
-            # Readers see the tick with the next one that can be written.
-            self._publisher.faults["store"] = str(error)
-        except PianissimoError as error:
-            error.add_note(self._told_released())
-            raise
-        except Exception as error:  # noqa: BLE001
-            # Of a sink, as a rule; the kind alone, since the text may hold anything.
-            self._publisher.faults["store"] = f"what is released must be published, got {type(error).__name__}"
         except BaseException as error:
-            error.add_note(self._told_released())
-            raise
+            if isinstance(error, StoreError) and not isinstance(error, SyncError):
+                # Readers see the tick with the next one that can be written.
+                self._publisher.faults["store"] = str(error)
+            elif isinstance(error, Exception) and not isinstance(error, PianissimoError):
+                # Of a sink, as a rule; the kind alone, since the text may hold anything.
+                self._publisher.faults["store"] = f"what is released must be published, got {type(error).__name__}"
+            else:
+                error.add_note(f"tick {self._tick} is released; do not give its events again")
+                raise
 
-    def _told_released(self) -> str:
-        return f"tick {self._tick} is released; do not give its events again"
-
-    def _compute(self, *, snapshot: bool = True) -> None:
+    def _compute(self, opened: _OpenTick, *, snapshot: bool = True) -> StoredRelease:
         """Count what is sealed, and make the bytes of the release."""
-        opened = self._open_tick
-        assert opened is not None  # noqa: S101
         tick, seal = opened.seal.tick, opened.seal
         place = tick - self._record.last_tick
         self._core.add(opened.gathered)
@@ -674,8 +660,8 @@ class DurableStream:
             self._state_digest = self._digest(opened.snapshot)
         opened.release = release
         reach("release.computed")
-        opened.stored = stored
-        opened.gathered = []
+        opened.stored, opened.gathered = stored, []
+        return stored
 
     def _store_release(self, opened: _OpenTick) -> None:
         """T2: the bytes that everybody gets."""

@@ -115,10 +115,6 @@ class KeyRing:
         """The epoch of what belongs to a tick."""
         return max(number for number, first in enumerate(self.first_ticks) if first <= tick or number == 0)
 
-    def at(self, tick: int) -> Keys:
-        """The keys of what belongs to a tick."""
-        return self.keys[self.number_at(tick)]
-
     def epoch(self, number: int) -> Keys:
         """The keys of an epoch."""
         if not 0 <= number < len(self.keys):

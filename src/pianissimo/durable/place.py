@@ -31,14 +31,7 @@ _SET_DUMPABLE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Place:
-    """A store's address, and where its secret, its witness and its ledger are: beside it, not in it.
-
-    >>> place = Place.of("state")
-    >>> place.secret, place.ledger.place
-    (PosixPath('state.secret'), 'state.ledger')
-    >>> Place.of("postgresql://ada:geheim@db.example/shop?state=visits", witness="visits.witness")
-    Place('postgresql://db.example/shop')
-    """
+    """A store's address, and where its secret, its witness and its ledger are: beside it, not in it."""
 
     folder: Path | None
     url: str | None
@@ -70,24 +63,19 @@ class Place:
                 raise ParameterError(
                     "a stream in PostgreSQL must have a witness outside the database, got none; give the path of a file"
                 )
-            beside = Path(witness).with_name(f"{name_in(state, 'state', 'state')[1]}.ledger.key")
-            own = LedgerPlace(ledger_beside(state), ledger_key or beside, cap, is_own=True)
-            return cls(
-                folder=None,
-                url=state,
-                secret=Path("pianissimo.secret"),
-                witness=Path(witness),
-                ledger=named or own,
-            )
-        if not isinstance(state, str | os.PathLike) or not str(state) or is_like_a_url(str(state)):
+            folder, secret = None, Path("pianissimo.secret")
+            ledger_key = ledger_key or Path(witness).with_name(f"{name_in(state, 'state', 'state')[1]}.ledger.key")
+        elif not isinstance(state, str | os.PathLike) or not str(state) or is_like_a_url(str(state)):
             raise ParameterError("state must be a folder or a postgresql:// URL, got something else")
-        folder = Path(state)
-        name = folder.name or "state"
+        else:
+            folder = Path(state)
+            secret = folder.parent / f"{folder.name or 'state'}.secret"
+            witness = secret.with_suffix(".witness") if witness is None else witness
         return cls(
             folder=folder,
-            url=None,
-            secret=folder.parent / f"{name}.secret",
-            witness=Path(witness) if witness is not None else folder.parent / f"{name}.witness",
+            url=state if is_server(state) else None,
+            secret=secret,
+            witness=Path(witness),
             ledger=named or LedgerPlace(ledger_beside(state), ledger_key, cap, is_own=True),
         )
 
@@ -165,7 +153,7 @@ def held() -> LeaseError:
     return LeaseError("one process may seal a stream, got another that does; stop it, or take over from one that hangs")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Wiring:
     """The outside of a durable stream; tests put a simulated one in its place."""
 

@@ -302,19 +302,12 @@ class LastSeen:
             "to begin a new budget, move this file away"
         )
 
-    def replace(self, head: LastEntry) -> None:
-        """Name this head from now on, whatever is named: what that told of is booked again."""
-        self._write(head, always=True)
-
     def advance(self, head: LastEntry) -> None:
         """Name this head from now on, on disk, unless a later one is named."""
-        self._write(head, always=False)
-
-    def _write(self, head: LastEntry, *, always: bool) -> None:
         with self._speaking(), opened(self.path, os.O_RDWR | NO_FOLLOW) as file:
             wait_for_lock(file, self.path, time.monotonic() + 30.0)
             named = self._parsed(os.read(file, 2 * _LENGTH))
-            if always or named.count < head.count or named == _BEING_MADE:
+            if named.count < head.count or named == _BEING_MADE:
                 # One line of one length, so that a crash leaves the old one or the new one.
                 os.lseek(file, 0, os.SEEK_SET)
                 os.write(file, _line(head))
