@@ -153,6 +153,12 @@ def test_a_mistyped_address_is_nowhere_shown_and_becomes_no_file(
     assert not [path for path in tmp_path.rglob("*") if "geheim" in str(path)]
 
 
+def test_what_belongs_to_a_folder_is_beside_it() -> None:
+    place = Place.of("states/a.b")
+    found = (str(place.secret), str(place.witness), place.ledger.place)
+    assert found == ("states/a.b.secret", "states/a.b.witness", "states/a.b.ledger")
+
+
 def test_nothing_that_holds_an_address_shows_its_password() -> None:
     url = "postgresql://ada:geheim@db.example/shop?state=x"
     elsewhere = LedgerPlace("postgresql://ada:geheim@h/s?ledger=l")

@@ -453,6 +453,8 @@ def test_a_secret_may_come_from_the_environment_or_a_command(
         run_to(live, 2)
     with pytest.raises(SecretError, match="exit code 1"):
         copy.open(secret="command:false")
+    with pytest.raises(SecretError, match="the variable NO_SUCH_VARIABLE must hold 64 hexadecimal digits, got nothing"):
+        copy.open(secret="env:NO_SUCH_VARIABLE")
     with pytest.raises(SecretError, match="must run and end"):
         copy.open(secret="command:no-such-program")
     for nothing in ("command:", "command: "):

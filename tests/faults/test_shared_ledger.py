@@ -27,7 +27,7 @@ from pianissimo.durable import failpoints
 from pianissimo.durable.charging import Receipt, cap_of, charge_of
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.start import Request
-from pianissimo.errors import BudgetError, ConfigError, DamageError, LedgerError
+from pianissimo.errors import BudgetError, ConfigError, DamageError, LedgerError, ParameterError
 from pianissimo.io.inspect import verify
 from pianissimo.ledger import Charge, LastEntry, LastSeen, Ledger, guarded, key_file, open_shared
 from pianissimo.ledger.entries import Book
@@ -101,6 +101,12 @@ def test_a_restart_after_charges_of_others_is_fine_and_a_cut_of_them_is_not(tmp_
         open_stream(stream(), state)
     with pytest.raises(LedgerError, match="seen before"):
         open_shared(state)
+
+
+def test_half_of_a_delta_is_for_bad_mass() -> None:
+    assert cap_of(pp.Budget(1.0, 1e-6)).bad <= Fraction(1, 2 * 10**6)
+    with pytest.raises(ParameterError, match="the budget of a data set must have a delta, got 0"):
+        cap_of(pp.Budget(1.0, 0))
 
 
 @pytest.fixture(params=["file", "folder", "postgresql", "state of postgresql"])

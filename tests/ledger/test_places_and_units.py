@@ -8,11 +8,36 @@ from pathlib import Path
 import pytest
 
 from pianissimo.errors import LeaseError, ParameterError, StoreError
-from pianissimo.ledger import Charge, LastEntry, LastSeen, Ledger, head_beside, is_state_place, open_guarded
+from pianissimo.ledger import (
+    AbsentError,
+    Charge,
+    LastEntry,
+    LastSeen,
+    Ledger,
+    check_place,
+    head_beside,
+    is_state_place,
+    open_guarded,
+)
 from pianissimo.storage.connection import is_like_a_url, name_in
 from pianissimo.storage.files import PATIENCE, wait_for_lock
 from pianissimo.storage.postgres import PostgresConnection
 from pianissimo.storage.sqlite import SqliteConnection, check_version
+
+
+def test_a_ledger_is_looked_for_where_it_is_and_where_a_place_can_be() -> None:
+    with pytest.raises(AbsentError, match=r"there must be a ledger at nowhere.db, got no such file; give a budget"):
+        Ledger.open("nowhere.db", key=None)
+    with pytest.raises(ParameterError, match="got something like a URL"):
+        check_place("postgresql:/ada:geheim@host/shop")
+    assert Charge(steps=1, rho_units=2**38).to_dict() == {
+        "steps": 1,
+        "calls": 0,
+        "rho": 0.25,
+        "bad": 0.0,
+        "rho_units": 2**38,
+        "bad_units": 0,
+    }
 
 
 def test_an_old_sqlite_is_refused() -> None:

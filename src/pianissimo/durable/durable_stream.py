@@ -22,10 +22,10 @@ from pianissimo.checks import ticks_in
 from pianissimo.durable.charging import cap_of
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Journal
-from pianissimo.durable.key_ring import Given, KeyRing, SealedNoise
+from pianissimo.durable.key_ring import Given, SealedNoise
 from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.publish import Publisher, ShownLife, Sink
-from pianissimo.durable.records import Seal, StoredRelease, StreamRecord
+from pianissimo.durable.records import Seal, StoredRelease
 from pianissimo.durable.start import Request, Standing, check_start, create_stream, is_created
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import (
@@ -165,11 +165,6 @@ class DurableStream:
         self._is_closed = False
         self._open_tick: _OpenTick | None = None
         self._unsure: tuple[Seal, Gathered, UnknownCommitError] | None = None
-        self._record: StreamRecord
-        self._ring: KeyRing
-        self._mac: bytes
-        self._tick: int
-        self._state_digest: bytes
         self._lease = 0
         self._roots: dict[int, Noise] = {}
         self._macs: dict[int, bytes] = {}
@@ -263,8 +258,7 @@ class DurableStream:
         """Release the tick that is sealed, from where it was left."""
         with self._lock:
             self._check_not_closed()
-            if self._unsure is not None:
-                self._look_again()
+            self._look_again()
             if self._open_tick is None:
                 raise StateError("a tick must be sealed to be finished, got none")
             return self._finish()
@@ -283,17 +277,19 @@ class DurableStream:
             raise HorizonError(f"all {self.plan.horizon} releases are made; start a new stream")
 
     def _look_again(self) -> None:
+        """Look whether the last seal happened, if that is not known."""
+        if self._unsure is None:
+            return
         with contextlib.suppress(StoreError), self._guard:
             self._look()
         if self._unsure is not None:
             raise DiskFullError("the store must say whether the last tick is sealed, got no answer; try again")
 
     def _settle_doubt(self) -> None:
-        """Look whether the last seal happened, if that is not known; refused where it did, or nobody can tell."""
-        if self._unsure is None:
-            return
+        """The same; refused where it did, or nobody can tell."""
+        is_unsure = self._unsure is not None
         self._look_again()
-        if self._open_tick is not None:
+        if is_unsure and self._open_tick is not None:
             raise PendingError(
                 f"tick {self._open_tick.seal.tick} was sealed after all, with the events given before; "
                 "call finish(), and do not give them again"

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from pianissimo.errors import DamageError, LedgerError, ParameterError, SecretError
+from pianissimo.errors import DamageError, ParameterError, SecretError
 from pianissimo.ledger import check_key_path, key_file
 from pianissimo.noise import Noise, Secret
 from pianissimo.noise.keyed import OuterNoise, PathPart, encode_path
@@ -223,10 +223,7 @@ def read_secret(given: Given, *, beside: Path, create: bool) -> Secret:
     path = beside if given is None else Path(given)
     if not create and not path.exists():
         raise SecretError(f"there must be a secret at {path}, got no such file; without it the stream cannot go on")
-    try:
-        return key_file(path, create=create)
-    except LedgerError as error:
-        raise SecretError(str(error).replace("a key file", "a secret file")) from None
+    return key_file(path, create=create, what="secret", refusal=SecretError)
 
 
 def _from_command(text: str) -> Secret:

@@ -4,10 +4,9 @@ An entry's digest is BLAKE2b (RFC 7693) over the digest before it and an injecti
 follows from the root, which covers what a ledger is created with, its budget included. Without a key anyone can make a
 whole new chain; with one, only a cut at the end goes unseen, and that is what the last entry that was seen is for.
 
-It is kept in a file beside the key: a ledger that is older than it was put back from somewhere.
-Whoever loses a ledger and takes one from a
-backup, or cuts off its end, would spend the same budget again. So after each charge its head is written to a second
-file and synced. It is never ahead of the ledger, and a ledger that does not hold it is refused.
+Whoever loses a ledger and takes one from a backup, or cuts off its end, would spend the same budget again. So after
+each charge its head is written to a second file, beside the key, and synced. It is never ahead of the ledger, and a
+ledger that does not hold it is refused.
 
 Where it is follows from the ledger's place and from where its key is, and from nothing else (`head_beside`): whoever
 makes a ledger and whoever opens it look in one place. It comes before key and ledger, and says then that a ledger is

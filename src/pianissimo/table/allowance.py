@@ -202,16 +202,7 @@ def open_in_steps(
 
 
 class TableBudget:
-    """What a table's budget buys, what is spent of it, and what is left.
-
-    >>> import polars as pl
-    >>> from pianissimo.table import Table
-    >>> table = Table(pl.DataFrame({"member": ["ann"]}), user="member", budget=Budget(2.0, 1e-8))
-    >>> table.budget
-    (epsilon 2.0, delta 1e-08): 0 of 200 steps and 0 of 100 calls are spent, 100.0% is left
-    >>> table.budget.left.steps
-    200
-    """
+    """What a table's budget buys, what is spent of it, and what is left."""
 
     def __init__(self, allowance: StepAllowance, ledger: Ledger | LedgerInSteps) -> None:
         self._allowance = allowance

@@ -236,6 +236,7 @@ def _arrow_table(frame: object) -> "tuple[pa.Table, frozenset[str]]":
     else:
         raise _no_table(frame)
     _check_names(names)
+    columns = [pa.chunked_array([each]) if isinstance(each, pa.Array) else each for each in columns]
     made = [_readable(column) for column in columns]
     without_values = frozenset(name for name, column in zip(names, made, strict=True) if column is None)
     kept = [_presence(column) if readable is None else readable for column, readable in zip(columns, made, strict=True)]
@@ -261,11 +262,10 @@ def _no_table(frame: object) -> ParameterError:
 
 
 def _of_polars(column: pl.Series) -> Any:
-    import pyarrow as pa
 
     if column.dtype == pl.Object or column.dtype in {pl.Int128, getattr(pl, "UInt128", pl.Int128)}:
         return _unreadable(column.is_null().to_numpy())  # Arrow has no type for it
-    return pa.chunked_array([column.to_arrow()])
+    return column.to_arrow()
 
 
 def _of_pandas(column: Any) -> Any:
@@ -322,8 +322,6 @@ def _readable(column: Any) -> Any:
     import pyarrow.compute as pc
 
     types = pa.types
-    if isinstance(column, pa.Array):
-        column = pa.chunked_array([column])
     kind = column.type
     if types.is_dictionary(kind):
         return _readable(pa.chunked_array([each.dictionary_decode() for each in column.chunks], type=kind.value_type))
@@ -357,7 +355,6 @@ def _presence(column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     there, gone = pa.scalar(b"", pa.binary()), pa.scalar(None, pa.binary())
     return pa.chunked_array([pc.if_else(each.is_valid(), there, gone) for each in column.chunks], type=pa.binary())
 

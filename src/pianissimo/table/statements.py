@@ -34,18 +34,11 @@ ALIAS = "asked"
 """What the table is called inside a statement; columns are written with it."""
 
 BYTE_ORDER: dict[str, str | None] = {
-    "athena": None,
-    "bigquery": None,
-    "clickhouse": None,
-    "databricks": None,
     "duckdb": "C",
     "mysql": "utf8mb4_0900_bin",
     "postgres": "C",
-    "presto": None,
-    "snowflake": None,
-    "spark": None,
     "sqlite": "BINARY",
-    "trino": None,
+    **dict.fromkeys(("athena", "bigquery", "clickhouse", "databricks", "presto", "snowflake", "spark", "trino")),
 }
 """The collation that compares bytes, by dialect; None where that is so without one.
 

@@ -272,20 +272,16 @@ class Table(Questions[TableAnswer]):
 
 def open_engine(source: object, name: str | None) -> TableEngine:
     """The engine that has the table: from a URL, a path, or the table itself."""
-    if isinstance(source, Path) or (isinstance(source, str) and "://" not in source):
-        if is_like_a_url(source):
-            raise ParameterError(
-                "source must be a path or a URL with ://, got something between"
-            )  # and with a password
-        return _open_path(Path(source), name)
-    if isinstance(source, str):
-        if source.startswith("duckdb://"):
-            return DuckDbEngine.of_file(Path(unquote(source.partition("://")[2].removeprefix("/"))), _needed(name))
+    if not isinstance(source, str | Path):
+        return DuckDbEngine.of_frame(source)
+    if isinstance(source, str) and "://" in source:
+        scheme, _, rest = source.partition("://")
+        if scheme == "duckdb":
+            return DuckDbEngine.of_file(Path(unquote(rest.removeprefix("/"))), _needed(name))
         return SqlEngine(source, _needed(name))
-    return DuckDbEngine.of_frame(source)
-
-
-def _open_path(path: Path, name: str | None) -> TableEngine:
+    if is_like_a_url(source):  # and with a password
+        raise ParameterError("source must be a path or a URL with ://, got something between")
+    path = Path(source)
     if path.suffix in {".duckdb", ".ddb"}:
         return DuckDbEngine.of_file(path, _needed(name))
     if path.suffix in {".sqlite", ".sqlite3"}:
