@@ -22,7 +22,7 @@ from pianissimo.checks import ticks_in
 from pianissimo.durable.charging import cap_of
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Journal
-from pianissimo.durable.key_ring import Given, SealedNoise
+from pianissimo.durable.key_ring import Given, KeyRing, SealedNoise
 from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.publish import Publisher, ShownLife, Sink
 from pianissimo.durable.records import Seal, StoredRelease
@@ -165,6 +165,9 @@ class DurableStream:
         self._is_closed = False
         self._open_tick: _OpenTick | None = None
         self._unsure: tuple[Seal, Gathered, UnknownCommitError] | None = None
+        self._ring: KeyRing
+        self._tick: int
+        self._publisher: Publisher
         self._lease = 0
         self._roots: dict[int, Noise] = {}
         self._macs: dict[int, bytes] = {}

@@ -283,7 +283,7 @@ class Journal:
     def insert_snapshot(self, seal: Seal, content: bytes, keys: Keys) -> None:
         """A state, in the place of all that came before it."""
         place = [seal.incarnation, seal.tick]
-        if not self.has("snapshots", *place):
+        if not self.has("snapshots", seal.incarnation, seal.tick):
             self._insert_content("snapshots", seal, content, keys)
             self._run("DELETE FROM snapshots WHERE incarnation = ? AND tick < ?", place)
             self._run("DELETE FROM deltas WHERE incarnation = ? AND tick <= ?", place)
