@@ -18,13 +18,12 @@ from pianissimo.sketches import (
     PrivateMisraGries,
     SketchRelease,
     SparseHistogram,
-    group_budget,
-    group_delta,
     private_release,
     release_shards,
     shard_of,
     threshold,
 )
+from pianissimo.sketches.released_keys import group_budget, group_delta
 from pianissimo.testing import NoNoise, SeededNoise
 
 RUNS = [1] * 9 + [2] * 5 + [3] + [4] * 2 + [1]

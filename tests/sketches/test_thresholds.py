@@ -18,9 +18,9 @@ from tests.sketches.small_sketches import (
 )
 
 from pianissimo.errors import ParameterError
-from pianissimo.sketches import exposure, threshold
+from pianissimo.sketches import threshold
 from pianissimo.sketches.exact_laws import least_integer, shift_divergence, tail
-from pianissimo.sketches.released_keys import gaussian_calibration, gaussian_exposure, private_key_chance
+from pianissimo.sketches.released_keys import exposure, gaussian_calibration, gaussian_exposure, private_key_chance
 
 # epsilon, digits of delta; the paper's thresholds (Laplace, geometric), its lemma worked out exactly, ours, ours for
 # k = 1, and those for standard sketches of 64 and 1024 counters.

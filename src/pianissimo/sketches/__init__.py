@@ -1,7 +1,7 @@
 """The heavy keys of a stream in small memory: sketches that merge, and their private releases."""
 
-from pianissimo.sketches.contents import Contents, Lineage
-from pianissimo.sketches.key_columns import IntegerRange, KeyKind, KnownLabels, split_bad
+from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.key_columns import IntegerRange, KeyKind, split_bad
 from pianissimo.sketches.misra_gries import (
     AnySketch,
     MergedSketch,
@@ -20,13 +20,7 @@ from pianissimo.sketches.private_release import (
 )
 from pianissimo.sketches.published_tree import PublishedTree, RunningSketch
 from pianissimo.sketches.reduction import PureHistogram, Reduced, ReducedMisraGries, ReducedRelease, add_reduced, reduce
-from pianissimo.sketches.released_keys import (
-    exposure,
-    gaussian_threshold,
-    group_budget,
-    group_delta,
-    threshold,
-)
+from pianissimo.sketches.released_keys import threshold
 from pianissimo.sketches.sketch_tree import SetTree, SketchTree
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram, SparseRelease
 from pianissimo.sketches.tree_nodes import HeavyKeys
@@ -39,8 +33,6 @@ __all__ = [
     "HeavyKeys",
     "IntegerRange",
     "KeyKind",
-    "KnownLabels",
-    "Lineage",
     "MergedSketch",
     "MisraGries",
     "PrivacyAwareMisraGries",
@@ -57,10 +49,6 @@ __all__ = [
     "SparseHistogram",
     "SparseRelease",
     "add_reduced",
-    "exposure",
-    "gaussian_threshold",
-    "group_budget",
-    "group_delta",
     "merge_in_order",
     "merge_in_pairs",
     "reduce",

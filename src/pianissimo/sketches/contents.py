@@ -18,8 +18,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import _core, codec
-from pianissimo.errors import InputError, MergeError, StateError
-from pianissimo.sketches.key_columns import LONGEST_KEY, KeyColumn, KeyKind, view_chunks
+from pianissimo.errors import MergeError, StateError
+from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind
 
 LARGEST_TOTAL = 2**63 - 1
 """Counters are 63 bits."""
@@ -73,72 +73,6 @@ class Contents:
 
     def __repr__(self) -> str:
         return "Contents(secret)"
-
-
-class CountTable:
-    """Counters by key, u(x) = c(x) + D, and D; keys of one type."""
-
-    def __init__(self, k: int, *, sets: bool, kind: KeyKind | None) -> None:
-        self.k = k
-        self.sets = sets
-        self.kind: KeyKind | None = None
-        self._core: _core.Sketch | None = None
-        if kind is not None:
-            self.restore(kind, empty_listing(kind), decrements=0, total=0)
-
-    def restore(self, kind: KeyKind, listing: KeyListing, *, decrements: int, total: int) -> None:
-        """Take on a state. Hashing begins anew with a key of its own: it decides about speed alone."""
-        self._core = _core.Sketch(self.k, self.sets, secrets.token_bytes(32), listing, decrements, total)
-        self.kind = kind
-
-    def update(self, keys: KeyColumn, ends: NDArray[np.int64] | None = None) -> None:
-        """Count all keys, or none if one is refused."""
-        if keys.kind is None:
-            return
-        if len(keys.column) > LARGEST_TOTAL - self.total:
-            raise InputError("a sketch must count at most 2^63 - 1 keys, got more in all; start a new sketch")
-        table = self._core
-        if table is None:
-            table = _core.Sketch(
-                self.k, self.sets, secrets.token_bytes(32), empty_listing(keys.kind), decrements=0, total=0
-            )
-        if isinstance(keys.column, np.ndarray):
-            table.update_integers(keys.column, ends)
-        else:
-            column = keys.column if ends is None else keys.column.rechunk()
-            with view_chunks(column) as chunks:
-                try:
-                    table.update_views(chunks, keys.check_texts, ends)
-                except ValueError as error:
-                    # The core's messages tell no value.
-                    raise InputError(f"{error}; split_bad sets such rows aside") from None
-        # The first good batch alone decides about the type of keys.
-        self._core, self.kind = table, keys.kind
-
-    @property
-    def decrements(self) -> int:
-        """D."""
-        return self._core.decrements if self._core else 0
-
-    @property
-    def total(self) -> int:
-        """How many keys were counted."""
-        return self._core.total if self._core else 0
-
-    @property
-    def memory(self) -> int:
-        """How many bytes the counters and keys take."""
-        return self._core.memory if self._core else 0
-
-    def listing(self) -> KeyListing:
-        """All stored keys in their order with u(x)."""
-        return self._core.listing() if self._core else empty_listing("int64")
-
-    def contents(self) -> Contents:
-        """The same as columns."""
-        listing = self.listing()
-        source = Source.SETS if self.sets else Source.STREAM
-        return Contents(key_series(self.kind, listing), listing.values(), self.decrements, self.total, source)
 
 
 def empty_listing(kind: KeyKind) -> KeyListing:

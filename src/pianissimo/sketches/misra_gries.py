@@ -19,19 +19,23 @@ is left of the structure that a release of one sketch rests on, so a merged sket
 part with an empty sketch.
 """
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from pianissimo import codec
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo import _core, codec
 from pianissimo.checks import Real, check_at_least, check_name
-from pianissimo.errors import MergeError, ParameterError, StateError
+from pianissimo.errors import InputError, MergeError, ParameterError, StateError
 from pianissimo.noise import Noise
 from pianissimo.sketches.contents import (
     LARGEST_TOTAL,
     MOST_COUNTERS,
     Contents,
-    CountTable,
+    KeyListing,
     Lineage,
     SketchKind,
     SketchRecord,
@@ -44,7 +48,7 @@ from pianissimo.sketches.contents import (
     plain_keys,
     series_of,
 )
-from pianissimo.sketches.key_columns import KeyKind, check_key_kind, key_column, sets_of
+from pianissimo.sketches.key_columns import KeyColumn, KeyKind, check_key_kind, key_column, sets_of, view_chunks
 from pianissimo.sketches.private_release import PrivateMisraGries, SketchRelease
 from pianissimo.sketches.released_keys import given_or_fresh
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseRelease
@@ -75,7 +79,7 @@ class Sketch(ABC):
 
     def merge(self, other: "Sketch") -> "MergedSketch":
         """The merge of this sketch with that of other streams of the same kind; both stay as they are."""
-        return merge_two(self, other)
+        return _merge(self.record(), other.record())
 
     def to_bytes(self) -> bytes:
         """All of it, versioned and checksummed: secret."""
@@ -134,9 +138,7 @@ class MergedSketch(Sketch):
         return f"MergedSketch(k={self.k}, {unit}, {len(self.lineage.sources)} streams)"
 
 
-def merge_two(first: Sketch, second: Sketch) -> MergedSketch:
-    """Two sketches of different streams, as one."""
-    left, right = first.record(), second.record()
+def _merge(left: SketchRecord, right: SketchRecord) -> MergedSketch:
     if left.k != right.k:
         raise MergeError(f"sketches must have the same k, got {left.k} and {right.k}")
     if left.sets != right.sets:
@@ -173,9 +175,9 @@ def _release_counts(contents: Contents, k: int, epsilon: Real, delta: Real, nois
 def merge_in_order(sketches: Sequence[Sketch]) -> MergedSketch:
     """All sketches, one after the other, in the order given: it must not depend on data."""
     _check_some(sketches)
-    merged = merge_two(sketches[0], sketches[1])
+    merged = sketches[0].merge(sketches[1])
     for sketch in sketches[2:]:
-        merged = merge_two(merged, sketch)
+        merged = merged.merge(sketch)
     return merged
 
 
@@ -183,8 +185,8 @@ def merge_in_pairs(sketches: Sequence[Sketch]) -> MergedSketch:
     """All sketches, neighbours first, then neighbours of the results: a tree of least depth in the order given."""
     _check_some(sketches)
     if len(sketches) == 2:
-        return merge_two(*sketches)
-    pairs: list[Sketch] = [merge_two(*pair) for pair in zip(sketches[::2], sketches[1::2], strict=False)]
+        return sketches[0].merge(sketches[1])
+    pairs: list[Sketch] = [one.merge(other) for one, other in zip(sketches[::2], sketches[1::2], strict=False)]
     return merge_in_pairs([*pairs, *sketches[2 * len(pairs) :]])
 
 
@@ -203,41 +205,64 @@ class StreamSketch(Sketch):
         check_at_least(1, k=k)
         if k > MOST_COUNTERS:
             raise ParameterError(f"k must be at most {MOST_COUNTERS}, got {k}")
-        if keys is not None:
-            check_key_kind(keys)
         if name:
             check_name(name=name)
-        self._table = CountTable(k, sets=self.sets, kind=keys)
+        self.k = k
+        self.key_kind: KeyKind | None = None
+        """The type of the keys; None before the first batch."""
         self.lineage = Lineage.new(name)
         """Where the counts come from: names, no data."""
+        self._core: _core.Sketch | None = None
+        if keys is not None:
+            check_key_kind(keys)
+            self._core, self.key_kind = self._counters(empty_listing(keys)), keys
 
-    @property
-    def k(self) -> int:
-        """The number of counters."""
-        return self._table.k
+    def _counters(self, listing: KeyListing, decrements: int = 0, total: int = 0) -> _core.Sketch:
+        """Counters of a state. Hashing begins anew with a key of its own: it decides about speed alone."""
+        return _core.Sketch(self.k, self.sets, secrets.token_bytes(32), listing, decrements, total)
 
-    @property
-    def key_kind(self) -> KeyKind | None:
-        """The type of the keys; None before the first batch."""
-        return self._table.kind
+    def _count(self, keys: KeyColumn, ends: NDArray[np.int64] | None = None) -> None:
+        """Count all keys, or none if one is refused."""
+        if keys.kind is None:
+            return
+        if len(keys.column) > LARGEST_TOTAL - self.total:
+            raise InputError("a sketch must count at most 2^63 - 1 keys, got more in all; start a new sketch")
+        counters = self._core or self._counters(empty_listing(keys.kind))
+        if isinstance(keys.column, np.ndarray):
+            counters.update_integers(keys.column, ends)
+        else:
+            column = keys.column if ends is None else keys.column.rechunk()
+            with view_chunks(column) as chunks:
+                try:
+                    counters.update_views(chunks, keys.check_texts, ends)
+                except ValueError as error:
+                    # The core's messages tell no value.
+                    raise InputError(f"{error}; split_bad sets such rows aside") from None
+        # The first good batch alone decides about the type of keys.
+        self._core, self.key_kind = counters, keys.kind
 
     @property
     def decrements(self) -> int:
         """D, how often all counts went down by one: secret."""
-        return self._table.decrements
+        return self._core.decrements if self._core else 0
 
     @property
     def total(self) -> int:
         """How many keys were counted; of sets, the sizes of all of them together: secret."""
-        return self._table.total
+        return self._core.total if self._core else 0
 
     @property
     def memory(self) -> int:
         """How many bytes the counters and keys take."""
-        return self._table.memory
+        return self._core.memory if self._core else 0
+
+    def _listing(self) -> KeyListing:
+        return self._core.listing() if self._core else empty_listing("int64")
 
     def contents(self) -> Contents:
-        return self._table.contents()
+        listing = self._listing()
+        source = Source.SETS if self.sets else Source.STREAM
+        return Contents(key_series(self.key_kind, listing), listing.values(), self.decrements, self.total, source)
 
     def record(self) -> SketchRecord:
         return SketchRecord(
@@ -245,7 +270,7 @@ class StreamSketch(Sketch):
             sets=self.sets,
             k=self.k,
             key_kind=self.key_kind,
-            listing=self._table.listing(),
+            listing=self._listing(),
             decrements=self.decrements,
             total=self.total,
             lineage=self.lineage,
@@ -259,9 +284,10 @@ class StreamSketch(Sketch):
         sketch.lineage = stored.lineage
         if stored.key_kind is not None:
             try:
-                sketch._table.restore(stored.key_kind, stored.listing, decrements=stored.decrements, total=stored.total)
+                sketch._core = sketch._counters(stored.listing, stored.decrements, stored.total)
             except ValueError:
                 raise StateError("a stored sketch must be well formed, got something else") from None
+            sketch.key_kind = stored.key_kind
         return sketch
 
     def __repr__(self) -> str:
@@ -288,7 +314,7 @@ class MisraGries(StreamSketch):
 
         All of it is counted, or nothing if one row cannot be; `split_bad` tells which ones.
         """
-        self._table.update(key_column(values, self.key_kind))
+        self._count(key_column(values, self.key_kind))
 
     def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SketchRelease:
         """The heavy keys, once, at (epsilon, delta) for one element, with Laplace noise, the least for one release.
@@ -309,7 +335,7 @@ class MisraGries(StreamSketch):
         if self.key_kind is None:
             raise StateError("a sketch must know its type of keys to take over a content, got none")
         keys, over, decrements, total = content
-        self._table.restore(self.key_kind, listing_of(series_of(keys), over), decrements=decrements, total=total)
+        self._core = self._counters(listing_of(series_of(keys), over), decrements, total)
 
 
 class PrivacyAwareMisraGries(StreamSketch):
@@ -333,7 +359,7 @@ class PrivacyAwareMisraGries(StreamSketch):
         A key that a list has twice counts once. All of the batch is counted, or nothing if one key cannot be.
         """
         keys, ends, trusted = sets_of(values)
-        self._table.update(key_column(keys, self.key_kind, trusted=trusted), ends)
+        self._count(key_column(keys, self.key_kind, trusted=trusted), ends)
 
     def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
         """The heavy keys, once, at (epsilon, delta) for one set of any size; without a noise, from a fresh secret."""
