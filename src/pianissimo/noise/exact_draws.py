@@ -156,10 +156,6 @@ def _ln_above(value: Decimal, context: decimal.Context) -> Decimal:
 
 
 def _contexts(digits: int) -> tuple[decimal.Context, decimal.Context]:
-    return _context(digits, ROUND_FLOOR), _context(digits, ROUND_CEILING)
-
-
-def _context(digits: int, rounding: str) -> decimal.Context:
-    return decimal.Context(
-        prec=digits, rounding=rounding, Emin=-(10**15), Emax=10**15, traps=[decimal.InvalidOperation]
-    )
+    bounds, traps = (-(10**15), 10**15), [decimal.InvalidOperation]
+    down, up = (decimal.Context(digits, each, *bounds, traps=traps) for each in (ROUND_FLOOR, ROUND_CEILING))
+    return down, up

@@ -16,7 +16,7 @@ typical one.
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,11 +121,9 @@ class HaarSkipPlan(TunedPlan):
     tree: HaarPlan
     """The tree whose positions are used: of 2^(L + 1) leaves or more."""
 
-    horizon: int
-    """How many releases it has, at most the leaves of the tree."""
+    name: ClassVar[str] = "haar + skipping"
 
     def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon)
         if not self.horizon <= min(self.tree.horizon, _LONGEST_HORIZON):
             raise ParameterError(
                 f"horizon must be at most the tree's {self.tree.horizon} positions and {_LONGEST_HORIZON}, "
@@ -138,10 +136,6 @@ class HaarSkipPlan(TunedPlan):
         levels = max(1, (horizon - 1).bit_length()) + 1
         noises = tuple(target.spread(target.best_shares(mean_squared_weights(levels))))
         return cls(tree=HaarPlan(levels=levels, noises=noises, horizon=2**levels), horizon=horizon)
-
-    @property
-    def name(self) -> str:
-        return "haar + skipping"
 
     @property
     def noises(self) -> tuple[NodeNoise, ...]:

@@ -106,19 +106,14 @@ class LaplaceNode(_WholeNoise):
 NodeNoise = GaussianNode | LaplaceNode
 
 
-def round_up(value: Fraction, grid: int = VARIANCE_GRID) -> Fraction:
-    """The next multiple of 1 / grid."""
-    return Fraction(math.ceil(value * grid), grid)
-
-
 def gaussian_node(least_variance: Fraction) -> GaussianNode:
     """Gaussian noise of at least this variance, rounded up to the grid."""
-    return GaussianNode(round_up(least_variance))
+    return GaussianNode(Fraction(math.ceil(least_variance * VARIANCE_GRID), VARIANCE_GRID))
 
 
 def laplace_node(least_scale: Fraction) -> LaplaceNode:
     """Laplace noise of at least this scale, rounded up to the grid."""
-    return LaplaceNode(round_up(least_scale, SCALE_GRID))
+    return LaplaceNode(Fraction(math.ceil(least_scale * SCALE_GRID), SCALE_GRID))
 
 
 @dataclass(frozen=True, slots=True)

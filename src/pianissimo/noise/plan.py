@@ -166,8 +166,12 @@ def difference_weights(plan: NoisePlan, start: int, end: int) -> dict[tuple[int,
     return {place: weight for place, weight in weights.items() if weight}
 
 
+@dataclass(frozen=True, kw_only=True)
 class TunedPlan:
     """What plans share that are tuned to a loss. A base class: as functions, this would be half of each plan."""
+
+    horizon: int
+    """How many releases it has."""
 
     smoothness: ClassVar[int] = 2
 
@@ -195,9 +199,6 @@ class LevelPlan(TunedPlan):
     noises: tuple[NodeNoise, ...]
     """Of the total, or of the spikes of single ticks, then of each level."""
 
-    horizon: int
-    """How many releases it has, at most as many as the plan has leaves."""
-
     @cached_property
     def cost(self) -> Fraction:
         # An event moves the total and one node of each level, each by one.
@@ -206,7 +207,6 @@ class LevelPlan(TunedPlan):
 
 def check_levels(plan: NoisePlan, *, levels: int, leaves: int) -> None:
     """Refuse a plan without a law for each of its levels and one beside them, or with more releases than leaves."""
-    check_at_least(1, horizon=plan.horizon)
     if not plan.horizon <= leaves:
         raise ParameterError(f"horizon must be at most the {leaves} leaves of the plan, got {plan.horizon}")
     if len(plan.noises) != levels + 1:

@@ -68,13 +68,12 @@ class ToeplitzPlan(TunedPlan):
     noise: GaussianNode
     """Of each tick."""
 
-    horizon: int
-    """How many releases it has."""
-
     name: ClassVar[str] = "toeplitz"
     # The noise that it gives is rounded already: twice a whole number over 2^1, so that users know of a rounding.
     shift: ClassVar[int] = 1
     smoothness: ClassVar[int] = 1
+    # Every column of C is the first one, moved down.
+    columns_are_shifts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_at_least(1, bits=self.bits, horizon=self.horizon)
@@ -90,31 +89,14 @@ class ToeplitzPlan(TunedPlan):
             raise ParameterError("the noise of a toeplitz plan must be smaller: take a larger share of the budget")
 
     @classmethod
-    def calibrated(
-        cls,
-        *,
-        horizon: int,
-        rho: Fraction | float | None = None,
-        epsilon: Fraction | float | None = None,
-        bits: int | None = None,
-    ) -> Self:
-        """The plan whose loss per unit is at most `rho`; log2(horizon) / 2 + 2 bits lose 0.2 % to the square root."""
-        check_at_least(1, horizon=horizon)
-        return cls.tuned(horizon, LossTarget.of(rho=rho, epsilon=epsilon), bits)
-
-    @classmethod
     def tuned(cls, horizon: int, target: LossTarget, bits: int | None = None) -> Self:
         if target.pure:
             raise ParameterError("a toeplitz plan has Gaussian noise and must be given a rho, got an epsilon")
+        # log2(horizon) / 2 + 2 bits lose 0.2 % to the square root.
         bits = ((horizon - 1).bit_length() + 1) // 2 + 2 if bits is None else bits
         check_at_least(1, bits=bits)
         squares = sum(entry**2 for entry in lattice_column(min(horizon, LONGEST_HORIZON), min(bits, _MOST_BITS)))
         return cls(bits=bits, noise=gaussian_node(squares / (2 * target.loss)), horizon=horizon)
-
-    @property
-    def columns_are_shifts(self) -> bool:
-        """Whether every column of C is the first one, moved down."""
-        return True
 
     @property
     def noises(self) -> tuple[NodeNoise, ...]:

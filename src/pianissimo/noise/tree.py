@@ -88,15 +88,11 @@ class TreePlan(TunedPlan):
     noise: NodeNoise
     """On each node."""
 
-    horizon: int
-    """How many releases it has."""
-
     shift: ClassVar[int] = 0
     smoothness: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_at_least(2, base=self.base)
-        check_at_least(1, horizon=self.horizon)
         check_plan(self)
 
     @classmethod
@@ -182,17 +178,13 @@ class DoublingPlan(TunedPlan):
     """
 
     noises: tuple[NodeNoise, ...]
-    """On the nodes of each period's tree."""
-
-    horizon: int
-    """How many releases it has, below 2^(number of periods)."""
+    """On the nodes of each period's tree, of which there are more than log2(horizon)."""
 
     name: ClassVar[str] = "doubling"
     shift: ClassVar[int] = 0
     smoothness: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon)
         if not self.horizon < 2 ** len(self.noises):
             raise ParameterError(f"horizon must be below 2^periods = {2 ** len(self.noises)}, got {self.horizon}")
         check_plan(self)

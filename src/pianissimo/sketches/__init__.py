@@ -20,10 +20,9 @@ from pianissimo.sketches.private_release import (
 )
 from pianissimo.sketches.published_tree import PublishedTree, RunningSketch
 from pianissimo.sketches.reduction import PureHistogram, Reduced, ReducedMisraGries, ReducedRelease, add_reduced, reduce
-from pianissimo.sketches.released_keys import threshold
+from pianissimo.sketches.released_keys import HeavyKeys, threshold
 from pianissimo.sketches.sketch_tree import SetTree, SketchTree
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram, SparseRelease
-from pianissimo.sketches.tree_nodes import HeavyKeys
 
 __all__ = [
     "AnySketch",

@@ -164,6 +164,7 @@ def enlarge(chance: float) -> float:
     return chance * (1 + ROUNDING_ERROR) + TINY
 
 
+@lru_cache(maxsize=4096)
 def shift_divergence(variance: int, coordinates: int, epsilon: float) -> float:
     """How far discrete Gaussian noise on so many counts is from itself moved by one in each, beyond e^epsilon.
 

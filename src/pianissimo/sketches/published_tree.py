@@ -23,11 +23,10 @@ from pianissimo.noise.keyed import sealed
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind
 from pianissimo.sketches.misra_gries import MisraGries
 from pianissimo.sketches.private_release import GaussianMisraGries, PrivateMisraGries, SketchRelease
-from pianissimo.sketches.released_keys import own, threshold, without_distance
+from pianissimo.sketches.released_keys import HeavyKeys, own, threshold, without_distance
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
     FedByTick,
-    HeavyKeys,
     Node,
     NodeSketches,
     OpenKeys,

@@ -54,12 +54,12 @@ from pianissimo.sketches.key_columns import Universe, as_universe, other_places
 from pianissimo.sketches.released_keys import (
     LARGEST_COUNT,
     Counts,
+    HeavyKeys,
     check_unmerged,
     checked_counts,
     in_key_order,
     item_keys,
     own,
-    unit_table,
     without_distance,
 )
 from pianissimo.sketches.sparse_histogram import positive_counts
@@ -115,17 +115,9 @@ def add_reduced(parts: Sequence[Reduced]) -> Reduced:
     return Reduced(added["key"], added["value"].to_numpy(), total, first.k, streams)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReducedRelease:
-    """Keys in their own order with noisy reduced counts, in units of 1 / `unit`: all may be published."""
-
-    keys: pl.Series
-    values: Counts
-    unit: int
-    """How many units make one count: k + 1, or 1 for merged sketches."""
-
-    total: int | None
-    """The noisy number of elements, where it was asked for."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ReducedRelease(HeavyKeys):
+    """Keys in their own order with noisy reduced counts, in units of 1 / (k + 1), or of 1 for merged sketches."""
 
     threshold: int
     """Every value is at least this."""
@@ -136,13 +128,9 @@ class ReducedRelease:
     reach: int
     """All noises are at most this in size, with the coverage that was asked for; in units."""
 
-    def to_dict(self) -> dict[int | str | bytes, float]:
-        """The keys and their noisy values, in counts."""
-        return dict(zip(self.keys.to_list(), (self.values / self.unit).tolist(), strict=True))
-
-    def to_frame(self) -> pl.DataFrame:
+    def to_frame(self, reach: int | None = None) -> pl.DataFrame:
         """One row a key: `estimate_table`, with an upper end where the number of elements was asked for."""
-        return unit_table(self.keys, self.values, self.unit, self.total, self.reach)
+        return HeavyKeys.to_frame(self, self.reach if reach is None else reach)
 
 
 @identified("reduced-misra-gries")
@@ -172,13 +160,8 @@ class ReducedMisraGries:
 
     def __post_init__(self) -> None:
         check_at_least(1, k=self.k, streams=self.streams)
-        check_at_least(self.least, threshold=self.threshold)
+        check_at_least(least_cut(self.k, rounded=self.rounded), threshold=self.threshold)
         check_positive(epsilon=self.epsilon)
-
-    @property
-    def least(self) -> int:
-        """No threshold is below this, the most that the value of a private key can be."""
-        return least_cut(self.k, rounded=self.rounded)
 
     @classmethod
     def calibrated(cls, *, k: int, epsilon: Real, delta: Real, rounded: bool = False, streams: int = 1) -> Self:
@@ -216,7 +199,8 @@ class ReducedMisraGries:
         noisy = values + noise.at("counts").laplace(scale, item_keys(keys, noise))
         passing = np.flatnonzero(noisy >= self.threshold)
         shown = own(keys.gather(passing)), noisy[passing]
-        return ReducedRelease(*shown, self.k + 1, None, self.threshold, self.loss, self.reach(coverage))
+        reach = self.reach(coverage)
+        return ReducedRelease(*shown, self.k + 1, threshold=self.threshold, loss=self.loss, reach=reach)
 
     def _rounded(self, keys: pl.Series, values: Counts, noise: Noise) -> Counts:
         size = 2 * self.k - 1
@@ -227,8 +211,8 @@ class ReducedMisraGries:
 
 
 def least_cut(k: int, *, rounded: bool) -> int:
-    """The most that the value of a key can be which only one of two neighbors keeps, and at least 1."""
-    return 2 * k - 1 if rounded else max(k, 1)
+    """The most that the value of a key can be which only one of two neighbors keeps."""
+    return 2 * k - 1 if rounded else k
 
 
 def reduced_exposure(a: Number, cut: int, k: int, *, rounded: bool) -> Number:
@@ -385,9 +369,9 @@ class PureHistogram:
             shown["value"].to_numpy(),
             self.unit,
             number,
-            self.threshold,
-            self.loss,
-            self.reach(coverage),
+            threshold=self.threshold,
+            loss=self.loss,
+            reach=self.reach(coverage),
         )
 
 

@@ -23,6 +23,7 @@ and be far apart. A Misra-Gries sketch really moves by m in one count, so no sma
 
 import decimal
 import math
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -109,6 +110,30 @@ def unit_table(
     low = None if reach is None else (values - reach) / unit
     high = None if reach is None or slack is None else (values + slack + 2 * reach) / unit
     return estimate_table(keys, (values if slack is None else values + slack / 2) / unit, low, high)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeavyKeys:
+    """Keys in their own order with noisy values, in units of 1 / `unit` of a count: all may be published."""
+
+    keys: pl.Series
+    values: Counts
+    unit: int
+    """How many units make one count."""
+
+    total: int | None = None
+    """The noisy number of elements so far, where it is released."""
+
+    slack: Counts | None = None
+    """By how many units each true count may be above its value, noise apart, where that is not the total."""
+
+    def to_dict(self) -> dict[int | str | bytes, float]:
+        """The keys and their noisy values, in counts."""
+        return dict(zip(self.keys.to_list(), (self.values / self.unit).tolist(), strict=True))
+
+    def to_frame(self, reach: int | None = None) -> pl.DataFrame:
+        """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds."""
+        return unit_table(self.keys, self.values, self.unit, self.total if self.slack is None else self.slack, reach)
 
 
 def check_typed(contents: Contents) -> None:

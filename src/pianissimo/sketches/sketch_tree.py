@@ -52,11 +52,10 @@ from pianissimo.sketches.contents import KeyListing, key_series, listing_of
 from pianissimo.sketches.key_columns import KeyKind, check_key_kind
 from pianissimo.sketches.misra_gries import PrivacyAwareMisraGries
 from pianissimo.sketches.reduction import reduce
-from pianissimo.sketches.released_keys import own
+from pianissimo.sketches.released_keys import HeavyKeys, own
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
     FedByTick,
-    HeavyKeys,
     Node,
     NodeSketches,
     OpenKeys,
@@ -66,6 +65,45 @@ from pianissimo.sketches.tree_nodes import (
     gather_sets,
     level_count,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixTree(FedByTick):
+    """What both trees share, as a base class: their parameters and the noise of their sums."""
+
+    horizon: int
+    """How many releases one run may make."""
+
+    k: int
+    """How many counters the sketch of a node has."""
+
+    variance: Fraction
+    """Of the noise on each value of a node."""
+
+    bad: Fraction
+    """The chance that a key shows which only one event brought."""
+
+    keys: KeyKind = "text"
+    """The type of the keys."""
+
+    state_version: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon, k=self.k)
+        check_probability(bad=self.bad)
+        check_key_kind(self.keys)
+        # Refuses a variance beyond what is drawn.
+        _ = GaussianNode(self.total_variance).bound
+
+    @property
+    def total_variance(self) -> Fraction:
+        """Of the noise on the number of keys of a node."""
+        return self.variance
+
+    @property
+    def noise(self) -> PrefixNoise:
+        """The noise of its sums."""
+        return PrefixNoise(self.horizon, self.k, self.variance)
 
 
 @dataclass(slots=True, repr=False)
@@ -79,32 +117,18 @@ class SketchTreeState:
 
 @identified("sketch-tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SketchTree(FedByTick):
+class SketchTree(PrefixTree):
     """The heavy keys of all events so far, released at every tick.
 
-    Guarantee: booked as (m^2 L (k^2 + k) / (2 variance), bad) for the at most m = max_keys_per_event keys of an event.
+    Guarantee: booked as (m^2 L (k^2 + k) / (2 variance), bad) for the at most m = max_keys_per_event keys of an event;
+    the variance is in units of 1 / (k + 1) of a count.
     Error: the noise's quantile at the tick; beside it a count is too low by at most n / (k + 1), n the keys so far.
     Cost: 2 L k counters, and the distinct keys of the open tick; L / 2 sketch updates a key on average; at most L draws
     a candidate and release.
     """
 
-    horizon: int
-    """How many releases one run may make."""
-
-    k: int
-    """How many counters the sketch of a node has."""
-
-    variance: Fraction
-    """Of the noise on each value of a node, in units of 1 / (k + 1) of a count."""
-
-    bad: Fraction
-    """The chance that a key shows which only one event brought."""
-
     max_keys_per_event: int = 1
     """How many distinct keys of one event count: m."""
-
-    keys: KeyKind = "text"
-    """The type of the keys."""
 
     with_total: bool = True
     """Whether the number of keys so far is released too, for error bars."""
@@ -112,14 +136,9 @@ class SketchTree(FedByTick):
     adaptive: bool = True
     """Whether events may depend on what was released; if not, the threshold is lower."""
 
-    state_version: ClassVar[int] = 2
-
     def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon, k=self.k, max_keys_per_event=self.max_keys_per_event)
-        check_probability(bad=self.bad)
-        check_key_kind(self.keys)
-        # Refuses a variance beyond what is drawn.
-        _ = GaussianNode(self.variance).bound
+        check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+        PrefixTree.__post_init__(self)
 
     @classmethod
     def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, **others: Any) -> Self:
@@ -138,11 +157,6 @@ class SketchTree(FedByTick):
         """How far an event moves all nodes together, in squares."""
         each = self.k * self.k + self.k - (not self.with_total)
         return self.max_keys_per_event**2 * level_count(self.horizon) * each
-
-    @property
-    def noise(self) -> PrefixNoise:
-        """The noise of its sums."""
-        return PrefixNoise(self.horizon, self.k, self.variance)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -225,7 +239,7 @@ class SetTreeState:
 
 @identified("set-tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetTree(FedByTick):
+class SetTree(PrefixTree):
     """The heavy keys of all sets so far, released at every tick; an event is a set of keys of any size.
 
     Guarantee: booked as (k L / (2 variance), bad) for one event with all its keys; (k + 1) L with a total.
@@ -234,41 +248,20 @@ class SetTree(FedByTick):
     average; at most L draws a candidate.
     """
 
-    horizon: int
-    """How many releases one run may make."""
-
-    k: int
-    """How many counters the sketch of a node has."""
-
-    variance: Fraction
-    """Of the noise on each count of a node."""
-
-    bad: Fraction
-    """The chance that a key shows which only one event brought."""
-
-    keys: KeyKind = "text"
-    """The type of the keys."""
-
     max_keys_per_event: int | None = None
     """How many distinct keys of one event count; None for all. The promise needs no bound, error bars do."""
 
     with_total: bool = False
     """Whether the number of keys so far is released too, for error bars."""
 
-    state_version: ClassVar[int] = 2
-
     def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon, k=self.k)
-        check_probability(bad=self.bad)
-        check_key_kind(self.keys)
         if self.max_keys_per_event is not None:
             check_at_least(1, max_keys_per_event=self.max_keys_per_event)
         elif self.with_total:
             raise ParameterError(
                 "max_keys_per_event must be given for a total, got None: one event could move it by any"
             )
-        # Refuses a variance beyond what is drawn.
-        _ = GaussianNode(self.total_variance).bound
+        PrefixTree.__post_init__(self)
 
     @classmethod
     def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, with_total: bool = False, **others: Any) -> Self:
@@ -280,13 +273,7 @@ class SetTree(FedByTick):
 
     @property
     def total_variance(self) -> Fraction:
-        """Of the noise on the number of keys of a node."""
         return (self.max_keys_per_event or 1) ** 2 * self.variance
-
-    @property
-    def noise(self) -> PrefixNoise:
-        """The noise of its sums."""
-        return PrefixNoise(self.horizon, self.k, self.variance)
 
     @property
     def guarantee(self) -> Guarantee:

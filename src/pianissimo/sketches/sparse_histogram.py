@@ -190,8 +190,8 @@ def holds_for_all(moved: int, variance: int, tau: int, epsilon: float, delta: fl
     while ranges:
         first, last = ranges.pop()
         log_a = (moved - first) * log_hidden
-        both = -math.expm1(log_a) + _divergence(variance, last, epsilon)
-        if both <= delta and _divergence(variance, last, epsilon + log_a) <= delta:
+        both = -math.expm1(log_a) + shift_divergence(variance, last, epsilon)
+        if both <= delta and shift_divergence(variance, last, epsilon + log_a) <= delta:
             continue
         if first == last:
             if _exact(moved, variance, tau, epsilon, first) > delta:
@@ -205,13 +205,8 @@ def holds_for_all(moved: int, variance: int, tau: int, epsilon: float, delta: fl
 def _exact(moved: int, variance: int, tau: int, epsilon: float, shared: int) -> float:
     """The larger of the two conditions at one j."""
     log_a = (moved - shared) * _log_hidden(variance, tau)
-    hidden = math.exp(log_a) * _divergence(variance, shared, epsilon - log_a)
-    return enlarge(max(hidden - math.expm1(log_a), _divergence(variance, shared, epsilon + log_a)))
-
-
-@lru_cache(maxsize=4096)
-def _divergence(variance: int, shared: int, epsilon: float) -> float:
-    return shift_divergence(variance, shared, epsilon)
+    hidden = math.exp(log_a) * shift_divergence(variance, shared, epsilon - log_a)
+    return enlarge(max(hidden - math.expm1(log_a), shift_divergence(variance, shared, epsilon + log_a)))
 
 
 def _log_hidden(variance: int, tau: int) -> float:

@@ -32,7 +32,7 @@ from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.sketches.contents import plain_keys, series_of
 from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind, are_texts, key_column, sets_of
 from pianissimo.sketches.misra_gries import MisraGries
-from pianissimo.sketches.released_keys import Counts, checked_counts, item_keys, unit_table
+from pianissimo.sketches.released_keys import Counts, checked_counts, item_keys
 
 
 def level_count(horizon: int) -> int:
@@ -48,11 +48,6 @@ def ended_level(tick: int) -> int:
 def prefix_nodes(tick: int) -> list[tuple[int, int]]:
     """The nodes (level, j) that cover the ticks 1 .. tick, the longest first."""
     return [(level, tick >> level) for level in reversed(range(tick.bit_length())) if tick >> level & 1]
-
-
-def rounded_up_root(value: Fraction | float) -> int:
-    """A whole number that is not below the root of a value."""
-    return int(np.ceil(np.sqrt(float(value)) * (1 + 1e-9)))
 
 
 class NodeSketches:
@@ -309,30 +304,6 @@ def _checked(keys: pl.Series, kind: KeyKind, *, trusted: bool = True) -> pl.Seri
     return column.column.cast(pl.String if kind == "text" else pl.Binary).alias("key")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeavyKeys:
-    """Keys in their own order with noisy values, in units of 1 / `unit` of a count: all may be published."""
-
-    keys: pl.Series
-    values: Counts
-    unit: int
-    """How many units make one count."""
-
-    total: int | None = None
-    """The noisy number of elements so far, where it is released."""
-
-    slack: Counts | None = None
-    """By how many units each true count may be above its value, noise apart, where that is not the total."""
-
-    def to_dict(self) -> dict[int | str | bytes, float]:
-        """The keys and their noisy values, in counts."""
-        return dict(zip(self.keys.to_list(), (self.values / self.unit).tolist(), strict=True))
-
-    def to_frame(self, reach: int | None = None) -> pl.DataFrame:
-        """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds."""
-        return unit_table(self.keys, self.values, self.unit, self.total if self.slack is None else self.slack, reach)
-
-
 @dataclass(frozen=True, slots=True)
 class PrefixNoise:
     """The Gaussian noise of the sums that a tree of k counters a node releases at every tick up to a horizon."""
@@ -364,7 +335,8 @@ class PrefixNoise:
         return self._bound(tick, odds + (math.log(bad.denominator) - math.log(bad.numerator)))
 
     def _bound(self, tick: int, odds: float) -> int:
-        return rounded_up_root(2 * tick.bit_count() * float(self.variance) * odds)
+        # Rounded up.
+        return math.ceil(math.sqrt(2 * tick.bit_count() * float(self.variance) * odds) * (1 + 1e-9))
 
     def guarantee(self, moved: int, bad: Fraction, *, totals: int, source: str) -> Guarantee:
         """If one event moves all nodes together by `moved`, in squares, and each has so many totals beside its keys."""
