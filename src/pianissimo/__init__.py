@@ -41,6 +41,7 @@ from pianissimo.errors import (
 if TYPE_CHECKING:
     from pianissimo.budget import Budget
     from pianissimo.durable.durable_stream import DurableStream
+    from pianissimo.io import read_releases
     from pianissimo.labels import Domain
     from pianissimo.ledger import Ledger
     from pianissimo.queries import (
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         Users,
     )
     from pianissimo.stream import Live, Stream, StreamPlan, StreamRelease
+    from pianissimo.stream.spec import load
     from pianissimo.table import Table
     from pianissimo.unit import user
 
@@ -72,6 +74,8 @@ _WHERE = {
     "StreamPlan": "stream",
     "StreamRelease": "stream",
     "Table": "table",
+    "load": "stream.spec",
+    "read_releases": "io",
     "user": "unit",
 }
 """Which module a name is imported from when it is first used; those that are not here are queries."""
@@ -122,6 +126,8 @@ __all__ = [
     "UnknownCommitError",
     "Users",
     "__version__",
+    "load",
+    "read_releases",
     "user",
 ]
 

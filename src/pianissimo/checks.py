@@ -95,16 +95,63 @@ def duration_of(value: object) -> timedelta:
     raise ParameterError(f"must be a duration such as '30s', '1m', '1h' or '1d', got {_shown(value)}")
 
 
-def ticks_in(length: object, tick: timedelta | None) -> int:
-    """How many ticks a length of time is: a whole number of them."""
+def length_of(value: object) -> timedelta | str:
+    """The length of a tick: a duration, or a number of months of the calendar, as text.
+
+    >>> length_of("1h"), length_of("1y")
+    (datetime.timedelta(seconds=3600), '12mo')
+    """
+    parts = re.fullmatch(r"([0-9]{1,4})(mo|y)", value) if isinstance(value, str) else None
+    if parts and int(parts[1]):
+        return f"{int(parts[1]) * (12 if parts[2] == 'y' else 1)}mo"
+    return duration_of(value)
+
+
+def months_in(length: str) -> int:
+    """How many months a length of the calendar has."""
+    return int(length.removesuffix("mo"))
+
+
+def length_text(length: timedelta | str) -> str:
+    """A length as a person writes it.
+
+    >>> length_text(timedelta(minutes=90)), length_text("12mo")
+    ('90m', '12mo')
+    """
+    if isinstance(length, str):
+        return length
+    for unit, name in (("d", "days"), ("h", "hours"), ("m", "minutes")):
+        if not length % timedelta(**{name: 1}):
+            return f"{length // timedelta(**{name: 1})}{unit}"
+    return f"{length.total_seconds():g}s"
+
+
+def whole_ticks_in(length: object, tick: timedelta | str) -> int | None:
+    """How many ticks a length of time is; None where that is no whole number.
+
+    >>> whole_ticks_in("1h", timedelta(minutes=15)), whole_ticks_in("1y", "3mo"), whole_ticks_in("1y", timedelta(1))
+    (4, 4, None)
+    """
+    span = length_of(length)
+    if isinstance(span, str) and isinstance(tick, str):
+        count, rest = divmod(months_in(span), months_in(tick))
+        return None if rest else count
+    if isinstance(span, str) or isinstance(tick, str) or span % tick:
+        return None
+    return span // tick
+
+
+def ticks_in(length: object, tick: timedelta | str | None) -> int:
+    """How many ticks a window is: a whole number of them."""
     if isinstance(length, int) and not isinstance(length, bool):
         return length
-    span = duration_of(length)
+    length_of(length)
     if tick is None:
         raise ParameterError("a window must be a number of ticks where the stream has no tick length, got a duration")
-    if span % tick:
+    count = whole_ticks_in(length, tick)
+    if count is None:
         raise ParameterError(f"a window must be a whole number of ticks of {tick}, got {_shown(length)}")
-    return span // tick
+    return count
 
 
 def _shown(value: object) -> str:

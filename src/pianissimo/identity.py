@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from fractions import Fraction
 from typing import Any, TypeVar, cast
@@ -88,6 +88,8 @@ def to_plain(value: object) -> Plain:
         return {"fraction": str(value)}
     if isinstance(value, timedelta):
         return {"microseconds": value // _MICROSECOND}
+    if isinstance(value, datetime):
+        return {"moment": value.isoformat()}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, tuple | list):
@@ -172,6 +174,7 @@ def _made(plain: dict[str, Plain]) -> Any:
 _READERS: dict[str, Callable[[Any], Any]] = {
     "fraction": Fraction,
     "microseconds": lambda content: content * _MICROSECOND,
+    "moment": datetime.fromisoformat,
     "bytes": bytes.fromhex,
     "tuple": lambda content: tuple(from_plain(each) for each in content),
     "kind": lambda content: _BY_SLUG[content.rpartition("/")[0]].kind,

@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 
-from pianissimo.checks import check_at_least, duration_of, ticks_in
+from pianissimo.checks import check_at_least, length_of, ticks_in
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Unit
@@ -59,7 +59,7 @@ class User:
         elif self.within is not None:
             raise ParameterError("max_events_per_user must be given with within, got none: it holds in each period")
         if isinstance(self.within, str | timedelta):
-            object.__setattr__(self, "within", duration_of(self.within))
+            object.__setattr__(self, "within", length_of(self.within))
         elif self.within is not None:
             check_at_least(1, within=self.within)
         if self.most_events_per_user is not None:
@@ -74,7 +74,7 @@ class User:
         """What is hidden."""
         return Unit.USER if self.within is None else Unit.USER_PERIOD
 
-    def period(self, tick: timedelta | None) -> int | None:
+    def period(self, tick: timedelta | str | None) -> int | None:
         """How many ticks a period has; None where a user is hidden for the whole run.
 
         >>> User("customer", max_events_per_user=20, within="1d").period(timedelta(hours=1))

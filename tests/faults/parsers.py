@@ -26,12 +26,12 @@ from pianissimo.io import read_plan, read_releases
 from pianissimo.io.sources.event_files import read_rows
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
 from pianissimo.io.sources.source_records import RowJudge
-from pianissimo.io.sources.text_rows import microseconds
 from pianissimo.ledger import LastEntry
 from pianissimo.noise import Secret
 from pianissimo.queries import Query
 from pianissimo.stream import Stream, StreamRelease
 from pianissimo.stream.batches import as_frame, query_inputs
+from pianissimo.stream.calendar import microseconds
 from pianissimo.stream.release import payload_of, release_of
 from pianissimo.stream.spec import load_spec
 

@@ -99,9 +99,9 @@ def sealed_ticks(rows: list[Event], folder: Path) -> list[Counts]:
     """What each tick of a file of rows adds."""
     path = folder / "events.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows) or "\n")
-    stream = Stream("s", budget=Budget(4, 1e-6), horizon=8, queries=QUERIES)
+    stream = Stream("s", budget=Budget(4, 1e-6), horizon=8, queries=QUERIES, tick="1h", origin=ORIGIN)
     source = FileSource(path=path, time="time", until=TICKS)
-    spec = StreamSpec(stream=stream, tick=timedelta(hours=1), origin=ORIGIN, source=source)
+    spec = StreamSpec(stream=stream, source=source)
     return [gathered(frame) for frame in read_rows(spec).batches(TICKS)]
 
 

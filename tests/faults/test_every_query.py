@@ -455,7 +455,7 @@ def moved(plan: StreamPlan, ticks: list[list[list[dict[str, Any]]]], user: str) 
         parts = LiveCore(plan, lambda _: NoNoise()).parts
         for tick, batches in enumerate(ticks, 1):
             for batch in batches:
-                inputs = live._core.inputs([row for row in batch if row["who"] != left_out], drop_bad_rows=False)
+                inputs = live._core.inputs([row for row in batch if row["who"] != left_out], 1, drop_bad_rows=False)
                 for part, content in zip(parts, inputs, strict=True):
                     part.add(codec.unpack("delta", 1, codec.pack("delta", 1, part.gather(content))))
             tables = {name: table for part in parts for name, table in part.tables(tick).items()}

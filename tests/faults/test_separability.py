@@ -24,7 +24,7 @@ from tests.faults.separability import (
 from pianissimo.counting import UnknownHistogram
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.io.sources.event_files import CheckedRows
-from pianissimo.io.sources.source_records import Clock
+from pianissimo.stream.calendar import TickCalendar
 from pianissimo.unit import User
 
 row = st.fixed_dictionaries(
@@ -97,8 +97,8 @@ def n_event_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def data_driven_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event that comes after a later one goes to the later one's tick."""
-    sound = Clock.ticks
-    monkeypatch.setattr(Clock, "ticks", lambda self, times: sound(self, times).cum_max())
+    sound = TickCalendar.ticks
+    monkeypatch.setattr(TickCalendar, "ticks", lambda self, times: sound(self, times).cum_max())
 
 
 def first_k_keys(monkeypatch: pytest.MonkeyPatch) -> None:

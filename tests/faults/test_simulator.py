@@ -160,7 +160,7 @@ def late_event_into_a_sealed_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = DurableStream._is_sealed
 
     def is_sealed(self: DurableStream, seal: Any, gathered: Any) -> None:
-        late = self._core.inputs([{"label": "aspirin"}], drop_bad_rows=False)
+        late = self._core.inputs([{"label": "aspirin"}], 1, drop_bad_rows=False)
         sound(self, seal, [*gathered, self._core.gather(late)])
 
     monkeypatch.setattr(DurableStream, "_is_sealed", is_sealed)

@@ -37,6 +37,7 @@ from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
 from pianissimo.queries import Query, columns
 from pianissimo.stream.batches import as_frame, query_inputs, row_faults, user_input
+from pianissimo.stream.calendar import TickCalendar
 from pianissimo.stream.live import LiveCore
 from pianissimo.stream.spec import StreamSpec, load_spec
 from pianissimo.testing import NoNoise
@@ -121,7 +122,7 @@ class Dial:
 
 def test_a_clock_that_jumps_neither_repeats_nor_burns_ticks() -> None:
     dial = Dial()
-    clock = WallClock(origin=ORIGIN, tick=timedelta(minutes=1), longest_leap=60, now=dial.now, sleep=dial.sleep)
+    clock = WallClock(calendar=TickCalendar(ORIGIN, "1m"), longest_leap=60, now=dial.now, sleep=dial.sleep)
     chance, tick, refused, closed = random.Random(18), 0, 0, []
     jumps = [1.0, -1.0, 3600.0, -3600.0, 86400.0, -86400.0, 365 * 86400.0, -365 * 86400.0, 30.0, 90.0]
     true_time = ORIGIN

@@ -95,7 +95,7 @@ def released(folder: Path) -> int:
 def sealed_counts(folder: Path) -> tuple[int, list[int]]:
     """What is sealed: how many events, and of each label."""
     asked = stored_request(folder / "state")
-    with open_stream(asked.stream, folder / "state", origin=asked.origin) as live:
+    with open_stream(asked.stream, folder / "state") as live:
         states: Any = live._core.dump()
     return states[0]["run"]["state"]["total"], states[1]["run"]["state"]["counts"].tolist()
 

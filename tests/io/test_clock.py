@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pianissimo.io.sources.source_records import Clock
-from pianissimo.io.sources.text_rows import microseconds
+from pianissimo.stream.calendar import TickCalendar, microseconds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OFFSETS = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -86,10 +85,10 @@ def test_dates_are_midnight() -> None:
 def test_a_tick_is_the_floor_and_depends_on_its_own_time_only(
     origin: datetime, tick: int, last_tick: int, offsets: list[int]
 ) -> None:
-    clock = Clock(origin=origin.replace(tzinfo=UTC), tick=timedelta(microseconds=tick), last_tick=last_tick)
-    start = exact(clock.origin)
+    clock = TickCalendar(origin.replace(tzinfo=UTC), timedelta(microseconds=tick))
+    start = exact(clock.start(1))
     times = pl.Series([start + offset for offset in offsets], dtype=pl.Int64)
-    faults = clock.faults("time", times)
+    faults = clock.faults("time", times, last_tick)
     inside = [0 <= offset < tick * last_tick for offset in offsets]
     assert faults.is_null().to_list() == inside
     expected = [offset // tick + 1 for offset, fits in zip(offsets, inside, strict=True) if fits]
@@ -98,14 +97,14 @@ def test_a_tick_is_the_floor_and_depends_on_its_own_time_only(
 
 
 def test_the_end_may_lie_beyond_all_times() -> None:
-    clock = Clock(origin=datetime(9999, 1, 1, tzinfo=UTC), tick=timedelta(days=999_999), last_tick=10**9)
-    assert clock.faults("time", pl.Series([2**63 - 2, -(2**63)])).is_null().to_list() == [True, False]
+    clock = TickCalendar(datetime(9999, 1, 1, tzinfo=UTC), timedelta(days=999_999))
+    assert clock.faults("time", pl.Series([2**63 - 2, -(2**63)]), 10**9).is_null().to_list() == [True, False]
 
 
 def test_reasons_name_the_column_and_the_public_clock() -> None:
-    clock = Clock(origin=datetime(2026, 1, 1, tzinfo=UTC), tick=timedelta(hours=1), last_tick=24)
+    clock = TickCalendar(datetime(2026, 1, 1, tzinfo=UTC), "1h")
     times = microseconds(pl.Series(["x", "2025-12-31", "2026-01-02", "2026-01-01T23:59:59.999999Z"]))
-    assert clock.faults("at", times).to_list() == [
+    assert clock.faults("at", times, 24).to_list() == [
         "column 'at' must be a date-time such as 2026-01-31T12:00:00Z",
         "column 'at' must not be before the origin 2026-01-01T00:00:00+00:00",
         "column 'at' must be before the end of tick 24, the last one",

@@ -24,9 +24,7 @@ Event = tuple[int, str]
 def spec_of(path: Path) -> StreamSpec:
     query = Histogram("drugs", key="drug", domain=["a", "b"])
     return StreamSpec(
-        stream=Stream("s", budget=Budget(1, 1e-9), horizon=4, queries=[query]),
-        tick=timedelta(minutes=1),
-        origin=ORIGIN,
+        stream=Stream("s", budget=Budget(1, 1e-9), horizon=4, queries=[query], tick="1m", origin=ORIGIN),
         source=FileSource(path=path, time="time"),
     )
 

@@ -21,6 +21,7 @@ from pianissimo.io.sources import follow
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import LiveTicks, WallClock
 from pianissimo.io.sources.source_records import Records, RefusedFile, RowJudge
+from pianissimo.stream.calendar import TickCalendar
 from pianissimo.stream.spec import load_spec
 
 NAME, DEVICE, REST = 0, 1, 7
@@ -279,7 +280,7 @@ def test_a_file_whose_name_is_no_text_is_read_like_any_other(folder: Path, tmp_p
     ticks = LiveTicks(
         feed,
         RowJudge([Histogram("drugs", key="drug")]),
-        WallClock(origin=datetime.now(UTC) - timedelta(hours=1), tick=timedelta(hours=1)),
+        WallClock(calendar=TickCalendar(datetime.now(UTC) - timedelta(hours=1), "1h")),
         refused=RefusedFile(tmp_path / "refused.jsonl"),
     )
     ticks.seek(None, 0)

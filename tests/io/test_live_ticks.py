@@ -19,6 +19,7 @@ from pianissimo.io.sources import live_ticks
 from pianissimo.io.sources.live_ticks import LiveTicks, TickRules, WallClock
 from pianissimo.io.sources.source_records import EndOfTicks, Records, RefusedFile, RowJudge
 from pianissimo.queries import Query
+from pianissimo.stream.calendar import TickCalendar
 from pianissimo.testing import NoNoise
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,7 +51,7 @@ class Hands:
             do()
 
     def clock(self, **options: Any) -> WallClock:
-        return WallClock(origin=ORIGIN, tick=MINUTE, now=self.now, sleep=self.sleep, **options)
+        return WallClock(calendar=TickCalendar(ORIGIN, MINUTE), now=self.now, sleep=self.sleep, **options)
 
 
 class Shelf:
@@ -514,7 +515,7 @@ def test_a_full_disk_at_the_end_of_the_input_loses_no_line(
 
 
 def stream() -> Stream:
-    return Stream("live", budget=Budget(4, 1e-6), horizon=20, queries=QUERIES, tick="1m")
+    return Stream("live", budget=Budget(4, 1e-6), horizon=20, queries=QUERIES, tick="1m", origin=ORIGIN)
 
 
 def run(
@@ -522,9 +523,7 @@ def run(
 ) -> tuple[list[int], Any]:
     ticks = ticks_of(hands, shelf, tmp_path, stop=stop, **options)
     health = tmp_path / "health.json"
-    with open_stream(
-        stream(), tmp_path / "state", origin=ORIGIN, make_noise=lambda secret: NoNoise(), snapshot_every=2
-    ) as live:
+    with open_stream(stream(), tmp_path / "state", make_noise=lambda secret: NoNoise(), snapshot_every=2) as live:
         summary = StreamLoop(live, ticks, last, stop=stop, reports=Reports(health=health, lag=ticks.lag)).run()
         counts = [live.released(tick)["purchases"]["estimate"][0] for tick in range(1, live.tick_number + 1)]
     return counts, (summary, json.loads(health.read_text()))

@@ -2,6 +2,7 @@
 
 import re
 import urllib.request
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_status_tells_the_lag(tmp_path: Path) -> None:
 
     stream = Stream("s", budget=Budget(1, 1e-9), horizon=500, queries=[Count("n")], tick="1m")
     origin = datetime.now(UTC) - timedelta(minutes=100, seconds=30)
-    with open_stream(stream, tmp_path / "state", origin=origin) as live:
+    with open_stream(replace(stream, origin=origin), tmp_path / "state") as live:
         live.tick([{}])
     assert read_status(tmp_path / "state").lag in (99, 100)
     with open_stream(stream, tmp_path / "other") as live:

@@ -1,7 +1,6 @@
 """Files as they lie around: packed, cut by other signs than commas, with line breaks in quotes."""
 
 import gzip
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -29,9 +28,7 @@ JSON = '{"time": "2026-01-01T00:00:10Z", "drug": "a"}\n{"time": "2026-01-01T00:0
 
 def rows_of(path: Path, **options: object) -> CheckedRows:
     spec = StreamSpec(
-        stream=Stream("s", budget=Budget(1, 1e-9), horizon=4, queries=[QUERY]),
-        tick=timedelta(minutes=1),
-        origin=datetime(2026, 1, 1, tzinfo=UTC),
+        stream=Stream("s", budget=Budget(1, 1e-9), horizon=4, queries=[QUERY], tick="1m", origin="2026-01-01"),
         source=FileSource(path=path, time="time", **options),  # type: ignore[arg-type]
     )
     return read_rows(spec)

@@ -1,6 +1,6 @@
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,9 +34,7 @@ def spec_of(
     path: Path, queries: Sequence[Query] = DRUGS, form: FileFormat | None = None, until: int | None = None
 ) -> StreamSpec:
     return StreamSpec(
-        stream=Stream("s", budget=Budget(1, 1e-9), horizon=24, queries=queries),
-        tick=timedelta(hours=1),
-        origin=ORIGIN,
+        stream=Stream("s", budget=Budget(1, 1e-9), horizon=24, queries=queries, tick="1h", origin=ORIGIN),
         source=FileSource(path=path, time="time", format=form, until=until),
     )
 
@@ -490,7 +488,7 @@ def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_source_there_is_nothing_to_read() -> None:
     spec = spec_of(Path())
-    bare = StreamSpec(stream=spec.stream, tick=spec.tick, origin=spec.origin, source=None)
+    bare = StreamSpec(stream=spec.stream, source=None)
     with pytest.raises(SpecError, match=r"must have a \[source\]"):
         read_rows(bare)
 

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +15,7 @@ from pianissimo.errors import DiskFullError, SourceError
 from pianissimo.io.sources import source_records as standard_input
 from pianissimo.io.sources.live_ticks import LiveTicks, TickRules, WallClock
 from pianissimo.io.sources.source_records import EndOfTicks, OnceFeed, RefusedFile, RowJudge, StandardInput
+from pianissimo.stream.calendar import TickCalendar
 
 
 def wait_until_ended(feed: StandardInput) -> None:
@@ -185,7 +186,7 @@ def test_the_last_lines_are_given_again_after_the_side_file_had_no_room(
         ticks = LiveTicks(
             feed,
             RowJudge([Histogram("drugs", key="drug")]),
-            WallClock(origin=datetime.now(UTC), tick=timedelta(hours=1)),
+            WallClock(calendar=TickCalendar(datetime.now(UTC), "1h")),
             refused=RefusedFile(tmp_path / "refused.jsonl"),
             rules=TickRules(until_end=True),
         )

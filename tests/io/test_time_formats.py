@@ -14,9 +14,10 @@ from pianissimo.budget import Budget
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.sources.event_files import FileTicks, read_rows
 from pianissimo.io.sources.source_records import Records, RowJudge
-from pianissimo.io.sources.text_rows import Written, microseconds
+from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Count
 from pianissimo.stream import Stream
+from pianissimo.stream.calendar import microseconds
 from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,9 +32,7 @@ def exact(moment: datetime) -> int:
 
 def spec_of(path: Path, form: str, **more: object) -> StreamSpec:
     return StreamSpec(
-        stream=Stream("s", budget=Budget(1, 1e-9), horizon=24, queries=[Count("n")]),
-        tick=timedelta(hours=1),
-        origin=ORIGIN,
+        stream=Stream("s", budget=Budget(1, 1e-9), horizon=24, queries=[Count("n")], tick="1h", origin=ORIGIN),
         source=FileSource(path=path, time="time", time_format=form, **more),  # type: ignore[arg-type]
     )
 

@@ -12,6 +12,7 @@ from pianissimo.errors import RefusalError, RollbackError, SpecError
 from pianissimo.io import runs as run_durable
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.live_ticks import WallClock, longest_leap_of
+from pianissimo.stream.calendar import TickCalendar
 from pianissimo.stream.spec import StreamSpec, load_spec
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -105,9 +106,9 @@ def test_told_to_stop_before_the_stream_is_begun_it_charges_nothing(tmp_path: Pa
 def test_ticks_may_end_beyond_all_dates(tmp_path: Path) -> None:
     late = datetime(9999, 12, 31, tzinfo=UTC)
     for clock in (
-        WallClock(origin=late, tick=DAY, now=lambda: ORIGIN),
-        WallClock(origin=ORIGIN, tick=timedelta(weeks=100_000), now=lambda: ORIGIN),
-        WallClock(origin=ORIGIN, tick=timedelta(days=999_999_999), now=lambda: ORIGIN),
+        WallClock(calendar=TickCalendar(late, DAY), now=lambda: ORIGIN),
+        WallClock(calendar=TickCalendar(ORIGIN, timedelta(weeks=100_000)), now=lambda: ORIGIN),
+        WallClock(calendar=TickCalendar(ORIGIN, timedelta(days=999_999_999)), now=lambda: ORIGIN),
     ):
         assert not clock.is_over(1)
         assert clock.left(1) == clock.left(2**40) == DAY.total_seconds()
@@ -121,13 +122,13 @@ def test_ticks_may_end_beyond_all_dates(tmp_path: Path) -> None:
         spec_of(tmp_path, tick="100000w", horizon="4294967296"),
     ):
         stop.clear()
-        state = str(tmp_path / f"state of {spec.tick}")
+        state = str(tmp_path / f"state of {spec.stream.tick}")
         done = run_durably(spec, state, stop=stop, clock=partial(WallClock, now=lambda: ORIGIN, sleep=sleep))
         assert (done.loop.tick, done.loop.stopped) == (0, True)
 
 
 def test_seconds_left_are_those_until_the_end_of_the_tick() -> None:
-    clock = WallClock(origin=ORIGIN, tick=timedelta(minutes=1), now=lambda: ORIGIN + timedelta(seconds=75.25))
+    clock = WallClock(calendar=TickCalendar(ORIGIN, "1m"), now=lambda: ORIGIN + timedelta(seconds=75.25))
     assert [clock.left(tick) for tick in (1, 2, 3)] == [-15.25, 44.75, 104.75]
 
 

@@ -11,8 +11,8 @@ from pianissimo.labels import Domain
 from pianissimo.loss.losses import Unit
 from pianissimo.queries import Count, Histogram, Query, Sum, Tidy, TopK
 from pianissimo.stream import Stream
+from pianissimo.stream.calendar import as_utc
 from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
-from pianissimo.stream.toml_table import as_utc
 
 PHARMACY = """
 [stream]
@@ -59,8 +59,8 @@ def test_a_file_is_the_stream_it_describes(tmp_path: Path) -> None:
     assert spec.stream.horizon == spec.last_tick == 96
     assert spec.stream.coverage == 0.95
     assert list(spec.stream.queries) == [Count("purchases"), Histogram("drugs", key="drug")]
-    assert spec.tick == spec.stream.tick == timedelta(minutes=15)
-    assert spec.origin == datetime(2026, 1, 5, tzinfo=UTC)
+    assert spec.stream.tick == timedelta(minutes=15)
+    assert spec.stream.origin == datetime(2026, 1, 5, tzinfo=UTC)
     assert spec.source == FileSource(path=tmp_path / "purchases.csv", time="time")
 
 
@@ -137,7 +137,7 @@ def test_every_field_is_used(tmp_path: Path) -> None:
     )
     assert spec.source == FileSource(path=Path("/data"), format="jsonl", time="at", until=2)
     assert (spec.last_tick, spec.stream.horizon, spec.stream.coverage) == (2, 1000, 0.9)
-    assert spec.origin == datetime(2026, 1, 5, tzinfo=UTC)
+    assert spec.stream.origin == datetime(2026, 1, 5, tzinfo=UTC)
     assert list(spec.stream.queries) == [
         Count("n", weight=2),
         Histogram("regions", key="region", domain=Domain(["north", "south"])),
@@ -156,7 +156,7 @@ def test_without_a_source_no_origin_is_needed(tmp_path: Path) -> None:
     text = text.replace('[source]\npath = "purchases.csv"\ntime = "time"', "")
     spec = load(tmp_path, text)
     assert spec.source is None
-    assert spec.origin is None
+    assert spec.stream.origin is None
     assert spec.last_tick == 96
 
 
@@ -190,9 +190,14 @@ def test_an_open_horizon_needs_the_last_tick_of_its_source(tmp_path: Path) -> No
 def test_a_spec_made_by_hand_is_checked_too() -> None:
     def spec(horizon: int | None, query: Query) -> StreamSpec:
         return StreamSpec(
-            stream=Stream("s", budget=Budget(1, 1e-9), horizon=horizon, queries=[query, Histogram("h", key="shop")]),
-            tick=timedelta(hours=1),
-            origin=datetime(2026, 1, 5, tzinfo=UTC),
+            stream=Stream(
+                "s",
+                budget=Budget(1, 1e-9),
+                horizon=horizon,
+                queries=[query, Histogram("h", key="shop")],
+                tick="1h",
+                origin=datetime(2026, 1, 5, tzinfo=UTC),
+            ),
             source=FileSource(path=Path("s.csv"), time="time"),
         )
 
@@ -234,7 +239,7 @@ def test_a_horizon_is_a_number_of_ticks(tmp_path: Path, tick: str, horizon: str 
 )
 def test_an_origin_without_offset_is_utc(tmp_path: Path, origin: str) -> None:
     spec = load(tmp_path, PHARMACY.replace("2026-01-05T00:00:00Z", origin))
-    assert spec.origin == datetime(2026, 1, 5, tzinfo=UTC)
+    assert spec.stream.origin == datetime(2026, 1, 5, tzinfo=UTC)
 
 
 @given(st.datetimes(timezones=st.timezones()))
@@ -253,7 +258,7 @@ KINDS = (
     "'count', 'sum', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'alarm', 'trending', "
     "'heavy_hitters', 'rate'"
 )
-STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'coverage'"
+STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'time_zone', 'coverage'"
 
 
 @pytest.mark.parametrize(

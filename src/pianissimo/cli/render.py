@@ -76,7 +76,7 @@ def frame_table(title: str | None, rows: pl.DataFrame) -> Table:
     return table
 
 
-def release_table(title: str, rows: pl.DataFrame) -> Table:
+def release_table(title: str | None, rows: pl.DataFrame) -> Table:
     """A table of a release, the largest estimates first."""
     if "key" in rows.columns:
         # The row without key, of all labels that are not shown, stays the last.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pianissimo.io.runs import DurableRun
+    from pianissimo.stream.calendar import TickCalendar
 
 show_refused_option = click.option(
     "--show-refused",
@@ -249,12 +250,12 @@ def releases(*, place: str, query: str | None, tick: int | None, last: int | Non
     from pianissimo.cli.render import console, release_table, rings_table
     from pianissimo.demo.pharmacy import is_demo, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
-    from pianissimo.io.inspect import is_state, stored_plan, stored_releases, visible_tick
+    from pianissimo.io.inspect import is_state, stored_plan, visible_tick
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
     durable, folder = is_state(place), Path(place)
-    tables = read_demo(folder) if is_demo(folder) else stored_releases(place) if durable else read_releases(folder)
+    tables = read_demo(folder) if is_demo(folder) else read_releases(place)
     if query is not None and query not in tables:
         raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
     plan = {} if is_demo(folder) else stored_plan(place) if durable else read_plan(folder)
@@ -266,14 +267,26 @@ def releases(*, place: str, query: str | None, tick: int | None, last: int | Non
     ticks = _chosen_ticks(end, tick, last)
     watched = [] if as_json else [each["name"] for each in queries if each["kind"] in _WATCHED]
     terminal = console()
+    calendar = _calendar(plan)
     for number, name, rows in _chosen(tables, query, ticks, every):
+        times = {} if calendar is None else dict(zip(("start", "end"), calendar.span(number, number), strict=True))
         if as_json:
-            echo_json({"tick": number, "query": name, "release": rows.to_dicts()})
+            echo_json({"tick": number, **times, "query": name, "release": rows.to_dicts()})
         elif name not in watched:
-            terminal.print(release_table(f"{name}, tick {number}", rows), Text())
+            when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S}" for word, moment in times.items())
+            terminal.print(
+                Text(f"{name}, tick {number}{when}", style="bold"), release_table(None, rows), Text(), sep="\n"
+            )
     for name in watched:
         if name in tables and query in (None, name):
             terminal.print(rings_table(name, tables[name], ticks), Text())
+
+
+def _calendar(plan: Mapping[str, Any]) -> "TickCalendar | None":
+    """When the ticks of a plan begin and end, if it says so."""
+    from pianissimo.stream.calendar import TickCalendar
+
+    return TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
 
 
 def _chosen_ticks(end: int, tick: int | None, last: int | None) -> range:
@@ -297,7 +310,7 @@ def _chosen(
         for name, table in tables.items():
             if query in (None, name) and number % every.get(name, 1) == 0:
                 begin, stop = bounds[name][place], bounds[name][place + 1]
-                yield number, name, table.slice(begin, stop - begin).drop("tick")
+                yield number, name, table.slice(begin, stop - begin).drop("tick", "start", "end", strict=False)
 
 
 @click.command()
@@ -419,7 +432,7 @@ def recover(
         request = stored_request(state)
     else:
         spec = load_spec(file)
-        request = Request(spec.stream, spec.origin)
+        request = Request(spec.stream)
         ledger, ledger_key = ledger or spec.ledger.place, ledger_key or spec.ledger.key
     wiring = wire(state, secret=secret, witness=witness, ledger=ledger, ledger_key=ledger_key)
     if out is not None:
@@ -461,7 +474,7 @@ def rotate_secret(*, state: str, secret: str | None, witness: Path | None, new: 
     if new.exists():
         raise click.UsageError(f"--new must be a file that is not there yet, got {new}")
     asked = stored_request(state)
-    with open_stream(asked.stream, state, secret=secret, witness=witness, origin=asked.origin) as live:
+    with open_stream(asked.stream, state, secret=secret, witness=witness) as live:
         live.rotate_secret(read_secret(new, beside=new, create=True))
         tick = live.tick_number + 1
     default = Place.of(state, witness=witness).secret

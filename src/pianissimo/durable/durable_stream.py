@@ -13,7 +13,6 @@ import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -226,24 +225,28 @@ class DurableStream:
         """The tick that is sealed and not wholly released yet."""
         return None if self._open_tick is None else self._open_tick.seal.tick
 
-    def add(self, batch: object, *, drop_bad_rows: bool = False) -> None:
+    def add(self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False) -> None:
         """Keep what some events of the open tick add, in memory: nothing is counted before `tick`."""
-        inputs = self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
             self._check_open()
+            inputs = self._core.inputs(batch, self._tick + 1, time=time, drop_bad_rows=drop_bad_rows)
             if self._unsure is not None:
                 raise StateError("a tick whose seal is in doubt must be sealed first, got more events; call tick()")
             self._gather(inputs)
 
-    def tick(self, batch: object = None, *, drop_bad_rows: bool = False, position: Any = None) -> StreamRelease:
+    def tick(
+        self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False, position: Any = None
+    ) -> StreamRelease:
         """Close the tick: count what was added and this batch, all or none of it, seal, and publish.
 
-        `position` is plain data that says where the source was read to; it is sealed with the tick.
+        `position` is plain data that says where the source was read to; it is sealed with the tick. For `time` see
+        `Live.tick`.
         """
         positions = _packed(position)
-        inputs = None if batch is None else self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
             self._check_open()
+            options: Any = {"time": time, "drop_bad_rows": drop_bad_rows}
+            inputs = None if batch is None else self._core.inputs(batch, self._tick + 1, **options)
             # Whatever the last call was given is sealed now, or it is not and these events come in its place.
             self._settle_doubt()
             before = len(self._added)
@@ -358,7 +361,7 @@ class DurableStream:
                     f"an interval must lie within ticks {first} to {self.tick_number}, got {start} to {end}"
                 )
             tables = self._core.between(start - first, end - first)
-        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables)
+        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **self.plan.span(start + 1, end))
 
     def rotate_secret(self, secret: Secret) -> None:
         """Begin an epoch with a new secret: what is sealed and drawn from the next tick on depends on it alone.
@@ -639,7 +642,9 @@ class DurableStream:
         self._core.add(opened.gathered)
         before = [part.run.tick for part in self._core.parts]
         tables = self._core.release(place)
-        release = StreamRelease(tick=tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
+        release = StreamRelease(
+            tick=tick, coverage=self.plan.coverage, tables=tables, interval=self.between, **self.plan.span(tick, tick)
+        )
         payload = payload_of(
             release,
             stream=self.plan.name,
@@ -724,12 +729,10 @@ def _same_content(left: bytes, right: bytes) -> bool:
     )
 
 
-def open_stream(
-    stream: Stream, state: Path | str, *, secret: Given = None, origin: datetime | None = None, **where: Any
-) -> DurableStream:
+def open_stream(stream: Stream, state: Path | str, *, secret: Given = None, **where: Any) -> DurableStream:
     """A stream in a folder or a database; `where` has the places of `Place.of` and the `Options`. See `Stream.open`."""
     where = {name: value for name, value in where.items() if value is not None}
     options = {name: where.pop(name) for name in Options.__slots__ if name in where}
     if "ledger_budget" in where:
         where["cap"] = cap_of(where.pop("ledger_budget"))
-    return DurableStream(Request(stream, origin), Place.of(state, **where).wired(secret), Options(**options))
+    return DurableStream(Request(stream), Place.of(state, **where).wired(secret), Options(**options))

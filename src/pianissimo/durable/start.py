@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from pianissimo.durable.charging import check_receipt, reserve, use
 from pianissimo.durable.failpoints import reach
@@ -31,7 +31,6 @@ class Request:
     """What is asked of a durable stream. A plan is made when the stream begins; later it is read from the store."""
 
     stream: Stream
-    origin: datetime | None = None
     stored: StreamPlan | None = None
     """The plan that was chosen when the stream began."""
 
@@ -43,17 +42,20 @@ class Request:
     @property
     def clock(self) -> dict[str, Any]:
         """The public clock."""
-        tick = cast(timedelta | None, self.stream.tick)
-        return {
-            "tick_seconds": None if tick is None else tick.total_seconds(),
-            "origin": None if self.origin is None else self.origin.isoformat(),
+        tick, calendar = self.stream.tick, self.stream.calendar
+        found = {
+            "tick_seconds": tick.total_seconds() if isinstance(tick, timedelta) else tick,
+            "origin": None if calendar is None else calendar.start(1).isoformat(),
         }
+        return found if self.stream.time_zone == "UTC" else found | {"time_zone": self.stream.time_zone}
 
     @property
     def text(self) -> str:
         """What is stored: what was asked, and what was chosen."""
-        plan, asked = self.plan, {"clock": self.clock, "stream": self.stream.to_plain()}
-        return json.dumps({"plan": plan.to_dict(), "chosen": plan.to_plain(), **asked}, ensure_ascii=False)
+        return json.dumps(
+            {"plan": self.plan.to_dict(), "chosen": self.plan.to_plain(), "stream": self.stream.to_plain()},
+            ensure_ascii=False,
+        )
 
     @property
     def digest(self) -> bytes:
@@ -270,7 +272,6 @@ def as_stored(request: Request, record: StreamRecord) -> Request:
     """What is asked, with the plan that was chosen when the stream began; refused where something else is asked now."""
     stored = json.loads(record.config)
     found = [f"stream.{name}" for name in request.stream.differences(Stream.from_plain(stored["stream"]))]
-    found += [f"clock.{name}" for name, now in request.clock.items() if stored["clock"].get(name) != now]
     if found:
         raise ConfigError(
             f"stream {record.name!r} must go on with the parameters that it was created with, got others for "

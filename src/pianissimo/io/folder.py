@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, get_args
 
 import polars as pl
+import polars.selectors as cs
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamRelease
-from pianissimo.stream.release import release_of
+from pianissimo.stream.release import MOMENT, release_of
 from pianissimo.stream.spec import FileFormat
 
 MOST_TICKS = 512
@@ -32,8 +33,14 @@ MOST_ROWS = 1_000_000
 
 _PLAN = "plan.json"
 _COLUMNS = "columns.json"
+_ISO_8601 = "%Y-%m-%dT%H:%M:%S%.fZ"
 _PART = re.compile(r"ticks-([0-9]+)-([0-9]+)\.(?:parquet|jsonl|csv)")
-_TYPES: dict[str, pl.DataType] = {"Int64": pl.Int64(), "Float64": pl.Float64(), "String": pl.String()}
+_TYPES: dict[str, pl.DataType] = {
+    "Int64": pl.Int64(),
+    "Float64": pl.Float64(),
+    "String": pl.String(),
+    "Datetime": MOMENT,
+}
 
 
 class ReleasePart(NamedTuple):
@@ -60,7 +67,7 @@ class ReleaseFolder:
     >>> with tempfile.TemporaryDirectory() as parent:
     ...     with ReleaseFolder(Path(parent, "out"), plan={"name": "pharmacy"}, format="csv") as folder:
     ...         folder.write(release)
-    ...     read_releases(Path(parent, "out"))["purchases"].to_dicts()
+    ...     read_folder(Path(parent, "out"))["purchases"].to_dicts()
     [{'tick': 1, 'estimate': 10, 'low': 7, 'high': 13}]
     """
 
@@ -149,12 +156,12 @@ def read_plan(path: Path | str) -> dict[str, Any]:
     return _read_json(Path(path), _PLAN)
 
 
-def read_releases(path: Path | str) -> dict[str, pl.DataFrame]:
+def read_folder(path: Path | str) -> dict[str, pl.DataFrame]:
     """The releases in a folder by query, in the order of their ticks.
 
-    Each is a table with the columns tick, key (where labels are counted; null for all that are not shown), estimate,
-    low and high, cap where users are hidden (null bars are open then), and tidy where that was asked for. A query that
-    is published at every n-th tick has rows at those.
+    Each is a table with the columns tick, start and end (if the stream has an origin), key (where labels are counted;
+    null for all that are not shown), estimate, low and high, cap where users are hidden (null bars are open then), and
+    tidy where that was asked for. A query that is published at every n-th tick has rows at those.
     """
     path = Path(path)
     read_plan(path)
@@ -171,12 +178,13 @@ def last_tick(path: Path | str) -> int:
 
 
 def with_tick(tick: int, table: pl.DataFrame) -> pl.DataFrame:
-    """A table of a release with the column tick first."""
-    return table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), pl.all())
+    """A table of a release with the column tick first, then when the tick begins and ends, if that is known."""
+    times = [name for name in ("start", "end") if name in table.columns]
+    return table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), *times, pl.exclude(times))
 
 
 def _types_of(table: pl.DataFrame) -> dict[str, str]:
-    return {column: str(kind) for column, kind in table.schema.items()}
+    return {column: str(kind.base_type()) for column, kind in table.schema.items()}
 
 
 def _write_part(folder: Path, part: ReleasePart, form: FileFormat) -> None:
@@ -194,7 +202,9 @@ def _content_of(table: pl.DataFrame, form: FileFormat) -> bytes:
     file = io.BytesIO()
     if form == "parquet":
         table.write_parquet(file)
-    elif form == "jsonl":
+        return file.getvalue()
+    table = table.with_columns(cs.datetime().dt.to_string(_ISO_8601))
+    if form == "jsonl":
         table.write_ndjson(file)
     else:
         table.write_csv(file, quote_style="non_numeric")
@@ -235,14 +245,18 @@ def _parts(path: Path) -> dict[str, list[tuple[int, int, Path]]]:
 def _read(path: Path, schema: pl.Schema | None) -> pl.DataFrame:
     if schema is None:
         raise _damaged(path)
+    moments = [name for name, kind in schema.items() if kind == MOMENT]
+    written = schema | dict.fromkeys(moments, pl.String())
     try:
         if path.suffix == ".parquet":
             table = pl.read_parquet(path, glob=False, hive_partitioning=False)
         elif path.suffix == ".csv":
-            table = pl.read_csv(path, schema_overrides=schema, glob=False)
+            table = pl.read_csv(path, schema_overrides=written, glob=False)
         else:
             content = path.read_bytes()
-            table = pl.read_ndjson(content, schema=schema) if content else pl.DataFrame(schema=schema)
+            table = pl.read_ndjson(content, schema=written) if content else pl.DataFrame(schema=written)
+        if path.suffix != ".parquet":
+            table = table.with_columns(pl.col(moments).str.to_datetime(_ISO_8601, time_unit="us", time_zone="UTC"))
     except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise _damaged(path) from None
     # Only keys, and bars where a cap cuts off, may be null: a line without a number has lost it.

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from pianissimo.durable.place import Place, wire
 from pianissimo.durable.start import Request, check_lives, check_rows, check_seals
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, StoreError
-from pianissimo.io.folder import last_tick, read_plan, read_releases, with_tick
+from pianissimo.io.folder import last_tick, read_folder, read_plan, with_tick
 from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.io.sources.source_records import RefusedFile
 from pianissimo.ledger import is_state_place, ledger_beside
@@ -104,24 +103,22 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         key_id=epochs[-1].key_id.hex(),
         lease_epoch=lease,
         lease_owner=owner,
-        lag=_lag(config["clock"], shown, last),
+        lag=_lag(Stream.from_plain(config["stream"]), shown, last),
         sinks={name: {"undelivered": left, "last_tick": sent} for name, left, sent in sinks},
         refused=RefusedFile.told(RefusedFile.beside(found.folder, found.witness)) if show_refused else None,
     )
 
 
-def _lag(clock: dict[str, Any], released: int, last_tick: int) -> int | None:
-    if clock["origin"] is None or clock["tick_seconds"] is None:
+def _lag(stream: Stream, released: int, last_tick: int) -> int | None:
+    if stream.calendar is None:
         return None
-    wall = WallClock(origin=datetime.fromisoformat(clock["origin"]), tick=timedelta(seconds=clock["tick_seconds"]))
+    wall = WallClock(calendar=stream.calendar)
     return max(0, min(wall.ended(wall.now()), last_tick) - released)
 
 
 def stored_request(place: Path | str) -> Request:
-    """The stream at a place as it was asked for when it was created, and its clock."""
-    content = _config(place)
-    origin = content["clock"]["origin"]
-    return Request(Stream.from_plain(content["stream"]), None if origin is None else datetime.fromisoformat(origin))
+    """The stream at a place as it was asked for when it was created."""
+    return Request(Stream.from_plain(_config(place)["stream"]))
 
 
 def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
@@ -216,7 +213,7 @@ def verify_folder(place: Path | str, out: Path | str) -> int:
             f"{out} must hold the plan as it is stored, got another; give the folder that this stream writes to"
         )
     stored = stored_releases(place)
-    found = read_releases(out)
+    found = read_folder(out)
     for name in stored.keys() | found.keys():
         if name not in stored or name not in found or not stored[name].equals(found[name]):
             raise DamageError(

@@ -169,7 +169,6 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
         if isinstance(source, FileTicks) and not _is_known(place):
             source.check_refused()
         options: dict[str, Any] = {
-            "origin": spec.origin,
             "sinks": sinks,
             "secret": given.get("secret"),
             "witness": witness,
@@ -231,9 +230,10 @@ def _wall_clock(spec: StreamSpec, longest_leap: int | None, clock: Callable[...,
     """What cuts the ticks of a live source; None where the times of events do."""
     if not isinstance(spec.source, LiveSource):
         return None
-    assert spec.origin is not None  # noqa: S101  # a file with a source has one
-    leap = longest_leap_of(spec.tick, spec.last_tick) if longest_leap is None else longest_leap
-    return clock(origin=spec.origin, tick=spec.tick, longest_leap=leap)
+    calendar = spec.stream.calendar
+    assert calendar is not None  # noqa: S101  # a file with a source has an origin
+    leap = longest_leap_of(calendar.tick, spec.last_tick) if longest_leap is None else longest_leap
+    return clock(calendar=calendar, longest_leap=leap)
 
 
 def _live_ticks(

@@ -49,8 +49,8 @@ class _Check:
     """Looks at a source, and keeps what it saw: secret."""
 
     def __init__(self, spec: StreamSpec) -> None:
-        source = spec.source
-        if source is None or spec.origin is None:
+        source, calendar = spec.source, spec.stream.calendar
+        if source is None or calendar is None:
             raise SpecError("a stream file must have a [source] and stream.origin to be checked, got none; add them")
         if isinstance(source, LiveSource) and source.stdin:
             raise SpecError(
@@ -58,7 +58,7 @@ class _Check:
                 "and check that with source.follow"
             )
         self.spec, self.source = spec, source
-        self.clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
+        self.clock = Clock(calendar=calendar, last_tick=spec.last_tick)
         is_timed = isinstance(source, FileSource) or source.late == "drop"
         self.judge = RowJudge(
             spec.stream.queries,
@@ -183,8 +183,8 @@ class _Check:
                 self.faults.append(f"{self._key(name)} must name a column that has {what}, got {name!r} with none")
         if early > half:
             self.faults.append(
-                f"stream.origin must not be after the times of events, got {self.clock.origin.isoformat()}; the first "
-                f"is {_moment(min(self.times))}"
+                "stream.origin must not be after the times of events, got "
+                f"{_moment(self.clock.calendar.microsecond(1))}; the first is {_moment(min(self.times))}"
             )
         if late > half:
             key = "stream.horizon" if self.source.until is None else "source.until"

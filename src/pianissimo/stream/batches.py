@@ -6,6 +6,7 @@ row counts as depends on that row alone: Python values are judged one by one and
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL
 from pianissimo.queries import Query, Reads, Role
 from pianissimo.queries.columns import LABEL_TYPES, fault_of, number_column
+from pianissimo.stream.calendar import ASKED_OF_TIMES
 from pianissimo.unit import User
 
 RESERVED_NAMES = ("above_cap", "key", "user", "value", "weight")
@@ -53,6 +55,35 @@ def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) 
     frame = _from_table(batch)
     _check_present(columns, frame.columns)
     return frame
+
+
+def table_of(batch: object) -> object:
+    """A batch of Python values as it is, and any other table as a polars frame."""
+    is_python = batch is None or isinstance(batch, str | bytes | Mapping | Sequence)
+    return batch if is_python else _from_table(batch)
+
+
+def times_in(batch: object, name: str, *, texts: bool = True) -> pl.Series | None:
+    """The column of times of what `table_of` gave, or None where it has none; of Python values, each judged alone.
+
+    Without `texts` it takes dates and date-times alone.
+    """
+    values: Any = None
+    if isinstance(batch, pl.DataFrame | Mapping):
+        values = batch[name] if name in (batch if isinstance(batch, Mapping) else batch.columns) else None
+    elif isinstance(batch, Sequence) and any(isinstance(row, Mapping) and name in row for row in batch):
+        values = [row.get(name) if isinstance(row, Mapping) else None for row in batch]
+    if isinstance(values, np.ndarray):
+        values = pl.Series(name, values)
+    if isinstance(values, pl.Series):
+        fits = values.dtype in (pl.Date, pl.Datetime)
+        if texts and not fits and values.dtype != pl.String:
+            raise InputError(f"column {name!r} must be {ASKED_OF_TIMES}, got a column of {values.dtype}; cast it first")
+        return values if fits or texts else None
+    if values is None:
+        return None
+    kinds = (date, str) if texts else (date,)
+    return pl.Series(name, [str(each) if isinstance(each, kinds) else None for each in values], dtype=pl.String)
 
 
 def _from_table(batch: Any) -> pl.DataFrame:

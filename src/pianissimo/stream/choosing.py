@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pianissimo import identity
 from pianissimo.budget import Budget
+from pianissimo.checks import length_text
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
@@ -30,6 +31,7 @@ from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share
 from pianissimo.queries.of_users import UserSetting, user_ways
+from pianissimo.stream.calendar import TickCalendar, iso
 from pianissimo.stream.plan_table import render_plan
 from pianissimo.unit import User
 
@@ -156,13 +158,16 @@ class StreamPlan:
     """How many ticks the promise covers; 2^32 for an open horizon."""
 
     coverage: float
-    tick: timedelta | None
+    tick: timedelta | str | None
     queries: tuple[QueryPlan, ...]
     price: Price
     """The (epsilon, delta) that the mechanisms really cost: at most the budget."""
 
     format: int = _PLAN_FORMATS[-1]
     """Of its tables: a running stream goes on with those it began with."""
+
+    calendar: TickCalendar | None = None
+    """When ticks begin and end, where the stream has an origin."""
 
     @property
     def protected(self) -> str:
@@ -218,6 +223,7 @@ class StreamPlan:
                 }
                 for plan in self.queries
             ],
+            **({} if self.calendar is None else {"calendar": identity.to_plain(self.calendar)}),
         }
 
     @classmethod
@@ -228,6 +234,7 @@ class StreamPlan:
             name, unit, budget, horizon, coverage, tick, cost = identity.from_plain(content["stream"])
             mechanisms = identity.from_plain(content["mechanisms"])
             plans = [_query_plan(each, mechanisms) for each in content["queries"]]
+            calendar = identity.from_plain(content.get("calendar"))
         except (KeyError, TypeError, ValueError, IndexError):
             raise StateError(
                 "a stored plan must be of a version that this one knows, got another; "
@@ -243,6 +250,7 @@ class StreamPlan:
             queries=tuple(plans),
             price=cost,
             format=form,
+            calendar=calendar,
         )
         found.__dict__["_plain"] = content
         return found
@@ -261,12 +269,25 @@ class StreamPlan:
             **_unit_dict(self.unit, self.tick),
             "neighbors": self.neighbors.value,
             "horizon": self.horizon,
+            **self._clock(),
             "coverage": self.coverage,
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
             "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
             "digest": self.digest.hex(),
             "queries": [plan.to_dict() for plan in self.queries],
         }
+
+    def span(self, first: int, last: int) -> dict[str, Any]:
+        """When some ticks begin and end; nothing where the stream has no origin."""
+        return (
+            {} if self.calendar is None else dict(zip(("start", "end"), self.calendar.span(first, last), strict=True))
+        )
+
+    def _clock(self) -> dict[str, str]:
+        told = {} if self.tick is None else {"tick": length_text(self.tick)}
+        if self.calendar is None:
+            return told
+        return told | {"origin": iso(self.calendar.start(1)), "time_zone": self.calendar.time_zone}
 
     def to_json(self) -> str:
         """The same as JSON."""
@@ -279,7 +300,7 @@ class StreamPlan:
 def make_plan(stream: "Stream") -> StreamPlan:
     """The best plan for a stream's queries within its budget."""
     budget, queries, weights = stream.budget, stream.queries, _relative_weights(stream.queries)
-    unit, tick = cast(Unit | User, stream.unit), cast(timedelta | None, stream.tick)
+    unit, tick = cast(Unit | User, stream.unit), stream.tick
     ticks = OPEN_HORIZON if stream.horizon is None else stream.horizon
     if isinstance(unit, User):
         setting = UserSetting(user=unit, ticks=ticks, period=unit.period(tick), coverage=stream.coverage)
@@ -306,6 +327,7 @@ def make_plan(stream: "Stream") -> StreamPlan:
         tick=tick,
         queries=tuple(plans),
         price=cost,
+        calendar=stream.calendar,
     )
 
 
@@ -411,7 +433,7 @@ def _loss_dict(loss: Loss) -> dict[str, float]:
     return {"rho": float_up(loss.as_booked().rho)}
 
 
-def _unit_dict(unit: Unit | User, tick: timedelta | None) -> dict[str, Any]:
+def _unit_dict(unit: Unit | User, tick: timedelta | str | None) -> dict[str, Any]:
     if isinstance(unit, Unit):
         return {"unit": unit.value}
     period = unit.period(tick)

@@ -5,19 +5,25 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self
 
+import numpy as np
 import polars as pl
+from rich.progress import track
 
 from pianissimo import codec
 from pianissimo.checks import ticks_in
-from pianissimo.errors import HorizonError, ParameterError, StateError
+from pianissimo.errors import HorizonError, InputError, ParameterError, StateError
 from pianissimo.mechanism import Guard, Release, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.queries import Query
 from pianissimo.queries.of_users import above_cap_table
-from pianissimo.stream.batches import as_frame, query_inputs, user_input
+from pianissimo.stream.batches import as_frame, columns_read, query_inputs, table_of, times_in, user_input
+from pianissimo.stream.calendar import LARGEST_TIME, iso, microseconds
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
-from pianissimo.stream.release import StreamRelease, Tidier
+from pianissimo.stream.release import MOMENT, StreamRelease, Tidier
 from pianissimo.unit import User
+
+_TIME = "time"
+"""The column that is looked at where none is named."""
 
 NoiseFor = Callable[[int], Noise]
 """The noise of a run that makes a release at every so many ticks."""
@@ -127,14 +133,56 @@ class LiveCore:
         """How many ticks back the logs of the runs reach."""
         return max(part.run.log_length * part.every for part in self.parts)
 
-    def inputs(self, batch: object, *, drop_bad_rows: bool) -> list[Any]:
-        """What each part counts of a batch, all of which is checked before any of it is counted."""
+    def inputs(self, batch: object, tick: int, *, time: str | None = None, drop_bad_rows: bool) -> list[Any]:
+        """What each part counts of a batch of a tick, all of which is checked before any of it is counted."""
         queries = [query for part in self.parts for query in part.queries]
-        if isinstance(self.plan.unit, User):
-            user = self.plan.unit
-            frame = as_frame(batch, queries, user)
+        user = self.plan.unit if isinstance(self.plan.unit, User) else None
+        batch = table_of(batch)
+        frame = as_frame(batch, queries, user)
+        late = self._outside(batch, tick, time)
+        if late is not None and late.any():
+            if not drop_bad_rows:
+                raise self._not_due(batch, tick, time or _TIME, late)
+            frame = frame.filter(~late)
+        if user is not None:
             return [user_input(queries, frame, user, drop_bad_rows=drop_bad_rows)] * len(self.parts)
-        return query_inputs(queries, as_frame(batch, queries), drop_bad_rows=drop_bad_rows)
+        return query_inputs(queries, frame, drop_bad_rows=drop_bad_rows)
+
+    def _outside(self, batch: object, tick: int, time: str | None) -> pl.Series | None:
+        """Which rows do not lie in a tick by the column `time`.
+
+        Unless it is named, a column of date-times called time is looked at, and what happened before the tick and comes
+        late is let through: later times mean that ticks were skipped.
+        """
+        calendar = self.plan.calendar
+        if calendar is None:
+            if time is not None:
+                raise ParameterError(f"time must be None where the stream has no origin, got {time!r}")
+            return None
+        times = times_in(batch, time or _TIME, texts=time is not None)
+        if times is None:
+            if time is not None and batch is not None and as_frame(batch, ()).height:
+                raise InputError(f"column {time!r} must be in the batch, got none")
+            return None
+        found = microseconds(times, zone=calendar.time_zone)
+        begin, end = (min(calendar.microsecond(each), LARGEST_TIME) for each in (tick, tick + 1))
+        if time is None:
+            return (found >= end).fill_null(value=False)
+        return ~found.is_between(begin, end, closed="left").fill_null(value=False)
+
+    def _not_due(self, batch: object, tick: int, time: str, late: pl.Series) -> InputError:
+        calendar = self.plan.calendar
+        times = times_in(batch, time)
+        assert calendar is not None and times is not None  # noqa: S101, PT018
+        first = microseconds(times, zone=calendar.time_zone).filter(late).min()
+        came = calendar.tick_at(first) if isinstance(first, int) else tick
+        start, end = map(iso, calendar.span(tick, tick))
+        skipped = f"tick {tick}" if came <= tick + 1 else f"ticks {tick} to {came - 1}"
+        got = f"later ones: {skipped} would be skipped" if came > tick else "others"
+        return InputError(
+            f"column {time!r} must hold times of tick {tick}, which is due, from {start} up to {end}, got {got}; call "
+            "tick() for every tick, also without events, or let stream.replay(frame) cut the ticks of a whole table"
+        )
 
     def update(self, inputs: list[Any]) -> None:
         """Count events."""
@@ -197,29 +245,33 @@ class Live:
         """How many ticks have been released."""
         return self._tick
 
-    def tick(self, batch: object = None, *, drop_bad_rows: bool = False) -> StreamRelease:
+    def tick(self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False) -> StreamRelease:
         """Count the events of one tick, all or none of them, and publish.
 
         The batch is a polars, pandas, pyarrow or duckdb table, or a list of dicts; None is a tick without events. Rows
-        that a query cannot count are an error, or left out where `drop_bad_rows` says so: each is judged alone.
+        that a query cannot count are an error, or left out where `drop_bad_rows` says so: each is judged alone. So are,
+        where the stream has an origin, rows whose `time` does not lie in the tick. Without `time`, a column of
+        date-times called time must not lie behind the tick: whoever cuts a table by hand has skipped an empty one then.
         """
-        inputs = self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
             taken = self._taken()
+            inputs = self._core.inputs(batch, self._tick + 1, time=time, drop_bad_rows=drop_bad_rows)
             with self._guard:
                 self._core.add(taken)
                 self._core.update(inputs)
                 self._open = []
                 tables = self._core.release(self._tick + 1)
                 self._tick += 1
-                return StreamRelease(tick=self._tick, coverage=self.plan.coverage, tables=tables, interval=self.between)
+                span = self.plan.span(self._tick, self._tick)
+                return StreamRelease(self._tick, self.plan.coverage, tables, self.between, **span)
 
-    def add(self, batch: object = None, *, drop_bad_rows: bool = False) -> None:
+    def add(self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False) -> None:
         """Take events of the open tick, all or none of a batch; `tick` counts them."""
-        inputs = self._core.inputs(batch, drop_bad_rows=drop_bad_rows)
         with self._lock:
+            taken = self._taken()
+            inputs = self._core.inputs(batch, self._tick + 1, time=time, drop_bad_rows=drop_bad_rows)
             # What it adds, and not the batch itself: whoever gave it may use its memory for the next one.
-            self._open = [*self._taken(), self._core.gather(inputs)]
+            self._open = [*taken, self._core.gather(inputs)]
 
     def close(self) -> None:
         """End it: events of the open tick are dropped, and no further tick is released."""
@@ -254,10 +306,47 @@ class Live:
                 raise ParameterError(
                     f"an interval must lie within the {self._tick} released ticks, got {start} to {end}"
                 )
-            return StreamRelease(tick=end, coverage=self.plan.coverage, tables=self._core.between(start, end))
+            tables = self._core.between(start, end)
+        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **self.plan.span(start + 1, end))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a live stream is not copied or pickled: two of it would share their noise")
 
     def __repr__(self) -> str:
         return f"Live({self.plan.name!r}, tick={self._tick} of {self.plan.horizon})"
+
+
+def replayed(
+    live: Live, frame: object, time: str, last_tick: int, *, drop_bad_rows: bool, progress: bool
+) -> pl.DataFrame:
+    """One table of all releases up to a tick, of events that a column of times gives their ticks."""
+    calendar, queries = live.plan.calendar, [each.query for each in live.plan.queries]
+    assert calendar is not None  # noqa: S101
+    user = live.plan.unit if isinstance(live.plan.unit, User) else None
+    frame = table_of(frame)
+    rows, names = as_frame(frame, queries, user), list(columns_read(queries, user))
+    times = times_in(frame, time)
+    if times is None and rows.height:
+        raise InputError(f"column {time!r} must be in the table that is replayed, got none")
+    found = microseconds(pl.Series(dtype=pl.String) if times is None else times, zone=calendar.time_zone)
+    rows = rows.select(names) if names else pl.DataFrame({"": pl.repeat(None, rows.height, eager=True)})
+    faults = calendar.faults(time, found, last_tick)
+    if faults.count() and not drop_bad_rows:
+        raise InputError(f"{faults.drop_nulls()[0]}, got others; mend those rows, or give drop_bad_rows=True")
+    ticks = calendar.ticks(found.filter(faults.is_null())).to_numpy()
+    order = np.argsort(ticks, kind="stable")
+    rows, ticks = rows.filter(faults.is_null())[order], ticks[order]
+    edges = np.searchsorted(ticks, np.arange(1, last_tick + 2)).tolist()
+    tables: dict[str, list[pl.DataFrame]] = {}
+    for tick in track(range(1, last_tick + 1), "ticks", disable=not progress):
+        release = live.tick(rows[edges[tick - 1] : edges[tick]], drop_bad_rows=drop_bad_rows)
+        for name, table in release.items():
+            head: list[Any] = [pl.lit(name).alias("query"), pl.lit(tick, pl.Int64).alias("tick"), "start", "end"]
+            tables.setdefault(name, []).append(table.select(*head, pl.exclude("start", "end")))
+    whole = pl.concat([_KEYS, *(pl.concat(parts) for parts in tables.values())], how="diagonal_relaxed")
+    # What is released at a tick stays in the order of the queries.
+    return whole.sort("tick", maintain_order=True)
+
+
+_KEYS = pl.DataFrame(schema={"query": pl.String, "tick": pl.Int64, "start": MOMENT, "end": MOMENT, "key": pl.String})
+"""What a table of all releases begins with, also where no query has keys."""

@@ -47,6 +47,8 @@ def _promise(plan: dict[str, Any]) -> Text:
         rest += f", up to a delta of {delta} for the distance of drawn noise from its law"
     if plan["horizon"] >= OPEN_HORIZON:
         rest += "; booked as 2^32 ticks"
+    if "origin" in plan:
+        rest += f"\nticks of {plan['tick']} from {plan['origin']}, time zone {plan['time_zone']}"
     return head.append(rest, "not bold")
 
 

@@ -10,6 +10,7 @@ Estimates are made to look as counts do on request: post-processing of what was 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from html import escape
 from typing import Any
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from pianissimo.errors import InputError
 from pianissimo.queries import Tidy
+from pianissimo.stream.calendar import as_utc, iso
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -28,6 +30,7 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
     `release["drugs"]` is a polars frame with the columns key (where labels are counted), estimate, low and high, and
     cap where users are hidden: an end that is null is open, since nothing bounds what the cap cuts off. `.to_pandas()`
     and `.to_dicts()` are polars' own. Queries that are published at every n-th tick are there then.
+    Where the stream has an origin, the columns start and end say when the tick begins and ends.
 
     >>> release = StreamRelease(1, 0.95, {"purchases": pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})})
     >>> "purchases" in release, len(release), list(release)
@@ -40,6 +43,17 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
 
     tables: Mapping[str, pl.DataFrame]
     interval: Callable[[int, int], "StreamRelease"] | None = field(default=None, repr=False)
+    start: datetime | None = None
+    """When its tick begins, or an interval; None where the stream has no origin. Totals count all ticks up to it."""
+
+    end: datetime | None = None
+    """When the tick is over."""
+
+    def __post_init__(self) -> None:
+        if self.start is not None:
+            start, end = (pl.lit(moment, dtype=MOMENT) for moment in (self.start, self.end))
+            timed = {name: bare(table).with_columns(start=start, end=end) for name, table in self.tables.items()}
+            object.__setattr__(self, "tables", timed)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables)
@@ -70,16 +84,22 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
 
     def _repr_html_(self) -> str:
         parts = (f"<h4>{escape(name)}</h4>{with_open_ends(table)._repr_html_()}" for name, table in self.items())
-        return f"<p>tick {self.tick}, {self.coverage:.0%} intervals</p>{''.join(parts)}"
+        when = "".join(f", {name} {moment}" for name, moment in self.times.items())
+        return f"<p>tick {self.tick}{when}, {self.coverage:.0%} intervals</p>{''.join(parts)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was released may be copied and sent; the live stream behind it may not.
-        return (StreamRelease, (self.tick, self.coverage, dict(self.tables)))
+        return (StreamRelease, (self.tick, self.coverage, dict(self.tables), None, self.start, self.end))
+
+    @property
+    def times(self) -> dict[str, str]:
+        """When it begins and ends, as texts; nothing where that is not known."""
+        return {} if self.start is None or self.end is None else {"start": iso(self.start), "end": iso(self.end)}
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        tables = {name: table.to_dicts() for name, table in self.tables.items()}
-        return {"tick": self.tick, "coverage": self.coverage, "releases": tables}
+        tables = {name: bare(table).to_dicts() for name, table in self.tables.items()}
+        return {"tick": self.tick, **self.times, "coverage": self.coverage, "releases": tables}
 
     def to_json(self) -> str:
         """The same as one line of JSON."""
@@ -100,6 +120,15 @@ def with_open_ends(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.col(end).cast(pl.String).fill_null(OPEN_ENDS[end]) for end in ends)
 
 
+MOMENT = pl.Datetime("us", "UTC")
+"""The type of the columns start and end."""
+
+
+def bare(table: pl.DataFrame) -> pl.DataFrame:
+    """A table without the columns of times, which are the same in all rows."""
+    return table.drop("start", "end", strict=False)
+
+
 _TYPES: dict[str, pl.DataType] = {
     "Int64": pl.Int64(),
     "Float64": pl.Float64(),
@@ -115,19 +144,19 @@ def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes, since
     >>> payload_of(StreamRelease(1, 0.95, {"purchases": table}), stream="shop", incarnation=b"").decode()
     '{"stream": "shop", "incarnation": "", "tick": 1, "coverage": 0.95, ..."purchases":[{"estimate":3,...}]}}'
     """
-    columns = {
-        name: {column: str(kind) for column, kind in table.schema.items()} for name, table in release.tables.items()
-    }
+    bared = {name: bare(table) for name, table in release.tables.items()}
+    columns = {name: {column: str(kind) for column, kind in table.schema.items()} for name, table in bared.items()}
     head = {
         "stream": stream,
         "incarnation": incarnation.hex(),
         "tick": release.tick,
+        **release.times,
         "coverage": release.coverage,
         **({} if since is None else {"since": since}),
         "columns": columns,
     }
     # Rows are written by polars: a million of them in a third of a second.
-    tables = ",".join(f"{json.dumps(name)}:{table.write_json()}" for name, table in release.tables.items())
+    tables = ",".join(f"{json.dumps(name)}:{table.write_json()}" for name, table in bared.items())
     text = json.dumps(head, ensure_ascii=False)[:-1] + ', "releases": {' + tables + "}}"
     return text.encode()
 
@@ -140,7 +169,8 @@ def release_of(payload: bytes) -> StreamRelease:
             name: _typed_table(rows, {column: _TYPES[kind] for column, kind in content["columns"][name].items()})
             for name, rows in content["releases"].items()
         }
-        return StreamRelease(tick=content["tick"], coverage=content["coverage"], tables=tables)
+        moments: dict[str, Any] = {name: as_utc(content[name]) for name in ("start", "end") if name in content}
+        return StreamRelease(tick=content["tick"], coverage=content["coverage"], tables=tables, **moments)
     except (ValueError, RecursionError, OverflowError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError):
         raise InputError("a stored release must be JSON of this version, got something else") from None
 

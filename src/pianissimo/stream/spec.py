@@ -7,15 +7,16 @@ query's table are those of the query.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pianissimo.budget import Budget
-from pianissimo.checks import check_name, check_probability, duration_of
+from pianissimo.checks import check_name, check_probability, duration_of, length_of
 from pianissimo.errors import ParameterError
 from pianissimo.queries import KINDS, Query, Role
 from pianissimo.queries.expected import OPEN_HORIZON
+from pianissimo.stream.calendar import TickCalendar, as_utc, zone_of
 from pianissimo.stream.stream import Stream
 from pianissimo.stream.toml_table import (
     EPSILON_AND_DELTA,
@@ -161,19 +162,13 @@ class LedgerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """What a stream file says: the stream, its public clock, and where its events come from.
+    """What a stream file says: the stream, which has an origin where there is a source, and where its events come from.
 
     `load_spec` makes one.
     """
 
     stream: Stream
     """What is released, under which promise."""
-
-    tick: timedelta
-    """How long a tick lasts."""
-
-    origin: datetime | None
-    """When tick 1 begins, in UTC; public. A file with a source always has one."""
 
     source: FileSource | LiveSource | None
     """Where events come from; None if the file names no source."""
@@ -215,6 +210,20 @@ def load_spec(path: Path | str) -> StreamSpec:
     return spec
 
 
+def load(path: Path | str) -> Stream:
+    """The stream of a stream file: opened over a state that `pianissimo run` made, it goes on there.
+
+    >>> import tempfile
+    >>> text = '''stream = { name = "s", epsilon = 1, delta = 1e-9, tick = "1h", horizon = "1d" }
+    ... queries.n.kind = "count"'''
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "s.toml").write_text(text)
+    ...     load(Path(folder, "s.toml")).horizon
+    24
+    """
+    return load_spec(path).stream
+
+
 class _Reading:
     """Reads the tables of one file, one after the other, and gathers what is wrong with them."""
 
@@ -239,7 +248,6 @@ class _Reading:
         self._file.read(dict.fromkeys(("stream", "source", "sinks", "ledger", "queries"), lambda value: value))
         if self.faults:
             return None
-        tick, origin = stream["tick"], stream.pop("origin", None)
         budget = Budget(epsilon=stream.pop("epsilon"), delta=stream.pop("delta"))
         try:
             asked = Stream(stream.pop("name"), budget=budget, queries=queries, **stream)
@@ -248,7 +256,7 @@ class _Reading:
             return None
         made = None if not source else FileSource(**source) if "path" in source else LiveSource(**source)
         try:
-            return StreamSpec(stream=asked, tick=tick, origin=origin, source=made, sinks=sinks, ledger=ledger)
+            return StreamSpec(stream=asked, source=made, sinks=sinks, ledger=ledger)
         except ParameterError as refusal:
             self.faults.append(str(refusal))
             return None
@@ -262,9 +270,10 @@ class _Reading:
                 "name": kept(lambda value: check_name(name=value)),
                 "unit": unit_of,
                 **EPSILON_AND_DELTA,
-                "tick": duration_of,
+                "tick": length_of,
                 "horizon": horizon_of,
-                "origin": moment_of,
+                "origin": kept(moment_of),
+                "time_zone": kept(zone_of),
                 "coverage": kept(lambda value: check_probability(coverage=value)),
             },
             {
@@ -360,7 +369,7 @@ class _Reading:
         words = text(value)
         return words if "://" in words else str(path_from(self._folder, words))
 
-    def _queries(self, tick: timedelta | None, released: int) -> list[Query]:
+    def _queries(self, tick: timedelta | str | None, released: int) -> list[Query]:
         about = "at least one table such as [queries.purchases]"
         content = self._file.content.get("queries")
         if content is not None and (not isinstance(content, dict) or not content):
@@ -372,7 +381,7 @@ class _Reading:
         found = [self._query(tables, name, tick, released) for name in tables.content]
         return [query for query in found if query is not None]
 
-    def _query(self, tables: TomlTable, name: str, tick: timedelta | None, released: int) -> Query | None:
+    def _query(self, tables: TomlTable, name: str, tick: timedelta | str | None, released: int) -> Query | None:
         table = tables.inner(name) if is_name(tables, name) else None
         kinds: dict[str, Any] = {kind.kind: kind for kind in KINDS}
         chosen = None if table is None else table.choice("kind", kinds)
@@ -403,7 +412,7 @@ def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
     """What does not fit together; the last tick, if it was a moment, becomes a number."""
     if not source:
         return
-    until, origin, tick = source.get("until"), stream.get("origin"), stream["tick"]
+    until, origin, zone = source.get("until"), stream.get("origin"), stream.get("time_zone", "UTC")
     if stream["horizon"] is None and until is None:
         yield _NO_END
     if origin is None:
@@ -414,15 +423,16 @@ def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
             "origin = 2026-01-01T00:00:00Z"
         )
         return
-    if isinstance(until, datetime):
-        length = until - origin
-        if not length > timedelta(0) or length % tick:
+    if until is not None and not isinstance(until, int):
+        calendar, moment = TickCalendar(origin, stream["tick"], zone), as_utc(until, zone_of(zone))
+        last = calendar.ticks_until(moment)
+        if last is None:
             yield (
                 "source.until must be a whole number of ticks after stream.origin, "
-                f"got {shown(until)} with ticks of {tick} from {shown(origin)}"
+                f"got {shown(moment)} with ticks of {calendar.tick} from {shown(calendar.origin)}"
             )
             return
-        until = source["until"] = length // tick
+        until = source["until"] = last
     horizon = stream["horizon"] or OPEN_HORIZON
     if until is not None and until > horizon:
         yield f"source.until must be at most the horizon of {horizon} ticks, got {until} ticks"

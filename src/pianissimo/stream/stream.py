@@ -1,21 +1,24 @@
 """What a user writes: a stream with its unit, its budget, its horizon and its queries."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, fields
-from datetime import timedelta
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
 
 from pianissimo import identity
 from pianissimo.budget import Budget
-from pianissimo.checks import check_at_least, check_name, check_probability, duration_of
+from pianissimo.checks import check_at_least, check_name, check_probability, length_of
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
 from pianissimo.queries import KINDS, Query, Role
 from pianissimo.stream.batches import RESERVED_NAMES, columns_read
+from pianissimo.stream.calendar import TickCalendar, zone_of
 from pianissimo.stream.choosing import StreamPlan, make_plan
-from pianissimo.stream.live import Live
+from pianissimo.stream.live import Live, replayed
 from pianissimo.unit import User
 
 if TYPE_CHECKING:
@@ -59,7 +62,15 @@ class Stream:
     """The chance with which error bars hold the truth."""
 
     tick: timedelta | str | None = None
-    """How long a tick is, such as "1m", so that windows can be asked for by their length."""
+    """How long a tick is, such as "1m", so that windows can be asked for by their length. Whole days are days of the
+    time zone, of 23 and 25 hours where its clocks change; "1mo" and "1y" are those of the calendar."""
+
+    origin: datetime | str | None = None
+    """When tick 1 begins; public. Releases then tell when their tick begins and ends. Without an offset it is a time of
+    the time zone."""
+
+    time_zone: str = "UTC"
+    """Whose clocks and calendar ticks follow, such as "Europe/Berlin"; also of times that have no offset."""
 
     def __post_init__(self) -> None:
         check_name(name=self.name)
@@ -72,7 +83,12 @@ class Stream:
         if self.horizon is not None:
             check_at_least(1, horizon=self.horizon)
         if self.tick is not None:
-            object.__setattr__(self, "tick", duration_of(self.tick))
+            object.__setattr__(self, "tick", length_of(self.tick))
+        zone_of(self.time_zone)
+        if self.origin is not None:
+            if self.tick is None:
+                raise ParameterError('tick must be given with origin, such as "1h", got None')
+            object.__setattr__(self, "origin", TickCalendar(self.origin, self.tick, self.time_zone).origin)
         check_probability(coverage=self.coverage)
         if isinstance(self.queries, str) or not all(isinstance(query, Query) for query in self.queries):
             known = ", ".join(each.__name__ for each in KINDS)
@@ -107,7 +123,7 @@ class Stream:
     def _check_user(self) -> None:
         if not isinstance(self.unit, User):
             return
-        self.unit.period(cast(timedelta | None, self.tick))
+        self.unit.period(self.tick)
         for query in self.queries:
             if query.name in RESERVED_NAMES:
                 reserved = ", ".join(map(repr, RESERVED_NAMES))
@@ -123,6 +139,13 @@ class Stream:
     def user(self) -> User | None:
         """Who is hidden; None where single events are."""
         return self.unit if isinstance(self.unit, User) else None
+
+    @property
+    def calendar(self) -> TickCalendar | None:
+        """When its ticks begin and end, where it has an origin."""
+        if self.origin is None or self.tick is None:
+            return None
+        return TickCalendar(self.origin, self.tick, self.time_zone)
 
     @property
     def columns(self) -> list[str]:
@@ -210,6 +233,46 @@ class Stream:
             take_over=take_over,
             snapshot_every=snapshot_every,
         )
+
+    def replay(
+        self,
+        frame: object,
+        time: str = "time",
+        origin: datetime | str | None = None,
+        *,
+        until: int | datetime | str | None = None,
+        drop_bad_rows: bool = False,
+        progress: bool = False,
+    ) -> pl.DataFrame:
+        """Run it in memory over a table of past events: one table of all releases, tick after tick.
+
+        The ticks are public: from the origin to the horizon, or to `until`, a number of ticks or the moment at which
+        the last one ends, and those without events are released too. Choose none of these by looking at the data. Rows
+        whose `time` lies in none of the ticks are an error, or left out where `drop_bad_rows` says so. It has a fresh
+        secret: to replay the same events twice costs the budget twice.
+
+        >>> from pianissimo.queries import Count
+        >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=24, tick="1h", queries=[Count("visits")])
+        >>> table = stream.replay([{"time": "2026-01-01T07:30Z"}], origin="2026-01-01")
+        >>> table.columns, table.height
+        (['query', 'tick', 'start', 'end', 'key', 'estimate', 'low', 'high'], 24)
+        """
+        stream = self if origin is None else replace(self, origin=origin)
+        if self.origin not in (None, stream.origin):
+            raise ParameterError(f"origin must be the one of the stream, {self.origin}, got {stream.origin}")
+        calendar = stream.calendar
+        if calendar is None:
+            raise ParameterError(
+                'origin and tick must be given to cut the ticks, got none, for example tick="1h" and '
+                'origin="2026-01-01"; they are public and must never be derived from the data'
+            )
+        last = self.horizon if until is None else until if isinstance(until, int) else calendar.ticks_until(until)
+        if last is None or not 1 <= last <= (self.horizon or last):
+            raise ParameterError(
+                f"until must be a number of ticks within the horizon of {self.horizon}, or when one of them ends, got "
+                f"{until!r}; it is public and must never be derived from the data"
+            )
+        return replayed(stream.start(), frame, time, last, drop_bad_rows=drop_bad_rows, progress=progress)
 
     def start(self) -> Live:
         """Run it in memory, with a fresh secret. Two runs over the same events cost the budget twice.

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from pianissimo.budget import Budget
-from pianissimo.checks import check_at_least, check_name, check_positive, duration_of
+from pianissimo.checks import check_at_least, check_name, check_positive, length_of, whole_ticks_in
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Unit
+from pianissimo.stream.calendar import as_utc
 from pianissimo.unit import User
 
 Reader = Callable[[Any], Any]
@@ -170,16 +171,6 @@ def _field_docs(kind: Any) -> dict[str, str]:
     return {each.name: found.get(each.name, "") for each in dataclasses.fields(kind)}
 
 
-def as_utc(value: object) -> datetime:
-    """A date, a date-time or an ISO 8601 text as a date-time in UTC; without an offset it is taken for UTC."""
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    if isinstance(moment, date) and not isinstance(moment, datetime):
-        moment = datetime(moment.year, moment.month, moment.day)
-    if not isinstance(moment, datetime):
-        raise TypeError("neither a date nor a text")
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
 def kept(check: Callable[[Any], object]) -> Reader:
     """Keep what passes a check of parameters."""
 
@@ -267,26 +258,26 @@ def horizon_of(value: object) -> int | str | None:
         raise ParameterError(
             f"must be a duration such as '365d', a whole number of ticks or 'none', got {shown(value)}"
         )
-    duration_of(value)
+    length_of(value)
     return value
 
 
-def whole_ticks(value: object, tick: timedelta) -> int:
+def whole_ticks(value: object, tick: timedelta | str) -> int:
     """How many ticks a length of time is."""
-    length = duration_of(value)
-    if length % tick:
+    count = whole_ticks_in(value, tick)
+    if count is None:
         raise ParameterError(f"must be a whole number of ticks, got {shown(value)} with ticks of {tick}")
-    return length // tick
+    return count
 
 
-def every_of(value: object, tick: timedelta | None, released: int) -> int:
+def every_of(value: object, tick: timedelta | str | None, released: int) -> int:
     """At every how many ticks a query is published."""
     if isinstance(value, int):
         check_at_least(1, every=value)
     elif not isinstance(value, str):
         raise ParameterError(f"must be a whole number of ticks or a duration such as '1h', got {shown(value)}")
     # Without a tick, the tick itself is at fault and named.
-    ticks = value if isinstance(value, int) else whole_ticks(value, duration_of(value) if tick is None else tick)
+    ticks = value if isinstance(value, int) else whole_ticks(value, length_of(value) if tick is None else tick)
     if not ticks <= released:
         raise ParameterError(f"must be at most the {released} ticks that are released, got {ticks} ticks")
     return ticks
@@ -300,12 +291,13 @@ def moment_of(value: object, about: str = "a date-time") -> datetime:
         raise ParameterError(f"must be {about} such as 2026-01-31T12:00:00Z, got {shown(value)}") from None
 
 
-def until_of(value: object) -> int | datetime:
-    """The last tick, or the moment at which it ends."""
+def until_of(value: object) -> object:
+    """The last tick, or the moment at which it ends, as it was written: it may be one of the stream's time zone."""
     if isinstance(value, int):
         check_at_least(1, until=value)
-        return value
-    return moment_of(value, "a number of ticks or a date-time")
+    else:
+        moment_of(value, "a number of ticks or a date-time")
+    return value
 
 
 TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")

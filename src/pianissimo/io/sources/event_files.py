@@ -221,20 +221,25 @@ def written_as(spec: StreamSpec) -> Written:
     source = spec.source
     if source is None:
         return Written()
-    return Written(time_format=source.time_format, delimiter=source.delimiter, line_breaks=source.line_breaks)
+    return Written(
+        time_format=source.time_format,
+        time_zone=spec.stream.time_zone,
+        delimiter=source.delimiter,
+        line_breaks=source.line_breaks,
+    )
 
 
 class RowChecker:
     """Gives each row of a spec's files its tick, or refuses it."""
 
     def __init__(self, spec: StreamSpec) -> None:
-        source = spec.source
-        if source is None or spec.origin is None:
+        source, calendar = spec.source, spec.stream.calendar
+        if source is None or calendar is None:
             raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
         if not isinstance(source, FileSource):
             raise SpecError("a source that goes on must be run with --state, got a run without; or give source.path")
         self.source = source
-        self.clock = Clock(origin=spec.origin, tick=spec.tick, last_tick=spec.last_tick)
+        self.clock = Clock(calendar=calendar, last_tick=spec.last_tick)
         self.judge = RowJudge(
             spec.stream.queries, spec.stream.user, time=source.time, clock=self.clock, written=written_as(spec)
         )

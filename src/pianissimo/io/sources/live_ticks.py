@@ -33,7 +33,7 @@ import polars as pl
 
 from pianissimo.errors import DiskFullError, ParameterError, PianissimoError, RefusalError, SourceError, SpecError
 from pianissimo.io.sources.source_records import EndOfTicks, Feed, JudgedRows, OnceFeed, RefusedFile, RowJudge
-from pianissimo.io.sources.text_rows import MICROSECOND, microseconds_of
+from pianissimo.stream.calendar import MICROSECOND, TickCalendar, iso, microseconds_of
 
 _log = logging.getLogger(__name__)
 
@@ -52,17 +52,17 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def longest_leap_of(tick: timedelta, last_tick: int) -> int:
+def longest_leap_of(tick: timedelta | str, last_tick: int) -> int:
     """How many ticks may be due at once, of a stream that has so many, unless somebody says otherwise."""
-    return min(MOST_TICKS_AHEAD, max(1, last_tick // SHARE_AHEAD, SLOW_START // tick))
+    slow = 0 if isinstance(tick, str) else SLOW_START // tick
+    return min(MOST_TICKS_AHEAD, max(1, last_tick // SHARE_AHEAD, slow))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WallClock:
     """When ticks end."""
 
-    origin: datetime
-    tick: timedelta
+    calendar: TickCalendar
     longest_leap: int = MOST_TICKS_AHEAD
     """How many ticks may be due at once."""
 
@@ -71,7 +71,7 @@ class WallClock:
 
     def ended(self, moment: datetime) -> int:
         """How many ticks are over at a moment; integers only."""
-        return max(0, (moment - self.origin) // MICROSECOND // (self.tick // MICROSECOND))
+        return max(0, self.calendar.tick_at(moment) - 1)
 
     def is_over(self, tick: int) -> bool:
         """Whether a tick may be sealed; `RefusalError` where the clock has leapt too far ahead of it."""
@@ -89,18 +89,14 @@ class WallClock:
         if due > self.longest_leap:
             raise SpecError(
                 f"stream.origin must be at most {self.longest_leap} ticks ago when a stream begins, got "
-                f"{self.origin.isoformat()}, {due} ticks ago; set it to when tick 1 is to begin, or let the stream "
+                f"{iso(self.calendar.start(1))}, {due} ticks ago; set it to when tick 1 is to begin, or let the stream "
                 f"release what is over at once with --longest-leap {due}"
             )
-
-    def begin(self, tick: int) -> datetime:
-        """When a tick begins."""
-        return self.origin + (tick - 1) * self.tick
 
     def left(self, tick: int) -> float:
         """Seconds until a tick is over; of many no more than a day's."""
         # Integers: the end may lie beyond all dates.
-        over = tick * (self.tick // MICROSECOND) - (self.now() - self.origin) // MICROSECOND
+        over = self.calendar.microsecond(tick + 1) - microseconds_of(self.now())
         return min(over, _LONGEST_LEFT) / 1e6
 
 
@@ -339,7 +335,7 @@ class LiveTicks:
         return self._ends[0]
 
     def _read(self, end: Any, tick: int) -> Iterator[pl.DataFrame]:
-        begin = microseconds_of(self._clock.begin(tick)) if self._rules.late == "drop" else None
+        begin = self._clock.calendar.microsecond(tick) if self._rules.late == "drop" else None
         for records in self._feed.read(end):
             judged = self._judge.read(records)
             # What is late is neither counted nor refused.

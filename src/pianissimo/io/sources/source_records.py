@@ -14,7 +14,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,8 +22,6 @@ import polars as pl
 from pianissimo.errors import InputError, SourceError
 from pianissimo.io.sources.text_rows import (
     BYTE_ORDER_MARK,
-    LARGEST_TIME,
-    MICROSECOND,
     REFUSED,
     JsonReader,
     Piece,
@@ -32,13 +29,13 @@ from pianissimo.io.sources.text_rows import (
     Written,
     csv_piece,
     header_of,
-    microseconds_of,
     no_rows,
     split_lines,
 )
 from pianissimo.queries import Query, Role
 from pianissimo.storage.files import append, fault_of
 from pianissimo.stream.batches import columns_read, row_faults
+from pianissimo.stream.calendar import ASKED_OF_TIMES, TickCalendar
 from pianissimo.unit import User
 
 LONGEST_REFUSED = 64 * 2**20
@@ -135,35 +132,18 @@ class OnceSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Tick n covers the times from origin + (n - 1) * tick up to, but not including, origin + n * tick."""
+    """The ticks of a calendar up to the last one that takes events."""
 
-    origin: datetime
-    """When tick 1 begins."""
-
-    tick: timedelta
-    """How long a tick lasts."""
-
+    calendar: TickCalendar
     last_tick: int
-    """The last tick that takes events."""
 
     def ticks(self, times: pl.Series) -> pl.Series:
         """The tick of each time between the origin and the end."""
-        return (times - microseconds_of(self.origin)) // (self.tick // MICROSECOND) + 1
+        return self.calendar.ticks(times)
 
-    def faults(self, name: str, times: pl.Series, asked: str = Written().asked_of_times) -> pl.Series:
+    def faults(self, name: str, times: pl.Series, asked: str = ASKED_OF_TIMES) -> pl.Series:
         """For each time in the column `name` why it belongs to no tick, or null where it does."""
-        origin = microseconds_of(self.origin)
-        end = min(origin + self.last_tick * (self.tick // MICROSECOND), LARGEST_TIME)
-        time = pl.col("time")
-        fault = (
-            pl.when(time.is_null())
-            .then(pl.lit(f"column {name!r} must be {asked}"))
-            .when(time < origin)
-            .then(pl.lit(f"column {name!r} must not be before the origin {self.origin.isoformat()}"))
-            .when(time >= end)
-            .then(pl.lit(f"column {name!r} must be before the end of tick {self.last_tick}, the last one"))
-        )
-        return pl.DataFrame({"time": times}).select(fault.alias("fault")).to_series()
+        return self.calendar.faults(name, times, self.last_tick, asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)

@@ -1,4 +1,4 @@
-"""Rows of text: what every reader is asked for and hands back; lines of CSV and of JSON, and times, are read here.
+"""Rows of text: what every reader is asked for and hands back; lines of CSV and of JSON are read here.
 
 A row is a line, whatever it holds: no row can reach into the next, and what becomes of a line depends on that line
 only. Files are read some megabytes at a time. Blank lines are passed over.
@@ -22,7 +22,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, TypedDict
@@ -31,6 +30,7 @@ import msgspec
 import polars as pl
 
 from pianissimo.errors import InputError
+from pianissimo.stream.calendar import ASKED_OF_TIMES, EPOCHS, microseconds
 
 REFUSED = {"line": pl.Int64, "reason": pl.String}
 
@@ -59,9 +59,9 @@ class Written:
     def asked_of_times(self) -> str:
         """What a time must be."""
         if self.time_format == "iso":
-            return "a date-time such as 2026-01-31T12:00:00Z"
-        if self.time_format in _EPOCHS:
-            return f"a number of {_EPOCHS[self.time_format][1]} since 1970"
+            return ASKED_OF_TIMES
+        if self.time_format in EPOCHS:
+            return f"a number of {EPOCHS[self.time_format][1]} since 1970"
         return f"a date-time in the form {self.time_format!r}"
 
     def instants(self, times: pl.Series) -> pl.Series:
@@ -335,7 +335,7 @@ class JsonReader:
         }
         kinds |= dict.fromkeys(wanted.values, float | None)
         if wanted.time is not None:
-            kinds[wanted.time] = str | int | float | None if wanted.written.time_format in _EPOCHS else str | None
+            kinds[wanted.time] = str | int | float | None if wanted.written.time_format in EPOCHS else str | None
         kind, self._field = _record_of(kinds)
         self._decode = msgspec.json.Decoder(kind).decode
         self._decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -412,90 +412,3 @@ def _labels(name: str, values: list[Any], *, lists: bool) -> pl.Series:
 
 def _text(value: str | float | None) -> str | None:
     return str(value) if isinstance(value, int | float) else value
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
-_DAY = 86_400_000_000
-LARGEST_TIME = 2**63 - 1
-_ISO_8601 = (
-    r"^(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"(?:[Tt ](?P<minute>[0-9]{2}:[0-9]{2})(?::(?P<second>[0-5][0-9])(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
-    r"(?:(?P<utc>[Zz])|(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3]):?(?P<minutes>[0-5][0-9])?)?)?$"
-)
-
-
-_EPOCHS = {"epoch_s": (10**6, "seconds"), "epoch_ms": (1000, "milliseconds"), "epoch_us": (1, "microseconds")}
-_NUMBER = r"^(?P<sign>-?)(?P<whole>[0-9]{1,19})(?:\.(?P<fraction>[0-9]+))?$"
-
-
-def microseconds(times: pl.Series, form: str = "iso", zone: str = "UTC") -> pl.Series:
-    """Times as microseconds since 1970 in UTC, null where they are none; finer parts are cut off.
-
-    Takes texts in a form, numbers since 1970, date-times and dates; without an offset they are times of a zone. Of
-    local times that the end of summer time brings twice, the first is meant. Each is read by itself.
-    """
-    kind = times.dtype
-    if kind == pl.String:
-        if form in _EPOCHS:
-            return _since_1970(times, form)
-        return _parsed(times, zone) if form == "iso" else _by_pattern(times, form, zone)
-    if form in _EPOCHS and kind.is_float():
-        return microseconds((times * _EPOCHS[form][0]).cast(pl.Int64, strict=False), "epoch_us")
-    numbers = times.to_physical().cast(pl.Int64, strict=False)
-    if form in _EPOCHS and kind.is_integer():
-        return _times(numbers, _EPOCHS[form][0])
-    if kind == pl.Date:
-        return _local(numbers * _DAY, zone)
-    if isinstance(kind, pl.Datetime):
-        numbers = numbers // 1000 if kind.time_unit == "ns" else _times(numbers, 1000 if kind.time_unit == "ms" else 1)
-        return _local(numbers, zone) if kind.time_zone is None else numbers
-    return numbers
-
-
-def _times(numbers: pl.Series, scale: int) -> pl.Series:
-    """Numbers so many times as large; those too large for that become null, not others."""
-    fits = numbers.is_between(-(LARGEST_TIME // scale), LARGEST_TIME // scale)
-    return numbers.zip_with(fits, pl.Series([None], dtype=pl.Int64)) * scale
-
-
-def _local(numbers: pl.Series, zone: str) -> pl.Series:
-    """From the clock of a zone to UTC; null for times that its clock leaves out."""
-    if zone == "UTC":
-        return numbers
-    # No calendar reaches further.
-    times = numbers.zip_with(numbers.abs() < _DAY * 10**6, pl.Series([None], dtype=pl.Int64)).cast(pl.Datetime("us"))
-    return times.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null").to_physical()
-
-
-def _since_1970(texts: pl.Series, form: str) -> pl.Series:
-    scale = _EPOCHS[form][0]
-    parts = texts.str.extract_groups(_NUMBER).struct.unnest()
-    whole = _times(parts["whole"].cast(pl.Int64, strict=False), scale)
-    digits = len(str(scale)) - 1
-    finer = parts["fraction"].fill_null("").str.slice(0, digits).str.pad_end(digits, "0").replace("", "0")
-    return (whole + finer.cast(pl.Int64)) * parts["sign"].replace_strict({"": 1, "-": -1}, return_dtype=pl.Int64)
-
-
-def _by_pattern(texts: pl.Series, pattern: str, zone: str) -> pl.Series:
-    # Fractions of a second are called otherwise here than in Python.
-    found = texts.str.to_datetime(pattern.replace(".%f", "%.f"), time_unit="us", strict=False)
-    return found.to_physical() if "%z" in pattern else _local(found.to_physical(), zone)
-
-
-def _parsed(texts: pl.Series, zone: str) -> pl.Series:
-    parts = texts.str.extract_groups(_ISO_8601).struct.unnest()
-    second = pl.concat_str(
-        "day", pl.lit("T"), pl.col("minute").fill_null("00:00"), pl.lit(":"), pl.col("second").fill_null("00")
-    )
-    fraction = pl.col("fraction").fill_null("").str.pad_end(6, "0").str.slice(0, 6).cast(pl.Int64)
-    offset = pl.col("hours").fill_null("0").cast(pl.Int64) * 60 + pl.col("minutes").fill_null("0").cast(pl.Int64)
-    east = pl.when(pl.col("sign") == "-").then(-offset).otherwise(offset)
-    whole = second.str.to_datetime("%Y-%m-%dT%H:%M:%S", time_unit="us", strict=False).to_physical()
-    times = parts.select((whole + fraction - east * 60_000_000).alias("time")).to_series()
-    return times.zip_with(parts["utc"].is_not_null() | parts["sign"].is_not_null(), _local(times, zone))
-
-
-def microseconds_of(moment: datetime) -> int:
-    """The same of one date-time."""
-    return (moment - _EPOCH) // MICROSECOND

@@ -1,0 +1,269 @@
+"""When ticks begin and end, and which tick a time belongs to: public, and fixed before any data.
+
+A tick has a fixed length, such as "15m", or one of the calendar: months and years, and whole days in a time zone whose
+clocks change, which have 23 and 25 hours. Tick n of the calendar begins n - 1 such lengths after the origin by the
+clocks and the calendar of that zone: at the same time of day, and on the same day of the month or its last one.
+"""
+
+from calendar import monthrange
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import polars as pl
+
+from pianissimo.checks import length_of, months_in
+from pianissimo.errors import ParameterError
+from pianissimo.identity import identified
+
+ASKED_OF_TIMES = "a date-time such as 2026-01-31T12:00:00Z"
+MICROSECOND = timedelta(microseconds=1)
+LARGEST_TIME = 2**63 - 1
+"""In microseconds: what lies beyond is told as this."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_DATE, _LAST_DATE = _EPOCH.replace(year=2), datetime.max.replace(tzinfo=UTC)
+_DAY = timedelta(days=1)
+_ISO_8601 = (
+    r"^(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[Tt ](?P<minute>[0-9]{2}:[0-9]{2})(?::(?P<second>[0-5][0-9])(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
+    r"(?:(?P<utc>[Zz])|(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3]):?(?P<minutes>[0-5][0-9])?)?)?$"
+)
+
+
+@identified("tick-calendar")
+@dataclass(frozen=True, slots=True)
+class TickCalendar:
+    """The ticks from an origin on.
+
+    >>> spring = TickCalendar("2026-03-28", "1d", "Europe/Berlin")
+    >>> [str(end - start) for start, end in (spring.span(1, 1), spring.span(2, 2))]
+    ['1 day, 0:00:00', '23:00:00']
+    >>> [TickCalendar("2026-01-31", "1mo").start(tick).day for tick in (1, 2, 3)]
+    [31, 28, 31]
+    """
+
+    origin: datetime | str
+    """When tick 1 begins; without an offset by the clocks of the time zone. Kept in UTC."""
+
+    tick: timedelta | str
+    """How long a tick lasts: "15m", "1d", "1mo", "1y"."""
+
+    time_zone: str = "UTC"
+    """Whose clocks and calendar count, such as "Europe/Berlin"."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tick", length_of(self.tick))
+        zone = zone_of(self.time_zone)
+        try:
+            object.__setattr__(self, "origin", as_utc(self.origin, zone))
+        except (TypeError, ValueError, OverflowError):
+            raise ParameterError(
+                f"origin must be a date-time such as 2026-01-31T12:00:00Z, got {self.origin!r}"
+            ) from None
+
+    def microsecond(self, tick: int) -> int:
+        """When a tick begins, in microseconds since 1970; it may lie beyond all dates."""
+        assert isinstance(self.origin, datetime)  # noqa: S101
+        if self._is_fixed:
+            return microseconds_of(self.origin) + (tick - 1) * (self.tick // MICROSECOND)  # type: ignore[operator]
+        return _begin(self.origin, self.tick, self.time_zone, tick - 1)
+
+    def start(self, tick: int) -> datetime:
+        """When a tick begins, which is when the one before ends; at most the last of all dates."""
+        return _EPOCH + min(self.microsecond(tick), microseconds_of(_LAST_DATE)) * MICROSECOND
+
+    def span(self, first: int, last: int) -> tuple[datetime, datetime]:
+        """When some ticks begin, and when they end."""
+        return self.start(first), self.start(last + 1)
+
+    def tick_at(self, moment: datetime | int) -> int:
+        """The tick that a moment lies in; below 1 before the origin."""
+        assert isinstance(self.origin, datetime)  # noqa: S101
+        time = microseconds_of(moment) if isinstance(moment, datetime) else moment
+        if self._is_fixed:
+            return (time - microseconds_of(self.origin)) // (self.tick // MICROSECOND) + 1  # type: ignore[operator]
+        # What lies beyond all dates belongs to the last tick that has one.
+        time = max(microseconds_of(_FIRST_DATE), min(time, microseconds_of(_LAST_DATE)))
+        length = months_in(self.tick) * timedelta(days=30.4369) if isinstance(self.tick, str) else self.tick
+        found = (time - microseconds_of(self.origin)) // (length // MICROSECOND) + 1
+        while self.microsecond(found) > time:
+            found -= 1
+        while self.microsecond(found + 1) <= time:
+            found += 1
+        return found
+
+    def ticks_until(self, moment: object) -> int | None:
+        """How many ticks are over at a moment that is the end of one; None where it is not.
+
+        >>> TickCalendar("2026-01-01", "1mo").ticks_until("2026-03-01")
+        2
+        """
+        end = as_utc(moment, zone_of(self.time_zone))
+        count = self.tick_at(end) - 1
+        return count if count >= 1 and self.start(count + 1) == end else None
+
+    def ticks(self, times: pl.Series) -> pl.Series:
+        """The tick of each time, given in microseconds; none may be null."""
+        assert isinstance(self.origin, datetime)  # noqa: S101
+        if self._is_fixed:
+            return (times - microseconds_of(self.origin)) // (self.tick // MICROSECOND) + 1  # type: ignore[operator]
+        if not len(times):
+            return times
+        values = times.to_numpy()
+        first, last = self.tick_at(int(values.min())), self.tick_at(int(values.max()))
+        edges = [self.microsecond(tick) for tick in range(first, last + 1)]
+        return pl.Series(times.name, np.searchsorted(edges, values, side="right") + (first - 1), dtype=pl.Int64)
+
+    def faults(self, name: str, times: pl.Series, last_tick: int, asked: str = ASKED_OF_TIMES) -> pl.Series:
+        """For each time in the column `name` why it lies in none of the ticks up to the last; null where it does."""
+        assert isinstance(self.origin, datetime)  # noqa: S101
+        end = min(self.microsecond(last_tick + 1), LARGEST_TIME)
+        time = pl.col("time")
+        fault = (
+            pl.when(time.is_null())
+            .then(pl.lit(f"column {name!r} must be {asked}"))
+            .when(time < microseconds_of(self.origin))
+            .then(pl.lit(f"column {name!r} must not be before the origin {self.origin.isoformat()}"))
+            .when(time >= end)
+            .then(pl.lit(f"column {name!r} must be before the end of tick {last_tick}, the last one"))
+        )
+        return pl.DataFrame({"time": times}).select(fault.alias("fault")).to_series()
+
+    @property
+    def _is_fixed(self) -> bool:
+        return isinstance(self.tick, timedelta) and (self.time_zone == "UTC" or bool(self.tick % _DAY))
+
+
+@lru_cache(4096)
+def _begin(origin: datetime, tick: timedelta | str, time_zone: str, count: int) -> int:
+    """When the tick begins that is so many lengths of the calendar after the origin."""
+    if not count:
+        return microseconds_of(origin)
+    zone = zone_of(time_zone)
+    local = origin.astimezone(zone).replace(tzinfo=None)
+    try:
+        if isinstance(tick, timedelta):
+            moved = local + count * tick
+        else:
+            year, month = divmod(12 * local.year + local.month - 1 + count * months_in(tick), 12)
+            day = min(local.day, monthrange(year, month + 1)[1])
+            moved = local.replace(year=year, month=month + 1, day=day)
+        # What the clocks show twice is the first of both; what they leap over, as if they had not yet.
+        return microseconds_of(moved.replace(tzinfo=zone))
+    except (ValueError, OverflowError):
+        return LARGEST_TIME if count > 0 else -LARGEST_TIME
+
+
+def zone_of(name: object) -> tzinfo:
+    """The time zone of a name.
+
+    >>> zone_of("UTC")
+    datetime.timezone.utc
+    """
+    if name == "UTC":
+        return UTC
+    try:
+        # Both must know it: dates are Python's, columns of times those of polars.
+        pl.Series([0]).cast(pl.Datetime("us", str(name)))
+        return ZoneInfo(str(name))
+    except (ValueError, OSError, pl.exceptions.PolarsError):
+        raise ParameterError(f"time_zone must be a name such as 'Europe/Berlin' or 'UTC', got {name!r}") from None
+
+
+def as_utc(value: object, zone: tzinfo = UTC) -> datetime:
+    """A date, a date-time or an ISO 8601 text as a date-time in UTC; without an offset it is one of the zone."""
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if isinstance(moment, date) and not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day)
+    if not isinstance(moment, datetime):
+        raise TypeError("neither a date nor a text")
+    return (moment.replace(tzinfo=zone) if moment.tzinfo is None else moment).astimezone(UTC)
+
+
+def iso(moment: datetime) -> str:
+    """A moment in UTC as text.
+
+    >>> iso(datetime(2026, 1, 31, tzinfo=UTC))
+    '2026-01-31T00:00:00Z'
+    """
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def microseconds_of(moment: datetime) -> int:
+    """A date-time as microseconds since 1970."""
+    return (moment - _EPOCH) // MICROSECOND
+
+
+EPOCHS = {"epoch_s": (10**6, "seconds"), "epoch_ms": (1000, "milliseconds"), "epoch_us": (1, "microseconds")}
+_NUMBER = r"^(?P<sign>-?)(?P<whole>[0-9]{1,19})(?:\.(?P<fraction>[0-9]+))?$"
+
+
+def microseconds(times: pl.Series, form: str = "iso", zone: str = "UTC") -> pl.Series:
+    """Times as microseconds since 1970 in UTC, null where they are none; finer parts are cut off.
+
+    Takes texts in a form, numbers since 1970, date-times and dates; without an offset they are times of a zone. Of
+    local times that the end of summer time brings twice, the first is meant. Each is read by itself.
+    """
+    kind = times.dtype
+    if kind == pl.String:
+        if form in EPOCHS:
+            return _since_1970(times, form)
+        return _parsed(times, zone) if form == "iso" else _by_pattern(times, form, zone)
+    if form in EPOCHS and kind.is_float():
+        return microseconds((times * EPOCHS[form][0]).cast(pl.Int64, strict=False), "epoch_us")
+    numbers = times.to_physical().cast(pl.Int64, strict=False)
+    if form in EPOCHS and kind.is_integer():
+        return _times(numbers, EPOCHS[form][0])
+    if kind == pl.Date:
+        return _local(numbers * (_DAY // MICROSECOND), zone)
+    if isinstance(kind, pl.Datetime):
+        numbers = numbers // 1000 if kind.time_unit == "ns" else _times(numbers, 1000 if kind.time_unit == "ms" else 1)
+        return _local(numbers, zone) if kind.time_zone is None else numbers
+    return numbers
+
+
+def _times(numbers: pl.Series, scale: int) -> pl.Series:
+    """Numbers so many times as large; those too large for that become null, not others."""
+    fits = numbers.is_between(-(LARGEST_TIME // scale), LARGEST_TIME // scale)
+    return numbers.zip_with(fits, pl.Series([None], dtype=pl.Int64)) * scale
+
+
+def _local(numbers: pl.Series, zone: str) -> pl.Series:
+    """From the clock of a zone to UTC; null for times that its clock leaves out."""
+    if zone == "UTC":
+        return numbers
+    # No calendar reaches further.
+    fits = numbers.abs() < 10**6 * _DAY // MICROSECOND
+    times = numbers.zip_with(fits, pl.Series([None], dtype=pl.Int64)).cast(pl.Datetime("us"))
+    return times.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null").to_physical()
+
+
+def _since_1970(texts: pl.Series, form: str) -> pl.Series:
+    scale = EPOCHS[form][0]
+    parts = texts.str.extract_groups(_NUMBER).struct.unnest()
+    whole = _times(parts["whole"].cast(pl.Int64, strict=False), scale)
+    digits = len(str(scale)) - 1
+    finer = parts["fraction"].fill_null("").str.slice(0, digits).str.pad_end(digits, "0").replace("", "0")
+    return (whole + finer.cast(pl.Int64)) * parts["sign"].replace_strict({"": 1, "-": -1}, return_dtype=pl.Int64)
+
+
+def _by_pattern(texts: pl.Series, pattern: str, zone: str) -> pl.Series:
+    # Fractions of a second are called otherwise here than in Python.
+    found = texts.str.to_datetime(pattern.replace(".%f", "%.f"), time_unit="us", strict=False)
+    return found.to_physical() if "%z" in pattern else _local(found.to_physical(), zone)
+
+
+def _parsed(texts: pl.Series, zone: str) -> pl.Series:
+    parts = texts.str.extract_groups(_ISO_8601).struct.unnest()
+    second = pl.concat_str(
+        "day", pl.lit("T"), pl.col("minute").fill_null("00:00"), pl.lit(":"), pl.col("second").fill_null("00")
+    )
+    fraction = pl.col("fraction").fill_null("").str.pad_end(6, "0").str.slice(0, 6).cast(pl.Int64)
+    offset = pl.col("hours").fill_null("0").cast(pl.Int64) * 60 + pl.col("minutes").fill_null("0").cast(pl.Int64)
+    east = pl.when(pl.col("sign") == "-").then(-offset).otherwise(offset)
+    whole = second.str.to_datetime("%Y-%m-%dT%H:%M:%S", time_unit="us", strict=False).to_physical()
+    times = parts.select((whole + fraction - east * 60_000_000).alias("time")).to_series()
+    return times.zip_with(parts["utc"].is_not_null() | parts["sign"].is_not_null(), _local(times, zone))
