@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from pianissimo.durable.charging import check_receipt, reserve, use
+from pianissimo.durable.charging import check_receipt, reserve, use, used_elsewhere
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing, open_ring, ring_of
@@ -154,8 +154,9 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
         booked, user = reserve(wiring.ledger, intention, request.plan, before=paid)
         receipt = booked.text
         reach("charge.reserved")
-        is_lost = before is not None or wiring.witness.head() is not None
-        if is_lost and user is not None and (told is None or user != told.incarnation):
+        if user is not None and (told is None or user != told.incarnation):
+            if before is None and wiring.witness.head() is None:
+                raise used_elsewhere()  # before the witness is told, so that the next start is refused as well
             # Somebody accepts the loss of a life that was begun with this intention: it is paid, and so is the next.
             _intend(store, ring, request, life, intention)
             return begin_life(store, wiring, request, ring, life)
