@@ -166,6 +166,11 @@ def test_it_shows_what_there_is_and_says_first_that_it_is_not_private(tmp_path: 
     assert found["faults"] == []
 
 
+def test_local_times_with_an_offset_are_read_and_told(tmp_path: Path) -> None:
+    found = check_source(load_spec(write(tmp_path, each(time=lambda row: row["time"].replace("Z", "-05:00")))))
+    assert found["notes"] == ["times have the offset -05:00, and days are those of stream.time_zone, 'UTC'"]
+
+
 def test_ticks_without_rows_are_told(tmp_path: Path) -> None:
     found = check_source(load_spec(write(tmp_path, ROWS[:3])))
     assert found["rows_per_tick"] == {"ticks": 24, "empty": 23, "smallest": 0, "median": 0, "largest": 3}

@@ -16,7 +16,7 @@ from pianissimo.io.sources.event_files import FileTicks, read_rows
 from pianissimo.io.sources.source_records import Records, RowJudge
 from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Count
-from pianissimo.stream import Stream
+from pianissimo.stream import Stream, calendar
 from pianissimo.stream.calendar import microseconds
 from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
 
@@ -115,6 +115,28 @@ def test_times_without_an_offset_are_those_of_the_zone(local: datetime, zone: st
     assert microseconds(pl.Series([local.strftime(pattern)]), pattern, zone).to_list() == wanted
     # With an offset the zone has no say.
     assert microseconds(pl.Series([f"{text}Z"]), "iso", zone).to_list() == [exact(local.replace(tzinfo=UTC))]
+
+
+def test_a_form_that_the_first_row_tells_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose: a row would move the ticks of all others."""
+
+    def guessed(texts: pl.Series, pattern: str, zone: str) -> pl.Series:
+        months_first = len(texts) and texts[0][:2] != "05"
+        form = "%m/%d/%Y %H:%M" if months_first else pattern
+        return texts.str.to_datetime(form, strict=False, time_unit="us").to_physical()
+
+    monkeypatch.setattr(calendar, "_by_pattern", guessed)
+    with pytest.raises(AssertionError):
+        test_what_a_time_is_depends_on_no_other_row()
+
+
+def test_the_zone_of_the_stream_reaches_the_rows_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text("time\n05/01/2026 02:30\n")
+    spec = SPEC.format(more='time_format = "%d/%m/%Y %H:%M"').replace(
+        "[source]", 'time_zone = "Europe/Berlin"\n[source]'
+    )
+    (tmp_path / "s.toml").write_text(spec.replace("2026-01-05\n", "2026-01-05T00:00:00Z\n"))
+    assert read_rows(load_spec(tmp_path / "s.toml")).ticks.tolist() == [2]
 
 
 def test_what_a_time_is_depends_on_no_other_row() -> None:

@@ -8,6 +8,7 @@ cannot be read as the file says. A *note* says what a run would do without a wor
 
 import csv
 import difflib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -199,6 +200,10 @@ class _Check:
             )
         if refused > self.source.max_refused * self.rows:
             self.notes.append("a run would stop: more rows are refused than source.max_refused lets pass")
+        offsets = {str(each)[-6:] for each in self.columns.get(self.wanted.time or "", [])}
+        if len(offsets) == 1 and re.fullmatch(r"[+-](?!00:00)[0-9]{2}:[0-9]{2}", offset := offsets.pop()):
+            zone = self.wanted.written.time_zone
+            self.notes.append(f"times have the offset {offset}, and days are those of stream.time_zone, {zone!r}")
         for name, count in self.nulls.items():
             if count > half:
                 self.notes.append(f"queries.{name}: more than half of the rows have no value that it counts")
