@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import click
@@ -62,6 +63,8 @@ def cell(value: object, column: str = "") -> Text:
         return Text(f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:,.2f}".removesuffix(".00"))
     if isinstance(value, int):
         return Text(f"{value:,}")
+    if isinstance(value, datetime):
+        return Text(f"{value:%Y-%m-%d %H:%M:%S}")
     text = value.hex() if isinstance(value, bytes) else str(value)
     return Text(text if text.isprintable() else quoted(text))
 
@@ -91,7 +94,7 @@ def rings_table(name: str, table: pl.DataFrame, ticks: range) -> Table | Text:
     span = f"tick {ticks.start}" if len(ticks) == 1 else f"ticks {ticks.start} to {ticks.stop - 1}"
     if not rows.height:
         return Text(f"{name}, {span}: silent", style="bold")
-    return release_table(f"{name}, {span}", rows)
+    return release_table(f"{name}, {span}", rows.drop("end", strict=False))
 
 
 def echo_ring(tick: int, query: str, row: Mapping[str, Any]) -> None:
