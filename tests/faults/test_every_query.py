@@ -498,7 +498,13 @@ def test_one_user_moves_what_is_sealed_by_at_most_her_bound() -> None:
 def test_a_cap_for_each_batch_moves_more() -> None:
     batch = [{"who": "A", "drug": drug, "price": -9} for drug in DRUGS]
     ticks = [[batch, batch], [batch], [batch]]
-    assert moved(_bounded_plan(), ticks, "A") == {"n": 3, "revenue": 21, "drugs": 3, "different": 3}
+    found = moved(_bounded_plan(), ticks, "A")
+    assert {name: found[name] for name in ("n", "revenue", "drugs", "different")} == {
+        "n": 3,
+        "revenue": 21,
+        "drugs": 3,
+        "different": 3,
+    }
     with unittest.mock.patch("pianissimo.users.counters.UserUnits", CapPerBatch):
         assert moved(_bounded_plan(), ticks, "A")["drugs"] > BOUNDS["drugs"]
 

@@ -43,7 +43,7 @@ from pianissimo.users import AboveHead, AdaptiveCap, Bars, Cap, Counters, Head, 
 UserMechanism = UserStatistics | UserDistinct
 ABOVE_SHARE = Fraction(1, 20)
 """Of what a part's counters may spend, for the number of users above the cap. It costs the others 2.6 % more noise (5 %
-without a delta), and a user moves it by one: its noise is 4.5 times (20 times) that of a count, over the cap."""
+if Laplace), and a user moves it by one: its noise is 4.5 times (20 times) that of a count, over the cap."""
 
 Maker = Callable[[], Candidate]
 """Makes a candidate, or raises `ParameterError` where the mechanism does not fit."""
