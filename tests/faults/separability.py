@@ -29,7 +29,7 @@ from pianissimo.testing import NoNoise
 KEYS = ["a", "b", "c", "d", "e"]
 BOUNDS: list[tuple[Query, tuple[int, int]]] = [
     (Count("n"), (1, 1)),
-    (Sum("revenue", value="price", range=(-7, 500)), (1, 500)),
+    (Sum("revenue", value="price", range=(-7, 500), grid=1), (1, 500)),
     (Histogram("drugs", key="drug"), (1, 1)),
     (Histogram("many", key="many", max_keys_per_event=2), (2, 1)),
     (Histogram("known", key="many", domain=KEYS[:3], max_keys_per_event=3), (3, 1)),

@@ -33,7 +33,7 @@ def test_a_stored_stream_goes_on_where_its_kinds_have_a_next_version(
     """A later version has another form of the same parameters; noise and states are named by the stored form."""
     monkeypatch.chdir(unpacked(name, tmp_path))
     later = {
-        kind: replace(each, version=each.version + 1, upgrade=lambda _, fields: fields)
+        kind: replace(each, version=each.version + 1, upgrade=each.upgrade or (lambda _, fields: fields))
         for kind, each in identity._BY_KIND.items()
     }
     monkeypatch.setattr(identity, "_BY_KIND", later)

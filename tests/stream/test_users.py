@@ -288,8 +288,8 @@ def test_events_may_be_taken_back() -> None:
 
 
 def test_values_outside_the_range_are_moved_or_refused_as_declared() -> None:
-    moved = pp.Sum("seconds", value="read", range=(0, 600))
-    refused = pp.Sum("seconds", value="read", range=(0, 600), outside="refuse")
+    moved = pp.Sum("seconds", value="read", range=(0, 600), grid=1)
+    refused = pp.Sum("seconds", value="read", range=(0, 600), grid=1, outside="refuse")
     assert quiet(news(queries=[moved]).plan()).tick(ROWS[2:])["seconds"]["estimate"].to_list() == [600.0]
     live = quiet(news(queries=[refused]).plan())
     with pytest.raises(pp.InputError, match="within 0 and 600"):

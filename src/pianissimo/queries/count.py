@@ -90,7 +90,7 @@ class Rate(Count):
         return replace(counted, expected_error=ExpectedError.of(deviations * np.sqrt(variances) / ticks, coverage))
 
     def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
-        return scaled(Count.table(self, mechanism, release, coverage), 1 / (self.every * release.tick))
+        return scaled(Count.table(self, mechanism, release, coverage), Fraction(1, self.every * release.tick))
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
         raise ParameterError(f"query {self.name!r} must be asked of single events, got users; take a count")

@@ -417,9 +417,9 @@ def with_cap(table: pl.DataFrame, cap: int, open_ends: Sequence[str] = ()) -> pl
     return table.with_columns(*ends, pl.lit(cap, dtype=pl.Int64).alias("cap"))
 
 
-def scaled(table: pl.DataFrame, scale: float) -> pl.DataFrame:
-    """Numbers of steps as values: post-processing of public whole numbers."""
-    return table.with_columns(pl.exclude("key").cast(pl.Float64) * scale)
+def scaled(table: pl.DataFrame, scale: Fraction) -> pl.DataFrame:
+    """Numbers of steps as values, rounded once: post-processing of public whole numbers."""
+    return table.with_columns(pl.exclude("key").cast(pl.Float64) * float(scale.numerator) / float(scale.denominator))
 
 
 def count_table(value: int | LabelCounts | list[tuple[str, int]], error: float, coverage: float) -> pl.DataFrame:

@@ -1,8 +1,10 @@
 """The sum of a column of numbers, and what all queries about numbers within a range have."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal
 
 import polars as pl
@@ -14,11 +16,13 @@ from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import Reads, Role, check_column, exactly, is_finite, number_column
-from pianissimo.queries.expected import HISTORY, Share
+from pianissimo.queries.expected import HISTORY, Candidate, Share
 from pianissimo.queries.query import PlanFor, Query, Tidy, scaled
 from pianissimo.users import Head, SumHead
 
 _MOST_STEPS = 2**40
+_FINE_STEPS = 2**20
+_USER_STEPS = 2**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,38 +68,56 @@ class ValueQuery(Query):
         return f"column {self.value!r} must hold finite numbers{within}"
 
 
-@identified("query-sum")
+def _with_grid_of_one(version: int, content: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
+    """A sum of version 1 that does not say its grid has one of 1."""
+    return {"grid": 1} | content
+
+
+@identified("query-sum", 2, upgrade=_with_grid_of_one)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sum(ValueQuery):
     """The sum of the events' values so far.
 
     >>> Sum("revenue", value="price", range=(0, 500), grid=0.01).steps
     (0, 50000)
+    >>> Sum("revenue", value="price", range=(0, 500)).exact_grid
+    Fraction(1, 5000)
     """
 
-    grid: float | Fraction = 1
-    """Values are rounded to multiples of it, each by itself; both ends of the range are multiples."""
+    grid: float | Fraction | None = None
+    """Values are rounded to multiples of it, each by itself; both ends of the range are multiples. Without it, a grid
+    of at least 2^20 steps over the range. Noise is a multiple of the range, so a finer grid does not add any."""
 
     kind = "sum"
     called = "a sum"
-    told = ("range", "grid")
+    told = ("range",)
     adds_up = True
     deletable = True
 
     def _check(self) -> None:
-        check_positive(grid=self.grid)
-        if not 1e-12 <= self.grid <= 1e12:
-            raise ParameterError(f"grid must be between 1e-12 and 1e12, got {float(min(self.grid, 10**300)):g}")
+        if self.grid is not None:
+            check_positive(grid=self.grid)
+            if not 1e-12 <= self.grid <= 1e12:
+                raise ParameterError(f"grid must be between 1e-12 and 1e12, got {float(min(self.grid, 10**300)):g}")
         low, high = self.steps
         if Tidy.MONOTONE in self.tidy and low < 0:
             raise ParameterError("tidy must be monotone only for a sum of values without a sign, got a range below 0")
         if not max(abs(low), abs(high)) <= _MOST_STEPS:
-            raise ParameterError("range must have at most 2^40 steps of the grid, got more; take a coarser grid")
+            way_out = "give a grid, or ends with fewer digits" if self.grid is None else "take a coarser grid"
+            raise ParameterError(f"range must have at most 2^40 steps of the grid, got more; {way_out}")
 
     @property
     def exact_grid(self) -> Fraction:
         """The grid as the decimal number it was written as: 0.01 is one hundredth."""
-        return exactly(self.grid)
+        return self._grid_of(_FINE_STEPS)
+
+    def _grid_of(self, steps: int) -> Fraction:
+        return _fine_grid(*map(exactly, self.range), steps) if self.grid is None else exactly(self.grid)
+
+    @property
+    def _user_grid(self) -> Fraction:
+        """What totals of users are counted in: samplers have noise for so many steps at large caps too."""
+        return self._grid_of(_USER_STEPS)
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -116,21 +138,36 @@ class Sum(ValueQuery):
         return Summer(plan=plan, low=low, high=high, history=HISTORY), plan
 
     def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
-        return scaled(Query.table(self, mechanism, release, coverage), self.unit_value)
+        return scaled(Query.table(self, mechanism, release, coverage), self.exact_grid)
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
         low, high = self.steps
         if self.where is not None:
             # An event that does not match adds nothing: 0 is in the range, and no event moves the sum further.
             low, high = min(low, 0), max(high, 0)
-        return SumHead(name=self.name, low=low, high=high, share=share)
+        return SumHead(name=self.name, low=low, high=high, coarse=int(self._user_grid / self.exact_grid), share=share)
+
+    @property
+    def user_scale(self) -> float:
+        return float(self._user_grid)
 
     def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
         assert column is not None  # noqa: S101
         return column.clip(*self.steps).set(~matches, 0)
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        return scaled(Query.user_table(self, release, coverage, most_events), self.unit_value)
+        return scaled(Query.user_table(self, release, coverage, most_events), self._user_grid)
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        told = Query.facts(self, chosen) | {"grid": self.unit_value}
+        low, high = self.steps
+        if high - low >= _FINE_STEPS:
+            return told
+        # How many events there are is nothing that a bar could be made of, so it is said instead.
+        return told | {
+            "rounding": f"each value by itself, to multiples of {self.unit_value:g}: by up to {self.unit_value / 2:g} "
+            "an event, which no bar covers; without a grid it is rounded to less than a millionth of the range"
+        }
 
 
 def _whole(end: Any, query: Sum) -> int:
@@ -138,3 +175,20 @@ def _whole(end: Any, query: Sum) -> int:
     if steps.denominator != 1:
         raise ParameterError(f"range must begin and end on multiples of the grid {query.grid}, got {end}")
     return int(steps)
+
+
+@lru_cache(maxsize=1024)
+def _fine_grid(low: Fraction, high: Fraction, steps: int) -> Fraction:
+    """The largest grid of 1, 2 or 5 times a power of ten that both ends lie on and that has so many steps between them.
+
+    Ends that no such grid has, such as a third, are on a binary fraction of what they are multiples of.
+    """
+    bottom = low.denominator * high.denominator
+    common = Fraction(math.gcd(low.numerator * high.denominator, high.numerator * low.denominator), bottom)
+    for power in range(12, -31, -1):
+        for grid in (first * Fraction(10) ** power for first in (5, 2, 1)):
+            if grid * steps <= high - low and (common / grid).denominator == 1:
+                return grid
+    while common * steps > high - low:
+        common /= 2
+    return common

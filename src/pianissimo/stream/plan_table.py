@@ -94,6 +94,7 @@ def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
     lines = {
         "noise": query["noise"] if query["noise"] != query["note"] else "",
         "note": query["note"],
+        "rounding": query.get("rounding", ""),
         "memory": _memory(query),
         "promise": _loss(query["guarantee"]),
         "by": query["guarantee"]["theorem"],

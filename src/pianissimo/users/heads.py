@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_name, check_positive, check_probability
+from pianissimo.checks import check_at_least, check_name, check_positive, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
@@ -180,6 +180,8 @@ class SumHead:
     """The largest value of an event, in steps of the grid; higher ones are lowered to it."""
 
     share: Fraction = _ONE
+    coarse: int = 1
+    """How many steps of the grid the total counts as one; what lies between is rounded by coins, right on average."""
 
     cells: ClassVar[int] = 1
     series: ClassVar[int] = 1
@@ -187,15 +189,18 @@ class SumHead:
 
     def __post_init__(self) -> None:
         check_head(self.name, self.share)
+        check_at_least(1, coarse=self.coarse)
         if not self.low < self.high:
             raise ParameterError(f"low must be below high, got {self.low} and {self.high}")
-        if not self.magnitude <= _LARGEST_STEPS:
+        if self.low % self.coarse or self.high % self.coarse:
+            raise ParameterError(f"low and high must be multiples of coarse, got {self.coarse}")
+        if not max(abs(self.low), abs(self.high)) <= _LARGEST_STEPS:
             raise ParameterError("low and high must be at most 2^40 steps in size, got more; take a coarser grid")
 
     @property
     def magnitude(self) -> int:
-        """The most that one event can add or take away."""
-        return max(abs(self.low), abs(self.high))
+        """The most that one event can add or take away, in coarse steps: its ends are whole numbers of them."""
+        return max(abs(self.low), abs(self.high)) // self.coarse
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -203,6 +208,10 @@ class SumHead:
 
     def encode(self, column: pl.Series) -> Codes:
         return whole_steps(column).clip(self.low, self.high).to_numpy()
+
+    def rounded(self, codes: Codes, coins: NDArray[np.uint64]) -> Codes:
+        """Coarse steps: each value up or down, with the chances that make it right on average."""
+        return (codes + (coins % np.uint64(self.coarse)).astype(np.int64)) // self.coarse
 
     def add(self, totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
         totals[0] += int((codes if signs is None else codes * signs).sum())

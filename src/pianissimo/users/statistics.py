@@ -43,7 +43,7 @@ from pianissimo.users.heads import (
     whole_steps,
 )
 from pianissimo.users.quantile_tree import QuantilesHead
-from pianissimo.users.user_table import Column, Names, Rows, UserUnits, by_user, first_of_each
+from pianissimo.users.user_table import Column, Names, Rows, UserUnits, by_user, first_of_each, row_coins
 
 _LARGEST_TOTAL = 2**61
 
@@ -171,10 +171,15 @@ class UserStatistics(UserBudget):
         if not (self.signed or self._with_columns):
             state.users.add(names, counts.astype(np.uint64))
             return
-        before = state.users.add_and_tell_before(np.repeat(names, counts, axis=0))
+        rows = np.repeat(names, counts, axis=0)
+        before = state.users.add_and_tell_before(rows)
         # What is beyond the last cap is never accepted.
         within = before < self.cap.caps[-1]
-        state.pending.append([before[within], *(column[within].astype(np.int64) for column in columns)])
+        kept = [column[within].astype(np.int64) for column in columns]
+        for place, head in enumerate(self._with_columns, 1 if self.signed else 0):
+            if isinstance(head, SumHead) and head.coarse > 1:
+                kept[place] = head.rounded(kept[place], row_coins(rows[within], before[within]))
+        state.pending.append([before[within], *kept])
 
     def release(self, state: UserStatisticsState, tick: int, noise: Noise) -> UserRelease:
         # Rows are accepted after the tests, against the cap that now holds.
