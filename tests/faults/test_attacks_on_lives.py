@@ -5,7 +5,7 @@ Each test is an attack that once worked on the engine: what it tried must be ref
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from pianissimo.errors import (
     BudgetError,
     DamageError,
     InputError,
+    LeaseError,
+    PianissimoError,
     RefusalError,
     RollbackError,
     SecretError,
@@ -549,3 +551,56 @@ def test_a_plan_is_read_from_a_record_that_is_as_it_was_written(house: House, co
         chosen_plan(house.kind().stream, Place.of(house.state))
     with pytest.raises(DamageError, match="the record of stream"):
         house.open()
+
+
+# Free or paid.
+
+
+def test_a_recovery_over_a_store_that_is_put_back_is_no_free_one(house: House) -> None:
+    """What was shown is read again, whatever a recovery that was cut off has told the witness: that is paid."""
+    house.run(*[10] * 5, cap=times(4, house.kind().plan))
+    restore, testimony = house.backup(), house.witness.read_bytes()
+    house.run(*[10] * 4)
+    restore()
+    house.witness.write_bytes(testimony)
+    with killed("witness.after_sync"):
+        house.recover(shown=9)
+    restore()
+    again = house.recover(shown=9)
+    assert (again.charged, again.last_tick) == (True, 9)
+    assert len(house.charges()) == 3  # the store that was put back knows nothing of what was intended
+
+
+@pytest.mark.parametrize("point", ["charge.reserved", "witness.after_sync", "charge.used"])
+def test_an_intention_that_was_free_is_not_paid_and_free_again(house: House, point: str) -> None:
+    house.run(*[10] * 4, cap=times(4, house.kind().plan))
+    restore = house.backup()
+    house.run(10)
+    testimony = house.witness.read_bytes()
+    house.run(*[10] * 4)
+    restore()
+    house.witness.write_bytes(testimony)
+    with killed("intend.after_commit"):
+        house.recover()
+    with killed(point):
+        house.recover(shown=9)
+    assert house.recover(shown=9).charged
+    assert len(house.charges()) == 2
+
+
+def test_a_recovery_beside_one_who_seals_begins_no_life_that_follows_nothing(house: House) -> None:
+    house.run(10, cap=times(4, house.kind().plan))
+    live = house.open()
+    house.witness.unlink()
+
+    def seal(_: str) -> None:
+        with suppress(PianissimoError):
+            live.tick([{}], position={"read": 11})
+
+    unlocked = replace(house.wiring, lock=lambda *_, **__: ExitStack())
+    with failpoints.armed({"charge.used": seal}), pytest.raises(LeaseError, match="sealed since"):
+        accept_lost_witness(house.kind(), unlocked)
+    live.close()
+    house.witness.unlink(missing_ok=True)
+    assert accept_lost_witness(house.kind(), house.wiring).charged
+    house.run(10)

@@ -35,7 +35,7 @@ from pianissimo.io.sources.event_files import read_rows
 from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
-from pianissimo.queries import Query, columns
+from pianissimo.queries import Query
 from pianissimo.stream.batches import as_frame, query_inputs, row_faults, user_input
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.stream.live import LiveCore
@@ -248,7 +248,8 @@ def wrap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nan_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "number_column", lambda name, frame: frame[name].cast(pl.Float64).fill_nan(0.0))
+    kept = "pianissimo.queries.sum.number_column"
+    monkeypatch.setattr(kept, lambda name, frame: frame[name].cast(pl.Float64).fill_nan(0.0))
 
 
 @pytest.mark.parametrize(("name", "mutant"), [("float sum", float_sum), ("wrap", wrap), ("NaN passed", nan_passed)])

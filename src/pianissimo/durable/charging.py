@@ -207,16 +207,11 @@ def use(place: LedgerPlace, intention: Intention, incarnation: bytes) -> None:
     name = f"{_LIFE}{incarnation.hex()}"
     with place.open() as ledger:
         if ledger.use(intention.charge, by=name) != name:
-            raise used_elsewhere()
-
-
-def used_elsewhere() -> RollbackError:
-    """The error for a charge that another incarnation uses."""
-    return RollbackError(
-        "the charge of this stream must be its own, got one that another copy of it uses: the store was copied, or "
-        "rolled back without its witness. Stop the copy or go on with it; this one can begin in another folder, which "
-        "is charged anew"
-    )
+            raise RollbackError(
+                "the charge of this stream must be its own, got one that another copy of it uses: the store was "
+                "copied, or rolled back without its witness. Stop the copy or go on with it; this one can begin in "
+                "another folder, which is charged anew"
+            )
 
 
 def check_receipt(record: StreamRecord, place: LedgerPlace) -> None:

@@ -88,9 +88,11 @@ def accept_rollback(request: Request, wiring: Wiring, *, shown: int = 0, old_sec
         if heard.tick > since:
             since, positions = _read_to(heard)
         own = (line for line in wiring.witness.lines(found.ring) if line.tick == found.tick)
-        is_beginning = max(found.tick, shown) <= heard.tick and any(agrees(store, found, line) for line in own)
+        last_tick = max(heard.tick, found.tick, shown)
+        # Free is what reads nothing again that was shown.
+        is_beginning = since == last_tick and any(agrees(store, found, line) for line in own)
         life = Life(
-            last_tick=max(heard.tick, found.tick, shown),
+            last_tick=last_tick,
             since=since,
             positions=positions,
             before=found,

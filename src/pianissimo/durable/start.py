@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from pianissimo.durable.charging import check_receipt, reserve, use, used_elsewhere
+from pianissimo.durable.charging import check_receipt, reserve, use
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing, open_ring, ring_of
@@ -147,16 +147,17 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
     told = cut_off(store, wiring, ring, life.after)
     if told is not None and told.tick < life.last_tick:
         told = None  # more was shown than was known then: ticks go on after that, and it is no free case
-    covered = before if intention.is_covered and (life.is_covered or told is not None) else None
+    if intention.is_covered and told is None and not life.is_covered:
+        # An intention is free or paid, never one after the other.
+        intention = _intend(store, ring, request, life, intention)
+    covered = before if intention.is_covered else None
     if covered is None:
         paid = None if before is None else before.record.receipt
         charge = intention.charge
         booked, user = reserve(wiring.ledger, intention, request.plan, before=paid)
         receipt = booked.text
         reach("charge.reserved")
-        if user is not None and (told is None or user != told.incarnation):
-            if before is None and wiring.witness.head() is None:
-                raise used_elsewhere()  # before the witness is told, so that the next start is refused as well
+        if (before is not None or life.last_tick) and user is not None and (told is None or user != told.incarnation):
             # Somebody accepts the loss of a life that was begun with this intention: it is paid, and so is the next.
             _intend(store, ring, request, life, intention)
             return begin_life(store, wiring, request, ring, life)
@@ -193,6 +194,9 @@ def begin_life(store: Journal, wiring: Wiring, request: Request, ring: KeyRing, 
         if [0, *(each.number for each in store.streams())][-1] != life.after:
             raise LeaseError("a life must be begun once, got another process that did so now; start again")
         if before is not None:
+            last = store.last_seal(before.record.incarnation, before.ring)
+            if (before.record if last is None else last).mac != before.mac:
+                raise LeaseError("a life must follow the last seal, got another process that sealed since; start again")
             # Whoever still seals the life before writes nothing more.
             store.take_lease(before.record.incarnation, "recover", before.ring.keys[0])
         store.insert_stream(record, ring)

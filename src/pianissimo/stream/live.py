@@ -88,7 +88,7 @@ class LivePart:
         release = self.run.release()
         shown = [query for query in self.queries if tick % query.every == 0]
         tables = {query.name: self._tidiers[query.name].add(self._table(query, release)) for query in shown}
-        return tables | above_cap_table(release, self.run.coverage)
+        return tables if self._user is None else tables | above_cap_table(release, self.run.coverage)
 
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What the ticks after `start` up to `end` added, if it was published at both and answers intervals.

@@ -84,7 +84,8 @@ class Stream:
             check_at_least(1, horizon=self.horizon)
         if self.tick is not None:
             object.__setattr__(self, "tick", length_of(self.tick))
-        zone_of(self.time_zone)
+        if self.time_zone != "UTC":
+            zone_of(self.time_zone)
         if self.origin is not None:
             if self.tick is None:
                 raise ParameterError('tick must be given with origin, such as "1h", got None')
