@@ -559,5 +559,5 @@ def test_a_store_of_another_format_is_refused_with_a_clear_message(tmp_path: Pat
     connection.execute("UPDATE schema_version SET version = 2")
     connection.commit()
     connection.close()
-    with pytest.raises(ConfigError, match=r"in format 3, got format 2: another version of pianissimo wrote it"):
+    with pytest.raises(ConfigError, match=r"in format 4, got format 2: another version of pianissimo wrote it"):
         home.open(out=None)

@@ -21,8 +21,8 @@ from pianissimo.errors import ConfigError, DamageError, LeaseError
 from pianissimo.storage.connection import Connection, Row
 from pianissimo.storage.files import fault_of
 
-FORMAT = 3
-"""Of what is stored. Streams of format 2 and before were written by versions that were never published."""
+FORMAT = 4
+"""Of what is stored. Streams of format 3 and before were written by versions that were never published."""
 
 _TICK = ("incarnation", "tick")
 _WORDS: dict[Any, str] = {int: "{integer}", bool: "{integer}", bytes: "{binary}", str: "TEXT"}

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from pianissimo.stream.stream import Stream
 
 _PATH_VERSION = 1
-_PLAN_FORMATS = (1, 2)
-"""Plans of the first were made before tables about users told the cap; theirs stay without."""
+_PLAN_FORMAT = 1
 _TOLD = ("name", "pure", "note", "noise", "memory")
 """What a stored plan tells of a mechanism besides its parameters and its error."""
 
@@ -163,9 +162,6 @@ class StreamPlan:
     price: Price
     """The (epsilon, delta) that the mechanisms really cost: at most the budget."""
 
-    format: int = _PLAN_FORMATS[-1]
-    """Of its tables: a running stream goes on with those it began with."""
-
     calendar: TickCalendar | None = None
     """When ticks begin and end, where the stream has an origin."""
 
@@ -207,7 +203,7 @@ class StreamPlan:
         places = {id(mechanism): place for place, mechanism in enumerate(mechanisms)}
         parts = (self.name, self.unit, self.budget, self.horizon, self.coverage, self.tick, self.price)
         return {
-            "format": self.format,
+            "format": _PLAN_FORMAT,
             "stream": identity.to_plain(parts),
             # A mechanism that answers several queries is one.
             "mechanisms": identity.to_plain(mechanisms),
@@ -230,7 +226,7 @@ class StreamPlan:
     def from_plain(cls, content: dict[str, Any]) -> "StreamPlan":
         """The plan that `to_plain` wrote down, also by an earlier version: it is never chosen anew."""
         try:
-            form = _PLAN_FORMATS[_PLAN_FORMATS.index(content["format"])]
+            _ = {_PLAN_FORMAT: None}[content["format"]]
             name, unit, budget, horizon, coverage, tick, cost = identity.from_plain(content["stream"])
             mechanisms = identity.from_plain(content["mechanisms"])
             plans = [_query_plan(each, mechanisms) for each in content["queries"]]
@@ -249,7 +245,6 @@ class StreamPlan:
             tick=tick,
             queries=tuple(plans),
             price=cost,
-            format=form,
             calendar=calendar,
         )
         found.__dict__["_plain"] = content

@@ -38,7 +38,6 @@ class LivePart:
 
     def __init__(self, plan: StreamPlan, answered: Sequence[QueryPlan], noise_for: NoiseFor) -> None:
         self._user = plan.unit if isinstance(plan.unit, User) else None
-        self._tells_caps = plan.format > 1
         self.queries = [each.query for each in answered]
         self.every = 1 if self._user else self.queries[0].every
         """At every how many ticks of the stream the run makes a release."""
@@ -103,8 +102,7 @@ class LivePart:
 
     def _table(self, query: Query, release: Release[Any]) -> pl.DataFrame:
         if self._user is not None:
-            table = query.capped_table if self._tells_caps else query.user_table
-            return table(release, self.run.coverage, self._user.most_events_per_user)
+            return query.capped_table(release, self.run.coverage, self._user.most_events_per_user)
         return query.table(self.run.mechanism, release, self.run.coverage)
 
     def _own(self, content: Any) -> Any:
