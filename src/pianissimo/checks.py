@@ -9,10 +9,13 @@ import math
 import re
 from datetime import timedelta
 from fractions import Fraction
+from typing import Any
 
 from pianissimo.errors import ParameterError
 
 Real = int | float | Fraction
+Length = Any
+"""A number of ticks, or a length of time such as "1d", which is as many ticks as fit."""
 
 
 def check_positive(**parameter: Real) -> None:
@@ -141,16 +144,16 @@ def whole_ticks_in(length: object, tick: timedelta | str) -> int | None:
     return span // tick
 
 
-def ticks_in(length: object, tick: timedelta | str | None) -> int:
-    """How many ticks a window is: a whole number of them."""
+def ticks_in(length: object, tick: timedelta | str | None, what: str = "a window") -> int:
+    """How many ticks a length of time is: a whole number of them."""
     if isinstance(length, int) and not isinstance(length, bool):
         return length
     length_of(length)
     if tick is None:
-        raise ParameterError("a window must be a number of ticks where the stream has no tick length, got a duration")
+        raise ParameterError(f"{what} must be a number of ticks where the stream has no tick length, got a duration")
     count = whole_ticks_in(length, tick)
     if count is None:
-        raise ParameterError(f"a window must be a whole number of ticks of {tick}, got {_shown(length)}")
+        raise ParameterError(f"{what} must be a whole number of ticks of {tick}, got {_shown(length)}")
     return count
 
 

@@ -6,6 +6,7 @@ only: the first so many in the event's own order. The order of events, and what 
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from datetime import date, datetime
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import _core, codec
+from pianissimo.checks import is_utf8
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.keyed import Keys, Noise
@@ -29,6 +31,26 @@ MOST_LABELS = 2**32
 """No index holds more labels: slots are 32 bits."""
 
 
+def label_text(value: object) -> str | None:
+    """A label as it is counted: texts, whole numbers, "true" and "false", days as 2026-01-31; None for all else.
+
+    >>> label_text(7), label_text(True), label_text(date(2026, 1, 31)), label_text(1.5)
+    ('7', 'true', '2026-01-31', None)
+    """
+    if isinstance(value, str):
+        return value if is_utf8(value) else None
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    return value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else None
+
+
+def labels_of(kind: pl.DataType) -> bool:
+    """Whether the values of a column of this type are labels, each in one form."""
+    return kind in (pl.String, pl.Categorical, pl.Enum, pl.Null, pl.Boolean, pl.Date) or kind.is_integer()
+
+
 @identified("domain")
 class Domain:
     """The labels that a query knows beforehand: public, without repetition, in the order of their bytes.
@@ -39,15 +61,17 @@ class Domain:
     ['north', 'south']
     """
 
-    def __init__(self, labels: Iterable[str] | pl.Series) -> None:
+    def __init__(self, labels: Iterable[str | int | date] | pl.Series) -> None:
         try:
-            column = labels if isinstance(labels, pl.Series) else pl.Series(list(labels), dtype=pl.String)
+            if not isinstance(labels, pl.Series):
+                labels = pl.Series([label_text(each) for each in labels], dtype=pl.String)
         except TypeError:
             raise ParameterError("domain must be texts, got something else") from None
-        if column.dtype in (pl.Categorical, pl.Enum):
-            column = column.cast(pl.String)
+        column = labels.cast(pl.String) if labels_of(labels.dtype) else labels
         if column.dtype != pl.String or column.null_count():
-            raise ParameterError(f"domain must be texts without nulls, got {column.dtype}")
+            raise ParameterError(
+                f"domain must be texts, whole numbers, booleans or dates, got {column.dtype} or others"
+            )
         if len(column) == 0:
             raise ParameterError("domain must have at least one label, got none; leave it out for an unknown domain")
         if any_too_long(column):

@@ -24,6 +24,7 @@ from tests.faults.separability import (
 from pianissimo.counting import UnknownHistogram
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.io.sources.event_files import CheckedRows
+from pianissimo.queries import columns, query
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.unit import User
 
@@ -114,6 +115,17 @@ def first_k_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UnknownHistogram, "gather", gather)
 
 
+def nulls_by_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of which half is missing counts nowhere."""
+    sound = columns.fault_of
+
+    def fault_of(column: pl.Series) -> pl.Series:
+        bad = sound(column)
+        return bad if 2 * bad.sum() < len(bad) else pl.repeat(value=True, n=len(bad), eager=True, dtype=pl.Boolean)
+
+    monkeypatch.setattr(query, "fault_of", fault_of)
+
+
 def shared_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = CheckedRows.batches
     monkeypatch.setattr(CheckedRows, "batches", lambda self, last: (each.head(2) for each in sound(self, last)))
@@ -126,6 +138,7 @@ def shared_quota(monkeypatch: pytest.MonkeyPatch) -> None:
         ("data-driven watermark", data_driven_watermark),
         ("first-K keys", first_k_keys),
         ("shared quota", shared_quota),
+        ("nulls judged by the batch", nulls_by_the_batch),
     ],
 )
 def test_a_mutant_that_lets_events_touch_is_caught(

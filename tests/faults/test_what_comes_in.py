@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -152,11 +153,12 @@ EXTREMES = [2.0**40, -(2.0**40), 1e308, -1e308, 0.5, -0.5, math.nan, math.inf, -
 
 def check_extremes(orders: int) -> int:
     """Exact sums of extreme values in any order, and nothing counted of what is no number; how many sums were made."""
-    query = Sum("revenue", value="price", range=(0, 100))
+    query = Sum("revenue", value="price", range=(0, 100), grid=1)
+    strict = replace(query, nulls="refuse")
     for fault in (math.nan, math.inf, -math.inf):
-        assert row_faults([query], pl.DataFrame({"price": [1.0, fault]})).is_null().to_list() == [True, False], (
-            "a value that is no number is counted"
-        )
+        frame = pl.DataFrame({"price": [1.0, fault]})
+        assert query.batch(frame).to_list() == [1], "a value that is no number is counted"
+        assert row_faults([strict], frame).is_null().to_list() == [True, False], "a value that is no number is counted"
     values = [each for each in EXTREMES if math.isfinite(each)] + [2.0**60] * 9000 + [1.0, 3.0] * 50
     expected = sum(max(-LARGE, min(LARGE, math.floor(max(-(2.0**52), min(2.0**52, each)) + 0.5))) for each in values)
     assert expected > 2**63

@@ -53,7 +53,7 @@ def stream() -> Stream:
         horizon=64,
         queries=[
             Count("purchases"),
-            Sum("revenue", value="price", range=(0, 10)),
+            Sum("revenue", value="price", range=(0, 10), nulls="refuse"),
             Histogram("drugs", key="drug", tidy=["non_negative", "monotone"]),
             Histogram("regions", key="region", domain=DOMAIN, every=2),
             TopK("top", key="drug", k=2, domain=DRUGS),

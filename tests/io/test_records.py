@@ -9,8 +9,8 @@ from pianissimo.unit import User
 
 QUERIES: list[Query] = [
     Count("n"),
-    Histogram("baskets", key="basket", max_keys_per_event=3),
-    Sum("revenue", value="price", range=(0, 9)),
+    Histogram("baskets", key="basket", max_keys_per_event=3, nulls="refuse"),
+    Sum("revenue", value="price", range=(0, 9), nulls="refuse"),
 ]
 
 

@@ -34,6 +34,7 @@ kind = "count"
 kind = "histogram"
 key = "region"
 domain = ["north", "south"]
+nulls = "refuse"
 [queries.drugs]
 kind = "histogram"
 key = "drug"
@@ -81,6 +82,7 @@ kind = "sum"
 value = "price"
 range = [0, 50]
 grid = 0.01
+nulls = "refuse"
 every = "2h"
 tidy = ["non_negative"]
 [queries.top_regions]

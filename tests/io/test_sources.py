@@ -20,10 +20,16 @@ from pianissimo.stream import Stream
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
 
 ORIGIN = datetime(2026, 1, 5, tzinfo=UTC)
-DRUGS: list[Query] = [Count("purchases"), Histogram("drugs", key="drug")]
-BASKETS: list[Query] = [Histogram("drugs", key="drug"), Histogram("baskets", key="basket", max_keys_per_event=3)]
-PRICES: list[Query] = [Histogram("drugs", key="drug"), Sum("revenue", value="price", range=(0, 50), grid=0.01)]
-EVERYTHING: list[Query] = [*BASKETS, Sum("revenue", value="price", range=(-50, 50), grid=0.01)]
+DRUGS: list[Query] = [Count("purchases"), Histogram("drugs", key="drug", nulls="refuse")]
+BASKETS: list[Query] = [
+    Histogram("drugs", key="drug", nulls="refuse"),
+    Histogram("baskets", key="basket", max_keys_per_event=3, nulls="refuse"),
+]
+PRICES: list[Query] = [
+    Histogram("drugs", key="drug", nulls="refuse"),
+    Sum("revenue", value="price", range=(0, 50), grid=0.01, nulls="refuse"),
+]
+EVERYTHING: list[Query] = [*BASKETS, Sum("revenue", value="price", range=(-50, 50), grid=0.01, nulls="refuse")]
 LINE_REASON = "a line must be UTF-8 text of 3 fields, in quotes where they hold a comma or a quote"
 LABEL_REASON = "column 'drug' must not be null and its labels must have at most 256 bytes"
 VALUE_REASON = "column 'price' must hold finite numbers"
@@ -126,14 +132,13 @@ BAD_JSONL_LINES = {
     '{"time": "2026-01-05T00:10:00Z", "drug": "aspirin"} {}': "a line must be a JSON object in UTF-8",
     '{"time": "2026-01-05T00:10:00Z", "drug": "\\ud800"}': "a line must be a JSON object in UTF-8",
     '{"time": "2026-01-05T00:10:00Z", "x": ' + "[" * 9999 + "]" * 9999 + "}": "a line must be a JSON object in UTF-8",
-    '{"time": "2026-01-05T00:10:00Z"}': "column 'drug' must be given",
-    '{"drug": "aspirin"}': "column 'time' must be given",
-    '{"time": "2026-01-05T00:10:00Z", "drug": 1.5}': "column 'drug' must be a text or a whole number",
+    '{"time": "2026-01-05T00:10:00Z"}': LABEL_REASON,
+    '{"drug": "aspirin"}': TIME_REASON,
+    '{"time": "2026-01-05T00:10:00Z", "drug": 1.5}': LABEL_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": NaN}': "a line must be a JSON object in UTF-8",
-    '{"time": "2026-01-05T00:10:00Z", "drug": true}': "column 'drug' must be a text or a whole number",
-    '{"time": "2026-01-05T00:10:00Z", "drug": ["a"]}': "column 'drug' must be a text or a whole number",
-    '{"time": "2026-01-05T00:10:00Z", "drug": {"a": 1}}': "column 'drug' must be a text or a whole number",
-    '{"time": 1767571200, "drug": "a"}': "column 'time' must be a date-time such as 2026-01-31T12:00:00Z",
+    '{"time": "2026-01-05T00:10:00Z", "drug": ["a"]}': LABEL_REASON,
+    '{"time": "2026-01-05T00:10:00Z", "drug": {"a": 1}}': LABEL_REASON,
+    '{"time": 1767571200, "drug": "a"}': TIME_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": null}': LABEL_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": "' + "x" * 257 + '"}': LABEL_REASON,
     '{"time": null, "drug": "aspirin"}': TIME_REASON,
@@ -221,8 +226,7 @@ def test_lists_with_bad_labels_are_refused_alone(tmp_path: Path) -> None:
     rows = read(tmp_path / "s.jsonl", text, BASKETS)
     assert rows_of(rows) == [(1, "x", ["a", "7"])]
     label = LABEL_REASON.replace("drug", "basket")
-    kind = "column 'basket' must be a text or a whole number or a list of these"
-    assert refused(rows) == {1: label, 2: label, 3: label, 4: kind, 5: kind}
+    assert refused(rows) == dict.fromkeys(range(1, 6), label)
 
 
 @pytest.mark.parametrize("dtype", [pl.Categorical(), pl.Enum(["7", "8"]), pl.Int64(), pl.UInt8()])
@@ -288,8 +292,8 @@ def test_a_row_of_csv_without_a_finite_number_is_refused_alone(tmp_path: Path, t
     [
         ("null", VALUE_REASON),
         *((text, "a line must be a JSON object in UTF-8") for text in ("NaN", "Infinity", "-Infinity")),
-        *((text, "column 'price' must be a number") for text in ("1e999", "1" + "0" * 400)),
-        *((text, "column 'price' must be a number") for text in ("true", '"1.5"', "[1]", "{}", '""')),
+        *((text, VALUE_REASON) for text in ("1e999", "1" + "0" * 400)),
+        *((text, VALUE_REASON) for text in ("true", '"1.5"', "[1]", "{}", '""')),
     ],
 )
 def test_a_line_of_jsonl_without_a_finite_number_is_refused_alone(tmp_path: Path, text: str, reason: str) -> None:
@@ -298,7 +302,7 @@ def test_a_line_of_jsonl_without_a_finite_number_is_refused_alone(tmp_path: Path
     assert rows_of(rows) == [(1, "x", 1.0), (1, "x", 2.5)]
     assert refused(rows) == {2: reason}
     rows = read(tmp_path / "s.jsonl", '{"time": "2026-01-05", "drug": "x"}\n', PRICES)
-    assert refused(rows) == {1: "column 'price' must be given"}
+    assert refused(rows) == {1: VALUE_REASON}
 
 
 @pytest.mark.parametrize(
@@ -336,7 +340,7 @@ def test_a_number_is_the_same_value_in_csv_as_in_python(value: float) -> None:
 
 @pytest.mark.parametrize(("most", "lists"), [(1, False), (2, True), (None, True)])
 def test_a_top_list_reads_labels_as_a_histogram_does(tmp_path: Path, most: int | None, lists: bool) -> None:
-    queries = [TopK("top", key="drug", k=2, domain=["a", "b", "c"], max_keys_per_event=most)]
+    queries = [TopK("top", key="drug", k=2, domain=["a", "b", "c"], max_keys_per_event=most, nulls="refuse")]
     rows = read(tmp_path / "s.csv", "time,drug\n2026-01-05,a;b\n", queries)
     assert rows_of(rows) == [(1, ["a", "b"] if lists else "a;b")]
     assert refused(read(tmp_path / "s.parquet", TABLE.with_columns(drug=None), queries))[1] == LABEL_REASON
@@ -413,7 +417,7 @@ def test_a_file_without_rows_is_a_stream_without_events(tmp_path: Path) -> None:
         (
             "s.parquet",
             TABLE.with_columns(drug="price"),
-            "s.parquet: column 'drug' must hold texts or whole numbers, got Float64",
+            "s.parquet: column 'drug' must hold texts, whole numbers, booleans or dates, got Float64",
         ),
         (
             "s.parquet",
@@ -462,7 +466,7 @@ def test_a_byte_order_mark_stays_wherever_it_stands(header: str) -> None:
 
 def test_lists_of_a_wrong_type_are_refused_whole(tmp_path: Path) -> None:
     table = TABLE.with_columns(basket=pl.concat_list("price"))
-    with pytest.raises(InputError, match=r"'basket' must hold texts or whole numbers, or lists of these, got List"):
+    with pytest.raises(InputError, match="whole numbers, booleans or dates, or lists of these, got List"):
         read(tmp_path / "s.parquet", table, BASKETS)
 
 

@@ -302,8 +302,9 @@ def test_keys_that_cannot_be_counted_are_refused_alone(fields: dict[str, Any], p
     with pytest.raises(
         pp.InputError, match="column 'page' must not be null and its labels must have at most 256 bytes"
     ):
-        quiet(**fields).tick(rows(pages))
-    assert quiet(**fields).tick(rows(pages), drop_bad_rows=True)["pages"]["key"].to_list() == ["a"]
+        quiet(**fields, nulls="refuse").tick(rows(pages))
+    assert quiet(**fields, nulls="refuse").tick(rows(pages), drop_bad_rows=True)["pages"]["key"].to_list() == ["a"]
+    assert quiet(**fields).tick(rows(pages))["pages"]["key"].to_list() == ["a"]
 
 
 def test_estimates_can_be_kept_from_falling() -> None:

@@ -403,13 +403,14 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         (
             'kind = "count"',
             'kind = "count"\nkey = "drug"',
-            "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', got 'key'",
+            "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'nulls', "
+            "got 'key'",
         ),
         (
             'kind = "count"',
             'kind = "count"\ntidi = []',
-            "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', got 'tidi'; "
-            "did you mean 'tidy'?",
+            "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'nulls', "
+            "got 'tidi'; did you mean 'tidy'?",
         ),
         (
             'key = "drug"',
@@ -435,8 +436,8 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         ),
         (
             'key = "drug"',
-            'key = "drug"\ndomain = ["a", 1]',
-            "queries.drugs.domain must be a list of texts, got 1 in it",
+            'key = "drug"\ndomain = ["a", 1.5]',
+            "queries.drugs.domain must be a list of texts, whole numbers, booleans or dates, got 1.5 in it",
         ),
         (
             'key = "drug"',
@@ -526,8 +527,8 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         ),
         (
             f'{SUM}\nkey = "drug"',
-            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'value', 'range', 'outside', "
-            "'grid', got 'key'",
+            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'nulls', 'value', 'range', "
+            "'outside', 'grid', got 'key'",
         ),
         ('kind = "top_k"\nkey = "drug"', ".k must be given, got nothing; it is how many labels are listed"),
         (TOP.replace("3", "0"), f".k {WHOLE}, got 0"),
@@ -538,8 +539,8 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         (f'{TOP}\nmax_keys_per_event = "all"', f".max_keys_per_event {WHOLE}, got 'all'"),
         (
             f"{TOP}\nother = true",
-            ".other must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'key', 'k', 'domain', "
-            "'max_keys_per_event', got 'other'; did you mean 'where'?",
+            ".other must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'nulls', 'key', 'k', "
+            "'domain', 'max_keys_per_event', got 'other'; did you mean 'where'?",
         ),
         (
             'kind = "histogram"\nkey = "drug"\nmax_keys_per_event = "any"',

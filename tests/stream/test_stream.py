@@ -3,6 +3,7 @@
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -135,7 +136,7 @@ GOOD = {"drug": ["aspirin"] * 99, "region": ["north"] * 99}
         (pl.DataFrame({"other": [1]}), "columns 'drug', 'region' must be in the batch, got 'other'"),
         (
             pl.DataFrame({"drug": [1.5], "region": ["north"]}),
-            "must hold texts, whole numbers or lists of these, got Float64",
+            "must hold texts, whole numbers, booleans, dates or lists of these, got Float64",
         ),
         (pl.DataFrame({"drug": [float("nan")], "region": ["north"]}), "must hold texts"),
         (pl.DataFrame({**GOOD, "region": ["north"] * 98 + [None]}), "column 'region' must not be null"),
@@ -150,7 +151,8 @@ GOOD = {"drug": ["aspirin"] * 99, "region": ["north"] * 99}
 )
 def test_a_bad_batch_is_refused_whole(batch: object, message: str) -> None:
     """Nothing of it is counted, not even by the queries that could have; and no label is in the message."""
-    live = quiet(stream())
+    asked = stream().queries
+    live = quiet(stream(queries=[asked[0], *(replace(query, nulls="refuse") for query in asked[1:])]))
     with pytest.raises(pp.InputError, match=message) as caught:
         live.tick(batch)
     assert "xxx" not in str(caught.value)

@@ -1,5 +1,6 @@
 """Streams of users: one call a tick, every query kind, caps, periods, schedules, refusals and files."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ QUERIES = [
     pp.Quantiles("reading", value="read", range=(0, 600), at=[0.5, 0.9], largest=[1], cells=64),
     pp.Distinct("articles", key="article"),
 ]
+STRICT = [replace(query, nulls="refuse") if "refuse" in query.null_rules else query for query in QUERIES]
 ROWS = [
     {"reader": "ann", "section": "news", "read": 10.0, "article": "a"},
     {"reader": "ann", "section": "sport", "read": 20.25, "article": "b"},
@@ -142,7 +144,7 @@ def test_queries_are_shown_on_their_schedules() -> None:
 )
 def test_bad_rows_are_refused_or_dropped_one_by_one(row: dict[str, Any], message: str) -> None:
     batch = [ROWS[0], ROWS[1] | row]
-    live = quiet(news().plan())
+    live = quiet(news(queries=STRICT).plan())
     with pytest.raises(pp.InputError, match=message):
         live.tick(batch)
     assert live.tick(batch, drop_bad_rows=True)["visits"]["estimate"].to_list() == [1]
@@ -244,7 +246,7 @@ def test_a_tick_without_events_and_ids_of_another_type_stop_nothing() -> None:
     ],
 )
 def test_one_bad_row_is_dropped_alone(row: dict[str, Any]) -> None:
-    live = quiet(news().plan())
+    live = quiet(news(queries=STRICT).plan())
     assert live.tick([row, *ROWS], drop_bad_rows=True)["visits"]["estimate"].to_list() == [3]
     assert live.tick([row], drop_bad_rows=True)["visits"]["estimate"].to_list() == [3]
 

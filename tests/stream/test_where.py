@@ -79,7 +79,7 @@ def test_only_rows_that_match_must_be_sound() -> None:
     units: list[dict[str, Any]] = [{}, {"unit": pp.user("who", max_events_per_user=9)}]
     for unit in units:
         batch = [row | {"who": 1} for row in rows]
-        live = quiet(pp.Sum("q", value="price", range=(2, 5), grid=1, where="age > 60"), **unit)
+        live = quiet(pp.Sum("q", value="price", range=(2, 5), grid=1, where="age > 60", nulls="refuse"), **unit)
         assert live.tick(batch)["q"]["estimate"].to_list() == [3.0]
         with pytest.raises(pp.InputError, match="must hold finite numbers"):
             live.tick([row | {"age": 70.0} for row in batch])

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from enum import Enum
 from fractions import Fraction
 from typing import Any
@@ -11,9 +12,12 @@ import numpy as np
 import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.labels import LONGEST_LABEL, Domain, any_too_long
+from pianissimo.labels import LONGEST_LABEL, Domain, any_too_long, labels_of
 
-LargeDomain = Domain | Sequence[str] | pl.Series
+LargeDomain = Domain | Sequence[str | int | date] | pl.Series
+NULL_LABEL = "(null)"
+"""What rows without a label count under, where a query says so; a label that is this text is one of them."""
+
 LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
 
 
@@ -21,7 +25,7 @@ class Role(Enum):
     """How the values of a column are read."""
 
     LABELS = "labels"
-    """Texts, or lists of texts; whole numbers become texts."""
+    """Texts, or lists of texts; whole numbers, booleans and dates become texts."""
 
     NUMBERS = "numbers"
     """Finite numbers."""
@@ -55,15 +59,26 @@ def compared_column(name: str, frame: pl.DataFrame) -> pl.Series:
 
 
 def label_column(name: str, frame: pl.DataFrame) -> pl.Series:
-    """A column of texts, or of lists of texts; whole numbers become texts."""
+    """A column of texts, or of lists of texts; whole numbers, booleans and dates become texts."""
     column = frame[name]
     inner = column.dtype.inner if isinstance(column.dtype, pl.List) else column.dtype
-    if inner in LABEL_TYPES or inner.is_integer() or inner == pl.Null:
+    if labels_of(inner):  # type: ignore[arg-type]
         wanted = pl.List(pl.String) if isinstance(column.dtype, pl.List) else pl.String
         return column if column.dtype == wanted else column.cast(wanted)
     raise InputError(
-        f"column {name!r} must hold texts, whole numbers or lists of these, got {column.dtype}; cast it first"
+        f"column {name!r} must hold texts, whole numbers, booleans, dates or lists of these, got {column.dtype}; "
+        "cast it first"
     )
+
+
+def key_column(name: str, frame: pl.DataFrame, *, label_nulls: bool) -> pl.Series:
+    """A column of labels; with `label_nulls`, whatever is none counts under the label of nulls."""
+    column = label_column(name, frame)
+    bad = fault_of(column) if label_nulls else None
+    if bad is None or not bad.any():
+        return column
+    label = [[NULL_LABEL]] if isinstance(column.dtype, pl.List) else [NULL_LABEL]
+    return column.zip_with(~bad, pl.Series(label, dtype=column.dtype).new_from_index(0, len(column)))
 
 
 def fault_of(column: pl.Series) -> pl.Series:

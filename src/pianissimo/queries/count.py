@@ -52,8 +52,8 @@ class Count(Query):
             return SumHead(name=self.name, low=0, high=1, share=share)
         return CountHead(name=self.name, share=share)
 
-    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
-        return matches.cast(pl.Int64)
+    def _only(self, column: pl.Series | None, counted: pl.Series) -> pl.Series:
+        return counted.cast(pl.Int64)
 
 
 @identified("query-rate")

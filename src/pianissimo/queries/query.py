@@ -12,15 +12,16 @@ the cap cuts off may lie beyond.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
 from enum import Enum
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import polars as pl
 
-from pianissimo.checks import check_at_least, check_name, check_positive
+from pianissimo.checks import Length, check_at_least, check_name, check_positive, duration_of
 from pianissimo.counting import LabelCounts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.filters import Filter
@@ -29,11 +30,13 @@ from pianissimo.labels import LONGEST_LABEL
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.columns import (
+    NULL_LABEL,
     Reads,
     Role,
     check_column,
     compared_column,
     fault_of,
+    key_column,
     label_column,
     told_value,
 )
@@ -45,6 +48,7 @@ ABOVE_SHARE = Fraction(1, 20)
 """Of what a part's counters may spend, for the number of users above the cap. It costs the others 2.6 % more noise (5 %
 if Laplace), and a user moves it by one: its noise is 4.5 times (20 times) that of a count, over the cap."""
 
+Nulls = Literal["skip", "refuse", "label"]
 Maker = Callable[[], Candidate]
 """Makes a candidate, or raises `ParameterError` where the mechanism does not fit."""
 
@@ -86,14 +90,18 @@ class Query:
     weight: float = 1.0
     """Its share of the stream's budget, relative to the other queries' weights."""
 
-    every: int = 1
-    """Published at every so many-th tick."""
+    every: int | Length = 1
+    """Published at every so many-th tick, or every so often, such as "1d", where the stream says how long a tick is."""
 
     tidy: Sequence[Tidy | str] = ()
     """What is done to a copy of the estimates."""
 
     where: str | pl.Expr | Filter | None = None
     """Which events count: a condition such as "age > 60", in SQL or polars, that looks at each event alone."""
+
+    nulls: Nulls = "skip"
+    """What becomes of a row without a value that it can count: it adds nothing to this query ("skip"), is refused for
+    all queries ("refuse"), or counts under the label (null) ("label")."""
 
     kind: ClassVar[str]
     """What it is called in files."""
@@ -103,6 +111,9 @@ class Query:
 
     tidies: ClassVar[tuple[Tidy, ...]] = (Tidy.NON_NEGATIVE, Tidy.MONOTONE)
     """What may be done to its estimates."""
+
+    null_rules: ClassVar[tuple[Nulls, ...]] = ("skip",)
+    """What may become of a row without a value."""
 
     adds_up: ClassVar[bool] = False
     """Whether the answers for two parts of the stream add up to that for both."""
@@ -125,8 +136,8 @@ class Query:
     error_of: ClassVar[str] = "what the cap lets through"
     """What its expected error is about where users are hidden, as plans say it."""
 
-    nothing: ClassVar[str | None] = "\0" * (LONGEST_LABEL + 1)
-    """What stands in its column for a row that does not match: longer than any label of a domain may be."""
+    nothing: ClassVar[str | int | None] = "\0" * (LONGEST_LABEL + 1)
+    """What stands in its column for a row that adds nothing: longer than any label of a domain may be."""
 
     told: ClassVar[tuple[str, ...]] = ()
     """Which of its own fields a plan tells."""
@@ -136,7 +147,10 @@ class Query:
         check_positive(weight=self.weight)
         if not 1e-6 <= self.weight <= 1e6:
             raise ParameterError(f"weight must be between 1e-6 and 1e6, got {self.weight}")
-        check_at_least(1, every=self.every)
+        if isinstance(self.every, str | timedelta):
+            duration_of(self.every)
+        else:
+            check_at_least(1, every=self.every)
         self._check_tidy()
         if self.where is not None:
             condition = Filter.of(self.where)
@@ -147,7 +161,13 @@ class Query:
                     "without; write paid = 1 for a column of 0 and 1"
                 )
             object.__setattr__(self, "where", condition.text)
+        if self.nulls not in self.null_rules:
+            allowed = " or ".join(map(repr, self.null_rules))
+            raise ParameterError(f"nulls must be {allowed} for {self.called}, got {self.nulls!r}")
         self._check()
+        domain = getattr(self, "domain", None)
+        if self.nulls == "label" and domain is not None and NULL_LABEL not in domain.labels:
+            raise ParameterError(f"domain must hold {NULL_LABEL!r} where nulls are counted under it, got one without")
 
     def _check_tidy(self) -> None:
         try:
@@ -207,38 +227,43 @@ class Query:
         return f"column {column.name!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
 
     def faults(self, frame: pl.DataFrame) -> pl.Series | None:
-        """For each row whether it should be counted and cannot be; None if every row can."""
-        column, matches = self.column(frame), self.matches(frame)
-        if column is None:
-            return None
-        return fault_of(column) if matches is None else fault_of(column) & matches
+        """For each row whether it is refused for all queries, since it should be counted and cannot be; None if not."""
+        column = self.column(frame) if self.nulls == "refuse" else None
+        return None if column is None else self._of_matching(fault_of(column), frame)
+
+    def _of_matching(self, rows: pl.Series, frame: pl.DataFrame) -> pl.Series:
+        matches = self.matches(frame)
+        return rows if matches is None else rows & matches
 
     def sound_column(self, frame: pl.DataFrame) -> pl.Series | None:
-        """What it counts of each row of a frame, all of whose rows that match can be counted."""
+        """What it counts of each row of a frame, none of whose rows is refused."""
         faults = self.faults(frame)
         if faults is not None and faults.any():
             raise InputError(f"{self.rule}, got others; mend those rows, or let them be dropped")
         return self.column(frame)
 
+    def counted(self, column: pl.Series | None, frame: pl.DataFrame) -> pl.Series | None:
+        """For each row whether it adds something: it matches, and has a value. It looks at that row alone."""
+        bad = None if column is None else fault_of(column)
+        return self.matches(frame) if bad is None or not bad.any() else self._of_matching(~bad, frame)
+
     def batch(self, frame: pl.DataFrame) -> Any:
-        """What its mechanism counts of a frame of events: of those that match."""
-        matches = self.matches(frame)
-        kept = frame if matches is None else frame.filter(matches)
-        column = self.sound_column(kept)
-        return kept if column is None else column
+        """What its mechanism counts of a frame of events: of those that add something."""
+        column = self.sound_column(frame)
+        counted = self.counted(column, frame)
+        content = frame if column is None else column
+        return content if counted is None else content.filter(counted)
 
     def user_column(self, frame: pl.DataFrame) -> pl.Series | None:
-        """What is counted of each row for a user; all rows are there, since a cap counts them all.
+        """What is counted of each row for a user; all rows are there, since a cap counts them all."""
+        column = self.sound_column(frame)
+        counted = self.counted(column, frame)
+        return column if counted is None else self._only(column, counted)
 
-        A row that does not match is one that adds nothing.
-        """
-        column, matches = self.sound_column(frame), self.matches(frame)
-        return column if matches is None else self._only(column, matches)
-
-    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
-        """The column, with what adds nothing where a row does not match."""
+    def _only(self, column: pl.Series | None, counted: pl.Series) -> pl.Series:
+        """The column, with what adds nothing where a row does not count."""
         assert column is not None  # noqa: S101
-        return column.set(~matches, self.nothing)
+        return column.set(~counted, self.nothing)
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
         """What the mechanism that it shares with others counts of `user` and the queries' columns."""
@@ -375,6 +400,8 @@ class KeyQuery(Query):
     key: str
     """The column of labels: texts, or lists of texts where an event may hold several."""
 
+    null_rules: ClassVar[tuple[Nulls, ...]] = ("skip", "refuse", "label")
+
     def __post_init__(self) -> None:
         check_column(key=self.key)
         Query.__post_init__(self)
@@ -388,7 +415,7 @@ class KeyQuery(Query):
         return False
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return label_column(self.key, frame)
+        return key_column(self.key, frame, label_nulls=self.nulls == "label")
 
 
 Part = tuple[Query, ...]

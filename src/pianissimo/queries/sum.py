@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 
@@ -17,7 +17,7 @@ from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import Reads, Role, check_column, exactly, is_finite, number_column
 from pianissimo.queries.expected import HISTORY, Candidate, Share
-from pianissimo.queries.query import PlanFor, Query, Tidy, scaled
+from pianissimo.queries.query import Nulls, PlanFor, Query, Tidy, scaled
 from pianissimo.users import Head, SumHead
 
 _MOST_STEPS = 2**40
@@ -37,6 +37,8 @@ class ValueQuery(Query):
 
     outside: Literal["clamp", "refuse"] = "clamp"
     """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
+
+    null_rules: ClassVar[tuple[Nulls, ...]] = ("skip", "refuse")
 
     def __post_init__(self) -> None:
         check_column(value=self.value)
@@ -59,8 +61,17 @@ class ValueQuery(Query):
 
     def _values(self, frame: pl.DataFrame) -> pl.Series:
         """The values, those outside the range missing where they are refused."""
-        values, (low, high) = number_column(self.value, frame), self.range
-        return values if self.outside == "clamp" else values.set((values < low) | (values > high), None)
+        values = number_column(self.value, frame)
+        return values if self.outside == "clamp" else values.set(self._outside(values), None)
+
+    def _outside(self, values: pl.Series) -> pl.Series:
+        low, high = self.range
+        return ((values < low) | (values > high)).fill_null(value=False)
+
+    def faults(self, frame: pl.DataFrame) -> pl.Series | None:
+        if self.nulls == "refuse" or self.outside == "clamp":
+            return Query.faults(self, frame)
+        return self._of_matching(self._outside(number_column(self.value, frame)), frame)
 
     @property
     def rule(self) -> str:
@@ -93,6 +104,7 @@ class Sum(ValueQuery):
     told = ("range",)
     adds_up = True
     deletable = True
+    nothing = 0
 
     def _check(self) -> None:
         if self.grid is not None:
@@ -130,7 +142,7 @@ class Sum(ValueQuery):
         return float(self.exact_grid)
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return grid_steps(self._values(frame), self.exact_grid)
+        return grid_steps(self._values(frame), self.exact_grid).clip(*self.steps)
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         low, high = self.steps
@@ -141,19 +153,13 @@ class Sum(ValueQuery):
         return scaled(Query.table(self, mechanism, release, coverage), self.exact_grid)
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
-        low, high = self.steps
-        if self.where is not None:
-            # An event that does not match adds nothing: 0 is in the range, and no event moves the sum further.
-            low, high = min(low, 0), max(high, 0)
+        # An event that adds nothing adds 0: it is in the range of all events, and none moves the sum further.
+        low, high = min(self.steps[0], 0), max(self.steps[1], 0)
         return SumHead(name=self.name, low=low, high=high, coarse=int(self._user_grid / self.exact_grid), share=share)
 
     @property
     def user_scale(self) -> float:
         return float(self._user_grid)
-
-    def _only(self, column: pl.Series | None, matches: pl.Series) -> pl.Series:
-        assert column is not None  # noqa: S101
-        return column.clip(*self.steps).set(~matches, 0)
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         return scaled(Query.user_table(self, release, coverage, most_events), self._user_grid)

@@ -21,9 +21,9 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.monitors import Alarms, RaceMonitor, TrendingMonitor, clock_delta, lone_threshold, quiet_threshold
-from pianissimo.queries.columns import LargeDomain, Reads, Role, check_column, domain_of, label_column
+from pianissimo.queries.columns import LargeDomain, Reads, Role, check_column, domain_of, key_column
 from pianissimo.queries.expected import Candidate, ExpectedError
-from pianissimo.queries.query import Query, Tidy, parts_of, released_table, with_cap
+from pianissimo.queries.query import KeyQuery, Query, Tidy, parts_of, released_table, with_cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +233,7 @@ class Trending(WatchingQuery):
     kind = "trending"
     called = "a list of what is common now"
     nothing = None
+    null_rules = KeyQuery.null_rules
     told = ("domain",)
 
     def _check(self) -> None:
@@ -245,7 +246,7 @@ class Trending(WatchingQuery):
         return (Reads(self.key, Role.LABELS),)
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return label_column(self.key, frame)
+        return key_column(self.key, frame, label_nulls=self.nulls == "label")
 
     @property
     def part(self) -> str:

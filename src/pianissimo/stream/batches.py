@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pianissimo.checks import is_utf8
 from pianissimo.errors import InputError
-from pianissimo.labels import LONGEST_LABEL
+from pianissimo.labels import LONGEST_LABEL, label_text
 from pianissimo.queries import Query, Reads, Role
 from pianissimo.queries.columns import LABEL_TYPES, fault_of, number_column
 from pianissimo.stream.calendar import ASKED_OF_TIMES
@@ -146,14 +145,7 @@ def _typed_column(column: Reads, values: Any) -> pl.Series:
 
 def _labels(value: object) -> str | list[str | None] | None:
     """A Python value as a label or labels; None, which no query counts, for whatever is neither."""
-    if isinstance(value, str):
-        return value if is_utf8(value) else None
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, list | tuple):
-        parts = [_labels(part) for part in value]
-        return [part if isinstance(part, str) else None for part in parts]
-    return None
+    return [label_text(part) for part in value] if isinstance(value, list | tuple) else label_text(value)
 
 
 def _number(value: object) -> float | None:

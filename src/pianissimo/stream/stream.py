@@ -1,6 +1,6 @@
 """What a user writes: a stream with its unit, its budget, its horizon and its queries."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ import polars as pl
 
 from pianissimo import identity
 from pianissimo.budget import Budget
-from pianissimo.checks import check_at_least, check_name, check_probability, length_of
+from pianissimo.checks import Length, check_at_least, check_name, check_probability, length_of, ticks_in
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
@@ -49,8 +49,8 @@ class Stream:
     budget: Budget
     """The (epsilon, delta) of the whole run, all queries and ticks together."""
 
-    horizon: int | None
-    """How many ticks the promise covers; None for no end, at about 1.4 times the error."""
+    horizon: int | Length | None
+    """How many ticks the promise covers, or how long, such as "30d"; None for no end, at about 1.4 times the error."""
 
     queries: Sequence[Query]
     """What is released at every tick."""
@@ -80,10 +80,11 @@ class Stream:
             object.__setattr__(self, "unit", Unit.EVENT)
         if self.unit is not Unit.EVENT and not isinstance(self.unit, User):
             raise ParameterError(f"unit must be 'event' or user('column'), got {self.unit!r}")
-        if self.horizon is not None:
-            check_at_least(1, horizon=self.horizon)
         if self.tick is not None:
             object.__setattr__(self, "tick", length_of(self.tick))
+        if self.horizon is not None:
+            object.__setattr__(self, "horizon", self._ticks("horizon", self.horizon))
+            check_at_least(1, horizon=self.horizon)
         if self.time_zone != "UTC":
             zone_of(self.time_zone)
         if self.origin is not None:
@@ -91,10 +92,11 @@ class Stream:
                 raise ParameterError('tick must be given with origin, such as "1h", got None')
             object.__setattr__(self, "origin", TickCalendar(self.origin, self.tick, self.time_zone).origin)
         check_probability(coverage=self.coverage)
-        if isinstance(self.queries, str) or not all(isinstance(query, Query) for query in self.queries):
+        asked = (self.queries,) if isinstance(self.queries, Query) else self.queries
+        if not isinstance(asked, Iterable) or not all(isinstance(query, Query) for query in asked):
             known = ", ".join(each.__name__ for each in KINDS)
             raise ParameterError(f"queries must be of {known}, got something else")
-        object.__setattr__(self, "queries", tuple(self.queries))
+        object.__setattr__(self, "queries", tuple(map(self._scheduled, asked)))
         names = [query.name for query in self.queries]
         if not names:
             raise ParameterError("queries must be at least one, got none")
@@ -120,6 +122,14 @@ class Stream:
                     f"query {query.name!r} must be published within the {self.horizon} ticks of the horizon, "
                     f"got every {query.every} ticks"
                 )
+
+    def _ticks(self, name: str, length: Length) -> Any:
+        """A number of ticks as it is, and a length of time as one."""
+        return ticks_in(length, self.tick, name) if isinstance(length, str | timedelta) else length
+
+    def _scheduled(self, query: Query) -> Query:
+        every = self._ticks(f"every of query {query.name!r}", query.every)
+        return query if every is query.every else replace(query, every=every)
 
     def _check_user(self) -> None:
         if not isinstance(self.unit, User):

@@ -17,7 +17,7 @@ from typing import Any
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least, check_name, check_positive, length_of, whole_ticks_in
 from pianissimo.errors import ParameterError, SpecError
-from pianissimo.labels import Domain
+from pianissimo.labels import Domain, label_text
 from pianissimo.loss.losses import Unit
 from pianissimo.stream.calendar import as_utc
 from pianissimo.unit import User
@@ -208,9 +208,11 @@ def domain_from(folder: Path, value: object) -> Domain:
     """Labels that are listed, or stand in a file."""
     about = "must be a list of labels or a file with one label a line"
     if isinstance(value, list):
-        wrong = [label for label in value if not isinstance(label, str)]
+        wrong = [label for label in value if label_text(label) is None]
         if wrong:
-            raise ParameterError(f"must be a list of texts, got {shown(wrong[0])} in it")
+            raise ParameterError(
+                f"must be a list of texts, whole numbers, booleans or dates, got {shown(wrong[0])} in it"
+            )
         return Domain(value)
     if not isinstance(value, str) or not value:
         raise ParameterError(f"{about}, got {shown(value)}")

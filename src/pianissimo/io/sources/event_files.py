@@ -10,10 +10,10 @@ time, when the first tick comes that has any of them: memory holds the pieces th
 ones. Other files are read whole at the start. Around every read it is checked that a file is the one whose digest was
 taken.
 
-**Parquet.** Labels are texts or whole numbers, or lists of these; values are numbers; times are date-times, dates or
-ISO 8601 texts. What a file says of itself is checked before any row is decoded: its two ends, how long its own
-description is, its columns and how many rows it has. A file that was damaged so that this holds and its pages do not
-may still end the process, which can be started again once the file is mended or taken away.
+**Parquet.** Labels are texts, whole numbers, booleans or dates, or lists of these; values are numbers; times are
+date-times, dates or ISO 8601 texts. What a file says of itself is checked before any row is decoded: its two ends, how
+long its own description is, its columns and how many rows it has. A file that was damaged so that this holds and its
+pages do not may still end the process, which can be started again once the file is mended or taken away.
 """
 
 import hashlib
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.sources.source_records import Clock, RowJudge
 from pianissimo.io.sources.text_rows import PACKED, REFUSED, Piece, Wanted, Written, read_csv_file, read_jsonl_file
+from pianissimo.labels import labels_of
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
 
 PIECE = 2**20
@@ -123,10 +124,11 @@ def _check(path: Path, schema: pl.Schema, wanted: Wanted) -> None:
                 f"{path}: column {name!r} must hold one label a row, got {kind}; "
                 "set max_keys_per_event above 1 if an event may hold several"
             )
-        inner = _inner(kind)
-        if not (inner in (pl.String, pl.Categorical, pl.Enum, pl.Null) or inner.is_integer()):
+        if not labels_of(_inner(kind)):
             more = ", or lists of these" if lists else ""
-            raise InputError(f"{path}: column {name!r} must hold texts or whole numbers{more}, got {kind}")
+            raise InputError(
+                f"{path}: column {name!r} must hold texts, whole numbers, booleans or dates{more}, got {kind}"
+            )
     for name in wanted.values:
         kind = schema[name]
         if not (kind.is_numeric() or kind == pl.Null):

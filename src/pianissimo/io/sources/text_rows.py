@@ -30,6 +30,7 @@ import msgspec
 import polars as pl
 
 from pianissimo.errors import InputError
+from pianissimo.labels import label_text
 from pianissimo.stream.calendar import ASKED_OF_TIMES, EPOCHS, microseconds
 
 REFUSED = {"line": pl.Int64, "reason": pl.String}
@@ -312,7 +313,7 @@ def _split(field: pl.Expr) -> pl.Expr:
     return pl.when(text == "").then(none).otherwise(text.str.split(LABEL_SEPARATOR)).alias(field.meta.output_name())
 
 
-_Label = str | int | None
+_Label = str | int | bool | None
 _NO_OBJECT = "a line must be a JSON object in UTF-8"
 _UNREADABLE = (msgspec.MsgspecError, RecursionError)
 
@@ -331,13 +332,13 @@ class JsonReader:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         kinds: dict[str, Any] = {
-            name: list[_Label] | str | int | None if lists else _Label for name, lists in wanted.labels.items()
+            name: list[_Label] | _Label if lists else _Label for name, lists in wanted.labels.items()
         }
         kinds |= dict.fromkeys(wanted.values, float | None)
         if wanted.time is not None:
             kinds[wanted.time] = str | int | float | None if wanted.written.time_format in EPOCHS else str | None
-        kind, self._field = _record_of(kinds)
-        self._decode = msgspec.json.Decoder(kind).decode
+        self._kind, self._field = _record_of(kinds)
+        self._decode = msgspec.json.Decoder(self._kind).decode
         self._decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
         self._decode_field = {name: msgspec.json.Decoder(each).decode for name, each in kinds.items()}
 
@@ -347,11 +348,14 @@ class JsonReader:
         decode = self._decode
         for number, text in zip(numbers.to_list(), texts.to_list(), strict=True):
             try:
-                rows.append(decode(text or ""))
-                lines.append(number)
+                row = decode(text or "")
             except _UNREADABLE:
-                if text is None or text.strip():
-                    refused.append((number, self._reason(text)))
+                row = self._in_part(text or "")
+            if row is not None:
+                rows.append(row)
+                lines.append(number)
+            elif text is None or text.strip():
+                refused.append((number, _NO_OBJECT))
         columns = {name: list(map(self._field(name), rows)) for name in self._wanted.names}
         times = [None] * len(rows) if self._wanted.time is None else columns[self._wanted.time]
         return Piece(
@@ -366,27 +370,21 @@ class JsonReader:
             refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
         )
 
-    def _reason(self, text: str | None) -> str:
-        """What must hold. The library's own message would show what came."""
+    def _in_part(self, text: str) -> Any:
+        """A record with nothing in the columns that lack a value of their kind; None if it is no object."""
         try:
-            fields = self._decode_fields(text or "")
+            fields = self._decode_fields(text)
         except _UNREADABLE:
-            return _NO_OBJECT
-        for name, decode in self._decode_field.items():
-            if name not in fields:
-                return f"column {name!r} must be given"
-            try:
-                decode(fields[name])
-            except _UNREADABLE:
-                return f"column {name!r} must be {self._asked(name)}"
-        return "a column that is given twice must be fit to be read both times"
+            return None
+        found = {name: _decoded(fields, name, decode) for name, decode in self._decode_field.items()}
+        return msgspec.convert(found, self._kind)
 
-    def _asked(self, name: str) -> str:
-        if name == self._wanted.time:
-            return self._wanted.written.asked_of_times
-        if name in self._wanted.values:
-            return "a number"
-        return f"a text or a whole number{' or a list of these' if self._wanted.labels[name] else ''}"
+
+def _decoded(fields: Mapping[str, Any], name: str, decode: Callable[[Any], Any]) -> Any:
+    try:
+        return decode(fields[name])
+    except (KeyError, *_UNREADABLE):
+        return None
 
 
 def _record_of(kinds: Mapping[str, Any]) -> tuple[Any, Callable[[str], Callable[[Any], Any]]]:
@@ -411,4 +409,5 @@ def _labels(name: str, values: list[Any], *, lists: bool) -> pl.Series:
 
 
 def _text(value: str | float | None) -> str | None:
-    return str(value) if isinstance(value, int | float) else value
+    """A label, or a time: a floating-point number is no label, and was not read as one."""
+    return str(value) if isinstance(value, float) else value if isinstance(value, str) else label_text(value)

@@ -1,0 +1,165 @@
+"""Each query judges its own columns: a row without a value for one of them counts in all others."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+import pytest
+from tests.stream.test_features import estimates, quiet, stream
+
+import pianissimo as pp
+from pianissimo.io.sources.event_files import read_rows
+from pianissimo.noise import KeyedNoise, Secret
+from pianissimo.stream.live import LiveCore
+from pianissimo.stream.spec import FileSource, StreamSpec
+
+SECRET = Secret(bytes(range(32)))
+DELAY = pp.Sum("delay", value="delay", range=(-60, 600))
+FLIGHTS = [
+    {"carrier": f"c{row % 3}", "delay": None if row % 4 == 0 else row % 90, "plane": row % 25} for row in range(400)
+]
+USERS = pp.user("plane", max_events_per_user=100)
+
+
+def told(asked: pp.Stream, rows: list[dict[str, Any]]) -> dict[str, str]:
+    """The tables of two ticks under one key of noise, byte for byte."""
+    core = LiveCore(asked.plan(), lambda every: KeyedNoise(SECRET))
+    for place in (1, 2):
+        core.update(core.inputs(rows, place, drop_bad_rows=False))
+        tables = core.release(place)
+    return {name: table.write_json() for name, table in tables.items()}
+
+
+@pytest.mark.parametrize("unit", ["event", USERS])
+def test_nulls_in_the_column_of_a_sum_do_not_change_the_count(unit: Any) -> None:
+    """Adding the sum of a delay changed the count of flights by 9,000 when a null removed the whole row."""
+    asked = stream(pp.Count("flights"), pp.Histogram("carriers", key="carrier", domain=["c0", "c1"]), DELAY, unit=unit)
+    whole = [row | {"delay": row["delay"] or 0} for row in FLIGHTS]
+    with_nulls, without = told(asked, FLIGHTS), told(asked, whole)
+    assert with_nulls == without
+    assert quiet(*asked.queries, unit=unit).tick(FLIGHTS)["flights"]["estimate"].item() == len(FLIGHTS)
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), "late", True, [1]])
+@pytest.mark.parametrize("unit", ["event", USERS])
+def test_what_is_no_number_adds_nothing_to_its_query_alone(bad: object, unit: Any) -> None:
+    rows = [{"delay": 7, "plane": 1}, {"delay": bad, "plane": 1}]
+    query = pp.Sum("delay", value="delay", range=(2, 9), grid=1)
+    release = quiet(pp.Count("flights"), query, unit=unit).tick(rows)
+    assert release["flights"]["estimate"].item() == 2
+    assert release["delay"]["estimate"].item() == 7
+
+
+@pytest.mark.parametrize("unit", ["event", USERS])
+def test_values_below_a_range_without_zero_are_still_moved_into_it(unit: Any) -> None:
+    query = pp.Sum("delay", value="delay", range=(2, 9), grid=1)
+    assert quiet(query, unit=unit).tick([{"delay": 1, "plane": 1}] * 3)["delay"]["estimate"].item() == 6
+
+
+@pytest.mark.parametrize("bad", [None, "x" * 257, 1.5, {"a": 1}])
+def test_what_is_no_label_is_skipped_refused_or_labelled(bad: object) -> None:
+    rows = [{"carrier": "a"}, {"carrier": bad}]
+    domain = ["a", "(null)"]
+    count = pp.Count("flights")
+    skipped = quiet(count, pp.Histogram("h", key="carrier", domain=domain)).tick(rows)
+    assert skipped["flights"]["estimate"].item() == 2
+    assert estimates(skipped["h"]) == {"(null)": 0, "a": 1}
+    labelled = quiet(count, pp.Histogram("h", key="carrier", domain=domain, nulls="label")).tick(rows)
+    assert estimates(labelled["h"]) == {"(null)": 1, "a": 1}
+    refusing = quiet(count, pp.Histogram("h", key="carrier", domain=domain, nulls="refuse"))
+    with pytest.raises(pp.InputError, match="column 'carrier' must not be null"):
+        refusing.tick(rows)
+    assert refusing.tick(rows, drop_bad_rows=True)["flights"]["estimate"].item() == 1
+
+
+def test_lists_of_labels_with_a_null_are_judged_as_one() -> None:
+    rows = [{"k": ["a", "b"]}, {"k": ["a", None]}, {"k": None}, {"k": []}]
+    fields: dict[str, Any] = {"key": "k", "domain": ["a", "b", "(null)"], "max_keys_per_event": 2}
+    assert estimates(quiet(pp.Histogram("h", **fields)).tick(rows)["h"]) == {"(null)": 0, "a": 1, "b": 1}
+    labelled = quiet(pp.Histogram("h", nulls="label", **fields)).tick(rows)
+    assert estimates(labelled["h"]) == {"(null)": 2, "a": 1, "b": 1}
+
+
+def test_of_users_a_row_that_adds_nothing_counts_towards_the_cap() -> None:
+    unit = pp.user("plane", max_events_per_user=2)
+    rows = [{"plane": 1, "delay": None, "carrier": None}, *({"plane": 1, "delay": 5, "carrier": "a"} for _ in range(5))]
+    queries = (
+        pp.Count("flights"),
+        pp.Sum("delay", value="delay", range=(2, 9), grid=1),
+        pp.Histogram("carriers", key="carrier", domain=["a"]),
+        pp.Quantiles("half", value="delay", range=(0, 16)),
+        pp.Distinct("different", key="carrier"),
+    )
+    release = quiet(*queries, unit=unit).tick(rows)
+    assert release["flights"]["estimate"].item() == 2
+    assert release["delay"]["estimate"].item() == 5
+    assert estimates(release["carriers"]) == {"a": 1}
+    assert release["different"]["estimate"].item() == 1
+
+
+def test_a_value_outside_its_range_is_refused_where_that_is_said_and_a_null_is_not() -> None:
+    query = pp.Sum("delay", value="delay", range=(0, 9), outside="refuse", grid=1)
+    assert quiet(pp.Count("n"), query).tick([{"delay": None}, {"delay": 3}])["n"]["estimate"].item() == 2
+    with pytest.raises(pp.InputError, match="within 0 and 9"):
+        quiet(query).tick([{"delay": 10}])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pp.Count("n", nulls="refuse"), "nulls must be 'skip' for a count, got 'refuse'"),
+        (lambda: pp.Sum("s", value="v", range=(0, 1), nulls="label"), "nulls must be 'skip' or 'refuse' for a sum"),
+        (
+            lambda: pp.Histogram("h", key="k", nulls=cast("Any", "drop")),
+            "'skip' or 'refuse' or 'label' for a histogram",
+        ),
+        (lambda: pp.Histogram("h", key="k", domain=["a"], nulls="label"), "domain must hold '\\(null\\)'"),
+    ],
+)
+def test_rules_that_a_query_has_not_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(pp.ParameterError, match=message):
+        make()
+
+
+ROWS = [
+    {"time": "2026-01-05T00:00:00Z", "carrier": "a", "delay": 3},
+    {"time": "2026-01-05T00:00:00Z", "carrier": None, "delay": 4},
+    {"time": "2026-01-05T00:00:00Z", "carrier": "a", "delay": None},
+    {"time": None, "carrier": "a", "delay": 5},
+]
+
+
+def read(path: Path, *queries: Any) -> tuple[dict[str, Any], list[str]]:
+    """What a file adds, and why rows are refused."""
+    asked = stream(*queries, tick="1h", origin=datetime(2026, 1, 5, tzinfo=UTC))
+    rows = read_rows(StreamSpec(stream=asked, source=FileSource(path=path, time="time", until=1)))
+    release = quiet(*queries).tick(next(rows.batches(1)))
+    return {name: release[name]["estimate"].to_list() for name in release}, rows.refused["reason"].to_list()
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_rows_of_files_are_judged_alike(form: str, tmp_path: Path) -> None:
+    path, frame = tmp_path / f"rows.{form}", pl.DataFrame(ROWS)
+    getattr(frame, f"write_{'ndjson' if form == 'jsonl' else form}")(path)
+    carriers = pp.Histogram("carriers", key="carrier", domain=["a"])
+    delay = pp.Sum("delay", value="delay", range=(0, 9), grid=1)
+    found, reasons = read(path, pp.Count("flights"), carriers, delay)
+    assert found == {"flights": [3], "carriers": [2], "delay": [7]}
+    assert reasons == ["column 'time' must be a date-time such as 2026-01-31T12:00:00Z"]
+    strict = pp.Sum("delay", value="delay", range=(0, 9), grid=1, nulls="refuse")
+    found, reasons = read(path, pp.Count("flights"), carriers, strict)
+    assert found == {"flights": [2], "carriers": [1], "delay": [7]}
+    assert "column 'delay' must hold finite numbers" in reasons
+
+
+def test_a_json_value_of_another_kind_and_a_missing_one_are_as_a_null(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    good = {"time": "2026-01-05T00:00:00Z", "carrier": "a", "delay": 3}
+    bad = [good | {"delay": "x"}, good | {"carrier": {"a": 1}}, {"time": good["time"]}, good | {"delay": 10**4000}]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [good, *bad]) + "no object\n")
+    carriers = pp.Histogram("carriers", key="carrier", domain=["a"])
+    found, reasons = read(path, pp.Count("flights"), carriers, pp.Sum("delay", value="delay", range=(0, 9), grid=1))
+    assert found == {"flights": [5], "carriers": [3], "delay": [6]}
+    assert reasons == ["a line must be a JSON object in UTF-8"]
