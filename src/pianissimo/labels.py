@@ -70,7 +70,7 @@ class Domain:
         column = labels.cast(pl.String) if labels_of(labels.dtype) else labels
         if column.dtype != pl.String or column.null_count():
             raise ParameterError(
-                f"domain must be texts, whole numbers, booleans or dates, got {column.dtype} or others"
+                f"domain must be texts, whole numbers, booleans or dates without nulls, got {column.dtype} or nulls"
             )
         if len(column) == 0:
             raise ParameterError("domain must have at least one label, got none; leave it out for an unknown domain")

@@ -76,7 +76,7 @@ def test_more_keys_than_the_domain_has_cost_no_more() -> None:
     [
         ([], "at least one label, got none"),
         (["a" * 257], "at most 256 bytes"),
-        ([1, 2], "must be texts"),
+        ([1.5], "must be texts, whole numbers, booleans or dates"),
         (["a", None], "without nulls"),
     ],
 )

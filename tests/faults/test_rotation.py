@@ -52,7 +52,7 @@ def over(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool]]:
             horizon=64,
             queries=[
                 Count("purchases"),
-                Sum("revenue", value="price", range=(0, 10)),
+                Sum("revenue", value="price", range=(0, 10), grid=1),
                 Histogram("drugs", key="drug", domain=LABELS, tidy=["non_negative", "monotone"]),
                 TopK("top", key="drug", k=2, domain=LABELS[:4], every=2),
             ],
