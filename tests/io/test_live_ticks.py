@@ -24,7 +24,7 @@ from pianissimo.testing import NoNoise
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-QUERIES: list[Query] = [Count("purchases"), Histogram("drugs", key="drug", domain=["a", "b"])]
+QUERIES: list[Query] = [Count("purchases"), Histogram("drugs", key="drug", domain=["a", "b"], nulls="refuse")]
 
 
 class Hands:
@@ -267,7 +267,7 @@ def test_an_event_is_late_for_the_tick_that_is_open(tmp_path: Path) -> None:
 def test_bad_records_go_to_the_side_file_before_the_tick_is_over(tmp_path: Path) -> None:
     hands, shelf = Hands(), Shelf()
     shelf.put("a", None, "x" * 257)
-    shelf.texts += ["{", '{"drug": true, "secret": "canary"}', "", '{"drug": "b"}']
+    shelf.texts += ["{", '{"drug": 1.5, "secret": "canary"}', "", '{"drug": "b"}']
     ticks = ticks_of(hands, shelf, tmp_path)
     assert labels(ticks, 1) == ["a", "b"]
     path = tmp_path / "refused.jsonl"
