@@ -255,7 +255,7 @@ def test_a_moment_stays_the_same_moment_in_utc(moment: datetime) -> None:
 DURATION = "must be a duration such as '30s', '1m', '1h' or '1d'"
 TIDY = "non_negative, monotone, ranked"
 KINDS = (
-    "'count', 'sum', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'alarm', 'trending', "
+    "'count', 'sum', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'users', 'alarm', 'trending', "
     "'heavy_hitters', 'rate'"
 )
 STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'time_zone', 'coverage'"
