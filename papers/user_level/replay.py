@@ -68,7 +68,7 @@ def replay(mechanism: UserMechanism, record: Record, noise: Noise) -> Estimates:
     if isinstance(mechanism, UserDistinct):
         counters, here = mechanism.counters, noise.at("distinct")
     else:
-        (counters,), here = mechanism.counters, noise.at("head", mechanism.heads[0].name)
+        counters, here = mechanism.counters[0], noise.at("head", mechanism.heads[0].name)
     running = RunningCounters(replace(counters, series=record.kept.shape[2]))
     released = []
     for tick in range(1, len(record.true) + 1):
