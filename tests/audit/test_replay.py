@@ -24,7 +24,7 @@ from pianissimo.noise import Noise, TreePlan
 from pianissimo.noise.running import evaluate
 from pianissimo.testing import SeededNoise
 
-PAIRS = 2000
+PAIRS = 1000
 LABELS = ["a", "b", "c", "d", "e", "new"]
 Events = list[list[str]]
 

@@ -331,7 +331,7 @@ def test_killed_at_random_it_loses_nothing_and_shows_one_payload_a_tick(
     home: Home, long_undisturbed: list[bytes]
 ) -> None:
     """The process is killed from outside, at any instant; a longer run, so that states are stored and dropped."""
-    kills, chance = size(100, 300), random.Random(5)
+    kills, chance = size(60, 300), random.Random(5)
     done = 0
     while done < kills:
         copy = home.copy()
