@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(os.environ.get("PIANISSIMO_RELIABILITY", "target/reliability"))
+FOLDER = Path(os.environ.get("PIANISSIMO_RELIABILITY", "target/reliability")).absolute()
 REPORT = Path("reliability.json")
 SOAK = os.environ.get("PIANISSIMO_SOAK") == "1"
 """Whether the full sizes of the catalogue run, and not those of every change."""
