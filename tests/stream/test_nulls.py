@@ -163,3 +163,14 @@ def test_a_json_value_of_another_kind_and_a_missing_one_are_as_a_null(tmp_path: 
     found, reasons = read(path, pp.Count("flights"), carriers, pp.Sum("delay", value="delay", range=(0, 9), grid=1))
     assert found == {"flights": [5], "carriers": [3], "delay": [6]}
     assert reasons == ["a line must be a JSON object in UTF-8"]
+
+
+def test_a_column_that_no_row_has_is_told_at_once_by_its_name_alone(caplog: pytest.LogCaptureFixture) -> None:
+    stream = pp.Stream(
+        "shop", budget=pp.Budget(1, 1e-9), horizon=4, queries=[pp.Sum("paid", value="price", range=(0, 9))]
+    )
+    with stream.start() as live:
+        live.tick([{"price": 3.0}, {"prise": 8.25}])
+        assert not caplog.messages
+        live.tick([{"prise": 8.25}])
+    assert caplog.messages == ["no row of a batch has 'price': these columns count as nulls"]

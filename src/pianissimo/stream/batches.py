@@ -4,6 +4,7 @@ Anything that speaks the Arrow C data interface goes in. All of a batch is check
 row counts as depends on that row alone: Python values are judged one by one and never typed by their neighbors.
 """
 
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -18,6 +19,8 @@ from pianissimo.queries import Query, Reads, Role
 from pianissimo.queries.columns import LABEL_TYPES, fault_of, number_column
 from pianissimo.stream.calendar import ASKED_OF_TIMES
 from pianissimo.unit import User
+
+_log = logging.getLogger(__name__)
 
 RESERVED_NAMES = ("above_cap", "key", "user", "value", "weight")
 """Columns that mechanisms about users have themselves: a query of that name would take their place."""
@@ -105,6 +108,10 @@ def _not_a_table(batch: object) -> InputError:
 def _from_rows(rows: Sequence[Any], columns: Mapping[str, Reads]) -> pl.DataFrame:
     if not all(isinstance(row, Mapping) for row in rows):
         raise InputError("rows of a list must be dicts, got something else")
+    absent = [column for column in columns if not any(column in row for row in rows)]
+    if absent:
+        # Not refused: whether any other row has it must not decide about a row.
+        _log.warning("no row of a batch has %s: these columns count as nulls", ", ".join(map(repr, absent)))
     # A row without a column has no value there, whatever other rows have.
     return _from_columns({column: [row.get(column) for row in rows] for column in columns}, columns, len(rows))
 
