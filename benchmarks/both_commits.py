@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 MODULES = ("noise", "histogram", "ticks", "users", "sketches", "ledger", "durable", "kafka")
-ROUNDS = 3
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
 HERE = Path(__file__).parent.parent
 PROGRAM = """
 import importlib, json, sys
