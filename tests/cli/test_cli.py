@@ -215,7 +215,7 @@ def test_what_was_run_can_be_shown(shop: Path, form: str) -> None:
         (tick, name) for tick in (1, 2, 3, 4) for name in ("drugs", "purchases")
     ]
     for each in found:
-        stored = tables[each["query"]].drop("start", "end").to_dicts()
+        stored = tables[each["query"]].drop("start", "end", "since").to_dicts()
         assert [{"tick": each["tick"]} | row for row in each["release"]] == [
             row for row in stored if row["tick"] == each["tick"]
         ]
@@ -500,10 +500,10 @@ def test_run_as_json_prints_an_object_for_each_alarm_before_the_last(clinic: Pat
     out = clinic.parent / "out"
     found = objects(call("run", clinic, "--out", out, "--json").stdout)
     assert found[-1] == {"ticks": 4, "folder": str(out), "refused": None}
-    assert {(each.pop("start"), each.pop("end")) for each in found[:-1]} == {
-        ("2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z")
+    assert {(each.pop("start"), each.pop("end"), each.pop("since")) for each in found[:-1]} == {
+        ("2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", "2026-01-01T01:00:00Z")
     }
-    stored = {name: table.drop("start", "end") for name, table in read_releases(out).items()}
+    stored = {name: table.drop("start", "end", "since") for name, table in read_releases(out).items()}
     assert found[:-1] == [{"query": name, **row} for name in ("old", "symptoms") for row in stored[name].to_dicts()]
     assert [(each["tick"], each.get("key")) for each in found[:-1]] == [(2, None), (2, FEVER)]
 

@@ -721,7 +721,7 @@ def test_a_recovery_that_was_charged_stays_so_when_it_is_finished(house: House) 
     done = house.recover()
     assert (done.last_tick, done.since, done.charged) == (5, 2, True)
     assert house.charges() == ["stream", "stream"]
-    assert json.loads(released(house))["since"] == 2
+    assert json.loads(released(house))["since"] == {"n": 2}
 
 
 def test_a_recovery_that_was_free_is_charged_if_a_sink_turns_out_to_be_ahead(house: House) -> None:
@@ -756,7 +756,7 @@ def test_events_are_read_again_from_the_last_known_place_and_the_release_says_so
         assert (live.position, live.read_tick, live.since) == ({"read": 20}, 2, 2)
         found = live.tick([{}] * 30, position={"read": 50})
         assert found["n"]["estimate"].item() == 30
-        assert json.loads(live.payload(5))["since"] == 2
+        assert json.loads(live.payload(5))["since"] == {"n": 2}
         assert live.read_tick == 5
 
 

@@ -279,7 +279,7 @@ def test_the_example_is_within_its_error_bars_by_far(tmp_path: Path) -> None:
     ticks = (times.dt.hour().cast(pl.Int64) * 4 + times.dt.minute() // 15 + 1).to_list()
     purchases = read_releases(tmp_path / "out")["purchases"]
     assert purchases["tick"].to_list() == list(range(1, 97))
-    for tick, estimate, low, high in purchases.drop("start", "end").rows():
+    for tick, estimate, low, high in purchases.drop("start", "end", "since").rows():
         truth = sum(each <= tick for each in ticks)
         assert low <= estimate <= high
         assert abs(estimate - truth) <= 8 * (high - estimate)

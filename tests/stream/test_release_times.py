@@ -39,9 +39,9 @@ def test_tables_of_a_release_say_when_their_tick_is() -> None:
     for release, start, end in zip(releases, DAYS, DAYS[1:], strict=False):
         assert (release.start, release.end) == (start, end)
         for table in release.values():
-            assert table.columns[-4:] == ["low", "high", "start", "end"]
+            assert table.columns[-5:] == ["low", "high", "start", "end", "since"]
             assert table.schema["start"] == table.schema["end"] == MOMENT
-            assert set(table.select("start", "end").rows()) == {(start, end)}
+            assert set(table.select("start", "end", "since").rows()) == {(start, end, ORIGIN)}
     assert "2026-03-28T23:00:00Z" in releases[0]._repr_html_()
 
 
@@ -50,7 +50,7 @@ def test_windows_tell_their_own_start() -> None:
     last = [live.tick(), live.tick()][-1]
     for window in (live.window(2), live.window("48h"), last.between(0, 2)):
         assert (window.start, window.end) == (DAYS[0], DAYS[2])
-        assert window["n"].select("start", "end").row(0) == (DAYS[0], DAYS[2])
+        assert window["n"].select("start", "end", "since").row(0) == (DAYS[0], DAYS[2], DAYS[0])
     assert live.between(1, 2).start == DAYS[1]
 
 
@@ -88,7 +88,7 @@ def test_files_have_the_columns_and_the_store_has_the_same(form: Any, tmp_path: 
     with open_stream(asked, state) as live:
         assert live.tick().start == live.released(2).end
     found = pp.read_releases(out)
-    assert found["drugs"].columns == ["tick", "start", "end", "key", "estimate", "low", "high"]
+    assert found["drugs"].columns == ["tick", "start", "end", "since", "key", "estimate", "low", "high"]
     assert found["n"]["start"].to_list() == [first.start, first.end]
     stored = pp.read_releases(state)
     for name, table in found.items():

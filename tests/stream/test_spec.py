@@ -256,7 +256,7 @@ DURATION = "must be a duration such as '30s', '1m', '1h' or '1d'"
 TIDY = "non_negative, monotone, ranked"
 KINDS = (
     "'count', 'sum', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'users', 'alarm', 'trending', "
-    "'heavy_hitters', 'rate'"
+    "'heavy_hitters'"
 )
 STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'time_zone', 'coverage'"
 
@@ -403,14 +403,14 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         (
             'kind = "count"',
             'kind = "count"\nkey = "drug"',
-            "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'nulls', "
-            "got 'key'",
+            "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', "
+            "'nulls', got 'key'",
         ),
         (
             'kind = "count"',
             'kind = "count"\ntidi = []',
-            "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'nulls', "
-            "got 'tidi'; did you mean 'tidy'?",
+            "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', "
+            "'nulls', got 'tidi'; did you mean 'tidy'?",
         ),
         (
             'key = "drug"',
@@ -527,8 +527,8 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         ),
         (
             f'{SUM}\nkey = "drug"',
-            ".key must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'nulls', 'value', 'range', "
-            "'outside', 'grid', got 'key'",
+            ".key must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', 'value', "
+            "'range', 'outside', 'grid', got 'key'",
         ),
         ('kind = "top_k"\nkey = "drug"', ".k must be given, got nothing; it is how many labels are listed"),
         (TOP.replace("3", "0"), f".k {WHOLE}, got 0"),
@@ -539,7 +539,7 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         (f'{TOP}\nmax_keys_per_event = "all"', f".max_keys_per_event {WHOLE}, got 'all'"),
         (
             f"{TOP}\nother = true",
-            ".other must be one of the fields 'kind', 'weight', 'every', 'tidy', 'where', 'nulls', 'key', 'k', "
+            ".other must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', 'key', 'k', "
             "'domain', 'max_keys_per_event', got 'other'; did you mean 'where'?",
         ),
         (

@@ -15,7 +15,7 @@ from pianissimo.stream.live import Live
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-COLUMNS = ["query", "tick", "start", "end", "key", "estimate", "low", "high"]
+COLUMNS = ["query", "tick", "start", "end", "since", "key", "estimate", "low", "high"]
 Replay = Callable[[Stream, pl.DataFrame], pl.DataFrame]
 
 

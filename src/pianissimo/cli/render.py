@@ -94,7 +94,7 @@ def rings_table(name: str, table: pl.DataFrame, ticks: range) -> Table | Text:
     span = f"tick {ticks.start}" if len(ticks) == 1 else f"ticks {ticks.start} to {ticks.stop - 1}"
     if not rows.height:
         return Text(f"{name}, {span}: silent", style="bold")
-    return release_table(f"{name}, {span}", rows.drop("end", strict=False))
+    return release_table(f"{name}, {span}", rows.drop("end", "since", strict=False))
 
 
 def echo_ring(tick: int, query: str, row: Mapping[str, Any]) -> None:

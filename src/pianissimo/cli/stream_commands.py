@@ -238,24 +238,34 @@ def _tell_durable(durable: "DurableRun", state: str, *, as_json: bool) -> None:
 @click.option("--query", metavar="NAME", help="Show this query only.")
 @click.option("--tick", type=NUMBER, help="Show this tick only.")
 @click.option("--last", type=NUMBER, help="Show this many of the last ticks.")
+@click.option("--window", help="Show what this time up to each tick added, such as 24h or a number of ticks.")
 @json_option
-def releases(*, place: str, query: str | None, tick: int | None, last: int | None, as_json: bool) -> None:
+def releases(
+    *, place: str, query: str | None, tick: int | None, last: int | None, window: str | None, as_json: bool
+) -> None:
     """Show what was released into the folder DIR, or by the durable stream in DIR or at a postgresql:// URL.
 
     All queries and all ticks are shown unless you choose. For an alarm or a trend, one table shows the ticks at which
-    it rang.
+    it rang. With --window the totals of a durable stream are subtracted, and the bars are those of the difference.
     """
     from rich.text import Text
 
     from pianissimo.cli.render import console, release_table, rings_table
     from pianissimo.demo.pharmacy import is_demo, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
-    from pianissimo.io.inspect import is_state, stored_plan, visible_tick
+    from pianissimo.io.inspect import is_state, stored_plan, visible_tick, without_windows
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
     durable, folder = is_state(place), Path(place)
-    tables = read_demo(folder) if is_demo(folder) else read_releases(place)
+    length = int(window) if window is not None and window.isdecimal() else window
+    left_out: dict[str, str] = {}
+    with arguments():
+        tables = read_demo(folder) if is_demo(folder) and window is None else read_releases(place, window=length)
+        if window is not None:
+            left_out = without_windows(place, length)
+    if query in left_out:
+        raise InputError(f"query must have windows of {window}, got {query!r}: {left_out[query]}")
     if query is not None and query not in tables:
         raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
     plan = {} if is_demo(folder) else stored_plan(place) if durable else read_plan(folder)
@@ -270,16 +280,21 @@ def releases(*, place: str, query: str | None, tick: int | None, last: int | Non
     calendar = _calendar(plan)
     for number, name, rows in _chosen(tables, query, ticks, every):
         times = {} if calendar is None else dict(zip(("start", "end"), calendar.span(number, number), strict=True))
+        if rows.height and "since" in rows.columns:
+            times["since"] = rows["since"][0]
+        shown = rows.drop("since", strict=False)
         if as_json:
-            echo_json({"tick": number, **times, "query": name, "release": rows.to_dicts()})
+            told = {"tick": number, **times, **({} if window is None else {"window": length}), "query": name}
+            echo_json({**told, "release": shown.to_dicts()})
         elif name not in watched:
             when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S}" for word, moment in times.items())
-            terminal.print(
-                Text(f"{name}, tick {number}{when}", style="bold"), release_table(None, rows), Text(), sep="\n"
-            )
+            title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
+            terminal.print(Text(title, style="bold"), release_table(None, shown), Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):
             terminal.print(rings_table(name, tables[name], ticks), Text())
+    for name, reason in left_out.items():
+        click.echo(f"{name} has no windows of {window}: {reason}", err=as_json)
 
 
 def _calendar(plan: Mapping[str, Any]) -> "TickCalendar | None":

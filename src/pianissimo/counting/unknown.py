@@ -245,7 +245,10 @@ class UnknownHistogram:
         # Behind the cut an interval is free, also for ticks before the label was shown: every row of a shown label's
         # noisy counts is part of the comparison mechanism (docs/privacy.md, 'Unknown labels').
         moves = state.recent.between(start, end, size=len(state.counts))
-        numerators = evaluate(self.plan, noise, end, state.index.keys(0, len(state.counts)), since=start)
+        # Most labels are never shown, and need no noise.
+        shown, numerators = np.flatnonzero(state.shown), np.zeros(len(moves), dtype=np.int64)
+        keys = state.index.keys(0, len(moves))[shown]
+        numerators[shown] = evaluate(self.plan, noise, end, keys, since=start)
         return self._visible(state, rounded(moves, numerators, self.plan.shift))
 
     def between_error(self, start: int, end: int, coverage: float) -> float:

@@ -642,15 +642,10 @@ class DurableStream:
         self._core.add(opened.gathered)
         before = [part.run.tick for part in self._core.parts]
         tables = self._core.release(place)
-        release = StreamRelease(
-            tick=tick, coverage=self.plan.coverage, tables=tables, interval=self.between, **self.plan.span(tick, tick)
-        )
-        payload = payload_of(
-            release,
-            stream=self.plan.name,
-            incarnation=self._record.incarnation,
-            since=self._record.since if self._record.last_tick else None,
-        )
+        since = self.plan.since(tables, tick, first=self._record.last_tick, counted=self._record.since)
+        told = self.plan.span(tick, tick) | {"since": since}
+        release = StreamRelease(tick, self.plan.coverage, tables, self.between, **told)
+        payload = payload_of(release, stream=self.plan.name, incarnation=self._record.incarnation)
         keys = self._ring.epoch(seal.epoch)
         stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
         if self._core.log_length:

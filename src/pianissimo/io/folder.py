@@ -22,7 +22,7 @@ import polars.selectors as cs
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamRelease
-from pianissimo.stream.release import MOMENT, release_of
+from pianissimo.stream.release import MOMENT, TIMES, release_of
 from pianissimo.stream.spec import FileFormat
 
 MOST_TICKS = 512
@@ -159,9 +159,9 @@ def read_plan(path: Path | str) -> dict[str, Any]:
 def read_folder(path: Path | str) -> dict[str, pl.DataFrame]:
     """The releases in a folder by query, in the order of their ticks.
 
-    Each is a table with the columns tick, start and end (if the stream has an origin), key (where labels are counted;
-    null for all that are not shown), estimate, low and high, cap where users are hidden (null bars are open then), and
-    tidy where that was asked for. A query that is published at every n-th tick has rows at those.
+    Each is a table with the columns tick, start, end and since (if the stream has an origin), key (where labels are
+    counted; null for all that are not shown), estimate, low and high, cap where users are hidden (null bars are open
+    then), and tidy where that was asked for. A query that is published at every n-th tick has rows at those.
     """
     path = Path(path)
     read_plan(path)
@@ -178,8 +178,8 @@ def last_tick(path: Path | str) -> int:
 
 
 def with_tick(tick: int, table: pl.DataFrame) -> pl.DataFrame:
-    """A table of a release with the column tick first, then when the tick begins and ends, if that is known."""
-    times = [name for name in ("start", "end") if name in table.columns]
+    """A table of a release with the column tick first, then the columns of times, if they are known."""
+    times = [name for name in TIMES if name in table.columns]
     return table.select(pl.lit(tick, dtype=pl.Int64).alias("tick"), *times, pl.exclude(times))
 
 

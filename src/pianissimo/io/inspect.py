@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from pianissimo.checks import ticks_in
 from pianissimo.durable.charging import Receipt
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.journal import Journal
@@ -25,8 +26,8 @@ from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import is_server
 from pianissimo.storage.files import key_file
-from pianissimo.stream import Stream
-from pianissimo.stream.release import release_of
+from pianissimo.stream import Stream, StreamPlan
+from pianissimo.stream.release import release_of, windowless, windows_of
 
 _NO_WITNESS = "none"
 
@@ -147,6 +148,12 @@ def stored_plan(place: Path | str) -> dict[str, Any]:
     return plan
 
 
+def without_windows(place: Path | str, window: object) -> dict[str, str]:
+    """Why some queries of the stream at a place have no windows of this length."""
+    plan = StreamPlan.from_plain(_config(place)["chosen"])
+    return windowless(plan, ticks_in(window, plan.tick))
+
+
 def _config(place: Path | str) -> dict[str, Any]:
     """What is written down of the stream at a place."""
     with _reading(place) as store:
@@ -160,17 +167,22 @@ def visible_tick(place: Path | str) -> int:
         return store.visible(store.streams()[-1].incarnation)
 
 
-def stored_releases(place: Path | str) -> dict[str, pl.DataFrame]:
-    """What readers may see of the stream at a place, by query, with the column tick first."""
+def stored_releases(place: Path | str, *, window: object = None) -> dict[str, pl.DataFrame]:
+    """What readers may see of the stream at a place, by query, with the column tick first; see `read_releases`."""
     tables: dict[str, list[pl.DataFrame]] = {}
     with _reading(place) as store:
         for record in store.streams():
+            found = []
             for tick in range(record.last_tick + 1, store.visible(record.incarnation) + 1):
                 stored = store.release(record.incarnation, tick)
                 if stored is None:
                     raise InputError(f"tick {tick} must be stored where it is visible, got none; run verify")
-                for name, table in release_of(stored.payload).tables.items():
-                    tables.setdefault(name, []).append(with_tick(tick, table))
+                found.append(release_of(stored.payload))
+            if window is not None:
+                found = windows_of(StreamPlan.from_plain(json.loads(record.config)["chosen"]), found, window)
+            for release in found:
+                for name, table in release.tables.items():
+                    tables.setdefault(name, []).append(with_tick(release.tick, table))
     return {name: pl.concat(parts) for name, parts in tables.items()}
 
 

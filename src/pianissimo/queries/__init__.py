@@ -1,7 +1,7 @@
 """What is wanted of a stream: the queries a user writes down. A new kind is one file here and one line in `KINDS`."""
 
 from pianissimo.queries.columns import LargeDomain, Reads, Role
-from pianissimo.queries.count import Count, Rate
+from pianissimo.queries.count import Count
 from pianissimo.queries.distinct import Distinct, Users
 from pianissimo.queries.heavy_hitters import HeavyHitters
 from pianissimo.queries.histogram import Histogram, MaxFrequency
@@ -23,7 +23,6 @@ KINDS: tuple[type[Query], ...] = (
     Alarm,
     Trending,
     HeavyHitters,
-    Rate,
 )
 """All kinds of queries, in the order in which they are listed."""
 
@@ -38,7 +37,6 @@ __all__ = [
     "MaxFrequency",
     "Quantiles",
     "Query",
-    "Rate",
     "Reads",
     "Role",
     "Sum",

@@ -19,7 +19,13 @@ from pianissimo.noise import (
     TopDownPlan,
     TreePlan,
 )
-from pianissimo.noise.plan import NoisePlan, difference_weights, is_pure, laplace_sum_quantile
+from pianissimo.noise.plan import (
+    NoisePlan,
+    difference_variance,
+    difference_weights,
+    is_pure,
+    laplace_sum_quantile,
+)
 
 OPEN_HORIZON = 2**32
 """What a horizon without end is booked as."""
@@ -48,6 +54,9 @@ FEW_SERIES = 100
 
 PREDICTED_TICKS = 2**20
 """Errors are predicted from at most so many ticks, evenly spaced over the horizon; of an open one, from the first."""
+
+PREDICTED_WINDOWS = 256
+"""Those of windows from so many: both ends of each are looked at by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +137,12 @@ def noise_plans(share: Share, series: int, *, is_open: bool) -> Iterator[PlanMak
         yield ToeplitzPlan.calibrated
 
 
-def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0) -> ExpectedError:
-    """What the plan's variances say about the error of its releases."""
-    profile = sampled_profile(plan) + (1 / 12 if plan.shift else 0)
+def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0, *, window: int | None = None) -> ExpectedError:
+    """What the plan's variances say about the error of its releases, or of what so many releases added."""
+    profile = sampled_profile(plan) if window is None else _window_profile(plan, window)
+    profile = profile + (1 / 12 if plan.shift else 0)
     worst = float(profile.max())
-    quantile = _quantile(plan, coverage)
+    quantile = _quantile(plan, coverage, window)
     return ExpectedError(
         coverage=coverage,
         typical=scale * quantile * math.sqrt(float(profile.mean())),
@@ -140,11 +150,12 @@ def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0) -> Expec
     )
 
 
-def _quantile(plan: NoisePlan, coverage: float) -> float:
+def _quantile(plan: NoisePlan, coverage: float, window: int | None = None) -> float:
     """How many standard deviations hold the noise with this chance: of a normal law, or of a middle release's sum."""
     if not is_pure(plan):
         return NormalDist().inv_cdf((1 + coverage) / 2)
-    weights = difference_weights(plan, 0, max(1, min(plan.horizon, PREDICTED_TICKS) * 2 // 3))
+    middle = max(1, min(plan.horizon, PREDICTED_TICKS) * 2 // 3)
+    weights = difference_weights(plan, 0 if window is None else max(0, middle - window), middle)
     scales = [abs(weight) * math.sqrt(plan.noises[level].variance / 2) for (level, _), weight in weights.items()]
     return laplace_sum_quantile(scales, coverage) / math.sqrt(2 * sum(scale**2 for scale in scales))
 
@@ -155,6 +166,14 @@ def sampled_profile(plan: NoisePlan) -> NDArray[np.float64]:
         return plan.variance_profile(np.arange(1, PREDICTED_TICKS + 1))
     step = -(-plan.horizon // PREDICTED_TICKS)
     return plan.variance_profile(np.arange(1, plan.horizon + 1, step) if step > 1 else None)
+
+
+def _window_profile(plan: NoisePlan, window: int) -> NDArray[np.float64]:
+    """The variances of windows that end at some ticks, spread over all as multiples of the golden ratio are."""
+    last = min(plan.horizon, PREDICTED_TICKS)
+    spread = np.arange(1, PREDICTED_WINDOWS + 1) * ((math.sqrt(5) - 1) / 2) % 1
+    ends = np.arange(last) if last <= PREDICTED_WINDOWS else np.unique((last * spread).astype(np.int64))
+    return np.array([float(difference_variance(plan, max(0, end - window), end)) for end in (ends + 1).tolist()])
 
 
 def mebibytes(size: int) -> str:

@@ -102,6 +102,11 @@ class HeavyHitters(KeyQuery):
         for name in ("expected_events", "expected_keys"):
             if getattr(self, name) is not None:
                 check_at_least(1, **{name: getattr(self, name)})
+        if self.per is not None and self.expected_keys is None:
+            raise ParameterError(
+                "expected_keys must be given with per, got none: a sketch has no windows, and exact counts, which have "
+                "them, are taken only where so many labels fit the memory"
+            )
 
     @property
     def _holds_lists(self) -> bool:
@@ -118,7 +123,7 @@ class HeavyHitters(KeyQuery):
         return True
 
     def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
-        for sketch in (_sketch_tree, _published_tree, _running_sketch, _set_tree):
+        for sketch in (_sketch_tree, _published_tree, _running_sketch, _set_tree) if self.per is None else ():
             yield partial(_sketched, self, sketch, share, releases, coverage)
         plans = noise_plans(share, self.series, is_open=is_open)
         yield partial(_exact_counts, self, [self._over(make, share, releases, coverage) for make in plans])

@@ -58,6 +58,8 @@ class Histogram(KeyQuery):
             raise ParameterError(
                 "other and constant_threshold must stay off where the domain is known, got one of them on"
             )
+        if self.other and self.per is not None:
+            raise ParameterError("other must stay off with per, got both: what is not shown has no windows of its own")
 
     @property
     def _holds_lists(self) -> bool:

@@ -21,13 +21,13 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import polars as pl
 
-from pianissimo.checks import Length, check_at_least, check_name, check_positive, duration_of
+from pianissimo.checks import Length, check_at_least, check_name, check_positive, length_of
 from pianissimo.counting import LabelCounts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.filters import Filter
 from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL
-from pianissimo.mechanism import Release
+from pianissimo.mechanism import Release, Windowed
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.columns import (
     NULL_LABEL,
@@ -40,7 +40,7 @@ from pianissimo.queries.columns import (
     label_column,
     told_value,
 )
-from pianissimo.queries.expected import Candidate, PlanMaker, Share, noise_plans, predict_error
+from pianissimo.queries.expected import HISTORY, Candidate, PlanMaker, Share, noise_plans, predict_error
 from pianissimo.users import AboveHead, AdaptiveCap, Bars, Cap, Counters, Head, UserDistinct, UserStatistics
 
 UserMechanism = UserStatistics | UserDistinct
@@ -93,6 +93,10 @@ class Query:
     every: int | Length = 1
     """Published at every so many-th tick, or every so often, such as "1d", where the stream says how long a tick is."""
 
+    per: int | Length | None = None
+    """What is published is what the last ticks added, and not the total so far: "tick", "24h" or a number of ticks, a
+    multiple of `every`. While the stream is younger, it is all there is."""
+
     tidy: Sequence[Tidy | str] = ()
     """What is done to a copy of the estimates."""
 
@@ -117,9 +121,6 @@ class Query:
 
     adds_up: ClassVar[bool] = False
     """Whether the answers for two parts of the stream add up to that for both."""
-
-    windowed: ClassVar[bool] = True
-    """Whether it answers intervals of the past, where its mechanism does."""
 
     watched: ClassVar[bool] = False
     """Whether it reports what is unusual, and charges those who are in a report."""
@@ -147,10 +148,14 @@ class Query:
         check_positive(weight=self.weight)
         if not 1e-6 <= self.weight <= 1e6:
             raise ParameterError(f"weight must be between 1e-6 and 1e6, got {self.weight}")
-        if isinstance(self.every, str | timedelta):
-            duration_of(self.every)
-        else:
-            check_at_least(1, every=self.every)
+        if self.per == "tick":
+            object.__setattr__(self, "per", 1)
+        for name, length in {"every": self.every, "per": 1 if self.per is None else self.per}.items():
+            if isinstance(length, str | timedelta):
+                length_of(length)
+            else:
+                check_at_least(1, **{name: length})
+        self._check_per()
         self._check_tidy()
         if self.where is not None:
             condition = Filter.of(self.where)
@@ -169,6 +174,22 @@ class Query:
         if self.nulls == "label" and domain is not None and NULL_LABEL not in domain.labels:
             raise ParameterError(f"domain must hold {NULL_LABEL!r} where nulls are counted under it, got one without")
 
+    def _check_per(self) -> None:
+        if not (isinstance(self.per, int) and isinstance(self.every, int)):
+            return
+        if self.per % self.every:
+            raise ParameterError(f"per must be a multiple of every, {self.every} ticks, got {self.per} ticks")
+        if not self.per <= HISTORY * self.every:
+            raise ParameterError(
+                f"per must be at most {HISTORY} times every, which is as far back as is kept, got {self.per} ticks; "
+                f"publish it at every {-(-self.per // HISTORY)}th tick or more seldom"
+            )
+
+    @property
+    def window(self) -> int | None:
+        """How many releases back what is published begins; None where it is the total."""
+        return None if self.per is None else self.per // self.every
+
     def _check_tidy(self) -> None:
         try:
             tidy = tuple(Tidy(each) for each in ([self.tidy] if isinstance(self.tidy, str | Tidy) else self.tidy))
@@ -182,6 +203,8 @@ class Query:
         if wrong:
             allowed = " or ".join(each.value for each in self.tidies)
             raise ParameterError(f"tidy must be {allowed} for {self.called}, got {wrong[0]}")
+        if self.per is not None and Tidy.MONOTONE in tidy:
+            raise ParameterError("tidy must not be monotone with per, got it: what the last ticks added may fall")
 
     def _check(self) -> None:
         """Refuse what cannot be in the kind's own fields."""
@@ -300,7 +323,7 @@ class Query:
             return Candidate(
                 name=f"{type(mechanism).__name__} over {plan.name}",
                 mechanism=mechanism,
-                expected_error=predict_error(plan, coverage, self.unit_value),
+                expected_error=predict_error(plan, coverage, self.unit_value, window=self.window),
                 pure=is_pure(plan),
             )
 
@@ -313,6 +336,35 @@ class Query:
     def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
         """What is published where single events are hidden."""
         return count_table(release.value, release.error, coverage)
+
+    def no_window(self, mechanism: Any, ticks: int) -> str:
+        """Why the difference of two published totals, so many ticks apart, is no answer of its own; "" where it is."""
+        if self.per is not None:
+            return f"what is published is no total but what {self.per} ticks added"
+        if not (self.adds_up and isinstance(mechanism, Windowed)):
+            return f"{self.called} does not add up over ticks; counts, sums and histograms of events do"
+        return f"it is published at every {self.every} ticks" if ticks % self.every else ""
+
+    def window_table(
+        self, mechanism: Any, before: pl.DataFrame, now: pl.DataFrame, releases: tuple[int, int], coverage: float
+    ) -> pl.DataFrame:
+        """What two published totals tell of the time between, with the bars of their difference.
+
+        Of a label that was not shown before, all that is known is that no more were added than there are; one that is
+        not shown any more is left out.
+        """
+        steps = (pl.col("estimate") / self.unit_value).round().cast(pl.Int64)
+        before, now = before.with_columns(steps), now.with_columns(steps)
+        error = mechanism.between_error(*releases, coverage)
+        if "key" not in now.columns:
+            added = now["estimate"].item() - before["estimate"].item()
+            return self.table(mechanism, Release(releases[1], added, error), coverage)
+        both = now.join(before, on="key", how="inner", maintain_order="left")
+        counts = LabelCounts(both["key"], (both["estimate"] - both["estimate_right"]).to_numpy())
+        new = now.join(before, on="key", how="anti", maintain_order="left").filter(pl.col("key").is_not_null())
+        unknown = [None] * new.height
+        bounded = released_table(unknown, unknown, new["high"], key=new["key"])
+        return pl.concat([self.table(mechanism, Release(releases[1], counts, error), coverage), bounded])
 
     # Users
 

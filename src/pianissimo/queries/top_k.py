@@ -92,7 +92,8 @@ class TopK(KeyQuery):
 
     def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
         yield from Query.makers(self, share, releases, coverage, is_open=is_open)
-        if not share.pure and not is_open:
+        # Selections keep no ticks apart, so they have no windows.
+        if not share.pure and not is_open and self.per is None:
             yield partial(_meta_top_list, self, share, releases, coverage)
             yield partial(_sparse_top_list, self, share, releases, coverage)
 

@@ -13,7 +13,7 @@ breaks its budget is never returned.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from fractions import Fraction
@@ -109,6 +109,7 @@ class QueryPlan:
             "kind": self.query.kind,
             "called": self.query.called,
             "every": self.query.every,
+            **({} if self.query.per is None else {"per": self.query.per}),
             **({} if self.query.where is None else {"where": self.query.where}),
             **self.query.facts(self.chosen),
             "mechanism": self.chosen.name,
@@ -277,6 +278,22 @@ class StreamPlan:
         return (
             {} if self.calendar is None else dict(zip(("start", "end"), self.calendar.span(first, last), strict=True))
         )
+
+    def since(self, names: Iterable[str], tick: int, *, first: int = 0, counted: int = 0) -> dict[str, Any]:
+        """When what each query counts at a tick begins; without an origin the tick after which, if it is not all.
+
+        Of a life that begins after tick `first`, totals count all that came after tick `counted`.
+        """
+        asked = {plan.query.name: plan.query for plan in self.queries}
+        found = {}
+        for name in names:
+            query = asked.get(name)
+            if query is None or not query.watched:
+                begin = first if query is None or query.per is None else max(first, tick - query.per)
+                found[name] = counted if begin == first else begin
+        if self.calendar is None:
+            return {name: begin for name, begin in found.items() if begin}
+        return {name: self.calendar.start(begin + 1) for name, begin in found.items()}
 
     def _clock(self) -> dict[str, str]:
         told = {} if self.tick is None else {"tick": length_text(self.tick)}

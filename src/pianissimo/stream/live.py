@@ -19,7 +19,7 @@ from pianissimo.queries.of_users import above_cap_table
 from pianissimo.stream.batches import as_frame, columns_read, query_inputs, table_of, times_in, user_input
 from pianissimo.stream.calendar import LARGEST_TIME, iso, microseconds
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
-from pianissimo.stream.release import MOMENT, StreamRelease, Tidier
+from pianissimo.stream.release import MOMENT, TIMES, StreamRelease, Tidier
 from pianissimo.unit import User
 
 _TIME = "time"
@@ -85,6 +85,10 @@ class LivePart:
         if tick % self.every or not self._is_open():
             return {}
         release = self.run.release()
+        window = self.queries[0].window
+        if window is not None:
+            # Of users there is none.
+            release = self.run.between(max(0, release.tick - window), release.tick)
         shown = [query for query in self.queries if tick % query.every == 0]
         tables = {query.name: self._tidiers[query.name].add(self._table(query, release)) for query in shown}
         return tables if self._user is None else tables | above_cap_table(release, self.run.coverage)
@@ -95,7 +99,7 @@ class LivePart:
         Nothing about users: an interval that a cap was raised in has no noise of its own.
         """
         query, every = self.queries[0], self.every
-        answers = self._user is None and query.windowed and isinstance(self.run.mechanism, Windowed)
+        answers = self._user is None and isinstance(self.run.mechanism, Windowed)
         if not answers or start % every or end % every:
             return {}
         return {query.name: self._table(query, self.run.between(start // every, end // every))}
@@ -260,8 +264,8 @@ class Live:
                 self._open = []
                 tables = self._core.release(self._tick + 1)
                 self._tick += 1
-                span = self.plan.span(self._tick, self._tick)
-                return StreamRelease(self._tick, self.plan.coverage, tables, self.between, **span)
+                told = self.plan.span(self._tick, self._tick) | {"since": self.plan.since(tables, self._tick)}
+                return StreamRelease(self._tick, self.plan.coverage, tables, self.between, **told)
 
     def add(self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False) -> None:
         """Take events of the open tick, all or none of a batch; `tick` counts them."""
@@ -339,12 +343,12 @@ def replayed(
     for tick in track(range(1, last_tick + 1), "ticks", disable=not progress):
         release = live.tick(rows[edges[tick - 1] : edges[tick]], drop_bad_rows=drop_bad_rows)
         for name, table in release.items():
-            head: list[Any] = [pl.lit(name).alias("query"), pl.lit(tick, pl.Int64).alias("tick"), "start", "end"]
-            tables.setdefault(name, []).append(table.select(*head, pl.exclude("start", "end")))
+            head: list[Any] = [pl.lit(name).alias("query"), pl.lit(tick, pl.Int64).alias("tick"), *TIMES]
+            tables.setdefault(name, []).append(table.select(*head, pl.exclude(TIMES)))
     whole = pl.concat([_KEYS, *(pl.concat(parts) for parts in tables.values())], how="diagonal_relaxed")
     # What is released at a tick stays in the order of the queries.
     return whole.sort("tick", maintain_order=True)
 
 
-_KEYS = pl.DataFrame(schema={"query": pl.String, "tick": pl.Int64, "start": MOMENT, "end": MOMENT, "key": pl.String})
+_KEYS = pl.DataFrame(schema={"query": pl.String, "tick": pl.Int64, **dict.fromkeys(TIMES, MOMENT), "key": pl.String})
 """What a table of all releases begins with, also where no query has keys."""

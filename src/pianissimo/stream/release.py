@@ -12,15 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.errors import InputError
+from pianissimo.checks import check_at_least, ticks_in
+from pianissimo.errors import InputError, ParameterError
 from pianissimo.queries import Tidy
 from pianissimo.stream.calendar import as_utc, iso
+from pianissimo.unit import User
+
+if TYPE_CHECKING:
+    from pianissimo.stream.choosing import StreamPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -30,7 +35,8 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
     `release["drugs"]` is a polars frame with the columns key (where labels are counted), estimate, low and high, and
     cap where users are hidden: an end that is null is open, since nothing bounds what the cap cuts off. `.to_pandas()`
     and `.to_dicts()` are polars' own. Queries that are published at every n-th tick are there then.
-    Where the stream has an origin, the columns start and end say when the tick begins and ends.
+    Where the stream has an origin, the columns start and end say when the tick begins and ends, and since from when on
+    a number counts.
 
     >>> release = StreamRelease(1, 0.95, {"purchases": pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})})
     >>> "purchases" in release, len(release), list(release)
@@ -44,15 +50,22 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
     tables: Mapping[str, pl.DataFrame]
     interval: Callable[[int, int], "StreamRelease"] | None = field(default=None, repr=False)
     start: datetime | None = None
-    """When its tick begins, or an interval; None where the stream has no origin. Totals count all ticks up to it."""
+    """When its tick begins, or an interval; None where the stream has no origin."""
 
     end: datetime | None = None
     """When the tick is over."""
 
+    since: Mapping[str, datetime | int] = field(default_factory=dict)
+    """By query, from when on it counts: the origin, or with `per` when the window begins. Without an origin the tick
+    after which, unless it counts all. What is not named counts its tick, or the interval."""
+
     def __post_init__(self) -> None:
         if self.start is not None:
-            start, end = (pl.lit(moment, dtype=MOMENT) for moment in (self.start, self.end))
-            timed = {name: bare(table).with_columns(start=start, end=end) for name, table in self.tables.items()}
+            timed = {}
+            for name, table in self.tables.items():
+                moments = dict(zip(TIMES, (self.start, self.end, self.since.get(name, self.start)), strict=True))
+                columns = [pl.lit(moment, dtype=MOMENT).alias(word) for word, moment in moments.items()]
+                timed[name] = bare(table).with_columns(columns)
             object.__setattr__(self, "tables", timed)
 
     def __iter__(self) -> Iterator[str]:
@@ -84,17 +97,22 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
 
     def _repr_html_(self) -> str:
         parts = (f"<h4>{escape(name)}</h4>{with_open_ends(table)._repr_html_()}" for name, table in self.items())
-        when = "".join(f", {name} {moment}" for name, moment in self.times.items())
+        when = "".join(f", {name} {moment}" for name, moment in self.times.items() if name != "since")
         return f"<p>tick {self.tick}{when}, {self.coverage:.0%} intervals</p>{''.join(parts)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was released may be copied and sent; the live stream behind it may not.
-        return (StreamRelease, (self.tick, self.coverage, dict(self.tables), None, self.start, self.end))
+        told = (self.start, self.end, dict(self.since))
+        return (StreamRelease, (self.tick, self.coverage, dict(self.tables), None, *told))
 
     @property
-    def times(self) -> dict[str, str]:
-        """When it begins and ends, as texts; nothing where that is not known."""
-        return {} if self.start is None or self.end is None else {"start": iso(self.start), "end": iso(self.end)}
+    def times(self) -> dict[str, Any]:
+        """When it begins and ends, as texts, and since when each query counts; nothing where that is not known."""
+        told: dict[str, Any] = (
+            {} if self.start is None or self.end is None else {"start": iso(self.start), "end": iso(self.end)}
+        )
+        since = {name: each if isinstance(each, int) else iso(each) for name, each in self.since.items()}
+        return told | ({"since": since} if since else {})
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -106,8 +124,8 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
-OPEN_ENDS = {"low": "or less", "high": "or more"}
-"""What is shown for an end of a bar that nothing bounds."""
+OPEN_ENDS = {"estimate": "not known", "low": "or less", "high": "or more"}
+"""What is shown for an end of a bar that nothing bounds, and for what is known to lie below the other end alone."""
 
 
 def with_open_ends(table: pl.DataFrame) -> pl.DataFrame:
@@ -121,12 +139,15 @@ def with_open_ends(table: pl.DataFrame) -> pl.DataFrame:
 
 
 MOMENT = pl.Datetime("us", "UTC")
-"""The type of the columns start and end."""
+"""The type of the columns of times."""
+
+TIMES = ("start", "end", "since")
+"""These columns."""
 
 
 def bare(table: pl.DataFrame) -> pl.DataFrame:
     """A table without the columns of times, which are the same in all rows."""
-    return table.drop("start", "end", strict=False)
+    return table.drop(TIMES, strict=False)
 
 
 _TYPES: dict[str, pl.DataType] = {
@@ -137,8 +158,8 @@ _TYPES: dict[str, pl.DataType] = {
 }
 
 
-def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes, since: int | None = None) -> bytes:
-    """The bytes of a release; `since` is told where totals count from a later tick than the first.
+def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes) -> bytes:
+    """The bytes of a release.
 
     >>> table = pl.DataFrame({"estimate": [3], "low": [1], "high": [5]})
     >>> payload_of(StreamRelease(1, 0.95, {"purchases": table}), stream="shop", incarnation=b"").decode()
@@ -152,7 +173,6 @@ def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes, since
         "tick": release.tick,
         **release.times,
         "coverage": release.coverage,
-        **({} if since is None else {"since": since}),
         "columns": columns,
     }
     # Rows are written by polars: a million of them in a third of a second.
@@ -170,13 +190,48 @@ def release_of(payload: bytes) -> StreamRelease:
             for name, rows in content["releases"].items()
         }
         moments: dict[str, Any] = {name: as_utc(content[name]) for name in ("start", "end") if name in content}
-        return StreamRelease(tick=content["tick"], coverage=content["coverage"], tables=tables, **moments)
+        told = content.get("since", {}).items()
+        since = {name: each if isinstance(each, int) else as_utc(each) for name, each in told}
+        return StreamRelease(content["tick"], content["coverage"], tables, **moments, since=since)
     except (ValueError, RecursionError, OverflowError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError):
         raise InputError("a stored release must be JSON of this version, got something else") from None
 
 
 def _typed_table(rows: list[dict[str, Any]], schema: dict[str, pl.DataType]) -> pl.DataFrame:
     return pl.DataFrame({column: [row[column] for row in rows] for column in schema}, schema=schema)
+
+
+def windowless(plan: "StreamPlan", ticks: int) -> dict[str, str]:
+    """Why some queries of a plan have no windows of so many ticks as the difference of two releases."""
+    if isinstance(plan.unit, User):
+        return dict.fromkeys((each.query.name for each in plan.queries), "there are no windows of users yet")
+    told = {each.query.name: each.query.no_window(each.mechanism, ticks) for each in plan.queries}
+    return {name: reason for name, reason in told.items() if reason}
+
+
+def windows_of(plan: "StreamPlan", releases: Sequence[StreamRelease], length: object) -> list[StreamRelease]:
+    """What a length of time up to each of the first releases of a run added, as far as two of them tell it."""
+    ticks = ticks_in(length, plan.tick)
+    check_at_least(1, window=ticks)
+    left_out, windows = windowless(plan, ticks), []
+    if len(left_out) == len(plan.queries):
+        name, reason = next(iter(left_out.items()))
+        raise ParameterError(f"a window must be of a query whose totals tell it, got none; {name!r}: {reason}")
+    for place, release in enumerate(releases, 1):
+        begin, tables, since = max(0, place - ticks), {}, {}
+        for each in plan.queries:
+            name, every = each.query.name, each.query.every
+            if name in left_out or name not in release:
+                continue
+            tables[name] = bare(release[name]).drop("tidy", strict=False)
+            if begin:
+                before, places = releases[begin - 1][name], (begin // every, place // every)
+                tables[name] = each.query.window_table(each.mechanism, before, tables[name], places, release.coverage)
+                first = release.tick - place + begin
+                since[name] = first if plan.calendar is None else plan.calendar.start(first + 1)
+        told = {name: each for name, each in release.since.items() if name in tables} | since
+        windows.append(StreamRelease(release.tick, release.coverage, tables, None, release.start, release.end, told))
+    return windows
 
 
 class Tidier:

@@ -390,6 +390,7 @@ class _Reading:
         kind, before = kinds[chosen], len(self.faults)
         readers, required = field_readers(kind)
         readers["every"] = lambda value: every_of(value, tick, released)
+        readers["per"] = lambda value: 1 if value == "tick" else every_of(value, tick, OPEN_HORIZON, "per")
         if "domain" in readers:
             readers["domain"] = lambda value: domain_from(self._folder, value)
         found = table.read({"kind": text, **readers}, required)

@@ -128,8 +128,9 @@ class Stream:
         return ticks_in(length, self.tick, name) if isinstance(length, str | timedelta) else length
 
     def _scheduled(self, query: Query) -> Query:
-        every = self._ticks(f"every of query {query.name!r}", query.every)
-        return query if every is query.every else replace(query, every=every)
+        given = {"every": query.every, "per": query.per}
+        ticks = {name: self._ticks(f"{name} of query {query.name!r}", each) for name, each in given.items()}
+        return query if ticks == given else replace(query, **ticks)
 
     def _check_user(self) -> None:
         if not isinstance(self.unit, User):
@@ -142,6 +143,12 @@ class Stream:
             if any(column.name in (self.unit.column, self.unit.weight) for column in query.reads):
                 raise ParameterError(
                     f"query {query.name!r} must read other columns than those of the users, got one of them"
+                )
+            if query.per is not None:
+                raise ParameterError(
+                    f"per of query {query.name!r} must be left out where users are hidden, got one: there are no "
+                    "windows of users yet, since what a raised cap lets in is of earlier ticks; ask for totals, or "
+                    "hide single events"
                 )
             if self.unit.weight is not None and not query.deletable:
                 raise ParameterError(f"query {query.name!r} must be a count, sum or histogram where events are deleted")
@@ -266,7 +273,7 @@ class Stream:
         >>> stream = Stream("s", budget=Budget(1, 1e-9), horizon=24, tick="1h", queries=[Count("visits")])
         >>> table = stream.replay([{"time": "2026-01-01T07:30Z"}], origin="2026-01-01")
         >>> table.columns, table.height
-        (['query', 'tick', 'start', 'end', 'key', 'estimate', 'low', 'high'], 24)
+        (['query', 'tick', 'start', 'end', 'since', 'key', 'estimate', 'low', 'high'], 24)
         """
         stream = self if origin is None else replace(self, origin=origin)
         if self.origin not in (None, stream.origin):

@@ -272,10 +272,10 @@ def whole_ticks(value: object, tick: timedelta | str) -> int:
     return count
 
 
-def every_of(value: object, tick: timedelta | str | None, released: int) -> int:
-    """At every how many ticks a query is published."""
+def every_of(value: object, tick: timedelta | str | None, released: int, name: str = "every") -> int:
+    """At every how many ticks a query is published, or of how many it tells."""
     if isinstance(value, int):
-        check_at_least(1, every=value)
+        check_at_least(1, **{name: value})
     elif not isinstance(value, str):
         raise ParameterError(f"must be a whole number of ticks or a duration such as '1h', got {shown(value)}")
     # Without a tick, the tick itself is at fault and named.
