@@ -19,7 +19,7 @@ stream = pp.Stream(
         pp.Histogram("regions", key="region", domain=["north", "east", "south", "west"]),
     ],
 )
-print(stream.plan())  # before any data: mechanisms, promise, expected error
+print(stream.plan())  # before any data: what is promised, and how far from the truth answers will be
 
 random = np.random.default_rng(1)
 live = stream.start()  # in memory, with a fresh secret

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pianissimo.errors import (
     BudgetError,
+    BudgetWarning,
     ConfigError,
     DamageError,
     DiskFullError,
@@ -83,6 +84,7 @@ __all__ = [
     "Alarm",
     "Budget",
     "BudgetError",
+    "BudgetWarning",
     "ConfigError",
     "Count",
     "DamageError",

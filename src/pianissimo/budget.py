@@ -1,12 +1,16 @@
 """The (epsilon, delta) that a stream may spend."""
 
+import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 
 from pianissimo.checks import Real, check_positive, check_probability
+from pianissimo.errors import BudgetWarning
 from pianissimo.identity import identified
 from pianissimo.loss.conversion import nothing_left, remaining_delta, rho_from_budget
 from pianissimo.loss.losses import Booked
+
+_LARGE_EPSILON, _MANY_UNITS = 10, 10**5
 
 
 @identified("budget")
@@ -38,6 +42,36 @@ class Budget:
         Drawn noise is within 2^-110 a draw of its law, and a plan tells the delta that this makes: below 1e-18.
         """
         return self.delta == 0
+
+    def doubts(self, units: int | None = None) -> list[str]:
+        """Why it promises little, in words, for so many users or events as are expected.
+
+        >>> Budget(1.0, 1e-9).doubts()
+        []
+        >>> Budget(20, 1e-9).doubts()
+        ['epsilon is 20: above 10 a release may make somebody e^20 times surer of what it hides; take 1 or less if ...']
+        """
+        found, many = [], units or _MANY_UNITS
+        if self.epsilon > _LARGE_EPSILON:
+            found.append(
+                f"epsilon is {float(self.epsilon):g}: above {_LARGE_EPSILON} a release may make somebody "
+                f"e^{float(self.epsilon):g} times surer of what it hides; take 1 or less if you can"
+            )
+        if self.delta * many > 1:
+            expected = "" if units is None else " that are expected"
+            found.append(
+                f"delta is {float(self.delta):g}: above one in {many:,}{expected} the promise may fail for somebody; "
+                "take far less, such as 1e-9"
+            )
+        return found
+
+    def warn(self, units: int | None = None) -> list[str]:
+        """Give its doubts as Python warnings too, each text once."""
+        doubts = self.doubts(units)
+        for each in doubts:
+            # By the place of this line, so that Python shows a text once, wherever it comes from.
+            warnings.warn(each, BudgetWarning, stacklevel=1)
+        return doubts
 
     def rho(self, bad: Fraction = Fraction(0), distance: Fraction = Fraction(0)) -> Fraction:
         """Find the largest total zCDP, rounded down, that fits beside `bad` and `distance`.

@@ -23,6 +23,7 @@ PianissimoError
     ├── ConfigError                a stream that was created with other parameters
     └── SourceError                a source that is not the one that was read before, or lacks what comes next
         └── SourceAwayError        a source that does not answer now; it may be asked again
+BudgetWarning (UserWarning)        a budget so large that it promises little; nothing is refused
 ```
 
 No message contains an event, a user or an exact count.
@@ -59,6 +60,10 @@ class StateError(PianissimoError):
 
 class BudgetError(PianissimoError):
     """A charge that what is left of a budget does not cover; nothing was charged."""
+
+
+class BudgetWarning(UserWarning):
+    """A budget so large that it promises little; nothing is refused."""
 
 
 class LedgerError(PianissimoError):

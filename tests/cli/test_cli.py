@@ -144,7 +144,12 @@ def test_a_reader_that_leaves_is_no_traceback(tmp_path: Path) -> None:
 
 
 def test_plan_prints_tables_or_the_plan_as_json(shop: Path) -> None:
-    assert "differential privacy" in call("plan", shop).stdout
+    shown = call("plan", shop).stdout
+    assert "differential privacy" in shown
+    explained = call("plan", shop, "--explain").stdout
+    assert explained.startswith(shown.rstrip())
+    assert "haar" in explained
+    assert "haar" not in shown
     found = json.loads(call("plan", shop, "--json").stdout)
     assert found["stream"] == "shop"
     assert found["horizon"] == 4
@@ -161,7 +166,7 @@ def test_a_plan_is_readable_at_the_width_of_a_terminal(width: int) -> None:
     ]
     budget = pianissimo.Budget(epsilon=1.0, delta=1e-9)
     plan = pianissimo.Stream("s", budget=budget, horizon=43_200, queries=queries).plan().to_dict()
-    text = render_plan(plan, width=width)
+    text = render_plan(plan, width=width, explain=True)
     assert all(len(line) <= width for line in text.splitlines())
     assert "…" not in text
     once = " ".join(text.split())
@@ -172,17 +177,18 @@ def test_a_plan_is_readable_at_the_width_of_a_terminal(width: int) -> None:
     assert "60 ticks" in text
     assert "top_shops, a top list over a domain of 3 labels" in once
     assert "drugs, a histogram over labels that nobody listed" in once
-    assert "(1, 1e-09)-differential privacy per event" in once
+    assert "differential privacy with epsilon 1 and delta 1e-09, for all queries and ticks together" in once
     assert "approximate, rho = " in once
 
 
 def test_a_pure_plan_says_so_with_the_delta_of_its_noise() -> None:
     budget = pianissimo.Budget(epsilon=1.0, delta=0)
     plan = pianissimo.Stream("s", budget=budget, horizon=None, queries=[pianissimo.Count("purchases")]).plan()
-    text = " ".join(render_plan(plan.to_dict(), width=80).split())
-    assert "no end, 1-differential privacy per event" in text
-    assert f"pure, up to a delta of {plan.price.delta:.2g} for the distance of drawn noise from its law" in text
-    assert "of a budget of 1;" in text
+    text = " ".join(render_plan(plan.to_dict(), width=80, explain=True).split())
+    assert "pure differential privacy with epsilon 1, for all queries and ticks together" in text
+    assert f"(drawn noise is off its law, which adds a delta of {plan.price.delta:.2g})" in text
+    assert "There is no end to its ticks; they are booked as 2^32." in text
+    assert "Of a budget of epsilon 1;" in text
     assert "1-differential privacy, pure up to the distance of the drawn noise" in text
 
 
@@ -191,7 +197,7 @@ def test_a_note_on_a_mechanism_is_shown() -> None:
     plan = pianissimo.Stream("s", budget=budget, horizon=10, queries=[pianissimo.Count("purchases")]).plan().to_dict()
     plan["queries"][0]["note"] = "leans downward"
     plan["queries"][0]["alternatives"][0]["note"] = "needs memory"
-    text = render_plan(plan, width=80)
+    text = render_plan(plan, width=80, explain=True)
     assert re.search(r"note +leans downward", text)
     assert "(needs memory)" in " ".join(text.split())
 
@@ -400,7 +406,7 @@ def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> No
     assert json.loads(call("verify", state, "--json").stdout)["verified"]
     budget = json.loads(call("budget", state, "--json").stdout)
     assert budget["verified"]
-    assert len(budget["questions"]) == 1
+    assert len(budget["charges"]) == 1
     shown = [json.loads(line) for line in call("releases", state, "--json").stdout.splitlines()]
     assert {each["tick"] for each in shown} == set(range(1, ticks + 1))
     assert call("rotate-secret", state, "--new", shop.parent / "new.secret").exit_code == 0
@@ -526,7 +532,7 @@ def test_of_an_alarm_the_ticks_are_shown_at_which_it_rang(clinic: Path, form: st
     out = clinic.parent / "out"
     call("run", clinic, "--out", out, "--format", form)
     text = call("releases", out).stdout
-    head, row = r"tick +start +estimate +low +high +cap", r" +2 +2026-01-01 01:00:00 +[23],\d{3} .*"
+    head, row = r"tick +start +estimate +low +high +cap", r" +2 +2026-01-01 01:00:00 UTC +[23],\d{3} .*"
     assert re.search(rf"^old, ticks 1 to 4 *\n{head}\n{row}\n\s*\n", text, re.MULTILINE)
     assert "young, ticks 1 to 4: silent" in text
     assert '"fever\\u001b[31m"' in text

@@ -75,7 +75,7 @@ def test_a_stream_a_table_and_a_sketch_share_the_cap_of_a_folder(tmp_path: Path)
         run_to(live, 4)
         told = json.loads(run(cli, ["budget", str(state), "--json"]).stdout)
     assert told["verified"]
-    questions = [each["question"] for each in told["questions"]]
+    questions = [each["question"] for each in told["charges"]]
     assert len(questions) == 3
     assert questions[0] == "stream faults, life 1: 64 ticks, hides one event"
     assert "article" in questions[1]
@@ -159,7 +159,7 @@ def test_a_ledger_that_is_away_does_not_stop_a_stream_and_one_that_lacks_the_cha
     place = tmp_path / "budget.db"
     open_stream(OTHER, tmp_path / "second", ledger=place, ledger_budget=CAP).close()
     told = json.loads(CliRunner().invoke(cli, ["budget", str(tmp_path / "second"), "--json"]).stdout)
-    assert [each["question"] for each in told["questions"]] == ["stream second, life 1: 8 ticks, hides one event"]
+    assert [each["question"] for each in told["charges"]] == ["stream second, life 1: 8 ticks, hides one event"]
     hidden = tmp_path / "away"
     place.rename(hidden)
     with open_stream(OTHER, tmp_path / "second", ledger=place) as live:
@@ -283,8 +283,8 @@ def test_the_command_line_runs_two_streams_on_one_cap(tmp_path: Path) -> None:
     found = run(cli, [*two, "--quiet"])
     assert found.exit_code == 0, found.output
     told = [json.loads(run(cli, ["budget", str(tmp_path / name), "--json"]).stdout) for name in ("one", "two")]
-    assert told[0]["questions"] == told[1]["questions"]
-    assert len(told[0]["questions"]) == 2
+    assert told[0]["charges"] == told[1]["charges"]
+    assert len(told[0]["charges"]) == 2
 
 
 # What a plan loses, as a ledger books it.

@@ -109,6 +109,10 @@ PLANTED: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: write(folder, each(customer=lambda _: "")),
         r"stream\.unit\.user must name a column that has a value in any row, got 'customer' with none",
     ),
+    "fields in quotes hold line breaks": (
+        lambda folder: write(folder, [*ROWS, {**ROWS[0], "drug": '"aspirin\n100 mg"'}]),
+        r"source\.line_breaks must be true, got false; fields in quotes hold line breaks",
+    ),
 }
 
 
@@ -164,6 +168,69 @@ def test_it_shows_what_there_is_and_says_first_that_it_is_not_private(tmp_path: 
     assert found["rows_per_tick"]["empty"] == 0
     assert found["plan"].keys() == {"n", "drugs", "revenue"}
     assert found["faults"] == []
+
+
+def test_it_counts_what_ranges_and_caps_cut_off(tmp_path: Path) -> None:
+    """A heavy tail: user n has 600 / n events; every seventh price is far above the range."""
+    rows = [
+        {"time": f"2026-01-05T{place % 24:02}:00:00Z", "customer": f"c{number}", "drug": f"d{place}", "price": price}
+        for number in range(1, 41)
+        for place in range(600 // number)
+        for price in ["1000" if place % 7 == 0 else "12.50"]
+    ]
+    spec = f"""{SPEC}
+[queries.articles]
+kind = "distinct"
+key = "drug"
+[queries.active]
+kind = "users"
+[queries.large]
+kind = "sum"
+value = "price"
+range = [0, 50]
+where = "price > 20"
+"""
+    found = check_source(load_spec(write(tmp_path, rows, spec=spec)))
+    events = [600 // number for number in range(1, 41)]
+    outside = sum(row["price"] == "1000" for row in rows)
+    assert found["outside"] == {"revenue": outside, "large": outside}
+    above = [
+        {
+            "cap": cap,
+            "users": sum(each > cap for each in events),
+            "events": sum(max(0, each - cap) for each in events),
+        }
+        for cap in (16, 64, 256, 512, 1024)
+    ]
+    assert [line["users"] for line in above] == [35, 9, 2, 1, 0]
+    assert found["above_cap"]["n"] == found["above_cap"]["drugs"] == found["above_cap"]["revenue"] == above
+    # Every label is another one, so of different values there are as many.
+    assert [list(line.values()) for line in found["above_cap"]["articles"]] == [list(line.values()) for line in above]
+    assert "values" in found["above_cap"]["articles"][0]
+    assert "active" not in found["above_cap"], "each counts once: nothing is cut off"
+    assert "of events up to the cap of 16 a user" in found["plan"]["n"][0]
+    shown = " ".join(invoke("check", tmp_path / "shop.toml").stdout.split())
+    assert f"above 16: 35 users, {above[0]['events']:,} of their events beyond it; above 64: 9 users" in shown
+    assert f"outside: revenue {outside}" in shown
+
+
+def test_in_each_period_a_user_begins_anew(tmp_path: Path) -> None:
+    unit = 'unit = { user = "customer", max_events_per_user = 2, within = "2h" }'
+    spec = SPEC.replace('unit = { user = "customer" }', unit)
+    found = check_source(load_spec(write(tmp_path, each(customer=lambda _: "one"), spec=spec)))
+    assert found["above_cap"]["n"] == [{"cap": 2, "users": 12, "events": 12 * 4}]
+
+
+def test_a_forgotten_quote_is_no_line_break(tmp_path: Path) -> None:
+    stray = {**ROWS[0], "drug": '"aspirin'}
+    found = check_source(load_spec(write(tmp_path, [ROWS[0], stray, *ROWS[1:40], stray, *ROWS[40:]])))
+    assert found["faults"] == []
+
+
+def test_a_large_budget_is_noted(tmp_path: Path) -> None:
+    ended = invoke("check", write(tmp_path, ROWS, spec=SPEC.replace("epsilon = 1.0", "epsilon = 40.0")))
+    assert "note: epsilon is 40: above 10" in ended.stdout
+    assert "Warning" not in ended.stderr
 
 
 def test_local_times_with_an_offset_are_read_and_told(tmp_path: Path) -> None:

@@ -47,8 +47,12 @@ def test_a_notebook_shows_what_is_spent_and_left_and_nobody_who_asked(tmp_path: 
         ask(ledger, Charge(steps=5), "a")
         shown = ledger._repr_html_()
         assert "&lt;clicks&gt;" in shown
-        assert "<tr><th>spent</th><td>5</td>" in shown
-        assert f"<tr><th>left</th><td>{BUDGET.steps - 5}</td>" in shown
+        told = history(ledger)
+        assert "<th>epsilon</th><th>delta</th><th>steps</th><th>questions</th>" in shown
+        assert "rho" not in shown
+        for name in ("budget", "spent", "left"):
+            line = "".join(f"<td>{told[name][unit]:.4g}</td>" for unit in ("epsilon", "delta", "steps", "calls"))
+            assert f"<tr><th>{name}</th>{line}" in shown
         assert all(entry.who not in shown and entry.question not in shown for entry in ledger.entries())
         assert repr(ledger) == f"Ledger({str(tmp_path / 'b.db')!r}, dataset='<clicks>')"
 
@@ -132,9 +136,9 @@ def test_threads_share_a_ledger(place: str) -> None:
 def test_a_ledger_is_opened_with_what_it_was_made_with(place: str) -> None:
     Ledger.open(place, key=KEY, budget=BUDGET, dataset="clicks").close()
     Ledger.open(place, key=KEY, budget=BUDGET, dataset="clicks").close()
-    with pytest.raises(LedgerError, match="the budget and data set"):
+    with pytest.raises(LedgerError, match="with the budget it was made with, Charge"):
         Ledger.open(place, key=KEY, budget=Charge(steps=21), dataset="clicks")
-    with pytest.raises(LedgerError, match="the budget and data set"):
+    with pytest.raises(LedgerError, match="with the dataset it was made with, clicks, got "):
         Ledger.open(place, key=KEY, budget=BUDGET)
     with pytest.raises(LedgerError, match="with its key"):
         Ledger.open(place, key=None)
@@ -478,11 +482,16 @@ def test_the_command_line_shows_who_asked_what(place: str, tmp_path: Path) -> No
     assert shown.exit_code == 0
     for text in ("clicks", "ada", "top 10 of article", "[red]top 1[/] where", "never settled", "14", "verified"):
         assert text in shown.stdout
+    head = shown.stdout.splitlines()[1].split()
+    assert head == ["epsilon", "delta", "steps", "questions"]
+    explained = call(place, "--key", tmp_path / "the.key", "--explain").stdout
+    assert "bad mass" in explained
+    assert "rho" not in shown.stdout
     told = json.loads(call(place, "--key", tmp_path / "the.key", "--json").stdout)
     assert told == expected
     assert told["left"]["steps"] == 14
-    assert [each["cost"]["steps"] for each in told["questions"]] == [4, 2]
-    assert told["questions"][0]["time"].endswith("Z")
+    assert [each["cost"]["steps"] for each in told["charges"]] == [4, 2]
+    assert told["charges"][0]["time"].endswith("Z")
     assert call(place, "--key", tmp_path / "the.key", "--witness", told["head"]).exit_code == 0
     ahead = LastEntry(9, bytes(32))
     assert call(place, "--key", tmp_path / "the.key", "--witness", ahead).exit_code == 1

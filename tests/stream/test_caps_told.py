@@ -103,13 +103,13 @@ def test_where_events_are_taken_back_both_ends_are_open() -> None:
 
 def test_plans_say_what_their_error_is_about() -> None:
     plan = flights()
-    text = " ".join(str(plan).split())
-    assert "The error is about what the cap lets through; what it cuts off is missing" in text
-    notes = {each["name"]: each["note"] for each in plan.to_dict()["queries"]}
-    assert all("the error is about what the cap lets through" in note for note in notes.values())
+    told = {each["name"]: each for each in plan.to_dict()["queries"]}
+    assert all("up to the cap of 16 a user" in each["error_about"] for each in told.values())
+    assert all("up to the cap of 16 a user" in each["words"][0] for each in told.values())
+    assert all("what the cap cuts off is missing" in told[name]["words"][-1] for name in told if name != "half")
     for name, words in {"top": "ranks are those", "half": "quantiles are those", "most": "count is that"}.items():
-        assert f"{words} of capped events" in notes[name]
-    assert "lets through" not in str(flights(max_events_per_user=3, most_events_per_user=3))
+        assert f"{words} of capped events" in told[name]["words"][-1]
+    assert "up to the cap" not in str(flights(max_events_per_user=3, most_events_per_user=3))
 
 
 @pytest.mark.parametrize(

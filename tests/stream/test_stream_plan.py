@@ -75,10 +75,13 @@ def test_a_plan_says_what_will_be_done() -> None:
     assert sum(query["share_of_budget"] for query in plan["queries"]) == pytest.approx(1)
 
 
-def test_a_plan_is_printed_as_tables() -> None:
-    text = str(pharmacy().plan())
-    for word in ("pharmacy", "525600 ticks", "purchases", "drugs", "regions", "haar", "tree", "neighbors"):
+def test_a_plan_is_printed_in_words_and_explained_by_tables() -> None:
+    text, explained = str(pharmacy().plan()), pharmacy().plan().explain()
+    for word in ("pharmacy", "525,600 ticks", "purchases", "drugs", "regions"):
         assert word in text
+    for word in ("haar", "tree", "neighbors"):
+        assert word in explained
+        assert word not in text
     assert text == render_plan(pharmacy().plan().to_dict())
 
 

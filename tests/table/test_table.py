@@ -564,9 +564,9 @@ def test_a_budget_lasts_and_is_the_same_for_all(tmp_path: Path) -> None:
         "ada",
         "top_k of article, k=2, candidates=1000 where \"country\" = 'DE'",
     )
-    with pytest.raises(LedgerError, match="budget and data set"):
+    with pytest.raises(LedgerError, match="must be opened with the"):
         Table(url, "clicks", user="member", budget=Budget(3.0, 1e-8))
-    with pytest.raises(LedgerError, match="budget and data set"):
+    with pytest.raises(LedgerError, match="must be opened with the"):
         Table(url, "clicks", user="article", budget=BUDGET)
 
 

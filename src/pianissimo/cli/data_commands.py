@@ -130,12 +130,13 @@ def _show_answer(title: str, answer: "TableAnswer") -> None:
     metavar="COUNT:DIGEST",
     help="The witness that this command showed before. It finds out whether entries were cut off since.",
 )
+@click.option("--explain", is_flag=True, help="Also show what the ledger adds up: rho and bad mass.")
 @json_option
-def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) -> None:
+def budget(*, place: str, key: Path | None, witness: str | None, explain: bool, as_json: bool) -> None:
     """Show the ledger at PLACE: a file, the folder of a durable stream, or a postgresql:// URL.
 
-    It shows who asked what, when (UTC), what it cost and what is left. The exit code is 1 if the ledger cannot be
-    verified.
+    It shows who was charged for what, when (UTC), what it cost and what is left, in epsilon and delta. The exit code is
+    1 if the ledger cannot be verified.
     """
     from pianissimo.cli.render import console, history_tables
     from pianissimo.io.inspect import shown_ledger
@@ -152,7 +153,7 @@ def budget(*, place: str, key: Path | None, witness: str | None, as_json: bool) 
     if as_json:
         echo_json(content, indent=2)
     else:
-        console().print(history_tables(content))
+        console().print(history_tables(content, explain=explain))
     if not content["verified"]:
         sys.exit(1)
 

@@ -6,6 +6,7 @@ With `--json` standard output holds JSON and nothing else. A second SIGINT or SI
 import io
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,15 @@ import pianissimo
 from pianissimo.cli import NUMBER, PATH, echo_json, json_option
 from pianissimo.cli.data_commands import budget, sketch, top_k
 from pianissimo.cli.stream_commands import check, plan, recover, releases, rotate_secret, run, status, verify
-from pianissimo.errors import InputError, LeaseError, PianissimoError, RefusalError, SpecError, StoreError
+from pianissimo.errors import (
+    BudgetWarning,
+    InputError,
+    LeaseError,
+    PianissimoError,
+    RefusalError,
+    SpecError,
+    StoreError,
+)
 
 _EXIT_CODES = """\b
 Exit codes:
@@ -36,7 +45,9 @@ class _Commands(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            return super().invoke(context)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", BudgetWarning)  # the plan says it
+                return super().invoke(context)
         except PianissimoError as error:
             ended = click.ClickException(str(error))
             ended.exit_code = next((code for kind, code in _CODES if isinstance(error, kind)), 1)  # type: ignore[misc]

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from pianissimo.ledger.units import TOLD_UNITS
 from pianissimo.stream.release import OPEN_ENDS
 
 _WIDTH_WITHOUT_TERMINAL = 120
@@ -44,7 +45,7 @@ def facts(lines: Mapping[str, object]) -> Table:
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in lines.items():
-        table.add_row(name.replace("_", " "), Text("none" if value is None else str(value)))
+        table.add_row(name, Text("none" if value is None else str(value)))
     return table
 
 
@@ -64,7 +65,7 @@ def cell(value: object, column: str = "") -> Text:
     if isinstance(value, int):
         return Text(f"{value:,}")
     if isinstance(value, datetime):
-        return Text(f"{value:%Y-%m-%d %H:%M:%S}")
+        return Text(f"{value:%Y-%m-%d %H:%M:%S} UTC")
     text = value.hex() if isinstance(value, bytes) else str(value)
     return Text(text if text.isprintable() else quoted(text))
 
@@ -123,19 +124,23 @@ def progress_bar(unit: str = "ticks", *, hidden: bool = False) -> Iterator[Calla
         yield advance
 
 
-def history_tables(content: Mapping[str, Any]) -> Group:
-    """The history of a ledger: the balance, the questions, and whether it is verified."""
-    units = [name for name in ("steps", "calls", "rho", "bad") if content["budget"][name] or content["spent"][name]]
-    balance = plain_table("Budget", left=[""], right=units)
+def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Group:
+    """The history of a ledger: the balance, the charges, and whether it is verified; explained, also in rho."""
+    names = TOLD_UNITS | ({"rho": "rho", "bad": "bad mass"} if explain else {})
+    units = [name for name in names if content["budget"].get(name) or content["spent"].get(name)]
+    titles = [names[unit] for unit in units]
+    balance = plain_table("Budget", left=[""], right=titles)
     for name in ("budget", "spent", "left"):
-        balance.add_row(name, *(_amount(content[name][unit]) for unit in units))
-    asked = plain_table("Questions (UTC)", left=["when", "who", "question"], right=units)
+        balance.add_row(name, *(_amount(content[name].get(unit)) for unit in units))
+    asked = plain_table("Charges", left=["when (UTC)", "who", "for"], right=titles)
     asked.add_column()
-    for each in content["questions"]:
+    for each in content["charges"]:
         texts = (_clean(each["time"])[:19].replace("T", " "), _clean(each["who"]), _clean(each["question"]))
         state = "" if each["settled"] else "never settled: charged in full"
-        asked.add_row(*map(Text, texts), *(_amount(each["cost"][unit]) for unit in units), Text(state, style="dim"))
-    notes = [f"{_clean(content['dataset']) or 'data set'}, in {content['place']}, since {_clean(content['created'])}"]
+        costs = (_amount(each["cost"].get(unit)) for unit in units)
+        asked.add_row(*map(Text, texts), *costs, Text(state, style="dim"))
+    notes = [] if "epsilon" not in units else [_ALONE]
+    notes += [f"{_clean(content['dataset']) or 'data set'}, in {content['place']}, since {_clean(content['created'])}"]
     if content["problem"]:
         notes.append(f"NOT VERIFIED: {content['problem']}")
     elif content["head"]:
@@ -144,8 +149,14 @@ def history_tables(content: Mapping[str, Any]) -> Group:
     return Group(balance, asked, Text("\n" + "\n".join(notes)))
 
 
-def _amount(value: float) -> Text:
-    return Text(f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
+_ALONE = (
+    "An epsilon is what a line costs at most by itself. Several cost less together than their sum, so that more is "
+    "left than the difference."
+)
+
+
+def _amount(value: float | None) -> Text:
+    return Text("-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
 
 
 def _clean(text: str) -> str:

@@ -58,11 +58,12 @@ _MEANING = {
 
 @click.command()
 @click.argument("file", type=PATH)
+@click.option("--explain", is_flag=True, help="Also show mechanisms, noise, theorems, and what else would have fitted.")
 @json_option
-def plan(*, file: Path, as_json: bool) -> None:
+def plan(*, file: Path, explain: bool, as_json: bool) -> None:
     """Show what the stream in FILE promises, before any data are read.
 
-    For each query it shows the mechanism, the noise, the share of the budget and the error to expect.
+    For each query it says how far answers will be from the truth, what that is the truth about, and what is hidden.
     """
     from pianissimo.cli.render import console
     from pianissimo.stream import plan_tables
@@ -72,7 +73,7 @@ def plan(*, file: Path, as_json: bool) -> None:
     if as_json:
         echo_json(content, indent=2)
     else:
-        console().print(plan_tables(content))
+        console().print(plan_tables(content, explain=explain))
 
 
 @click.command()
@@ -100,8 +101,14 @@ def check(*, file: Path, as_json: bool) -> None:
             f"rows per tick, {name}" if name in (found["rows_per_tick"] or {}) else name: each
             for name, each in told.items()
         }
-        for title in ("columns", "refused", "nulls", "plan"):
+        for title in ("columns", "refused", "nulls", "outside"):
             lines |= {f"{title}: {name}": each for name, each in found[title].items()}
+        for name, caps in found["above_cap"].items():
+            lines[f"above_cap: {name}"] = "; ".join(
+                f"above {cap:,}: {users:,} users, {more:,} of their {what} beyond it"
+                for (_, cap), (_, users), (what, more) in map(dict.items, caps)
+            )
+        lines |= {f"plan: {name}": " ".join(words) for name, words in found["plan"].items()}
         console().print(facts(lines))
         for word in ("note", "fault"):
             for text in found[f"{word}s"]:
@@ -287,7 +294,7 @@ def releases(
             told = {"tick": number, **times, **({} if window is None else {"window": length}), "query": name}
             echo_json({**told, "release": shown.to_dicts()})
         elif name not in watched:
-            when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S}" for word, moment in times.items())
+            when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S} UTC" for word, moment in times.items())
             title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
             terminal.print(Text(title, style="bold"), release_table(None, shown), Text(), sep="\n")
     for name in watched:

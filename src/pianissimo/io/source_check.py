@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -27,6 +27,9 @@ from pianissimo.io.sources.event_files import READERS, find_files, written_as
 from pianissimo.io.sources.source_records import Clock, RowJudge
 from pianissimo.io.sources.text_rows import Piece, Written, read_blocks, split_lines
 from pianissimo.queries.columns import fault_of
+from pianissimo.queries.query import UserMechanism
+from pianissimo.stream.batches import user_input
+from pianissimo.stream.choosing import QueryPlan
 from pianissimo.stream.spec import FileSource, LiveSource, StreamSpec
 
 NOT_PRIVATE = "Exact and not private: for the eyes of the data's owner only. Nothing is released or charged."
@@ -74,6 +77,12 @@ class _Check:
         self.rows = 0
         self.refused: Counter[str] = Counter()
         self.nulls = Counter(dict.fromkeys((query.name for query in spec.stream.queries), 0))
+        self.outside: Counter[str] = Counter()
+        self.plan = spec.stream.plan()
+        self.units: dict[str, pl.DataFrame] = {}
+        """For each query about capped users, how many of its units each user has, in each period."""
+        self.read = 0
+        """How many lines are rows, counted or not."""
         self.ticks: Counter[int] = Counter()
         self.given: set[str] = set()
         self.times: list[int] = []
@@ -89,7 +98,8 @@ class _Check:
             self.faults = self.faults or missing or self._guessed() or [str(error)]
         else:
             self._tell_rows()
-        plan = self.spec.stream.plan().to_dict()
+        plan = self.plan.to_dict()
+        self.notes += plan["warnings"]
         return {
             "private": False,
             "columns": {name: _kind(values) for name, values in self.columns.items()},
@@ -99,7 +109,9 @@ class _Check:
             "refused": dict(self.refused.most_common()),
             "nulls": dict(self.nulls),
             "rows_per_tick": _per_tick(self.ticks, self.spec.last_tick) if self.judge.clock else None,
-            "plan": {query["name"]: _expected(query, plan["coverage"]) for query in plan["queries"]},
+            "outside": dict(self.outside),
+            "above_cap": self._above_caps(),
+            "plan": {query["name"]: query["words"] for query in plan["queries"]},
             "faults": self.faults,
             "notes": self.notes,
         }
@@ -165,6 +177,53 @@ class _Check:
             if column is not None:
                 bad = fault_of(column)
                 self.nulls[query.name] += int((bad if matches is None else bad & matches).sum())
+            outside = query.cut_off(piece.columns)
+            if outside is not None:
+                self.outside[query.name] += int(outside.sum())
+        self.read += len(piece.lines)
+        user = self.spec.stream.user
+        if user is not None:
+            content = user_input(self.spec.stream.queries, judged.table, user, drop_bad_rows=False)
+            period = user.period(self.spec.stream.tick)
+            if period is not None and self.judge.clock is not None:
+                # In each period she begins anew.
+                periods = (self.clock.ticks(judged.times) - 1) // period
+                content = content.with_columns(pl.struct("user", periods.alias("period")).alias("user"))
+            self._count_users(content)
+
+    def _count_users(self, content: pl.DataFrame) -> None:
+        """Add up the units that each user has, where a cap holds: rows, or different values."""
+        for part, query in {each.query.part: each.query for each in self._capped()}.items():
+            own, before = query.user_batch(content), [self.units[part]] if part in self.units else []
+            if query.capped == "values":
+                self.units[part] = pl.concat([*before, own]).unique()
+            else:
+                counts = pl.concat([*before, own.group_by("user").len("units")])
+                self.units[part] = counts.group_by("user").agg(pl.col("units").sum())
+
+    def _capped(self) -> list[QueryPlan]:
+        """The queries that a cap may cut something off."""
+        found = [each for each in self.plan.queries if isinstance(each.mechanism, UserMechanism)]
+        return [each for each in found if each.query.own_cap is None]
+
+    def _above_caps(self) -> dict[str, list[dict[str, int]]]:
+        """For each query, at its first cap and at those that it may be raised to, who is above it and by how much."""
+        found: dict[str, list[dict[str, int]]] = {}
+        for each in self._capped():
+            units = self.units.get(each.query.part)
+            if units is None:
+                continue
+            if "units" not in units.columns:
+                units = units.group_by("user").len("units")
+            beyond = [(cap, units["units"].cast(pl.Int64) - cap) for cap in each.mechanism.cap.caps]
+            told = [
+                {"cap": cap, "users": int((more > 0).sum()), each.query.capped: int(more.clip(0).sum())}
+                for cap, more in beyond
+            ]
+            # After the first cap that nobody is above, nobody is above the next.
+            last = next((place for place, line in enumerate(told) if not line["users"]), len(told))
+            found[each.query.name] = told[: last + 1]
+        return found
 
     def _tell_rows(self) -> None:
         """What must be changed, and what a run would do, by what was seen."""
@@ -193,6 +252,7 @@ class _Check:
                 f"{key} must reach over the times of events, got an end after tick {self.spec.last_tick}; the last is "
                 f"{_moment(max(self.times))}"
             )
+        self.faults += self._broken_lines()
         if refused > half and not self.faults:
             self.faults.append(
                 f"rows must be such that they can be counted, got more than half that cannot be: "
@@ -207,6 +267,21 @@ class _Check:
         for name, count in self.nulls.items():
             if count > half:
                 self.notes.append(f"queries.{name}: more than half of the rows have no value that it counts")
+
+    def _broken_lines(self) -> list[str]:
+        """Whether more lines of CSV are rows where fields in quotes may hold line breaks."""
+        written, source = self.wanted.written, self.source
+        if (
+            written.line_breaks
+            or not isinstance(source, FileSource)
+            or "fields, in quotes" not in " ".join(self.refused)
+        ):
+            return []
+        joined = replace(self.wanted, written=replace(written, line_breaks=True))
+        pieces = (piece for path, form in find_files(source) for piece in READERS[form](path, joined))
+        if sum(len(piece.lines) for piece in pieces) <= self.read:
+            return []
+        return ["source.line_breaks must be true, got false; fields in quotes hold line breaks"]
 
     def _guessed(self) -> list[str]:
         """How times seem to be written, if not as the file says."""
@@ -288,7 +363,3 @@ def _per_tick(ticks: Counter[int], last_tick: int) -> dict[str, float]:
 
     median = (at((last_tick - 1) // 2) + at(last_tick // 2)) / 2
     return {"ticks": last_tick, "empty": empty, "smallest": at(0), "median": median, "largest": at(last_tick - 1)}
-
-
-def _expected(query: dict[str, Any], coverage: float) -> str:
-    return f"within {query['expected_error']['typical']:,.3g} of the truth, {coverage:.0%} of the time"

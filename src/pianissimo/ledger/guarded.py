@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pianissimo.budget import Budget
 from pianissimo.errors import InputError, LedgerError, ParameterError
 from pianissimo.ledger.chain import LastEntry, LastSeen, head_beside
 from pianissimo.ledger.entries import AbsentError, check_place, is_there
@@ -133,21 +134,25 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
         head, problem, warnings = None, str(error), []
     entries = ledger.entries()
     spent = ledger.spent
+    delta = ledger.budget.delta
+    promise = ledger.budget.epsilon(delta)
+    if promise:
+        warnings += Budget(**promise).doubts()
     settles = {entry.settles: entry for entry in entries if entry.kind == "settle"}
-    questions = []
+    charges = []
     for entry in entries:
         if entry.kind == "reserve":
             settle = settles.get(entry.number)
             change = (0, 0, 0, 0) if settle is None else settle.change
-            cost = [max(0, a + b) for a, b in zip(entry.change, change, strict=True)]
-            questions.append(
+            cost = of_units(max(0, a + b) for a, b in zip(entry.change, change, strict=True))
+            charges.append(
                 {
                     "number": entry.number,
                     "time": entry.time,
                     "who": entry.who,
                     "question": entry.question,
                     "reserved": of_units(max(0, each) for each in entry.change).to_dict(),
-                    "cost": of_units(cost).to_dict(),
+                    "cost": cost.to_dict() | cost.epsilon(delta),
                     "settled": None if settle is None else settle.time,
                 }
             )
@@ -160,10 +165,10 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
         "problem": problem,
         "warnings": warnings,
         "head": head,
-        "budget": ledger.budget.rounded(),
-        "spent": spent.to_dict(),
-        "left": left.rounded(),
-        "questions": questions,
+        "budget": ledger.budget.rounded() | promise,
+        "spent": spent.to_dict() | spent.epsilon(delta),
+        "left": left.rounded() | left.epsilon(delta),
+        "charges": charges,
     }
 
 

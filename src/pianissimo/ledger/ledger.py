@@ -14,7 +14,7 @@ from typing import NoReturn, Self, TypeVar
 from pianissimo.errors import BudgetError, LedgerError, ParameterError
 from pianissimo.ledger.chain import Chain, Entry, Header, LastEntry, LastSeen, Units, broken, ticket_digest
 from pianissimo.ledger.entries import ADD_IF_IT_FITS, INSERT_ENTRY, Book, UnknownOutcomeError, entry_row
-from pianissimo.ledger.units import Charge, of_units
+from pianissimo.ledger.units import TOLD_UNITS, Charge, of_units
 from pianissimo.noise import Secret
 
 Found = TypeVar("Found")
@@ -305,16 +305,16 @@ class Ledger:
 
     def _repr_html_(self) -> str:
         # Asked for by a notebook alone: a `repr` is called in odd moments, and must not open a transaction.
-        spent = self.spent
-        lines = [
-            ("budget", self.budget.rounded()),
-            ("spent", spent.to_dict()),
-            ("left", (self.budget - spent).rounded()),
-        ]
-        units = [unit for unit in ("steps", "calls", "rho", "bad") if self.budget.to_dict()[unit]]
-        head = "".join(f"<th>{unit}</th>" for unit in units)
+        budget, spent = self.budget, self.spent
+        lines = {
+            name: each.rounded() | each.epsilon(budget.delta)
+            for name, each in (("budget", budget), ("spent", spent), ("left", budget - spent))
+        }
+        units = {unit: name for unit, name in TOLD_UNITS.items() if lines["budget"].get(unit)}
+        head = "".join(f"<th>{name}</th>" for name in units.values())
         body = "".join(
-            f"<tr><th>{name}</th>{''.join(f'<td>{line[unit]:.6g}</td>' for unit in units)}</tr>" for name, line in lines
+            f"<tr><th>{name}</th>{''.join(f'<td>{line[unit]:.4g}</td>' for unit in units)}</tr>"
+            for name, line in lines.items()
         )
         title = escape(f"{self.dataset or 'ledger'}, {self.place}")
         return f"<table><caption>{title}</caption><tr><th></th>{head}</tr>{body}</table>"
@@ -482,8 +482,9 @@ class Ledger:
 
 
 def _check_opening(header: Header, *, budget: Charge | None, dataset: str, keyed: bool) -> None:
-    if budget is not None and (header.budget, header.dataset) != (budget, dataset):
-        raise LedgerError("a ledger must be opened with the budget and data set it was made with, got others")
+    for name, made, given in (("budget", header.budget, budget), ("dataset", header.dataset, dataset)):
+        if budget is not None and made != given:
+            raise LedgerError(f"a ledger must be opened with the {name} it was made with, {made}, got {given}")
     if header.keyed != keyed:
         raise LedgerError(
             f"this ledger must be opened {'with its key, got none' if header.keyed else 'without a key, got one'}"

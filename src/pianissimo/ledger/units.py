@@ -8,6 +8,7 @@ from typing import Self
 
 from pianissimo.checks import Real
 from pianissimo.errors import ParameterError
+from pianissimo.loss.conversion import epsilon_from_rho
 from pianissimo.loss.losses import float_down, float_up
 
 RHO_UNIT = Fraction(1, 2**40)
@@ -21,6 +22,10 @@ LARGEST = 2**62 - 1
 
 COLUMNS = ("steps", "calls", "rho_units", "bad_units")
 _SHOWN = ("steps", "calls", "rho", "bad")
+TOLD_UNITS = {"epsilon": "epsilon", "delta": "delta", "steps": "steps", "calls": "questions"}
+"""What people read of a budget, and what it is called."""
+
+_USUAL_DELTA = Fraction(1, 10**9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,22 @@ class Charge:
     def bad(self) -> Fraction:
         """The bad mass, exactly."""
         return self.bad_units * BAD_UNIT
+
+    @property
+    def delta(self) -> Fraction | None:
+        """Of a budget in rho, the delta at which people are told its epsilon: half of it is for the bad mass."""
+        return max(2 * self.bad, _USUAL_DELTA) if self.rho_units else None
+
+    def epsilon(self, delta: Fraction | None) -> dict[str, float]:
+        """As (epsilon, delta), at most and by itself; nothing where there is no such statement.
+
+        >>> told = Charge.rounded_down(rho=0.022934, bad=5e-7).epsilon(Fraction(1, 10**6))
+        >>> round(told["epsilon"], 3), told["delta"]
+        (1.0, 1e-06)
+        """
+        if delta is None or self.bad >= delta:
+            return {}
+        return {"epsilon": epsilon_from_rho(self.rho, delta - self.bad), "delta": float(delta)}
 
     def fits(self, left: "Charge") -> bool:
         """Whether it is at most `left` in every unit."""

@@ -26,6 +26,7 @@ class Distinct(KeyQuery):
 
     kind = "distinct"
     called = "a number of distinct values"
+    answer = "number of different values of {0.key}"
     capped = "values"
     nothing = None
 
@@ -73,6 +74,7 @@ class Users(Query):
 
     kind = "users"
     called = "a number of users"
+    answer = "number of users"
     own_cap = 1
 
     @property

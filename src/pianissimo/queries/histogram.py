@@ -161,7 +161,8 @@ class MaxFrequency(KeyQuery):
 
     kind = "max_frequency"
     called = "a largest count"
-    error_of = "what the cap lets through, and the largest count is that of capped events"
+    answer = "number of events of the most frequent {0.key}"
+    beyond_cap = f"{KeyQuery.beyond_cap}; the largest count is that of capped events"
     told = ("domain",)
     deletable = True
 

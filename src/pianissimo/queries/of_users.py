@@ -232,10 +232,7 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
     if isinstance(mechanism.cap, PeriodCap):
         note += f" in each period of {mechanism.cap.ticks} ticks"
     elif is_adaptive:
-        note += f" at first, up to {mechanism.cap.caps[-1]:,}; with each raise the error grows two- to sixfold"
-    most = setting.user.most_events_per_user
-    if query.own_cap is None and (most is None or most > mechanism.cap.caps[0]):
-        note += f"; the error is about {query.error_of}"
+        note += f" at first, up to {mechanism.cap.caps[-1]:,}"
     law = "Laplace" if mechanism.epsilon is not None else "Gaussian"
     return Candidate(
         name=f"{type(mechanism).__name__}, {rule}, over {plan.name}",
@@ -247,6 +244,31 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
         if is_adaptive
         else f"discrete {law}",
     )
+
+
+def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
+    """What a plan tells of a query's cap: of what its error is, at which cap, at each cap, and what lies beyond it."""
+    mechanism = chosen.mechanism
+    if query.own_cap is not None or not isinstance(mechanism, UserMechanism):
+        return {}
+    rule, counters = mechanism.cap, query.user_counters(mechanism)
+    cap, start = _standing(rule, user)
+    plans = [counters.plan(place, each, 0) for place, each in enumerate(rule.caps, 1)]
+    # They differ in the size of their noise alone.
+    sizes = [math.sqrt(plan.noises[0].variance) for plan in plans if plan is not None]
+    errors = [chosen.expected_error.typical * size / sizes[start - 1] for size in sizes]
+    period = f" in each period of {rule.ticks} ticks" if isinstance(rule, PeriodCap) else ""
+    most, beyond = user.most_events_per_user, query.beyond_cap
+    if most is not None and isinstance(rule, AdaptiveCap):
+        beyond = f"bars reach over what the cap cuts off, as no user has more than {most:,}"
+    is_whole = most is not None and most <= rule.caps[0]
+    return {
+        "at": cap,
+        "counted": "" if is_whole else f", of {query.capped} up to the cap of {cap:,} a user{period}",
+        "beyond": f"nothing is cut off, as no user has more than {most:,}" if is_whole else beyond,
+        "errors": [{"cap": each, "typical": error} for each, error in zip(rule.caps, errors, strict=True)],
+        **({} if user.caps is None or not isinstance(rule, AdaptiveCap) else {"asked_for": user.caps}),
+    }
 
 
 def _standing(cap: Cap, user: User) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """Quantiles of a column of numbers."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,6 +13,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.queries.columns import exactly
+from pianissimo.queries.expected import Candidate, ExpectedError, number_text
 from pianissimo.queries.query import released_table
 from pianissimo.queries.sum import ValueQuery
 from pianissimo.users import Head, QuantilesHead, deviations_below
@@ -48,7 +50,8 @@ class Quantiles(ValueQuery):
     tidies = ()
     nothing = None
     told = ("range", "at")
-    error_of = "what the cap lets through, and quantiles are those of capped events"
+    answer = "quantiles of {0.value}"
+    beyond_cap = "quantiles are those of capped events"
 
     def _check(self) -> None:
         try:
@@ -101,6 +104,22 @@ class Quantiles(ValueQuery):
         # The noise of the rank, at its worst cell.
         parts = self.parts or (Fraction(1, 2),)
         return max(float(deviations_below(self.depth, float(part)).max()) for part in parts)
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        # A rank is worth the more of the range the fewer events there are, which is not public: so many make it this.
+        low, high = self.limits
+        within = (high - low) / min(100, self.cells)
+        events = math.ceil(chosen.expected_error.typical * (high - low) / within)
+        return ValueQuery.facts(self, chosen) | {"error_in_value": {"within": within, "events": events}}
+
+    def error_words(self, error: ExpectedError, counted: str) -> str:
+        return f"within {number_text(error.typical)} ranks of the true {self.about}{counted}, {error.often}"
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        told = self.facts(chosen)["error_in_value"]
+        within, events = number_text(told["within"]), number_text(told["events"])
+        own = [f"in value, within {within} once {events} events lie evenly over {self.span}"]
+        return own + ValueQuery.left_out(self, chosen)
 
     def open_ends(self, value: Any) -> tuple[str, ...]:
         # Of the events that the cap let through: how others would move a quantile has no bound to be open at.

@@ -40,7 +40,16 @@ from pianissimo.queries.columns import (
     label_column,
     told_value,
 )
-from pianissimo.queries.expected import HISTORY, Candidate, PlanMaker, Share, noise_plans, predict_error
+from pianissimo.queries.expected import (
+    HISTORY,
+    Candidate,
+    ExpectedError,
+    PlanMaker,
+    Share,
+    noise_plans,
+    number_text,
+    predict_error,
+)
 from pianissimo.users import AboveHead, AdaptiveCap, Bars, Cap, Counters, Head, UserDistinct, UserStatistics
 
 UserMechanism = UserStatistics | UserDistinct
@@ -134,8 +143,14 @@ class Query:
     own_cap: ClassVar[int | None] = None
     """How many units of a user count, where the kind itself says so and nothing that matters is cut off."""
 
-    error_of: ClassVar[str] = "what the cap lets through"
-    """What its expected error is about where users are hidden, as plans say it."""
+    answer: ClassVar[str] = "number of events"
+    """What it answers, and what its error is about: words in which {0} is the query."""
+
+    shown: ClassVar[str] = "a {0.key} appears"
+    """What happens from its threshold on, where it has one."""
+
+    beyond_cap: ClassVar[str] = "what the cap cuts off is missing, and bars are open on that side"
+    """What becomes of events beyond a cap."""
 
     nothing: ClassVar[str | int | None] = "\0" * (LONGEST_LABEL + 1)
     """What stands in its column for a row that adds nothing: longer than any label of a domain may be."""
@@ -254,6 +269,10 @@ class Query:
         column = self.column(frame) if self.nulls == "refuse" else None
         return None if column is None else self._of_matching(fault_of(column), frame)
 
+    def cut_off(self, frame: pl.DataFrame) -> pl.Series | None:
+        """For each row that matches whether its value lies outside the range; None without a range."""
+        return None
+
     def _of_matching(self, rows: pl.Series, frame: pl.DataFrame) -> pl.Series:
         matches = self.matches(frame)
         return rows if matches is None else rows & matches
@@ -262,7 +281,7 @@ class Query:
         """What it counts of each row of a frame, none of whose rows is refused."""
         faults = self.faults(frame)
         if faults is not None and faults.any():
-            raise InputError(f"{self.rule}, got others; mend those rows, or let them be dropped")
+            raise InputError(f"{self.rule}, got others; mend those rows, or give drop_bad_rows=True")
         return self.column(frame)
 
     def counted(self, column: pl.Series | None, frame: pl.DataFrame) -> pl.Series | None:
@@ -426,6 +445,25 @@ class Query:
 
     # Plans
 
+    @property
+    def about(self) -> str:
+        """What its error is about, in words."""
+        when = "" if self.per is None else " in each tick" if self.per == 1 else f" in each {self.per} ticks"
+        return f"{self.answer.format(self)}{when}{'' if self.where is None else f' where {self.where}'}{self.clamped}"
+
+    @property
+    def clamped(self) -> str:
+        """How values are changed before they count, in words."""
+        return ""
+
+    def error_words(self, error: ExpectedError, counted: str) -> str:
+        """How far answers are from the truth; `counted` says of which events, where that is not all."""
+        return f"within {number_text(error.typical)} of the true {self.about}{counted}, {error.often}"
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        """What of the events is not in its answers, or hidden, in words."""
+        return []
+
     def facts(self, chosen: Candidate) -> dict[str, Any]:
         """What a plan tells of it besides."""
         return {name: told_value(name, getattr(self, name)) for name in self.told}
@@ -453,6 +491,7 @@ class KeyQuery(Query):
     """The column of labels: texts, or lists of texts where an event may hold several."""
 
     null_rules: ClassVar[tuple[Nulls, ...]] = ("skip", "refuse", "label")
+    answer: ClassVar[str] = "number of events of each {0.key}"
 
     def __post_init__(self) -> None:
         check_column(key=self.key)
@@ -468,6 +507,13 @@ class KeyQuery(Query):
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
         return key_column(self.key, frame, label_nulls=self.nulls == "label")
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        most, domain = getattr(self, "max_keys_per_event", 1), getattr(self, "domain", None)
+        found = [] if most in (None, 1) else [f"of an event at most {most} labels count"]
+        if domain is not None:
+            return [*found, f"labels that are not among the {len(domain)} listed are passed over"]
+        return found if self.thresholds(chosen.mechanism) is None else [*found, "rarer ones stay hidden"]
 
 
 Part = tuple[Query, ...]

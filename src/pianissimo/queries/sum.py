@@ -71,7 +71,24 @@ class ValueQuery(Query):
     def faults(self, frame: pl.DataFrame) -> pl.Series | None:
         if self.nulls == "refuse" or self.outside == "clamp":
             return Query.faults(self, frame)
+        return self.cut_off(frame)
+
+    def cut_off(self, frame: pl.DataFrame) -> pl.Series | None:
         return self._of_matching(self._outside(number_column(self.value, frame)), frame)
+
+    @property
+    def clamped(self) -> str:
+        return f", of values cut to {self.span}" if self.outside == "clamp" else ""
+
+    @property
+    def span(self) -> str:
+        """The range in words."""
+        return " .. ".join(f"{float(end):,.12g}" for end in self.range)
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        refused = f"rows with a {self.value} outside {self.span} are refused"
+        rounding = self.facts(chosen).get("rounding")
+        return [refused] * (self.outside == "refuse") + ([f"values are rounded, {rounding}"] if rounding else [])
 
     @property
     def rule(self) -> str:
@@ -101,6 +118,7 @@ class Sum(ValueQuery):
 
     kind = "sum"
     called = "a sum"
+    answer = "sum of {0.value}"
     told = ("range",)
     adds_up = True
     deletable = True

@@ -64,7 +64,8 @@ class TopK(KeyQuery):
     called = "a top list"
     told = ("max_keys_per_event", "domain", "k")
     tidies = (Tidy.NON_NEGATIVE, Tidy.MONOTONE, Tidy.RANKED)
-    error_of = "what the cap lets through, and ranks are those of capped events"
+    answer = "number of events of each {0.key} in the list"
+    beyond_cap = f"{KeyQuery.beyond_cap}; ranks are those of capped events"
     deletable = True
 
     def _check(self) -> None:

@@ -159,6 +159,8 @@ class Alarm(WatchingQuery):
 
     kind = "alarm"
     called = "an alarm"
+    answer = "number of users when it rings"
+    shown = "it rings"
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
         return self.matches(frame)
@@ -232,6 +234,8 @@ class Trending(WatchingQuery):
 
     kind = "trending"
     called = "a list of what is common now"
+    answer = "number of users with each {0.key} that is reported"
+    shown = "a {0.key} is reported"
     nothing = None
     null_rules = KeyQuery.null_rules
     told = ("domain",)

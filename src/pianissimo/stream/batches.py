@@ -215,7 +215,7 @@ def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, dro
     own = _columns_of_users(user, frame)
     for column, rule in own:
         if fault_of(column).any():
-            raise InputError(f"{rule}, got others; mend those rows, or let them be dropped")
+            raise InputError(f"{rule}, got others; mend those rows, or give drop_bad_rows=True")
     columns = {query.name: found for query in queries if (found := query.user_column(frame)) is not None}
     for name, column in columns.items():
         if isinstance(column.dtype, pl.List):

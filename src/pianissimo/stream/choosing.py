@@ -30,9 +30,9 @@ from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share
-from pianissimo.queries.of_users import UserSetting, user_ways
+from pianissimo.queries.of_users import UserSetting, cap_told, user_ways
 from pianissimo.stream.calendar import TickCalendar, iso
-from pianissimo.stream.plan_table import render_plan
+from pianissimo.stream.plan_table import render_plan, words_of
 from pianissimo.unit import User
 
 if TYPE_CHECKING:
@@ -100,10 +100,11 @@ class QueryPlan:
         """Why this mechanism."""
         return self.query.reason(self.chosen, self.alternatives)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
+    def to_dict(self, user: User | None = None) -> dict[str, Any]:
+        """The same as plain data, for the user who is hidden, if it is not an event."""
         loss = self.guarantee.loss
         thresholds = self.thresholds
+        cap = {} if user is None else cap_told(self.query, self.chosen, user)
         return {
             "name": self.query.name,
             "kind": self.query.kind,
@@ -127,6 +128,9 @@ class QueryPlan:
             "note": self.chosen.note,
             "threshold": None if thresholds is None else {"least": thresholds[0], "largest": thresholds[1]},
             "expected_error": asdict(self.expected_error),
+            "error_about": f"{self.query.about}{cap.get('counted', '')}",
+            **({"caps": cap["errors"]} if cap else {}),
+            "words": words_of(self.query, self.chosen, cap),
             "reason": self.reason,
             "alternatives": [
                 {
@@ -146,7 +150,7 @@ class QueryPlan:
 class StreamPlan:
     """What a stream will do, and what it promises, before any data.
 
-    Two plans are equal if they would release the same way. `print(plan)` shows it as tables.
+    Two plans are equal if they would release the same way. `print(plan)` says it in words, `plan.explain()` why.
     """
 
     name: str
@@ -269,8 +273,9 @@ class StreamPlan:
             "coverage": self.coverage,
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
             "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
+            "warnings": self.budget.doubts(expected_units([plan.query for plan in self.queries])),
             "digest": self.digest.hex(),
-            "queries": [plan.to_dict() for plan in self.queries],
+            "queries": [plan.to_dict(self.unit if isinstance(self.unit, User) else None) for plan in self.queries],
         }
 
     def span(self, first: int, last: int) -> dict[str, Any]:
@@ -305,12 +310,17 @@ class StreamPlan:
         """The same as JSON."""
         return json.dumps(self.to_dict(), indent=2)
 
+    def explain(self) -> str:
+        """What `print(plan)` says, then the mechanisms, the theorems they rest on, and what else would have fitted."""
+        return render_plan(self.to_dict(), explain=True)
+
     def __str__(self) -> str:
         return render_plan(self.to_dict())
 
 
 def make_plan(stream: "Stream") -> StreamPlan:
     """The best plan for a stream's queries within its budget."""
+    stream.budget.warn(expected_units(stream.queries))
     budget, queries, weights = stream.budget, stream.queries, _relative_weights(stream.queries)
     unit, tick = cast(Unit | User, stream.unit), stream.tick
     ticks = OPEN_HORIZON if stream.horizon is None else stream.horizon
@@ -341,6 +351,11 @@ def make_plan(stream: "Stream") -> StreamPlan:
         price=cost,
         calendar=stream.calendar,
     )
+
+
+def expected_units(queries: Sequence[Query]) -> int | None:
+    """How many events somebody said to expect, if anybody did."""
+    return max((each for query in queries if (each := getattr(query, "expected_events", None))), default=None)
 
 
 def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:

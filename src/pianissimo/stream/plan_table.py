@@ -1,4 +1,7 @@
-"""A plan as a person reads it: a table with a line a query, then a paragraph for each, wrapped between words."""
+"""A plan as a person reads it: the promise, then at most three lines a query, in words.
+
+Explained, a table of the queries follows and a paragraph for each: mechanism, noise, theorem, and what did not win.
+"""
 
 import io
 from collections.abc import Iterator
@@ -10,56 +13,95 @@ from rich.table import Table
 from rich.text import Text
 
 from pianissimo.queries import Query
-from pianissimo.queries.expected import OPEN_HORIZON, mebibytes
+from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
 
-_CAPPED = Query.error_of
+_FEW_CAPS = 3
+"""Of how many further caps the error is told, beside that of the last."""
 
 
-def plan_tables(plan: dict[str, Any]) -> RenderableType:
-    """The promise, a table of the queries and what is to be said of each, of a plan given as plain data."""
-    parts: list[RenderableType] = [_promise(plan), Text(), _queries(plan)]
-    if any(_CAPPED in query["note"] for query in plan["queries"]):
-        parts.append(
-            Text(f"The error is about {_CAPPED}; what it cuts off is missing, and the high end is open.", "dim")
-        )
+def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableType:
+    """The promise and the words of each query, of a plan given as plain data; with all the rest if it is to explain."""
+    parts: list[RenderableType] = [_promise(plan)]
     for query in plan["queries"]:
-        parts += [Text(), *_details(query)]
+        first, *others = query["words"]
+        parts += [Text(), Text(query["name"], "bold").append(f": {first}", "not bold")]
+        parts += [Padding(Text(line), (0, 0, 0, 2)) for line in others]
+    if explain:
+        parts += [Text(), _accounting(plan), Text(), _queries(plan)]
+        for query in plan["queries"]:
+            parts += [Text(), *_details(query)]
     return Group(*parts)
 
 
-def render_plan(plan: dict[str, Any], width: int = 120) -> str:
+def render_plan(plan: dict[str, Any], width: int = 120, *, explain: bool = False) -> str:
     """The same as text."""
     output = io.StringIO()
-    Console(file=output, width=width, color_system=None).print(plan_tables(plan))
+    Console(file=output, width=width, color_system=None).print(plan_tables(plan, explain=explain))
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).rstrip()
 
 
+def words_of(query: Query, chosen: Candidate, cap: dict[str, Any]) -> list[str]:
+    """At most three lines: the error and what it is about; what is cut or hidden; what a cap does."""
+    first = query.error_words(chosen.expected_error, cap.get("counted", ""))
+    threshold = query.thresholds(chosen.mechanism)
+    if threshold is not None:
+        least, largest = (f"{each:,}" for each in threshold)
+        some = "" if least == largest else f" ({largest} at some ticks)"
+        what = "users" if query.watched else "events"
+        first += f"; {query.shown.format(query)} from about {least} {what} on{some}"
+    if query.every != 1:
+        first += f"; published every {query.every} ticks"
+    left_out = [*query.left_out(chosen), *([] if cap or not chosen.note else [chosen.note])]
+    others = filter(None, ("; ".join(left_out), _cap_words(cap)))
+    return [f"{first}.", *(f"{line[0].upper()}{line[1:]}." for line in others)]
+
+
+def _cap_words(cap: dict[str, Any]) -> str:
+    if not cap:
+        return ""
+    above = [each for each in cap["errors"] if each["cap"] > cap["at"]]
+    if not above:
+        return str(cap["beyond"])
+    told = [f"{number_text(each['typical'])} at {each['cap']:,}" for each in above]
+    told = told if len(told) <= _FEW_CAPS + 1 else [*told[:_FEW_CAPS], "..", told[-1]]
+    fewer = ""
+    if len(cap["errors"]) < cap.get("asked_for", 0):
+        fewer = f"; of the {cap['asked_for']} caps asked for, noise can be drawn for {len(cap['errors'])}"
+    return f"when the cap is raised the error is about {', '.join(told).replace('.., ', '.. ')}{fewer}; {cap['beyond']}"
+
+
 def _promise(plan: dict[str, Any]) -> Text:
-    promise, budget = plan["promise"], plan["budget"]
-    is_pure = promise["method"] == "pure"
+    promise = plan["promise"]
     epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
-    ticks = "no end" if plan["horizon"] >= OPEN_HORIZON else f"{plan['horizon']} ticks"
-    what = f"{epsilon}-" if is_pure else f"({epsilon}, {delta})-"
-    head = Text(f"Stream {plan['stream']}: {ticks}, {what}differential privacy per {_unit(plan)}, whole run", "bold")
-    budgeted = f"{budget['epsilon']:g}" if budget["delta"] == 0 else f"({budget['epsilon']:g}, {budget['delta']:g})"
-    rest = f"\nof a budget of {budgeted}; neighbors: {_neighbors(plan)} added or removed; {promise['method']}"
-    if is_pure:
-        rest += f", up to a delta of {delta} for the distance of drawn noise from its law"
-    if plan["horizon"] >= OPEN_HORIZON:
-        rest += "; booked as 2^32 ticks"
-    if "origin" in plan:
-        rest += f"\nticks of {plan['tick']} from {plan['origin']}, time zone {plan['time_zone']}"
-    return head.append(rest, "not bold")
-
-
-def _unit(plan: dict[str, Any]) -> str:
-    return f"{plan['unit']} of {plan['period']} ticks" if "period" in plan else str(plan["unit"])
+    if promise["method"] == "pure":
+        what = f"pure differential privacy with epsilon {epsilon}"
+        delta = f" (drawn noise is off its law, which adds a delta of {delta})"
+    else:
+        what, delta = f"differential privacy with epsilon {epsilon} and delta {delta}", ""
+    text = Text(f"Stream {plan['stream']}: {what}, for all queries and ticks together{delta}.", "bold")
+    is_open = plan["horizon"] >= OPEN_HORIZON
+    ticks = "There is no end to its ticks" if is_open else f"It has {plan['horizon']:,} ticks"
+    length = f", each of {plan['tick']}" if "tick" in plan else ""
+    begin = f", from {plan['origin']} (UTC) on, by the clocks of {plan['time_zone']}" if "origin" in plan else ""
+    booked = "; they are booked as 2^32" if is_open else ""
+    text.append(f"\nIt hides {_neighbors(plan)}.\n{ticks}{length}{begin}{booked}.", "not bold")
+    for warning in plan["warnings"]:
+        text.append(f"\nWarning: {warning}.", "bold")
+    return text
 
 
 def _neighbors(plan: dict[str, Any]) -> str:
     if "period" in plan:
         return f"one user's events of one period of {plan['period']} ticks"
     return "one user with all her events" if "user" in plan else "one event"
+
+
+def _accounting(plan: dict[str, Any]) -> Text:
+    budget = plan["budget"]
+    given = f"epsilon {budget['epsilon']:g}" + (f" and delta {budget['delta']:g}" if budget["delta"] else "")
+    return Text(
+        f"Of a budget of {given}; neighbors: {_neighbors(plan)} added or removed; by {plan['promise']['method']}."
+    )
 
 
 def _queries(plan: dict[str, Any]) -> Table:
@@ -75,8 +117,8 @@ def _queries(plan: dict[str, Any]) -> Table:
             f"{query['share_of_budget']:.0%}",
             "tick" if query["every"] == 1 else f"{query['every']} ticks",
             _thresholds(query["threshold"]),
-            f"± {_number(expected['typical'])}",
-            _number(expected["largest"]),
+            f"± {number_text(expected['typical'])}",
+            number_text(expected["largest"]),
         )
     return table
 
@@ -125,7 +167,7 @@ def _other(other: dict[str, Any], chosen: str, own_note: str) -> str:
         _size(other["memory"]) if "memory" in other else "",
     ]
     note = f" ({'; '.join(filter(None, words))})" if any(words) else ""
-    return f"{name} ±{_number(error['typical'])}, worst {_number(error['largest'])}{note}"
+    return f"{name} ±{number_text(error['typical'])}, worst {number_text(error['largest'])}{note}"
 
 
 def _loss(guarantee: dict[str, Any]) -> str:
@@ -164,8 +206,3 @@ def _thresholds(threshold: dict[str, int] | None) -> str:
         return "-"
     least, largest = f"{threshold['least']:,}", f"{threshold['largest']:,}"
     return least if least == largest else f"{least} to {largest}"
-
-
-def _number(value: float) -> str:
-    """Three digits, or whole numbers with commas where these have more."""
-    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"

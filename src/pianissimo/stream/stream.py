@@ -285,6 +285,10 @@ class Stream:
                 'origin="2026-01-01"; they are public and must never be derived from the data'
             )
         last = self.horizon if until is None else until if isinstance(until, int) else calendar.ticks_until(until)
+        if last is None and until is None:
+            raise ParameterError(
+                "until must be given where the horizon is None, got none; it is public, such as 24 ticks"
+            )
         if last is None or not 1 <= last <= (self.horizon or last):
             raise ParameterError(
                 f"until must be a number of ticks within the horizon of {self.horizon}, or when one of them ends, got "

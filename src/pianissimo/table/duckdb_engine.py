@@ -63,7 +63,7 @@ class DuckDbEngine(TableEngine):
         self._files = files
         self._slow: duckdb.DuckDBPyConnection | None = None
         described = ".".join(map(quoted, name))
-        with _told_as_ours("find the table"):
+        with _told_as_ours(f"have the table {'.'.join(name)!r}"):
             found = connection.execute(f"DESCRIBE {described}").fetchall()
             canonical = _catalogued(connection, name) if in_catalogue else ()
         self._types = {row[0]: row[1] for row in found}

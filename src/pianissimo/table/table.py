@@ -291,7 +291,9 @@ def open_engine(source: object, name: str | None) -> TableEngine:
 
 def _needed(name: str | None) -> str:
     if not isinstance(name, str) or not name:
-        raise ParameterError("name must be the name of a table of the database, got none")
+        raise ParameterError(
+            'name must be a table of the database, got none; give it second: Table(source, "visits", ..)'
+        )
     return name
 
 

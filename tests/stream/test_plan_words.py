@@ -1,0 +1,183 @@
+"""What a plan says in words is what it says in numbers: the error, what it is about, what is cut off, and warnings."""
+
+import re
+import warnings
+from typing import Any
+
+import pytest
+
+import pianissimo as pp
+from pianissimo.queries.expected import how_often, number_text
+from pianissimo.queries.query import Query
+from pianissimo.stream import StreamPlan, render_plan
+
+DOMAIN = ["a", "b", "c"]
+OF_EVENTS: dict[str, tuple[Query, str]] = {
+    "count": (pp.Count("q"), "number of events"),
+    "where": (pp.Count("q", where="x > 3"), 'number of events where "x" > 3'),
+    "tick": (pp.Count("q", per="tick"), "number of events in each tick"),
+    "window": (pp.Count("q", per="7d"), "number of events in each 7 ticks"),
+    "sum": (pp.Sum("q", value="x", range=(0, 600)), "sum of x, of values cut to 0 .. 600"),
+    "refused": (pp.Sum("q", value="x", range=(0, 0.5), outside="refuse"), "sum of x"),
+    "listed": (pp.Histogram("q", key="k", domain=DOMAIN), "number of events of each k"),
+    "unknown": (pp.Histogram("q", key="k", max_keys_per_event=5), "number of events of each k"),
+    "top": (pp.TopK("q", key="k", k=2), "number of events of each k in the list"),
+    "heavy": (pp.HeavyHitters("q", key="k"), "number of events of each k"),
+}
+CAP = ", of events up to the cap of 16 a user"
+OF_USERS: dict[str, tuple[Query, str]] = {
+    "count": (pp.Count("q"), f"number of events{CAP}"),
+    "sum": (pp.Sum("q", value="x", range=(0, 600)), f"sum of x, of values cut to 0 .. 600{CAP}"),
+    "histogram": (pp.Histogram("q", key="k", domain=DOMAIN), f"number of events of each k{CAP}"),
+    "top": (pp.TopK("q", key="k", k=2, domain=DOMAIN), f"number of events of each k in the list{CAP}"),
+    "most": (pp.MaxFrequency("q", key="k", domain=DOMAIN), f"number of events of the most frequent k{CAP}"),
+    "quantiles": (pp.Quantiles("q", value="x", range=(0, 600)), f"quantiles of x, of values cut to 0 .. 600{CAP}"),
+    "distinct": (pp.Distinct("q", key="k"), f"number of different values of k{CAP.replace('events', 'values')}"),
+    "users": (pp.Users("q"), "number of users"),
+    "alarm": (pp.Alarm("q", where="x > 3"), 'number of users when it rings where "x" > 3'),
+    "trending": (pp.Trending("q", key="k"), "number of users with each k that is reported"),
+}
+
+
+def planned(query: Query, unit: Any = "event", **changes: Any) -> StreamPlan:
+    given = {"budget": pp.Budget(1.0, 1e-9), "horizon": 366, "tick": "1d", **changes}
+    return pp.Stream("s", unit=unit, queries=[query], **given).plan()
+
+
+def told(plan: StreamPlan) -> tuple[dict[str, Any], str]:
+    """The numbers of the one query, and the text that people read, on one line."""
+    (query,) = plan.to_dict()["queries"]
+    return query, " ".join(str(plan).split())
+
+
+@pytest.mark.parametrize(
+    ("query", "about", "unit"),
+    [
+        *((query, about, "event") for query, about in OF_EVENTS.values()),
+        *((query, about, pp.user("who")) for query, about in OF_USERS.values()),
+    ],
+    ids=[*OF_EVENTS, *(f"{name} of users" for name in OF_USERS)],
+)
+def test_the_number_in_words_is_the_number_of_the_data(query: Query, about: str, unit: Any) -> None:
+    numbers, text = told(plan := planned(query, unit))
+    assert numbers["error_about"] == about
+    error = numbers["expected_error"]
+    ranks = "ranks " if query.kind == "quantiles" else ""
+    assert f"q: within {number_text(error['typical'])} {ranks}of the true {about}, 19 times out of 20" in text
+    worst = re.findall(r"\((\S+) at the worst tick\)", text)
+    assert worst == ([number_text(error["largest"])] if error["largest"] > 1.02 * error["typical"] else [])
+    assert len(numbers["words"]) <= 3
+    if numbers["threshold"] is not None:
+        assert f"from about {numbers['threshold']['least']:,} {'users' if query.watched else 'events'} on" in text
+    # What is for those who ask why is not in the way of the others.
+    assert numbers["mechanism"] not in text
+    assert not re.search(r"\brho\b|toeplitz|haar|theorem", text)
+    explained = " ".join(plan.explain().split())
+    assert explained.startswith(text)
+    assert all(part in explained for part in (numbers["guarantee"]["theorem"], numbers["reason"]))
+
+
+def test_what_is_cut_or_hidden_is_said() -> None:
+    def words(query: Query, unit: Any = "event") -> str:
+        return told(planned(query, unit))[1]
+
+    assert "A k appears" not in words(pp.Histogram("q", key="k", domain=DOMAIN))
+    assert "not among the 3 listed are passed over" in words(pp.Histogram("q", key="k", domain=DOMAIN))
+    unknown = words(OF_EVENTS["unknown"][0])
+    assert "of an event at most 5 labels count; rarer ones stay hidden" in unknown.replace("Of an", "of an")
+    assert "Rows with a x outside 0 .. 0.5 are refused" in words(OF_EVENTS["refused"][0])
+    assert "Values are rounded, each value by itself" in words(pp.Sum("q", value="x", range=(0, 600), grid=100))
+    assert "ounts are too low by up to 1 / 1,025 of the labels so far" in words(OF_EVENTS["heavy"][0])
+    assert "ranks are those of capped events" in words(OF_USERS["top"][0], pp.user("who"))
+    assert "uantiles are those of capped events" in words(OF_USERS["quantiles"][0], pp.user("who"))
+    assert "published every 6 ticks" in words(pp.Count("q", every=6))
+
+
+def test_an_error_of_ranks_is_told_in_the_units_of_the_value_too() -> None:
+    numbers, text = told(planned(OF_USERS["quantiles"][0], pp.user("who")))
+    value = numbers["error_in_value"]
+    assert value["within"] == 6
+    # So many events, evenly over the range, have `typical` of them in every 6.
+    assert value["events"] / 600 * value["within"] == pytest.approx(numbers["expected_error"]["typical"], rel=1e-3)
+    assert f"In value, within 6 once {number_text(value['events'])} events lie evenly over 0 .. 600" in text
+
+
+def test_the_error_is_told_for_every_cap_that_may_be_reached() -> None:
+    plan = planned(pp.Count("q"), pp.user("who"))
+    numbers, text = told(plan)
+    counters = plan.queries[0].mechanism.counters[0]
+    assert [each["cap"] for each in numbers["caps"]] == list(plan.queries[0].mechanism.cap.caps)
+    assert numbers["caps"][0]["typical"] == numbers["expected_error"]["typical"]
+    for place, each in enumerate(numbers["caps"], 1):
+        found = counters.law(place, each["cap"], 100 if place > 1 else 0, 200).half_width(0.95)
+        assert found == pytest.approx(each["typical"], rel=0.15), "also after a raise"
+    shown = ", ".join(f"{number_text(each['typical'])} at {each['cap']:,}" for each in numbers["caps"][1:4])
+    assert f"When the cap is raised the error is about {shown}" in text
+    assert "what the cap cuts off is missing, and bars are open on that side" in text
+    fixed = told(planned(pp.Count("q"), pp.user("who", max_events_per_user=20)))[1]
+    assert "of events up to the cap of 20 a user" in fixed
+    assert "raised" not in fixed
+    whole = told(planned(pp.Count("q"), pp.user("who", max_events_per_user=20, most_events_per_user=20)))[1]
+    assert "up to the cap" not in whole
+    assert "Nothing is cut off, as no user has more than 20" in whole
+    day = told(planned(pp.Count("q"), pp.user("who", max_events_per_user=20, within="2d")))[1]
+    assert "up to the cap of 20 a user in each period of 2 ticks" in day
+
+
+def test_caps_that_cannot_be_reached_are_said() -> None:
+    unit = pp.user("who", caps=30)
+    numbers, text = told(planned(pp.Sum("q", value="x", range=(0, 600)), unit))
+    assert len(numbers["caps"]) < 30
+    assert f"of the 30 caps asked for, noise can be drawn for {len(numbers['caps'])}" in text
+    assert "asked for" not in told(planned(pp.Count("q"), pp.user("who", caps=3)))[1]
+
+
+def test_the_head_says_promise_unit_and_ticks() -> None:
+    plan = planned(pp.Count("q"), pp.user("who"), origin="2026-01-01", time_zone="Europe/Berlin")
+    lines = str(plan).splitlines()
+    promise = plan.to_dict()["promise"]
+    epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
+    if promise["method"] != "pure":
+        assert lines[0].startswith(f"Stream s: differential privacy with epsilon {epsilon} and delta {delta}, for all")
+    assert lines[1] == "It hides one user with all her events."
+    assert lines[2].startswith("It has 366 ticks, each of 1d, from 2025-12-31T23:00:00Z (UTC) on")
+    assert "by the clocks of Europe/Berlin." in lines[2]
+    assert str(plan) == render_plan(plan.to_dict())
+    assert plan._repr_html_().startswith("<pre>Stream s: ")
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (pp.Budget(40, 1e-9), "epsilon is 40: above 10"),
+        (pp.Budget(10.5, 1e-9), "epsilon is 10.5: above 10"),
+        (pp.Budget(1, 1e-4), "delta is 0.0001: above one in 100,000 the promise may fail"),
+    ],
+)
+def test_a_large_budget_is_warned_about_once_and_in_the_plan(budget: pp.Budget, words: str) -> None:
+    stream = pp.Stream("s", budget=budget, horizon=4, queries=[pp.Count("q")])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        plan = stream.plan()
+        stream.start()
+    assert [str(each.message).startswith(words) for each in caught] == [True]
+    assert issubclass(caught[0].category, pp.BudgetWarning)
+    assert f"Warning: {words}" in str(plan)
+    assert plan.to_dict()["warnings"][0].startswith(words)
+
+
+def test_what_is_expected_says_which_delta_is_too_large() -> None:
+    heavy = pp.HeavyHitters("q", key="k", expected_events=10**8)
+    assert "above one in 100,000,000 that are expected" in str(planned(heavy, budget=pp.Budget(1, 1e-7)))
+    assert "Warning" not in str(planned(heavy))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        planned(pp.Count("q"), budget=pp.Budget(10, 1e-5))
+
+
+def test_chances_are_said_as_people_say_them() -> None:
+    assert [how_often(each) for each in (0.95, 0.9, 0.999)] == [
+        "19 times out of 20",
+        "9 times out of 10",
+        "999 times out of 1000",
+    ]
