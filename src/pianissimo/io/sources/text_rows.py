@@ -366,7 +366,7 @@ class JsonReader:
                     *(pl.Series(name, columns[name], dtype=pl.Float64) for name in self._wanted.values),
                 ]
             ),
-            times=pl.Series([_text(each) for each in times], dtype=pl.String),
+            times=_texts("", times),
             refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
         )
 
@@ -400,12 +400,20 @@ def _record_of(kinds: Mapping[str, Any]) -> tuple[Any, Callable[[str], Callable[
 
 def _labels(name: str, values: list[Any], *, lists: bool) -> pl.Series:
     if not lists:
-        return pl.Series(name, [_text(value) for value in values], dtype=pl.String)
+        return _texts(name, values)
     events = [
         [_text(each) for each in value] if isinstance(value, list) else None if value is None else [_text(value)]
         for value in values
     ]
     return pl.Series(name, events, dtype=pl.List(pl.String))
+
+
+def _texts(name: str, values: list[Any]) -> pl.Series:
+    """A column of labels or times; row by row only where one is no text."""
+    try:
+        return pl.Series(name, values, dtype=pl.String)
+    except (TypeError, UnicodeEncodeError):
+        return pl.Series(name, [_text(value) for value in values], dtype=pl.String)
 
 
 def _text(value: str | float | None) -> str | None:
