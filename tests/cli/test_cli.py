@@ -175,8 +175,8 @@ def test_a_plan_is_readable_at_the_width_of_a_terminal(width: int) -> None:
         assert all(part in once for part in parts)
         assert f"{query['name']}, a " in once
     assert "60 ticks" in text
-    assert "top_shops, a top list over a domain of 3 labels" in once
-    assert "drugs, a histogram over labels that nobody listed" in once
+    assert "top_shops, a top list: " in once
+    assert "drugs, a histogram: " in once
     assert "differential privacy with epsilon 1 and delta 1e-09, for all queries and ticks together" in once
     assert "approximate, rho = " in once
 
@@ -188,17 +188,15 @@ def test_a_pure_plan_says_so_with_the_delta_of_its_noise() -> None:
     assert "pure differential privacy with epsilon 1, for all queries and ticks together" in text
     assert f"(drawn noise is off its law, which adds a delta of {plan.price.delta:.2g})" in text
     assert "There is no end to its ticks; they are booked as 2^32." in text
-    assert "Of a budget of epsilon 1;" in text
+    assert "Of a budget of epsilon 1 and delta 0;" in text
     assert "1-differential privacy, pure up to the distance of the drawn noise" in text
 
 
 def test_a_note_on_a_mechanism_is_shown() -> None:
     budget = pianissimo.Budget(epsilon=1.0, delta=1e-9)
     plan = pianissimo.Stream("s", budget=budget, horizon=10, queries=[pianissimo.Count("purchases")]).plan().to_dict()
-    plan["queries"][0]["note"] = "leans downward"
     plan["queries"][0]["alternatives"][0]["note"] = "needs memory"
     text = render_plan(plan, width=80, explain=True)
-    assert re.search(r"note +leans downward", text)
     assert "(needs memory)" in " ".join(text.split())
 
 

@@ -40,16 +40,7 @@ from pianissimo.queries.columns import (
     label_column,
     told_value,
 )
-from pianissimo.queries.expected import (
-    HISTORY,
-    Candidate,
-    ExpectedError,
-    PlanMaker,
-    Share,
-    noise_plans,
-    number_text,
-    predict_error,
-)
+from pianissimo.queries.expected import HISTORY, Candidate, PlanMaker, Share, noise_plans, predict_error
 from pianissimo.users import AboveHead, AdaptiveCap, Bars, Cap, Counters, Head, UserDistinct, UserStatistics
 
 UserMechanism = UserStatistics | UserDistinct
@@ -145,6 +136,9 @@ class Query:
 
     answer: ClassVar[str] = "number of events"
     """What it answers, and what its error is about: words in which {0} is the query."""
+
+    error_unit: ClassVar[str] = ""
+    """What its error is counted in, if not in what it answers."""
 
     shown: ClassVar[str] = "a {0.key} appears"
     """What happens from its threshold on, where it has one."""
@@ -449,16 +443,7 @@ class Query:
     def about(self) -> str:
         """What its error is about, in words."""
         when = "" if self.per is None else " in each tick" if self.per == 1 else f" in each {self.per} ticks"
-        return f"{self.answer.format(self)}{when}{'' if self.where is None else f' where {self.where}'}{self.clamped}"
-
-    @property
-    def clamped(self) -> str:
-        """How values are changed before they count, in words."""
-        return ""
-
-    def error_words(self, error: ExpectedError, counted: str) -> str:
-        """How far answers are from the truth; `counted` says of which events, where that is not all."""
-        return f"within {number_text(error.typical)} of the true {self.about}{counted}, {error.often}"
+        return f"{self.answer.format(self)}{when}{'' if self.where is None else f' where {self.where}'}"
 
     def left_out(self, chosen: Candidate) -> list[str]:
         """What of the events is not in its answers, or hidden, in words."""

@@ -78,6 +78,7 @@ class ValueQuery(Query):
 
     @property
     def clamped(self) -> str:
+        """What happens to values outside the range, in words."""
         return f", of values cut to {self.span}" if self.outside == "clamp" else ""
 
     @property
@@ -118,7 +119,7 @@ class Sum(ValueQuery):
 
     kind = "sum"
     called = "a sum"
-    answer = "sum of {0.value}"
+    answer = "sum of {0.value}{0.clamped}"
     told = ("range",)
     adds_up = True
     deletable = True
