@@ -317,9 +317,8 @@ class Query:
         """Whether it may show labels that nobody listed."""
         return False
 
-    @property
-    def unit_value(self) -> float:
-        """What one step of its counts is worth."""
+    def unit_value(self, mechanism: Any) -> float:
+        """What one step of a mechanism's counts is worth."""
         return 1.0
 
     def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
@@ -336,7 +335,7 @@ class Query:
             return Candidate(
                 name=f"{type(mechanism).__name__} over {plan.name}",
                 mechanism=mechanism,
-                expected_error=predict_error(plan, coverage, self.unit_value, window=self.window),
+                expected_error=predict_error(plan, coverage, self.unit_value(mechanism), window=self.window),
                 pure=is_pure(plan),
             )
 
@@ -366,7 +365,7 @@ class Query:
         Of a label that was not shown before, all that is known is that no more were added than there are; one that is
         not shown any more is left out.
         """
-        steps = (pl.col("estimate") / self.unit_value).round().cast(pl.Int64)
+        steps = (pl.col("estimate") / self.unit_value(mechanism)).round().cast(pl.Int64)
         before, now = before.with_columns(steps), now.with_columns(steps)
         error = mechanism.between_error(*releases, coverage)
         if "key" not in now.columns:
@@ -413,7 +412,7 @@ class Query:
     @property
     def user_scale(self) -> float:
         """How much of a series' noise the answer has."""
-        return self.unit_value
+        return 1.0
 
     def user_value(self, release: Release[Any]) -> Any:
         """What the part's mechanism released for this query, with its noise and what is known of the cut."""
@@ -546,7 +545,8 @@ def count_table(value: int | LabelCounts | list[tuple[str, int]], error: float, 
         return table
     rest = value.rest.estimate
     spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * value.rest.deviation)
-    return pl.concat([table, released_table([rest], [rest - spread], [rest + spread], key=[None])])
+    high = rest + spread + math.ceil(value.rest.lean)
+    return pl.concat([table, released_table([rest], [rest - spread], [high], key=[None])])
 
 
 def bars_table(estimates: Sequence[int], bars: Sequence[Bars], *, key: Any = None) -> pl.DataFrame:
