@@ -285,7 +285,7 @@ def test_the_difference_of_two_stored_releases_is_the_window_but_for_roundings(t
         for tick in range(2, 11, 2):
             exact = live.between(max(0, tick - 4), tick)
             for name, table in found.items():
-                grid = live.plan.queries[1].query.unit_value if name == "revenue" else 1
+                grid = live.plan.queries[1].query.unit_value(None) if name == "revenue" else 1
                 rows, asked = table.filter(tick=tick).drop("tick", "start", "end"), exact[name].drop("start", "end")
                 assert rows.columns[0] == asked.columns[-1] == "since"
                 assert rows["since"].to_list() == asked["since"].to_list()

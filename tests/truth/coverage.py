@@ -108,7 +108,11 @@ WATCHED = [
     Asked(pp.Trending("rising", key="place", domain=DOMAIN, alarms_per_user=2), plain.count),
     Asked(pp.Trending("any_rising", key="code", alarms_per_user=2), plain.count),
 ]
-RATES = [Asked(pp.Rate("rate"), plain.count)]
+PER = [
+    Asked(pp.Count("of_a_tick", per="tick"), plain.count),
+    Asked(pp.Sum("of_two_ticks", value="amount", range=(0, 600), per=2), plain.total(0, 600)),
+    Asked(pp.Histogram("places_of_three", key="place", domain=DOMAIN, per=3), plain.each_label("place")),
+]
 
 EVENT, USER = "event", "user"
 UNITS: dict[str, Any] = {
@@ -122,7 +126,7 @@ UNITS: dict[str, Any] = {
 
 GROUPS: dict[str, list[tuple[pp.Budget, list[Asked]]]] = {
     EVENT: [
-        (pp.Budget(8, 1e-6), [*COUNTS, *SUMS, *KNOWN, *TAGGED, *RATES]),
+        (pp.Budget(8, 1e-6), [*COUNTS, *SUMS, *KNOWN, *TAGGED, *PER]),
         (pp.Budget(12, 1e-6), [*UNKNOWN, *HEAVY]),
         (pp.Budget(2, 1e-6), MANY_TAGS),
         (pp.Budget(1, 0), [*COUNTS[:1], *SUMS[:1], *KNOWN[:1]]),
@@ -135,7 +139,7 @@ GROUPS: dict[str, list[tuple[pp.Budget, list[Asked]]]] = {
 """What is asked together, with noise of one budget: of events, and of users under every rule for their cap."""
 
 REFUSED: dict[tuple[str, str], Query] = {(EVENT, each.query.kind): each.query for each in [*OF_USERS, *WATCHED]} | {
-    (USER, each.query.kind): each.query for each in [*RATES, *HEAVY]
+    (USER, each.query.kind): each.query for each in HEAVY
 }
 """Kinds that a unit has no answer for."""
 
@@ -291,7 +295,11 @@ def streamed(unit: str, group: int, run: int, noise: Noise, factor: float) -> It
             name: [narrowed(bar, factor) for bar in table.to_dicts()] for name, table in core.release(tick).items()
         }
         if unit == EVENT:
-            yield [found for each in asked for found in of_events(each, tables[each.query.name], truth, 0, tick)]
+            yield [
+                found
+                for each in asked
+                for found in of_events(each, tables[each.query.name], truth, begin(each.query, tick), tick)
+            ]
         else:
             yield [
                 *of_users(asked, tables, truth, tick, UNITS[unit].within),
@@ -311,11 +319,14 @@ def streamed(unit: str, group: int, run: int, noise: Noise, factor: float) -> It
         ]
 
 
+def begin(query: Query, tick: int) -> int:
+    """After which tick a release counts."""
+    return max(0, tick - query.per) if isinstance(query.per, int) else 0
+
+
 def of_events(asked: Asked, bars: Sequence[Bar], truth: Oracle, start: int, end: int) -> Iterator[Seen]:
     true, kind = truth.events(asked, start, end), asked.query.kind
     about = "all events" if start == 0 else "events of a window"
-    if kind == "rate":
-        true = {None: true[None] / end}
     if kind == "heavy_hitters" and asked.query.expected_keys is None:  # type: ignore[attr-defined]
         # The bars of a sketch hold all shown keys at once.
         every = [seen(asked.query.name, "all shown keys at once", bar, true.get(bar["key"], 0)) for bar in bars]

@@ -69,7 +69,7 @@ def test_a_cut_is_said_beside_the_number() -> None:
                 if "range" in told:
                     assert "cut to" in told["error_about"], told["name"]
                 if (told.get("max_keys_per_event") or 1) > 1:
-                    assert "of an event at most" in " ".join(told["words"]), told["name"]
+                    assert "Of an event at most" in " ".join(told["words"]), told["name"]
 
 
 def test_bars_of_half_the_width_are_caught() -> None:
