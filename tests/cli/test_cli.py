@@ -547,10 +547,31 @@ def test_as_json_silence_is_an_empty_release_at_every_tick(clinic: Path) -> None
     call("run", clinic, "--out", out)
     found = objects(call("releases", out, "--json").stdout)
     assert [(each["tick"], each["query"], len(each["release"])) for each in found] == [
-        (tick, name, int(tick == 2 and name != "young"))
+        (tick, name, 3 if name == "exhausted" else int(tick == 2 and name != "young"))
         for tick in (1, 2, 3, 4)
-        for name in ("old", "symptoms", "young")
+        for name in ("exhausted", "old", "symptoms", "young")
     ]
+
+
+def test_silence_is_said_to_be_quiet_or_exhausted_where_users_may_have_no_charge_left(clinic: Path) -> None:
+    state = clinic.parent / "state"
+    assert call("run", clinic, "--state", state).exit_code == 0
+    quiet = call("status", state).stdout
+    assert all(re.search(rf"silence of {name} +means quiet *\n", quiet) for name in ("old", "young", "symptoms"))
+    once = clinic.parent / "once.toml"
+    once.write_text(CLINIC.replace("threshold = 1000", "threshold = 1000\nalarms_per_user = 1"))
+    state = clinic.parent / "once"
+    assert call("run", once, "--state", state).exit_code == 0
+    words = r"quiet or exhausted: up to 3,[012]\d\d users may have no charge left"
+    assert len(re.findall(words, call("status", state).stdout)) == 3
+    told = json.loads(call("status", state, "--json").stdout)["exhausted"]
+    assert list(told) == ["old", "young", "symptoms"]
+    assert all(3000 < most < 3300 for most in told.values())
+    text = call("releases", state).stdout
+    assert re.search(rf"young, ticks 1 to 4: silent; at tick 4 {words}", text)
+    assert re.search(rf"old, ticks 1 to 4; at tick 4 {words}", text)
+    assert "exhausted, tick" not in text
+    assert "exhausted, tick 4" in call("releases", state, "--query", "exhausted").stdout
 
 
 def test_verify_compares_a_folder_with_what_is_stored(shop: Path) -> None:

@@ -215,7 +215,7 @@ def test_a_file_of_users_is_released(tmp_path: Path) -> None:
     assert run_file(spec, tmp_path / "out").ticks == 4
 
 
-@pytest.mark.parametrize("name", ["user", "weight", "value", "key", "above_cap"])
+@pytest.mark.parametrize("name", ["user", "weight", "value", "key", "above_cap", "exhausted"])
 @pytest.mark.parametrize("delta", [0, 1e-9])
 @pytest.mark.parametrize("kind", ["count", "distinct"])
 def test_no_query_takes_the_place_of_the_users(name: str, delta: float, kind: str) -> None:

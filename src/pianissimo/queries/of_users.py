@@ -78,8 +78,7 @@ def user_ways(
     watching, counting = _split(budget, sum((shares[query.name] for query in watched), Fraction(0)))
     monitors: dict[str, list[Candidate]] = {}
     if watched:
-        replacement = setting.period is not None  # a part of her events is missing, not all of them
-        made = monitor_candidates(watched, watching, setting.ticks, setting.coverage, replacement=replacement)
+        made = monitor_candidates(watched, watching, setting.ticks, setting.coverage, period=setting.period)
         monitors = {name: [candidate] for name, candidate in made.items()}
     if not counted:
         return [[monitors[query.name] for query in queries]]
@@ -153,7 +152,8 @@ def _caps(setting: UserSetting, parts: Sequence[Part]) -> Iterator[Any]:
     if all(own):
         yield lambda _: own[0]
         return
-    if period is not None and units is not None:
+    if period is not None:
+        assert units is not None  # noqa: S101
         yield lambda _: PeriodCap(units=units, ticks=period)
         return
     if units is not None:
