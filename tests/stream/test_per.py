@@ -363,6 +363,12 @@ def test_the_command_says_what_has_no_windows(tmp_path: Path) -> None:
         assert message in refused.stderr
 
 
+def test_of_a_later_life_it_is_told_since_when_it_counts() -> None:
+    plan = stream(pp.Count("n"), pp.Count("x", per=2)).plan()
+    told = [plan.since(["n", "x"], tick, first=4, counted=2) for tick in (5, 6, 7)]
+    assert told == [{"n": 2, "x": 2}, {"n": 2, "x": 2}, {"n": 2, "x": 5}]
+
+
 def test_the_plan_is_stored_and_read_again() -> None:
     plan = stream(pp.Count("n", per=3)).plan()
     again = StreamPlan.from_plain(json.loads(json.dumps(plan.to_plain())))

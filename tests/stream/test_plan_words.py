@@ -16,7 +16,7 @@ OF_EVENTS: dict[str, tuple[Query, str]] = {
     "count": (pp.Count("q"), "number of events"),
     "where": (pp.Count("q", where="x > 3"), 'number of events where "x" > 3'),
     "tick": (pp.Count("q", per="tick"), "number of events in each tick"),
-    "window": (pp.Count("q", per="7d"), "number of events in each 7 ticks"),
+    "window": (pp.Count("q", per="7d"), "number of events in the last 7 ticks"),
     "sum": (pp.Sum("q", value="x", range=(0, 600)), "sum of x, of values cut to 0 .. 600"),
     "refused": (pp.Sum("q", value="x", range=(0, 0.5), outside="refuse"), "sum of x"),
     "listed": (pp.Histogram("q", key="k", domain=DOMAIN), "number of events of each k"),

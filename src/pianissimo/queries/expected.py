@@ -55,7 +55,7 @@ FEW_SERIES = 100
 PREDICTED_TICKS = 2**20
 """Errors are predicted from at most so many ticks, evenly spaced over the horizon; of an open one, from the first."""
 
-PREDICTED_WINDOWS = 256
+PREDICTED_WINDOWS = 128
 """Those of windows from so many: both ends of each are looked at by themselves."""
 
 

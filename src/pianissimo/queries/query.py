@@ -441,7 +441,7 @@ class Query:
     @property
     def about(self) -> str:
         """What its error is about, in words."""
-        when = "" if self.per is None else " in each tick" if self.per == 1 else f" in each {self.per} ticks"
+        when = "" if self.per is None else " in each tick" if self.per == 1 else f" in the last {self.per} ticks"
         return f"{self.answer.format(self)}{when}{'' if self.where is None else f' where {self.where}'}"
 
     def left_out(self, chosen: Candidate) -> list[str]:
