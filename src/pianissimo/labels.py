@@ -184,20 +184,25 @@ def any_too_long(labels: pl.Series) -> bool:
     return isinstance(longest, int) and longest > LONGEST_LABEL
 
 
+def flat_keys(events: pl.Series, most: int | None, *, called: str = "keys") -> pl.Series:
+    """The keys of a batch in its order: of each event, one key or a list, the first so many distinct ones, or all."""
+    has_nulls = events.null_count() > 0
+    if isinstance(events.dtype, pl.List):
+        whole = events.list.drop_nulls()
+        has_nulls |= bool((whole.list.len() != events.list.len()).any())
+        distinct = whole.list.unique(maintain_order=True)
+        bounded = distinct if most is None else distinct.list.head(most)
+        events = bounded.list.explode(empty_as_null=False, keep_nulls=False)
+    if has_nulls:
+        raise InputError(f"{called} must not be null, got nulls; drop or fill them")
+    return events
+
+
 def count_labels(events: pl.Series, max_keys_per_event: int | None) -> tuple[pl.Series, NDArray[np.int64]]:
     """The labels of a batch and how many events hold each; an event is a text or a list of texts; None cuts nothing."""
-    if events.dtype == pl.List(pl.String):
-        whole = events.list.drop_nulls()
-        has_nulls = bool((whole.list.len() != events.list.len()).any())
-        distinct = whole.list.unique(maintain_order=True)
-        bounded = distinct if max_keys_per_event is None else distinct.list.head(max_keys_per_event)
-        labels = bounded.list.explode(empty_as_null=False, keep_nulls=False)
-    elif events.dtype == pl.String:
-        has_nulls, labels = False, events
-    else:
+    if events.dtype not in (pl.String, pl.List(pl.String)):
         raise InputError(f"labels must be texts or lists of texts, got {events.dtype}")
-    if has_nulls or events.null_count():
-        raise InputError("labels must not be null, got nulls; drop or fill them")
+    labels = flat_keys(events, max_keys_per_event, called="labels")
     counted = labels.alias("key").to_frame().group_by("key").len("count")
     if any_too_long(counted["key"]):
         raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")

@@ -67,6 +67,15 @@ class Mechanism(Protocol[Batch_contra, State, Value_co]):
         """What is published at `tick`: where data meet noise."""
 
 
+class Gathering:
+    """A mechanism that counts a batch by what it gathers of it, as a base class."""
+
+    __slots__ = ()
+
+    def update(self: Any, state: Any, batch: Any) -> None:
+        self.add(state, self.gather(state, batch))
+
+
 @runtime_checkable
 class Mergeable(Protocol[State]):
     """A mechanism whose states can be added, as those of workers that saw different events."""

@@ -30,8 +30,7 @@ class User:
     the stream. The plan compares both."""
 
     within: timedelta | str | int | None = None
-    """A period, such as "1d", or a number of ticks: hidden are a user's events of one period, and not of all. The cap,
-    which must be fixed then, and the charges of alarms begin anew with each."""
+    """A period, such as "1d", or a number of ticks: hidden are a user's events of one period, and not of all."""
 
     weight: str | None = None
     """A column of 1 for what happens and -1 for what is taken back, if events may be deleted; both count towards the
@@ -57,6 +56,8 @@ class User:
             raise ParameterError(f"weight must be the name of another column, got {self.weight!r}")
         if self.max_events_per_user is not None:
             check_at_least(1, max_events_per_user=self.max_events_per_user)
+        elif self.within is not None:
+            raise ParameterError("max_events_per_user must be given with within, got none: it holds in each period")
         if isinstance(self.within, str | timedelta):
             object.__setattr__(self, "within", length_of(self.within))
         elif self.within is not None:

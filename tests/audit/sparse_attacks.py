@@ -31,9 +31,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.audit import audit_cases
-from pianissimo.audit.answer_attacks import MOST_MOVED, events_text, order_attempt, wins_of
+from pianissimo.audit.answer_attacks import MOST_MOVED, order_attempt, wins_of
 from pianissimo.audit.attack import epsilon_bound
-from pianissimo.audit.pairs import HistogramOf, group_size, texts
+from pianissimo.audit.pairs import HistogramOf, events_text, group_size, texts
 from pianissimo.audit.plan_attacks import PlanAttack, history_of
 from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding
 from pianissimo.counting import LabelCounts

@@ -37,7 +37,6 @@ from pianissimo.selection import (
     UnkGumb,
     first_in_race,
 )
-from pianissimo.selection.known_and_unknown import with_noise
 from pianissimo.testing import SeededNoise
 
 DOMAIN = Domain(["a", "b", "c", "d"])
@@ -352,7 +351,7 @@ class SelectionsNoiseKept(SparseGumbel):
 
     def _estimates(self, state: SparseGumbelState, tick: int, noise: Noise) -> NDArray[np.int64]:
         keys = state.index.keys_from(0)[state.chosen]
-        return with_noise(state.counts[state.chosen], keys, GaussianNode(Fraction(1)), noise.at("counts", tick))
+        return GaussianNode(Fraction(1)).added(state.counts[state.chosen], keys, noise.at("counts", tick))
 
 
 @dataclass(frozen=True, kw_only=True)

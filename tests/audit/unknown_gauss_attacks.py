@@ -18,13 +18,12 @@ from pianissimo.audit.answer_attacks import (
     answer_cases,
     answer_composition,
     counts_part,
-    events_text,
-    keys_of,
     own_part,
 )
 from pianissimo.audit.attack import Measure, Seen, attack, expected_mu, lattice_excess
-from pianissimo.audit.pairs import group_size, texts
+from pianissimo.audit.pairs import events_text, group_size, texts
 from pianissimo.audit.report import AttackedPart, Attempt, Finding
+from pianissimo.counting.meta import keys_of
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.selection import UnkGauss

@@ -79,7 +79,7 @@ def refined_binary(horizon: int, *, pure: bool) -> Reference:
     for level in range(levels):
         profile += variance * (ticks >> level & 1)
         variance = 2 * variance / (2 * variance + 1)
-    return from_profile("binary tree, refined", profile * _node_variance(levels, pure=pure), 2 * horizon)
+    return from_profile("binary tree, refined", profile * _node_variance(levels, pure=pure))
 
 
 def smooth_binary(horizon: int, *, pure: bool) -> Reference:
@@ -89,7 +89,7 @@ def smooth_binary(horizon: int, *, pure: bool) -> Reference:
     while math.comb(height, height // 2) <= horizon:
         height += 2
     std = math.sqrt(height // 2 * _node_variance(height // 2, pure=pure))
-    return Reference(name="smooth binary", max_std=std, rms_std=std, samples=height // 2, detail=f"height {height}")
+    return Reference(name="smooth binary", max_std=std, rms_std=std, detail=f"height {height}")
 
 
 def unbalanced_smooth_binary(horizon: int, *, pure: bool) -> Reference:
@@ -110,7 +110,6 @@ def unbalanced_smooth_binary(horizon: int, *, pure: bool) -> Reference:
         name="smooth binary, unbalanced",
         max_std=std,
         rms_std=std,
-        samples=ones,
         detail=f"{ones} ones and {zeros} zeros",
     )
 
@@ -119,7 +118,7 @@ def subtraction(horizon: int, *, pure: bool) -> Reference:
     """The k-ary tree whose nodes are added or subtracted, k odd, tuned apart for the largest and the typical error."""
     check_at_least(1, horizon=horizon)
     least_largest = least_typical = math.inf
-    arity = typical_arity = samples = 0
+    arity = typical_arity = 0
     # A single level, k = 2 T + 1, comes first: the rule for stopping knows of two levels or more.
     for k in chain([2 * horizon + 1], range(3, 2 * horizon + 1, 2)):
         levels = _subtraction_levels(horizon, k)
@@ -127,7 +126,7 @@ def subtraction(horizon: int, *, pure: bool) -> Reference:
         digits = largest_balanced_digits(horizon, k)
         largest, typical = price * digits, price * _mean_balanced_digits(horizon, k)
         if largest < least_largest:
-            least_largest, arity, samples = largest, k, digits
+            least_largest, arity = largest, k
         if typical < least_typical:
             least_typical, typical_arity = typical, k
         # The lowest digit alone is on average above k / 8, and at its largest (k - 1) / 2.
@@ -137,7 +136,6 @@ def subtraction(horizon: int, *, pure: bool) -> Reference:
         name="k-ary subtraction",
         max_std=math.sqrt(least_largest),
         rms_std=math.sqrt(least_typical),
-        samples=samples,
         detail=f"k = {arity}, typical {typical_arity}",
     )
 
@@ -195,7 +193,7 @@ def least_squares_binary(horizon: int, *, pure: bool) -> Reference:
     for level in range(1, levels + 1):
         inside = ticks & (2**level - 1)
         profile += (np.minimum(inside, 2**level - inside) / 2**level) ** 2 * (2**level / (2**level - 1))
-    return from_profile("binary tree, least squares", profile * _node_variance(levels + 1, pure=pure), 2 * size - 1)
+    return from_profile("binary tree, least squares", profile * _node_variance(levels + 1, pure=pure))
 
 
 def normalised_square_root(horizon: int) -> Reference:
@@ -207,7 +205,7 @@ def normalised_square_root(horizon: int) -> Reference:
     profile = np.zeros(horizon)
     for place in range(horizon):
         profile[place:] += np.cumsum(lengths[place:] * inverse[: horizon - place]) ** 2
-    return from_profile("normalised square root", profile, horizon)
+    return from_profile("normalised square root", profile)
 
 
 def blt(horizon: int, buffers: int) -> Reference:
@@ -220,7 +218,7 @@ def blt(horizon: int, buffers: int) -> Reference:
     gaps = [float(np.interp(math.log2(horizon), exponents, values)) for values in zip(*stored, strict=True)]
     column, row = blt_coefficients(np.array(gaps), horizon)
     profile = np.cumsum(row**2) * float((column**2).sum())
-    return from_profile(f"BLT, {buffers} buffers", profile, horizon)
+    return from_profile(f"BLT, {buffers} buffers", profile)
 
 
 def blt_coefficients(log_gaps: NDArray[np.float64], horizon: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -21,6 +21,7 @@ import pianissimo.selection
 from pianissimo.errors import BudgetError, InputError, ParameterError
 from pianissimo.ledger import Charge, Ledger
 from pianissimo.loss.losses import Booked, BoundedRange
+from pianissimo.noise.exact_laws import enlarged, sum_tail, tail
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
 from pianissimo.selection import (
     Answer,
@@ -38,9 +39,7 @@ from pianissimo.selection.race import Counted
 from pianissimo.selection.thresholds import (
     GRID,
     laplace_difference_offset,
-    laplace_difference_tail,
     laplace_offset,
-    laplace_tail,
     race_offset,
 )
 from pianissimo.testing import NoNoise, SeededNoise
@@ -364,6 +363,14 @@ def test_laplace_gives_the_vector_of_the_card(bot: int, labels: tuple[str, ...],
     assert (answer.labels, answer.counts, answer.met_threshold) == (labels, counts, len(labels) < 2)
 
 
+def laplace_tail(scale: Fraction, least: int) -> Decimal:
+    return enlarged(lambda a: tail(a, least), 1 / scale)
+
+
+def laplace_difference_tail(scale: Fraction, least: int) -> Decimal:
+    return enlarged(lambda a: sum_tail(a, least), 1 / scale)
+
+
 def test_laplace_passes_a_lone_label_as_often_as_the_card_says() -> None:
     """Card 3.3: continuous noise and ln(Delta / delta) give .10756; on a fine lattice the exact sum is the same."""
     fine = laplace_difference_tail(Fraction(10**5), math.ceil(10**5 * math.log(10)))
@@ -392,10 +399,10 @@ def test_offsets_are_the_least_that_keep_their_delta(parameter: Fraction, delta:
         (laplace_offset(parameter, delta), lambda least: laplace_tail(parameter, least)),
         (laplace_difference_offset(parameter, delta), lambda least: laplace_difference_tail(parameter, least)),
     ]
-    for offset, tail in tails:
-        assert Fraction(tail(offset + 1)) <= delta
+    for offset, chance in tails:
+        assert Fraction(chance(offset + 1)) <= delta
         if offset:
-            assert Fraction(tail(offset)) > delta
+            assert Fraction(chance(offset)) > delta
 
 
 def test_laplace_offset_and_loss() -> None:

@@ -248,7 +248,7 @@ def test_the_table_of_the_card(horizon: int) -> None:
     assert round(spread) == deviation
     assert abs(tree.threshold(last) / unit - least) < 1
     assert abs(fixed.threshold(last) / unit - fixed_least) < 1
-    quantile = -NormalDist().inv_cdf(0.01 / (2 * k * tree.noise.levels * horizon))
+    quantile = -NormalDist().inv_cdf(0.01 / (2 * k * tree.levels * horizon))
     assert abs(tree.threshold(last) / unit + quantile * spread - undershoot) <= 1.5
     # The bound by moments is two to four per cent more.
     reach = tree.reach(last, 0.99) / unit

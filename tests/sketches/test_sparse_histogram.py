@@ -11,8 +11,7 @@ import pytest
 from tests.sketches.small_sketches import Law, WrittenNoise, gaussian
 
 from pianissimo.errors import ParameterError
-from pianissimo.sketches import Contents, CorrelatedHistogram, SparseHistogram
-from pianissimo.sketches.exact_laws import (
+from pianissimo.noise.exact_laws import (
     exchange_exponent,
     gaussian_law,
     least_sigma,
@@ -21,6 +20,7 @@ from pianissimo.sketches.exact_laws import (
     shift_divergence,
     shift_divergences,
 )
+from pianissimo.sketches import Contents, CorrelatedHistogram, SparseHistogram
 from pianissimo.sketches.sparse_histogram import (
     correlated_calibration,
     holds_for_all,
@@ -292,5 +292,5 @@ def test_losses_add_up_as_bookeds() -> None:
     assert sparse.loss.bad <= Fraction(1e-6)
     correlated = CorrelatedHistogram.calibrated(k=100, epsilon=1, delta=1e-6)
     assert correlated.loss.rho == Fraction(1, 420) + Fraction(100, 2 * 2097)
-    assert correlated.loss_at(1).bad <= Fraction(1e-6)
+    assert correlated.delta_at(1) <= Fraction(1e-6)
     assert sparse.delta_at(2) < sparse.delta_at(1)

@@ -18,8 +18,8 @@ from tests.sketches.small_sketches import (
 )
 
 from pianissimo.errors import ParameterError
+from pianissimo.noise.exact_laws import least_integer, shift_divergence, tail
 from pianissimo.sketches import threshold
-from pianissimo.sketches.exact_laws import least_integer, shift_divergence, tail
 from pianissimo.sketches.released_keys import exposure, gaussian_calibration, gaussian_exposure, private_key_chance
 
 # epsilon, digits of delta; the paper's thresholds (Laplace, geometric), its lemma worked out exactly, ours, ours for

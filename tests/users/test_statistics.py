@@ -538,12 +538,12 @@ def test_a_cap_takes_as_many_levels_as_there_is_noise_for() -> None:
 def test_a_plan_that_exceeds_its_loss_is_refused() -> None:
     class Greedy(TreePlan):
         @classmethod
-        def calibrated(cls, *, horizon: int, rho: Any = None, epsilon: Any = None, base: Any = None) -> Any:
+        def calibrated(cls, *, horizon: int, rho: Any = None, epsilon: Any = None, **more: Any) -> Any:
             return TreePlan.calibrated(horizon=horizon, rho=2 * rho)
 
     class Other(TreePlan):
         @classmethod
-        def calibrated(cls, *, horizon: int, rho: Any = None, epsilon: Any = None, base: Any = None) -> Any:
+        def calibrated(cls, *, horizon: int, rho: Any = None, epsilon: Any = None, **more: Any) -> Any:
             return TreePlan.calibrated(horizon=horizon, epsilon=rho)
 
     with pytest.raises(ParameterError, match="must keep the loss"):

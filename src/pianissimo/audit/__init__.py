@@ -26,7 +26,7 @@ from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
 from pianissimo.users import UserDistinct, UserStatistics, UserSum
 
-__all__ = ["Attempt", "AuditReport", "AuditVerdict", "Finding", "attacks_on", "audit", "audit_cases"]
+__all__ = ["AuditReport", "AuditVerdict", "Finding", "attacks_on", "audit", "audit_cases"]
 
 ALPHA = 1e-5
 """The chance that one audit accuses a sound mechanism."""
@@ -95,19 +95,15 @@ def name_of(mechanism: Any) -> str:
     return f"{type(mechanism).__name__} over {plan.__name__ if isinstance(plan, type) else plan.name}"
 
 
-def _top_attempts(mechanism: TopList | MetaTopList) -> list[Attempt] | Composition:
-    # Sorting a release is post-processing: what it can show, the histogram shows.
-    return attacks_on(mechanism.histogram)
-
-
 audit_cases: dict[type, AuditCase] = {
     Counter: counter_attempts,
     Summer: summer_attempts,
     KnownHistogram: known_attempts,
     UnknownHistogram: unknown_attempts,
-    TopList: _top_attempts,
+    # Sorting a release is post-processing: what it can show, the histogram shows.
+    TopList: lambda mechanism: attacks_on(mechanism.histogram),
     MetaHistogram: meta_composition,
-    MetaTopList: _top_attempts,
+    MetaTopList: lambda mechanism: attacks_on(mechanism.histogram),
     KnownGauss: answer_composition,
     KnownGumb: answer_composition,
     UnkGumb: answer_composition,

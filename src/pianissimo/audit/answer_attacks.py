@@ -31,13 +31,23 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.audit.attack import Measure, Seen, attack, expected_mu, lattice_excess, lower_rate, range_bound
-from pianissimo.audit.pairs import group_size, texts
-from pianissimo.audit.plan_attacks import PlanAttack, history_of
+from pianissimo.audit.attack import (
+    Features,
+    Measure,
+    Seen,
+    attack,
+    expected_mu,
+    lattice_excess,
+    lower_rate,
+    range_bound,
+)
+from pianissimo.audit.pairs import events_text, features_of, group_size, texts
+from pianissimo.audit.plan_attacks import FEATURES_PER_TICK, MEASURABLE, TWIN_DELTA, PlanAttack, history_of
 from pianissimo.audit.report import AttackedPart, Attempt, AuditPart, Composition, Finding, case_of
 from pianissimo.counting import MetaHistogram, OneShot
+from pianissimo.counting.meta import keys_of
 from pianissimo.errors import StateError
-from pianissimo.labels import Domain, LabelIndex
+from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked
 from pianissimo.noise import KeyedNoise, Noise, TreePlan, fresh_secret
 from pianissimo.noise.keyed import Keys
@@ -53,8 +63,6 @@ AHEAD = 10**6
 _SHARE = 0.2
 _NO_THRESHOLD = Fraction(1, 10**9)
 _LABELS_AT_ONCE = 600_000
-_MEASURABLE = Fraction(1, 100)
-_TWIN_DELTA = Fraction(1, 10)
 _ONE_KEY: Keys = np.zeros((1, 2), dtype=np.uint64)
 
 
@@ -199,8 +207,8 @@ def own_part(
     Of so many labels with these keys, each of count one: how many an answer has shown, and the exact chance of any.
     """
     held = min(labels, MOST_MOVED)
-    is_measurable = answer.delta >= _MEASURABLE
-    delta = answer.delta if is_measurable else _TWIN_DELTA / held
+    is_measurable = answer.delta >= MEASURABLE
+    delta = answer.delta if is_measurable else TWIN_DELTA / held
     twin = replace(answer, candidates=held, delta=delta, max_keys_per_event=held)
     name = f"own labels: one event with {held}" + ("" if held == labels else f" of {labels}")
     name += "" if is_measurable else f", were delta {float(delta):.3g}"
@@ -240,7 +248,7 @@ def _unk_gumb_parts(answer: UnkGumb, keys: int | None) -> list[AttackedPart]:
 
     def first_wins(counts: NDArray[np.int64], noise: Noise) -> NDArray[np.bool_]:
         # The threshold of a twin that looks at one label is the first of the two; the label is the second.
-        twin = replace(answer, k=1, candidates=1, delta=min(answer.delta, _MEASURABLE))
+        twin = replace(answer, k=1, candidates=1, delta=min(answer.delta, MEASURABLE))
         keys = keys_of(texts(2), noise)
         pairs = np.stack([counts[:, 1], counts[:, 0] - twin.gap], axis=1)
         shown = [len(twin.choose(keys, pair, noise.at("run", run))) for run, pair in enumerate(pairs)]
@@ -321,18 +329,6 @@ def wins_of(order: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.bool
     return wins
 
 
-def keys_of(labels: pl.Series, noise: Noise) -> Keys:
-    """The item keys of labels."""
-    index = LabelIndex(noise)
-    index.slots_or_new(labels)
-    return index.keys_from(0)
-
-
-def events_text(number: int) -> str:
-    """So many events, in words."""
-    return "one event" if number == 1 else f"{number} events"
-
-
 def counts_attempt(
     answers: Callable[[NDArray[np.int64], Noise], NDArray[np.int64]], *, moved: int, variance: Fraction, factor: float
 ) -> Attempt:
@@ -342,20 +338,15 @@ def counts_attempt(
     events = group_size(own, pure=False)
     name = f"counts: {events_text(events)}" + ("" if moved == seen else f", {seen} of {moved} labels")
 
-    def features_of(runs: int, noise: Noise) -> NDArray[np.float32]:
+    def batch(runs: int, noise: Noise) -> Features:
         counts = np.full((2 * runs, seen + 1), AHEAD)
         counts[runs:, :-1] += events
-        values = answers(counts, noise)
-        parities = (1 - 2 * (values[:, :-1] & 1)).sum(axis=1)
-        columns = [(values[:, :-1] - AHEAD).sum(axis=1), values[:, -1] - AHEAD, parities]
-        return np.stack(columns, axis=1).astype(np.float32).reshape(2, runs, 3)
+        return features_of(answers(counts, noise)[:, :, None], AHEAD).reshape(2, runs, FEATURES_PER_TICK)
 
     def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
         size = max(1, _LABELS_AT_ONCE // (2 * seen + 2))
-        batches = [
-            features_of(min(size, runs - start), noise.at("runs", number))
-            for number, start in enumerate(range(0, runs, size))
-        ]
+        starts = enumerate(range(0, runs, size))
+        batches = [batch(min(size, runs - start), noise.at("runs", number)) for number, start in starts]
         features = np.concatenate(batches, axis=1)
         found = attack(Seen(features[0]), Seen(features[1]), measure=Measure.MU, alpha=alpha)
         return Finding(

@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.audit.attack import Seen
+from pianissimo.audit.attack import Features, Seen
 from pianissimo.counting import LabelCounts, MetaHistogram, UnknownHistogram
 from pianissimo.errors import StateError
 from pianissimo.noise import Noise
@@ -68,10 +68,8 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """What it is called in reports."""
-        number = "one event" if self.events == 1 else f"{self.events} events"
         labels = "" if self.series == 1 else f" with {self.series} labels"
-        return f"{number}{labels} at tick {self.tick}"
+        return f"{events_text(self.events)}{labels} at tick {self.tick}"
 
     @property
     def added(self) -> int:
@@ -91,7 +89,7 @@ def pairs_of(plan: NoisePlan, *, claim: float, series: int = 1, units: int = 1, 
     """
     singles = dict.fromkeys([1, min((plan.horizon // 2) | 1, plan.horizon), plan.horizon])
     ticks = range(1, plan.horizon + 1) if plan.horizon <= _ALL_TICKS else [*singles, plan.horizon // 3 + 1]
-    tightest = max(ticks, key=lambda tick: _reach(plan, tick))
+    tightest = max(ticks, key=lambda tick: reachable_mu(plan, Pair(tick=tick, ticks=_candidate_ticks(plan, tick))))
     events = group_size(claim, pure=is_pure(plan))
 
     def pair(tick: int) -> Pair:
@@ -99,6 +97,11 @@ def pairs_of(plan: NoisePlan, *, claim: float, series: int = 1, units: int = 1, 
 
     others = [tick for tick in dict.fromkeys([tightest, *singles]) if (tick, events) != (tightest, 1)]
     return [replace(pair(tightest), events=events, is_tight=True), *map(pair, others)]
+
+
+def events_text(number: int) -> str:
+    """So many events, in words."""
+    return "one event" if number == 1 else f"{number} events"
 
 
 def group_size(claim: float, *, pure: bool) -> int:
@@ -177,11 +180,6 @@ def shown_nodes(plan: NoisePlan, pair: Pair) -> ShownNodes:
     )
 
 
-def _reach(plan: NoisePlan, tick: int) -> float:
-    ticks = _candidate_ticks(plan, tick)
-    return reachable_mu(plan, Pair(tick=tick, ticks=tuple(ticks)))
-
-
 def _information(plan: NoisePlan, tick: int, ticks: Sequence[int]) -> Callable[[Sequence[int]], float]:
     """For some of these releases, given by their places, the mu^2 that they show of an event."""
     covariance = _covariance(plan, ticks)
@@ -209,10 +207,10 @@ def _covariance(plan: NoisePlan, ticks: Sequence[int]) -> NDArray[np.float64]:
     return product
 
 
-def _candidate_ticks(plan: NoisePlan, tick: int) -> list[int]:
+def _candidate_ticks(plan: NoisePlan, tick: int) -> tuple[int, ...]:
     """All ticks of a short plan; of a long one the multiples of powers around the event."""
     if plan.horizon <= 2 * _ALL_TICKS:
-        return list(range(1, plan.horizon + 1))
+        return tuple(range(1, plan.horizon + 1))
     first, last, place = plan.position(1), plan.position(plan.horizon), plan.position(tick)
     positions = {first, last, place - 1, place, plan.position(plan.horizon - 1)}
     for base in {2, int(getattr(plan, "base", 2))}:
@@ -223,7 +221,8 @@ def _candidate_ticks(plan: NoisePlan, tick: int) -> list[int]:
             size *= base
     ticks = range(1, plan.horizon + 1)
     # The first tick whose release takes this row or a later one.
-    return sorted({1 + bisect_left(ticks, row, key=plan.position) for row in positions if first <= row <= last})
+    found = {1 + bisect_left(ticks, row, key=plan.position) for row in positions if first <= row <= last}
+    return tuple(sorted(found))
 
 
 Histogram = Any
@@ -344,16 +343,20 @@ def _repeated(histogram: Any, state: Any, events: pl.Series, times: int) -> Any:
     return state
 
 
-def _seen(values: NDArray[np.int64], shown: NDArray[np.bool_] | None, pair: Pair, nodes: ShownNodes | None) -> Seen:
-    counted = values - pair.history
-    moved, bystander = counted[:, :-1], counted[:, -1]
-    parts = [moved.sum(axis=1), bystander, (1 - 2 * (values[:, :-1] & 1)).sum(axis=1)]
+def features_of(values: NDArray[np.int64], history: int, shown: NDArray[np.bool_] | None = None) -> Features:
+    """Of each run the sum of the labels over their history, the bystander, the parities, and how many are shown."""
+    counted = values - history
+    parts = [counted[:, :-1].sum(axis=1), counted[:, -1], (1 - 2 * (values[:, :-1] & 1)).sum(axis=1)]
     if shown is not None:
         parts.append(shown[:, :-1].sum(axis=1))
-    features = np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+    return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+
+
+def _seen(values: NDArray[np.int64], shown: NDArray[np.bool_] | None, pair: Pair, nodes: ShownNodes | None) -> Seen:
+    features = features_of(values, pair.history, shown)
     if nodes is None:
         return Seen(features)
-    sums = moved @ nodes.inverse.T
+    sums = (values[:, :-1] - pair.history) @ nodes.inverse.T
     ratios = (np.abs(sums) - np.abs(sums - pair.added * nodes.shifts)) @ nodes.prices
     return Seen(features, ratios.sum(axis=1))
 

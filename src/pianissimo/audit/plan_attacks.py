@@ -26,8 +26,9 @@ from pianissimo.audit.pairs import (
 )
 from pianissimo.audit.report import Attempt, Finding
 from pianissimo.counting import Counter, KnownHistogram, Summer, UnknownHistogram
+from pianissimo.counting.meta import keys_of
 from pianissimo.errors import StateError
-from pianissimo.labels import Domain, LabelIndex
+from pianissimo.labels import Domain
 from pianissimo.loss.losses import Loss, Pure
 from pianissimo.mechanism import Mechanism
 from pianissimo.noise import Noise
@@ -40,8 +41,8 @@ FEATURES_PER_TICK = 3
 SIDE_SHARE = 0.2
 """Of the runs, for attacks beside the tight pair's."""
 
-_MEASURABLE = Fraction(1, 100)
-_TWIN_DELTA = Fraction(1, 10)
+MEASURABLE, TWIN_DELTA = Fraction(1, 100), Fraction(1, 10)
+"""A chance that runs can show, and that of a twin where the real one is below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,9 +212,9 @@ def unknown_attempts(mechanism: UnknownHistogram) -> list[Attempt]:
 
 def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> Attempt:
     """How often a label that only one event holds is ever shown; where delta is tiny, by a twin with a larger one."""
-    twin = mechanism if mechanism.delta >= _MEASURABLE else replace(mechanism, delta=_TWIN_DELTA)
+    twin = mechanism if mechanism.delta >= MEASURABLE else replace(mechanism, delta=TWIN_DELTA)
     name = "a label that one event alone holds"
-    name += "" if twin is mechanism else f", were delta {float(_TWIN_DELTA):g}"
+    name += "" if twin is mechanism else f", were delta {float(TWIN_DELTA):g}"
     keys = mechanism.max_keys_per_event
 
     def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
@@ -237,7 +238,7 @@ def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> A
 
 
 def check_against(
-    mechanism: Mechanism[Any, Any, int], batch_of: Callable[[int], Any], pair: Pair, batch: AuditBatch, runs: int = 8
+    mechanism: Mechanism[Any, Any, int], batch_of: Callable[[int], Any], pair: Pair, batch: AuditBatch
 ) -> None:
     """Refuse a batch if the mechanism itself, run by run with the same noise, does not release the same values.
 
@@ -246,10 +247,8 @@ def check_against(
     size, members = batch.values.shape[1:3]
     labels = texts(2 * size * members)
     for world in range(2):
-        for run in range(min(runs, size)):
-            index = LabelIndex(batch.noise)
-            index.slots_or_new(labels[(world * size + run) * members :][:1])
-            noise = _OneSeries(batch.noise, index.keys_from(0))
+        for run in range(size):
+            noise = _OneSeries(batch.noise, keys_of(labels[(world * size + run) * members :][:1], batch.noise))
             state = mechanism.start(noise)
             mechanism.update(state, batch_of(pair.history))
             waiting = world == 1

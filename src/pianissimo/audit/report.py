@@ -98,7 +98,6 @@ class Finding:
         return AuditVerdict.SOUND if self.lower_bound >= self.floor else AuditVerdict.BLIND
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
         names = ("pair", "measure", "claim", "lower_bound", "expected", "statistic", "releases", "runs")
         return {name: getattr(self, name) for name in names} | {"verdict": self.verdict.value}
 
@@ -112,13 +111,10 @@ class AuditPart:
     """How many times it is used on one event, as observed."""
 
     rho: Fraction = Fraction(0)
-    """Of one use."""
-
     bad: Fraction = Fraction(0)
-    """Of one use."""
+    """Both of one use."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
         return {"name": self.name, "times": self.times, "rho": float(self.rho), "bad": float(self.bad)}
 
 
@@ -206,7 +202,6 @@ class Composition:
 
     @property
     def parts(self) -> tuple[AuditPart, ...]:
-        """Without their attacks."""
         return tuple(each.part for each in self.attacked)
 
     @property

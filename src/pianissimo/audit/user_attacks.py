@@ -64,7 +64,6 @@ class LonelyUsers:
         return cls(replace(mechanism, heads=(head,), signed=False, rho=rho, epsilon=epsilon), labels)
 
     def start(self, noise: Noise) -> _LonelyState:
-        """Nobody has come yet."""
         return _LonelyState(self.statistics.start(noise), np.zeros(len(self.labels), dtype=np.int64))
 
     def update(self, state: _LonelyState, events: pl.Series) -> None:
@@ -72,7 +71,6 @@ class LonelyUsers:
         np.add.at(state.counts, events.list.explode().cast(pl.Int64).to_numpy(), 1)
 
     def merge(self, left: _LonelyState, right: _LonelyState) -> _LonelyState:
-        """The units of both."""
         left.counts += right.counts
         return left
 

@@ -2,7 +2,7 @@
 
 from pianissimo.counting.compare import Comparison, compare, make
 from pianissimo.counting.counter import Counter, CounterState, Summer, grid_steps
-from pianissimo.counting.known import KnownHistogram, KnownHistogramState, LabelCounts, Rest
+from pianissimo.counting.known import KnownHistogram, KnownHistogramState, LabelCounts
 from pianissimo.counting.meta import MetaHistogram, MetaHistogramState, MetaTopList, OneShot, TopList
 from pianissimo.counting.unknown import ThresholdRule, UnknownHistogram, UnknownHistogramState
 
@@ -17,7 +17,6 @@ __all__ = [
     "MetaHistogramState",
     "MetaTopList",
     "OneShot",
-    "Rest",
     "Summer",
     "ThresholdRule",
     "TopList",

@@ -22,13 +22,13 @@ from pianissimo.errors import ParameterError
 from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.laws import LossTarget
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.noise.tree import ARITY, largest_digit_sum
 
 LONGEST_COMPARISON = 2**24
 """A comparison looks at every tick of every plan."""
 
 _FINER = 16
 _LONGEST_COMPUTED = 40
+_ROUNDS = 60
 _LEVEL_VARIANCE = 2.0
 """Of a Laplace variable of scale one."""
 
@@ -40,18 +40,6 @@ _CERTIFIED = {
     4096: (3.3942, 3.389764),
 }
 """Lower bounds on gamma_2 and gamma_F / sqrt(T) from dual weights; up to 1024 upper bounds are within 0.002 of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """How a plan is made from a horizon and a loss, and which kinds of loss it takes."""
-
-    make: Callable[[int, LossTarget], NoisePlan]
-    rho: bool = True
-    epsilon: bool = True
-
-    def takes(self, target: LossTarget) -> bool:
-        return self.epsilon if target.pure else self.rho
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +54,6 @@ class Reference:
 
     rms_std: float
     """The root mean square of the standard deviations over the ticks."""
-
-    samples: int | None = None
-    """How many draws the noise of one tick takes from nothing, at most."""
 
     detail: str = ""
     """Parameters that were chosen, or where the numbers come from."""
@@ -101,12 +86,11 @@ def make(
     if name not in _OFFERS:
         near = difflib.get_close_matches(str(name), _OFFERS, cutoff=0.4) or list(_OFFERS)
         raise ParameterError(f"name must be that of a plan, got {name!r}; near to it are {_listed(near)}")
-    offer = _OFFERS[name]
-    if not offer.takes(target):
-        others = [other for other, each in _OFFERS.items() if each.takes(target)]
+    if not _takes(name, target):
+        others = [other for other in _OFFERS if _takes(other, target)]
         offered, given = ("rho", "epsilon") if target.pure else ("epsilon", "rho")
         raise ParameterError(f"the loss of a {name} plan must be {offered}, got {given}, which suits {_listed(others)}")
-    return offer.make(horizon, target)
+    return _OFFERS[name](horizon, target)
 
 
 def compare(
@@ -162,24 +146,24 @@ def lower_bound(horizon: int) -> Reference:
     return Reference(name="lower bound", max_std=most, rms_std=typical, detail="weak: sqrt(2) Gaussian")
 
 
-def _largest_bound(horizon: int, rounds: int = 60) -> float:
+def _largest_bound(horizon: int) -> float:
     """A lower bound on gamma_2 that meets the upper one: the dual weights u and v are iterated to their fixed point."""
     sums = np.tril(np.ones((horizon, horizon)))
     rows = columns = np.full(horizon, 1 / horizon)
     bound = 0.0
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         left, values, right = np.linalg.svd(np.sqrt(rows)[:, None] * sums * np.sqrt(columns))
         bound = max(bound, float(values.sum()))
         rows, columns = left**2 @ values / values.sum(), values @ right**2 / values.sum()
     return bound
 
 
-def _typical_bound(horizon: int, rounds: int = 60) -> float:
+def _typical_bound(horizon: int) -> float:
     """A lower bound on gamma_F / sqrt(T) that meets the upper one."""
     sums = np.tril(np.ones((horizon, horizon)))
     columns = np.full(horizon, 1 / horizon)
     bound = 0.0
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         values, right = np.linalg.svd(sums * np.sqrt(columns))[1:]
         bound = max(bound, float(values.sum()) / math.sqrt(horizon))
         columns = values @ right**2 / values.sum()
@@ -192,7 +176,7 @@ def square_root(horizon: int, *, pure: bool) -> Reference:
     rows = np.cumsum(column**2)
     # Laplace noise pays by the sum of a column, which grows as the root of T.
     price = _LEVEL_VARIANCE * column.sum() ** 2 if pure else rows[-1]
-    return from_profile("square root", rows * price, horizon)
+    return from_profile("square root", rows * price)
 
 
 def root_coefficients(horizon: int) -> NDArray[np.float64]:
@@ -202,10 +186,9 @@ def root_coefficients(horizon: int) -> NDArray[np.float64]:
     return np.concatenate([[1.0], np.cumprod((2 * places - 1) / (2 * places))])
 
 
-def from_profile(name: str, profile: NDArray[np.float64], samples: int, detail: str = "") -> Reference:
+def from_profile(name: str, profile: NDArray[np.float64], detail: str = "") -> Reference:
     """What the variances of all ticks say of a counter."""
-    largest, typical = math.sqrt(profile.max()), math.sqrt(profile.mean())
-    return Reference(name=name, max_std=largest, rms_std=typical, samples=samples, detail=detail)
+    return Reference(name=name, max_std=math.sqrt(profile.max()), rms_std=math.sqrt(profile.mean()), detail=detail)
 
 
 def _row(reference: Reference, unit: float, least: float, *, runs_here: bool) -> Comparison:
@@ -220,28 +203,11 @@ def _plans(horizon: int, target: LossTarget) -> Iterator[Reference]:
     """
     fine = replace(target, loss=target.loss / (_FINER if target.pure else _FINER**2))
     for name, offer in _OFFERS.items():
-        if offer.takes(target):
+        if _takes(name, target):
             # A plan may be too long for its arithmetic, or its noise too large for a sampler; the others stay.
             with suppress(ParameterError):
-                plan = offer.make(horizon, fine)
-                yield from_profile(name, plan.variance_profile(horizon), _samples(plan, horizon), _detail(name, plan))
-
-
-def _samples(plan: NoisePlan, horizon: int) -> int:
-    match plan:
-        case TreePlan():
-            return largest_digit_sum(horizon, plan.base)
-        case DoublingPlan():
-            # In period l there are l roots of earlier periods, and a node for each one in the binary place within it.
-            period = horizon.bit_length() - 1
-            return max(period + largest_digit_sum(horizon - 2**period + 1, 2), 2 * (period - 1))
-        case SplinePlan():
-            return 3 * plan.height + 1
-        case TopDownPlan():
-            return ARITY * plan.height + 1
-        case ToeplitzPlan():
-            return horizon
-    return len(plan.noises)
+                plan = offer(horizon, fine)
+                yield from_profile(name, plan.variance_profile(horizon), _detail(name, plan))
 
 
 def _detail(name: str, plan: NoisePlan) -> str:
@@ -262,15 +228,20 @@ def _open(plan: NoisePlan, horizon: int) -> NoisePlan:
     return plan
 
 
-_OFFERS = {
-    "binary tree": _Offer(lambda horizon, target: TreePlan.tuned(horizon, target, base=2)),
-    "tree": _Offer(TreePlan.tuned),
-    "doubling": _Offer(DoublingPlan.tuned),
-    "haar": _Offer(HaarPlan.tuned),
-    "haar + skipping": _Offer(HaarSkipPlan.tuned),
-    "spline": _Offer(SplinePlan.tuned, epsilon=False),
-    "top-down": _Offer(TopDownPlan.tuned),
-    "open haar": _Offer(lambda horizon, target: _open(HaarPlan.open(rho=target.loss), horizon), epsilon=False),
-    "open top-down": _Offer(lambda horizon, target: _open(TopDownPlan.open(epsilon=target.loss), horizon), rho=False),
-    "toeplitz": _Offer(ToeplitzPlan.tuned, epsilon=False),
+def _takes(name: str, target: LossTarget) -> bool:
+    return name not in (("spline", "open haar", "toeplitz") if target.pure else ("open top-down",))
+
+
+_OFFERS: dict[str, Callable[[int, LossTarget], NoisePlan]] = {
+    "binary tree": lambda horizon, target: TreePlan.tuned(horizon, target, base=2),
+    "tree": TreePlan.tuned,
+    "doubling": DoublingPlan.tuned,
+    "haar": HaarPlan.tuned,
+    "haar + skipping": HaarSkipPlan.tuned,
+    "spline": SplinePlan.tuned,
+    "top-down": TopDownPlan.tuned,
+    "open haar": lambda horizon, target: _open(HaarPlan.open(rho=target.loss), horizon),
+    "open top-down": lambda horizon, target: _open(TopDownPlan.open(epsilon=target.loss), horizon),
+    "toeplitz": ToeplitzPlan.tuned,
 }
+"""How the plans are made from a horizon and a loss."""

@@ -15,7 +15,7 @@ from pianissimo.checks import check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT
+from pianissimo.mechanism import TRANSIENT, Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
 from pianissimo.noise.running import ONE_SERIES, Recent, RunningNoise, evaluate, rounded, running_noise
@@ -34,8 +34,8 @@ class CounterState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningTotal:
-    """A total over any plan; a subclass says what a batch adds to it."""
+class OverPlan(Gathering):
+    """What counts over any plan, as a base class."""
 
     plan: NoisePlan
     """Which noises enter which release."""
@@ -44,6 +44,17 @@ class RunningTotal:
     """How many past ticks are kept, so that intervals can be answered."""
 
     state_version: ClassVar[int] = 1
+
+    def error(self, tick: int, coverage: float) -> float:
+        return half_width(self.plan, tick, coverage)
+
+    def between_error(self, start: int, end: int, coverage: float) -> float:
+        return half_width(self.plan, end, coverage, since=start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningTotal(OverPlan):
+    """A total over any plan; a subclass says what a batch adds to it."""
 
     @property
     def magnitude(self) -> int:
@@ -58,9 +69,6 @@ class RunningTotal:
             source="Canonne, Kamath and Steinke 2020, Theorem 14; docs/privacy.md, 'Plans'",
         )
 
-    def error(self, tick: int, coverage: float) -> float:
-        return half_width(self.plan, tick, coverage)
-
     def start(self, noise: Noise) -> CounterState:  # noqa: ARG002
         return self._begun()
 
@@ -72,7 +80,6 @@ class RunningTotal:
         state.recent.add(_FIRST_SLOT, np.array([gathered], dtype=np.int64))
 
     def release(self, state: CounterState, tick: int, noise: Noise) -> int:
-        """The total with the noise of this tick."""
         state.recent.close()
         numerators = state.noise.at(noise, tick, 1, lambda *_: ONE_SERIES)
         return int(rounded(np.array([state.total], dtype=np.int64), numerators, self.plan.shift)[0])
@@ -81,9 +88,6 @@ class RunningTotal:
         """What ticks start + 1 .. end added, with the difference of the noises of both ends, rounded once."""
         amounts = state.recent.between(start, end, size=1)
         return int(rounded(amounts, evaluate(self.plan, noise, end, ONE_SERIES, since=start), self.plan.shift)[0])
-
-    def between_error(self, start: int, end: int, coverage: float) -> float:
-        return half_width(self.plan, end, coverage, since=start)
 
     def merge(self, left: CounterState, right: CounterState) -> CounterState:
         merged = self._begun()
@@ -112,9 +116,6 @@ class Counter(RunningTotal):
     2
     """
 
-    def update(self, state: CounterState, batch: Sized) -> None:
-        self.add(state, self.gather(state, batch))
-
     def gather(self, state: CounterState, batch: Sized) -> int:  # noqa: ARG002
         return len(batch)
 
@@ -125,17 +126,9 @@ class Summer(RunningTotal):
     """The sum of the events' values so far, on a declared grid and within declared limits, released at every tick.
 
     Guarantee: per event over the whole run, m^2 cost / 2 zCDP at integer orders, or (m cost)-DP over a Laplace plan, m
-    the larger of |low| and |high| in coarse steps.
-    Error: the quantile of the plan's noise at the tick, in coarse steps, as the sum itself.
+    the larger of |low| and |high| in steps of the grid.
+    Error: the quantile of the plan's noise at the tick, in steps of the grid.
     Cost: as `Counter`.
-
-    >>> from pianissimo.noise import HaarPlan
-    >>> from pianissimo.mechanism import Run
-    >>> from pianissimo.testing import NoNoise
-    >>> run = Run(Summer(plan=HaarPlan.calibrated(horizon=8, rho=0.5), low=-50, high=100), NoNoise())
-    >>> run.update(pl.Series([10, -60, 2000]))
-    >>> run.release().value
-    60
     """
 
     low: int
@@ -144,29 +137,20 @@ class Summer(RunningTotal):
     high: int
     """The largest value of an event, in steps of the grid; higher ones are lowered to it."""
 
-    coarse: int = 1
-    """How many steps of the grid the sum counts as one: each value is rounded to the nearest multiple by itself."""
-
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise ParameterError(f"low must be below high, got {self.low} and {self.high}")
-        if self.coarse < 1 or self.low % self.coarse or self.high % self.coarse:
-            raise ParameterError(f"low and high must be multiples of coarse, got {self.coarse}")
 
     @property
     def magnitude(self) -> int:
-        return max(abs(self.low), abs(self.high)) // self.coarse
-
-    def update(self, state: CounterState, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
+        return max(abs(self.low), abs(self.high))
 
     def gather(self, state: CounterState, batch: pl.Series) -> int:  # noqa: ARG002
         if not batch.dtype.is_integer() or batch.null_count():
             raise InputError(f"values must be whole steps of the grid without nulls, got {batch.dtype}")
         # Clipped values are below 2^53 in size, so that a batch of fewer than 2^31 rows sums within 128 bits.
-        within = batch.cast(pl.Int64).clip(self.low, self.high)
-        steps = within if self.coarse == 1 else (within + self.coarse // 2) // self.coarse
-        return int(steps.cast(pl.Int128).sum())
+        within = batch.cast(pl.Int64).clip(self.low, self.high).cast(pl.Int128)
+        return int(within.sum())
 
 
 def grid_steps(values: pl.Series, grid: Fraction) -> pl.Series:

@@ -4,7 +4,6 @@ Cardoso and Rogers 2022, Algorithm 2 (KnownBase), over any noise plan.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -12,12 +11,13 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least
+from pianissimo.counting.counter import OverPlan
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, add_counts, count_known
 from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
+from pianissimo.noise.plan import plan_loss
 from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise
 
 Tally = list[codec.Plain]
@@ -30,8 +30,6 @@ class Rest:
 
     estimate: int
     deviation: float
-    lean: float = 0.0
-    """By how much it may be too low, since labels near the threshold are shown when their noise is high."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +41,6 @@ class LabelCounts:
     rest: Rest | None = None
 
     def to_dict(self) -> dict[str, int]:
-        """The labels and estimates as a dict."""
         return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))
 
 
@@ -65,7 +62,7 @@ class KnownHistogramState:
 
 @identified("known-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownHistogram:
+class KnownHistogram(OverPlan):
     """How many events hold each label of a domain, released at every tick; labels outside it are passed over.
 
     Guarantee: per event over the whole run, D cost / 2 zCDP at integer orders, or (D cost)-DP over a Laplace plan,
@@ -82,19 +79,11 @@ class KnownHistogram:
     {'n': 0, 's': 2}
     """
 
-    plan: NoisePlan
-    """Which noises enter which release."""
-
     domain: Domain
     """The labels that are counted, all of which are released."""
 
     max_keys_per_event: int = 1
     """How many distinct labels of one event count: Delta_0."""
-
-    history: int = 0
-    """How many past ticks are kept, so that intervals can be answered."""
-
-    state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event)
@@ -109,9 +98,6 @@ class KnownHistogram:
             source="Cardoso and Rogers 2022, Lemma 3.1; docs/privacy.md, 'Plans'",
         )
 
-    def error(self, tick: int, coverage: float) -> float:
-        return half_width(self.plan, tick, coverage)
-
     def start(self, noise: Noise) -> KnownHistogramState:
         index = LabelIndex(noise)
         index.slots_or_new(self.domain.labels)
@@ -121,9 +107,6 @@ class KnownHistogram:
             index=index,
             noise=running_noise(self.plan),
         )
-
-    def update(self, state: KnownHistogramState, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
 
     def gather(self, state: KnownHistogramState, batch: pl.Series) -> list[NDArray[np.int64]]:
         # The slots of a domain never change.
@@ -143,9 +126,6 @@ class KnownHistogram:
         moves = state.recent.between(start, end, size=len(state.counts))
         numerators = evaluate(self.plan, noise, end, state.index.keys(0, len(state.counts)), since=start)
         return LabelCounts(self.domain.labels.clone(), rounded(moves, numerators, self.plan.shift))
-
-    def between_error(self, start: int, end: int, coverage: float) -> float:
-        return half_width(self.plan, end, coverage, since=start)
 
     def merge(self, left: KnownHistogramState, right: KnownHistogramState) -> KnownHistogramState:
         every_slot = np.arange(len(left.counts))

@@ -36,7 +36,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import LARGEST_COUNT, Domain, LabelIndex, count_labels, detached
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT
+from pianissimo.mechanism import TRANSIENT, Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, sealed
 from pianissimo.noise.plan import NoisePlan
@@ -91,7 +91,7 @@ class MetaHistogramState:
 
 @identified("meta-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetaHistogram:
+class MetaHistogram(Gathering):
     """How many events hold each label, added up from one-shot answers about the cells of a base-r tree.
 
     With `selection.KnownGauss`, all labels of a domain; with `KnownGumb`, the top ones of each cell; with `UnkGauss`
@@ -136,12 +136,10 @@ class MetaHistogram:
 
     @property
     def biased(self) -> bool:
-        """Whether an estimate can lack the counts of whole cells."""
         return self.answer.biased
 
     @property
     def max_keys_per_event(self) -> int | None:
-        """How many distinct labels of one event count; None for any number."""
         return self.answer.max_keys_per_event
 
     @property
@@ -169,9 +167,6 @@ class MetaHistogram:
             answers=[[] for _ in range(self.levels)],
             domain=index,
         )
-
-    def update(self, state: MetaHistogramState, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
 
     def gather(self, state: MetaHistogramState, batch: pl.Series) -> Tally:
         labels, counts = count_labels(batch, self.max_keys_per_event)
@@ -205,7 +200,7 @@ class MetaHistogram:
     def _answer(self, state: MetaHistogramState, cell: Tally, noise: Noise, level: int, place: int) -> Tally:
         labels, counts = cell
         if self.answer.domain is None:
-            keys = _keys(labels, noise)
+            keys = keys_of(labels, noise)
         else:
             sparse = counts
             counts = np.zeros(len(self.answer.domain), dtype=np.int64)
@@ -233,8 +228,8 @@ def _sum(tallies: list[Tally]) -> Tally:
     return [total["key"], numbers]
 
 
-def _keys(labels: pl.Series, noise: Noise) -> Keys:
-    # As LabelIndex makes them, so that a label has one key wherever it is counted.
+def keys_of(labels: pl.Series, noise: Noise) -> Keys:
+    """The item keys of labels as LabelIndex makes them, so that a label has one key wherever it is counted."""
     return noise.at("labels").label_keys(*codec.join_texts(labels))
 
 
@@ -243,6 +238,7 @@ class _SortedRelease:
     """A mechanism that is another's but for the order: a base class, as the lists differ by what they sort alone."""
 
     histogram: Any
+    """Whose release is sorted."""
 
     k: int
     """How many labels are listed at most."""
@@ -284,19 +280,9 @@ class TopList(_SortedRelease):
     Error: that of the histogram's estimates; the label on top is also the one with lucky noise, so its estimate leans
     upward where counts are close.
     Cost: that of the histogram.
-
-    >>> from pianissimo.noise import HaarPlan
-    >>> from pianissimo.mechanism import Run
-    >>> from pianissimo.testing import NoNoise
-    >>> histogram = KnownHistogram(plan=HaarPlan.calibrated(horizon=8, rho=0.5), domain=Domain(["a", "b", "c"]))
-    >>> run = Run(TopList(histogram=histogram, k=2), NoNoise())
-    >>> run.update(pl.Series(["c", "c", "b"]))
-    >>> run.release().value.to_dict()
-    {'c': 2, 'b': 1}
     """
 
     histogram: KnownHistogram | UnknownHistogram
-    """Whose release is sorted."""
 
     def __post_init__(self) -> None:
         _SortedRelease.__post_init__(self)
@@ -307,7 +293,6 @@ class TopList(_SortedRelease):
 
     @property
     def plan(self) -> NoisePlan:
-        """Which noises enter which release."""
         return self.histogram.plan
 
     def between(self, state: Any, start: int, end: int, noise: Noise) -> LabelCounts:
@@ -331,7 +316,6 @@ class MetaTopList(_SortedRelease):
     """
 
     histogram: MetaHistogram
-    """Whose release is sorted."""
 
 
 def _first_of(value: LabelCounts, k: int) -> LabelCounts:

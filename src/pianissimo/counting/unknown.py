@@ -20,13 +20,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_probability
+from pianissimo.counting.counter import OverPlan
 from pianissimo.counting.known import LabelCounts, Rest, Tally, in_order
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
@@ -34,11 +35,12 @@ from pianissimo.labels import MOST_LABELS, LabelIndex, add_counts, count_labels,
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.plan import NoisePlan, half_width, is_pure, plan_loss, terms_of, variance_at
+from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
 from pianissimo.noise.running import ONE_SERIES, Recent, RunningNoise, evaluate, rounded, running_noise
 
 _ROUNDING_ERROR = 1e-9
 _LONGEST_SUM = 2**22
+_EXACT_POWERS = 256
 
 
 @identified("threshold-rule")
@@ -98,23 +100,6 @@ def _constant_spread(key: Hashable, delta: Fraction) -> float:
     return high
 
 
-_EXACT_POWERS = 256
-
-
-def bad_mass(delta: Fraction, keys: int) -> Fraction:
-    """The chance that one of an event's labels is shown while only that event holds it: 1 - (1 - delta)^keys."""
-    # Exact powers of long fractions are slow; beyond a size the sum, which is larger, is booked.
-    return 1 - (1 - delta) ** keys if keys <= _EXACT_POWERS else keys * delta
-
-
-@dataclass(frozen=True, slots=True)
-class Visible:
-    """The slots of the labels that are shown, and these labels, in the order of their bytes."""
-
-    places: NDArray[np.int64]
-    labels: pl.Series
-
-
 @dataclass(slots=True, repr=False)
 class UnknownHistogramState:
     """Every label seen so far, its exact count, and whether it is shown: secret."""
@@ -125,12 +110,13 @@ class UnknownHistogramState:
     recent: Recent
     noise: RunningNoise = field(metadata=TRANSIENT)
     rest_noise: RunningNoise | None = field(metadata=TRANSIENT)
-    visible: "Visible | None" = field(metadata=TRANSIENT, default=None)
+    visible: tuple[NDArray[np.int64], pl.Series] | None = field(metadata=TRANSIENT, default=None)
+    """The slots of the labels that are shown, and these labels, in the order of their bytes."""
 
 
 @identified("unknown-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownHistogram:
+class UnknownHistogram(OverPlan):
     """How many events hold each label, for the labels that have passed a threshold, released at every tick.
 
     Guarantee: booked as (D * cost / 2, 1 - (1 - delta)^D) per event over the whole run, D = max_keys_per_event.
@@ -147,9 +133,6 @@ class UnknownHistogram:
     >>> run.release().value.to_dict()
     {'aspirin': 90}
     """
-
-    plan: NoisePlan
-    """Which noises enter which release."""
 
     delta: Fraction
     """The chance that a label held by one event alone is ever shown."""
@@ -169,11 +152,6 @@ class UnknownHistogram:
     cut: ThresholdRule = ThresholdRule.PER_TICK
     """How the chance of showing a label of one event is shared by the ticks."""
 
-    history: int = 0
-    """How many past ticks are kept, so that intervals can be answered."""
-
-    state_version: ClassVar[int] = 1
-
     def __post_init__(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event)
         check_probability(delta=self.delta)
@@ -184,12 +162,14 @@ class UnknownHistogram:
         # the event suppressed before it; it describes us unless one of them is shown while only the event holds it.
         keys = self.max_keys_per_event
         own = plan_loss(self.plan, series=keys, watched=MOST_LABELS).as_booked()
+        # Exact powers of long fractions are slow; beyond a size the sum, which is larger, is booked.
+        bad = 1 - (1 - self.delta) ** keys if keys <= _EXACT_POWERS else keys * self.delta
         # The total behind the rest is one more series, which an event moves by at most Delta_0.
         rest = (
             Booked(rho=Fraction(0)) if self.rest_plan is None else plan_loss(self.rest_plan, magnitude=keys).as_booked()
         )
         return event_guarantee(
-            Booked(rho=own.rho + rest.rho, bad=bad_mass(self.delta, keys), distance=own.distance + rest.distance),
+            Booked(rho=own.rho + rest.rho, bad=bad, distance=own.distance + rest.distance),
             horizon=self.plan.horizon,
             source="Cardoso and Rogers 2022, Theorem 7, corrected; docs/privacy.md, 'Unknown labels'",
         )
@@ -197,9 +177,6 @@ class UnknownHistogram:
     def threshold(self, tick: int) -> int:
         """The least estimate that is shown at `tick`."""
         return threshold_at(self.plan, tick, self.delta, self.cut)
-
-    def error(self, tick: int, coverage: float) -> float:
-        return half_width(self.plan, tick, coverage)
 
     def start(self, noise: Noise) -> UnknownHistogramState:
         return UnknownHistogramState(
@@ -237,12 +214,9 @@ class UnknownHistogram:
             return None
         numerators = state.rest_noise.at(noise.at("rest"), tick, 1, lambda *_: ONE_SERIES)
         total = rounded(state.counts.sum(keepdims=True), numerators, self.rest_plan.shift)
+        variance = variance_at(self.rest_plan, tick) + len(value.labels) * variance_at(self.plan, tick)
         # Every release in the sum is rounded by itself: a twelfth of variance each.
-        own, twelfth = variance_at(self.plan, tick) + Fraction(1, 12), Fraction(1, 12)
-        variance = variance_at(self.rest_plan, tick) + twelfth + len(value.labels) * own
-        # Of labels that noise may have lifted over the threshold, it is thought to be two deviations too high.
-        lifted = int((value.estimates < self.threshold(tick) + 2 * math.sqrt(own)).sum())
-        return Rest(int(total[0] - value.estimates.sum()), math.sqrt(variance), 2 * lifted * math.sqrt(own))
+        return Rest(int(total[0] - value.estimates.sum()), math.sqrt(variance + Fraction(1 + len(value.labels), 12)))
 
     def between(self, state: UnknownHistogramState, start: int, end: int, noise: Noise) -> LabelCounts:
         # Behind the cut an interval is free, also for ticks before the label was shown: every row of a shown label's
@@ -253,9 +227,6 @@ class UnknownHistogram:
         keys = state.index.keys(0, len(moves))[shown]
         numerators[shown] = evaluate(self.plan, noise, end, keys, since=start)
         return self._visible(state, rounded(moves, numerators, self.plan.shift))
-
-    def between_error(self, start: int, end: int, coverage: float) -> float:
-        return half_width(self.plan, end, coverage, since=start)
 
     def merge(self, left: UnknownHistogramState, right: UnknownHistogramState) -> UnknownHistogramState:
         self._add(left, right.index.labels, right.counts)
@@ -273,8 +244,9 @@ class UnknownHistogram:
     def _visible(self, state: UnknownHistogramState, estimates: NDArray[np.int64]) -> LabelCounts:
         """The estimates of the labels that are shown, in the order of their bytes."""
         places = np.flatnonzero(state.shown)
-        if state.visible is None or not np.array_equal(np.sort(state.visible.places), places):
+        if state.visible is None or not np.array_equal(np.sort(state.visible[0]), places):
             labels = state.index.labels.gather(places)
             order = labels.arg_sort().to_numpy()
-            state.visible = Visible(places[order], detached(labels.gather(order)))
-        return LabelCounts(state.visible.labels.clone(), estimates[state.visible.places])
+            state.visible = places[order], detached(labels.gather(order))
+        ordered, shown = state.visible
+        return LabelCounts(shown.clone(), estimates[ordered])

@@ -193,7 +193,6 @@ class Record:
 
     @property
     def window_ticks(self) -> int:
-        """How many ticks the window of the last tick holds."""
         return len(self._recent)
 
     def all(self, name: str) -> pl.DataFrame:

@@ -46,9 +46,7 @@ class Price:
     """The whole of it: conversion, bad mass and noise distance together."""
 
     method: str
-    """Which bound gave it: `pure`, `integer orders`, `pure plus integer orders`, `bounded range recursion`, `pure plus
-    bounded range recursion`, `bounded range concentration`, `optimal composition`, `advanced composition`,
-    `race`, `pure plus race` or `race plus integer orders`."""
+    """Which bound gave it, in the words of `price`."""
 
 
 def price(losses: Sequence[Loss], delta: Real) -> Price:
@@ -63,7 +61,8 @@ def price(losses: Sequence[Loss], delta: Real) -> Price:
       unequal width count at the largest;
     - optimal composition, advanced composition: all are pure or selection steps;
     - race, pure plus race: race monitors by the exact law of their clocks, beside pure losses and selection steps added
-      plainly. Beside others their orders are added to the integer orders, or delta is split.
+      plainly. Beside others their orders are added to the integer orders, or delta is split: race
+      plus integer orders.
 
     The smallest epsilon wins, but for one thing: a pure statement is preferred to one that is less than a thousandth
     below it.

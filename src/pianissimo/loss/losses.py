@@ -76,7 +76,6 @@ class Booked:
         _check_bad(self.bad)
 
     def as_booked(self) -> "Booked":
-        """Itself."""
         return self
 
 
@@ -96,10 +95,8 @@ class BoundedRange:
     """Length of the interval at each step: the epsilon of a step."""
 
     bad: Fraction = Fraction(0)
-    """Of all steps together: see `Booked`."""
-
     distance: Fraction = Fraction(0)
-    """Of all steps together: see `Booked`."""
+    """Both of all steps together: see `Booked`."""
 
     def __post_init__(self) -> None:
         check_at_least(0, steps=self.steps)
@@ -135,10 +132,8 @@ class Mixed:
     """The zCDP of the other part."""
 
     bad: Fraction = Fraction(0)
-    """Of both parts together: see `Booked`."""
-
     distance: Fraction = Fraction(0)
-    """Of both parts together: see `Booked`."""
+    """Both of both parts together: see `Booked`."""
 
     def __post_init__(self) -> None:
         check_fraction(pure=self.pure, rho=self.rho, bad=self.bad, distance=self.distance)
@@ -179,10 +174,8 @@ class Race:
     """Of the race's noise: b."""
 
     bad: Fraction = Fraction(0)
-    """Of all reports together: see `Booked`."""
-
     distance: Fraction = Fraction(0)
-    """Of all draws in which the user takes part together: see `Booked`."""
+    """Of all reports, and of all draws in which the user takes part, together: see `Booked`."""
 
     replacement: bool = False
     """Whether neighbors replace a user's data; there are then as many clocks again, that run the other way."""

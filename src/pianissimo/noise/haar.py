@@ -16,6 +16,7 @@ typical one.
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from operator import attrgetter
 from typing import ClassVar, Self
 
 import numpy as np
@@ -123,6 +124,13 @@ class HaarSkipPlan(TunedPlan):
 
     name: ClassVar[str] = "haar + skipping"
 
+    # As its tree has them.
+    noises = property(attrgetter("tree.noises"))
+    shift = property(attrgetter("tree.shift"))
+    peak_weights = property(attrgetter("tree.peak_weights"))
+    node_count = property(attrgetter("tree.node_count"))
+    cost = property(attrgetter("tree.cost"))
+
     def __post_init__(self) -> None:
         if not self.horizon <= min(self.tree.horizon, _LONGEST_HORIZON):
             raise ParameterError(
@@ -136,26 +144,6 @@ class HaarSkipPlan(TunedPlan):
         levels = max(1, (horizon - 1).bit_length()) + 1
         noises = tuple(target.spread(target.best_shares(mean_squared_weights(levels))))
         return cls(tree=HaarPlan(levels=levels, noises=noises, horizon=2**levels), horizon=horizon)
-
-    @property
-    def noises(self) -> tuple[NodeNoise, ...]:
-        return self.tree.noises
-
-    @property
-    def shift(self) -> int:
-        return self.tree.shift
-
-    @property
-    def peak_weights(self) -> tuple[int, ...]:
-        return self.tree.peak_weights
-
-    @property
-    def node_count(self) -> int:
-        return self.tree.node_count
-
-    @property
-    def cost(self) -> Fraction:
-        return self.tree.cost
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:

@@ -138,15 +138,12 @@ class OuterNoise(Noise):
         self.inner = inner
 
     def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
-        """The inner noise's draws."""
         self.inner.draw(law, parameter, keys, out)
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
-        """The inner noise's bits."""
         return self.inner.bits(keys)
 
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        """The inner noise's item keys."""
         return self.inner.label_keys(text, lengths)
 
     def __repr__(self) -> str:
@@ -199,8 +196,6 @@ class KeyedNoise(Noise):
 
     >>> noise = KeyedNoise(bytes(32)).at("pharmacy", 1)
     >>> keys = np.arange(5, dtype=np.uint64)
-    >>> noise.gaussian(sigma=20.0, keys=keys)
-    array([...])
     >>> bool((noise.gaussian(20.0, keys) == noise.gaussian(20.0, keys)).all())
     True
     >>> KeyedNoise(fresh_secret())
@@ -214,14 +209,12 @@ class KeyedNoise(Noise):
         self._path = b""
 
     def at(self, *path: PathPart) -> Self:
-        """The noise further down the path."""
         below = object.__new__(type(self))
         below._root = self._root
         below._path = self._path + encode_path(*path)
         return below
 
     def draw(self, law: str, parameter: Fraction, keys: Keys, out: Integers) -> None:
-        """Fill `out` with a draw for each key."""
         contiguous = np.ascontiguousarray(keys)
         try:
             self._root.draw(law, self._path, parameter.numerator, parameter.denominator, contiguous, out)
@@ -229,14 +222,12 @@ class KeyedNoise(Noise):
             raise ParameterError(f"{error}, got {law} parameter {float(parameter):g}") from None
 
     def bits(self, keys: Keys) -> NDArray[np.uint64]:
-        """128 uniform bits for each key, as rows of (low, high)."""
         try:
             return self._root.bits(self._path, np.ascontiguousarray(keys))
         except TypeError as error:
             raise ParameterError(str(error)) from None
 
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
-        """A keyed 128-bit item key for each label; `lengths` cut `text` into labels."""
         return self._root.label_keys(self._path, text, lengths)
 
     def __repr__(self) -> str:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pianissimo import _core
 from pianissimo.checks import check_positive
 from pianissimo.errors import ParameterError
@@ -43,6 +46,12 @@ class _WholeNoise:
     def draw(self, noise: Noise, keys: Keys, out: Integers) -> None:
         """One draw for each key."""
         noise.draw(self.kind, self.parameter, keys, out)
+
+    def added(self, counts: NDArray[np.int64], keys: Keys, noise: Noise) -> NDArray[np.int64]:
+        """The counts plus a draw each."""
+        values = np.empty(len(keys), dtype=np.int64)
+        self.draw(noise, keys, values)
+        return values + counts
 
 
 @identified("gaussian-node")

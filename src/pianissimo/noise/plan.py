@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from statistics import NormalDist
-from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,11 +177,14 @@ class TunedPlan:
 
     @classmethod
     def calibrated(
-        cls, *, horizon: int, rho: Fraction | float | None = None, epsilon: Fraction | float | None = None
+        cls, *, horizon: int, rho: Fraction | float | None = None, epsilon: Fraction | float | None = None, **more: Any
     ) -> Self:
-        """The plan with the least noise whose loss per unit is at most `rho` (Gaussian) or `epsilon` (Laplace)."""
+        """The plan with the least noise whose loss per unit is at most `rho` (Gaussian) or `epsilon` (Laplace).
+
+        `more` is what `tuned` may be given besides: the `base` of a tree, the `bits` of a toeplitz plan.
+        """
         check_at_least(1, horizon=horizon)
-        return cls.tuned(horizon, LossTarget.of(rho=rho, epsilon=epsilon))
+        return cls.tuned(horizon, LossTarget.of(rho=rho, epsilon=epsilon), **more)
 
     @classmethod
     def tuned(cls, horizon: int, target: LossTarget) -> Self:

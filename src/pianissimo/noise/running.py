@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pianissimo import _core, codec
 from pianissimo.errors import ParameterError
 from pianissimo.noise.keyed import Integers, Keys, Noise, sealed
-from pianissimo.noise.laws import NodeNoise
 from pianissimo.noise.plan import NoisePlan, Term, difference_weights
 
 Array = TypeVar("Array", bound=np.ndarray[Any, Any])
@@ -91,10 +90,9 @@ class PlanNoise:
         self._count = 0
         self._rows: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64) for _ in range(plan.smoothness)]
         self._nodes: dict[tuple[int, int], Integers] = {}
-        self._types = [_narrowest_type(noise) for noise in plan.noises]
+        self._types = [np.promote_types(np.int16, np.min_scalar_type(-1 - noise.bound)) for noise in plan.noises]
 
     def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
-        """Numerators of the noise at `tick` for the first `count` series; `keys(a, b)` gives those from a up to b."""
         position = self._plan.position(tick)
         if noise is not self._noise or not 0 <= position - self._position <= _LONGEST_WALK:
             self._count = 0
@@ -171,13 +169,6 @@ class PlanNoise:
             del self._nodes[node]
 
 
-def _narrowest_type(noise: NodeNoise) -> type[np.int16] | type[np.int32] | type[np.int64]:
-    bound = noise.bound
-    if bound <= np.iinfo(np.int16).max:
-        return np.int16
-    return np.int32 if bound <= np.iinfo(np.int32).max else np.int64
-
-
 def _grown(array: Array, filled: int, count: int) -> Array:
     """The array with room for `count`, its first `filled` values kept; it grows by half so that growing stays cheap."""
     if len(array) >= count:
@@ -228,32 +219,26 @@ class Recent:
         return total
 
     def to_plain(self) -> codec.Plain:
-        """Its content as plain data."""
         ticks = [[list(moves) for moves in tick] for tick in self._closed]
         return {"tick": self._tick, "closed": ticks, "open": [list(moves) for moves in self._open]}
 
     @property
     def log_length(self) -> int:
-        """How many of its last log entries make it whole."""
         return self._limit
 
     def to_short(self) -> codec.Plain:
-        """Its content without the closed ticks, of which there are logs."""
         return {"tick": self._tick, "closed": len(self._closed), "open": [list(moves) for moves in self._open]}
 
     def log(self) -> codec.Plain:
-        """What the last closed tick added to it."""
         return [list(moves) for moves in self._closed[-1]] if self._closed else []
 
     def take_short(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
-        """Take over a stored content and the logs of its closed ticks, the oldest first."""
         needed = content["closed"]
         if len(logs) < needed:
             raise ParameterError(f"a history must have the logs of its last {needed} ticks, got {len(logs)}")
         self.take_plain(content | {"closed": list(logs[len(logs) - needed :])})
 
     def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
         self._tick = content["tick"]
         self._open = [(moves[0], moves[1]) for moves in content["open"]]
         self._closed.extend([(moves[0], moves[1]) for moves in tick] for tick in content["closed"])

@@ -146,8 +146,9 @@ def certified_cost(noises: tuple[NodeNoise, ...]) -> Fraction:
     # best[d]: the largest cost of the levels so far over all lower digits, given that the last digit is d.
     best = [_spike_size(digit) * scales[0] for digit in range(4)]
     for level in range(1, len(noises) - 1):
-        sizes = _top_middle_size if level == len(noises) - 2 else _middle_size
-        best = [max(best[low] + sizes(high, low) * scales[level] for low in range(4)) for high in range(4)]
+        below_top = level == len(noises) - 2
+        sizes = [[_middle_size(high, low, below_top=below_top) for low in range(4)] for high in range(4)]
+        best = [max(best[low] + size * scales[level] for low, size in enumerate(row)) for row in sizes]
     return max(best[digit] + _top_size(digit) * scales[-1] for digit in range(4))
 
 
@@ -204,19 +205,12 @@ def _spike_size(digit: int) -> Fraction:
 
 
 @cache
-def _middle_size(high: int, low: int) -> Fraction:
-    # At level 1: digit 1 of the event is `high`, digit 0 is `low`.
-    event = _MIDDLE + 4 * high + low
-    around = range(event // 4 - _REACH, event // 4 + _REACH + 1)
-    values = (_smooth_step(1, event, node) - _refined(_smooth_step, 2, event, node) for node in around)
-    return sum((value**2 for value in values), Fraction(0))
-
-
-@cache
-def _top_middle_size(high: int, low: int) -> Fraction:
-    """The level just below the top, with all its nodes: there are only 4 cells."""
-    event = 4 * high + low
-    values = (_smooth_step(1, event, node) - _refined(_top_step, 2, event, node) for node in range(-2, 4))
+def _middle_size(high: int, low: int, *, below_top: bool) -> Fraction:
+    # At level 1: digit 1 of the event is `high`, digit 0 is `low`. Just below the top there are only 4 cells.
+    event = 4 * high + low + (0 if below_top else _MIDDLE)
+    nodes = range(-2, 4) if below_top else range(event // 4 - _REACH, event // 4 + _REACH + 1)
+    above = _top_step if below_top else _smooth_step
+    values = (_smooth_step(1, event, node) - _refined(above, 2, event, node) for node in nodes)
     return sum((value**2 for value in values), Fraction(0))
 
 

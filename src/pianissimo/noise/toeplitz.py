@@ -150,7 +150,6 @@ class ToeplitzPlan(TunedPlan):
         return 2 * result
 
     def running_noise(self) -> "ToeplitzNoise":
-        """Its noise release after release."""
         return ToeplitzNoise(self)
 
     @property
@@ -209,7 +208,6 @@ class ToeplitzNoise:
         self._draws = np.empty((0, 0))
 
     def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
-        """Numerators of the noise at `tick` for the first `count` series; `keys(a, b)` gives those from a up to b."""
         if noise is not self._noise:
             self._ticks = self._count = 0
         # Until all is done the cache belongs to no noise: an interrupted draw is never taken for a finished one.

@@ -96,19 +96,8 @@ class TreePlan(TunedPlan):
         check_plan(self)
 
     @classmethod
-    def calibrated(
-        cls,
-        *,
-        horizon: int,
-        rho: Fraction | float | None = None,
-        epsilon: Fraction | float | None = None,
-        base: int | None = None,
-    ) -> Self:
-        """The tree with the least noise of this loss per unit; of the best base, unless one is given."""
-        return cls.tuned(horizon, LossTarget.of(rho=rho, epsilon=epsilon), base)
-
-    @classmethod
     def tuned(cls, horizon: int, target: LossTarget, base: int | None = None) -> Self:
+        """The tree of this loss, of the best base unless one is given."""
         base = best_base(horizon, pure=target.pure) if base is None else base
         (noise,) = set(target.spread([Fraction(1)] * len(digits_of(horizon, base))))
         return cls(base=base, noise=noise, horizon=horizon)
@@ -273,7 +262,6 @@ class TopDownPlan(LevelPlan):
 
     @classmethod
     def open(cls, *, epsilon: Fraction | float) -> Self:
-        """The plan without an end in sight: 2^32 ticks, with weights that favor the lower levels."""
         target = LossTarget.of(rho=None, epsilon=epsilon)
         shares = [0.05] + [1.0 if level <= 2 else (2 / level) ** 1.2 for level in range(1, OPEN_HEIGHT + 1)]
         noises = tuple(target.spread([Fraction(share) for share in shares]))

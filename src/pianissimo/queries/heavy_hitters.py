@@ -197,9 +197,7 @@ def _sketch_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
     )
     deviation = math.sqrt(float(mechanism.variance)) / (query.k + 1)
     deviations = deviation * np.sqrt(_nodes(releases))
-    return _Sketched(
-        mechanism, deviations, 2 * mechanism.noise.levels * query.k, _on_levels(deviation, mechanism.noise.levels)
-    )
+    return _Sketched(mechanism, deviations, 2 * mechanism.levels * query.k, _on_levels(deviation, mechanism.levels))
 
 
 def _published_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
@@ -239,9 +237,7 @@ def _set_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
     )
     deviation = math.sqrt(float(mechanism.variance))
     deviations = deviation * np.sqrt(_nodes(releases))
-    return _Sketched(
-        mechanism, deviations, (mechanism.noise.levels + 1) * query.k, _on_levels(deviation, mechanism.noise.levels)
-    )
+    return _Sketched(mechanism, deviations, (mechanism.levels + 1) * query.k, _on_levels(deviation, mechanism.levels))
 
 
 def _sketched(

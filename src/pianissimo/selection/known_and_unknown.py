@@ -47,7 +47,7 @@ from pianissimo.labels import Domain, detached
 from pianissimo.loss.losses import Booked, log_inverse
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys
-from pianissimo.noise.laws import GaussianNode, NodeNoise, gaussian_node
+from pianissimo.noise.laws import GaussianNode, gaussian_node
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 _ROUNDING_ERROR = 1e-9
@@ -65,7 +65,6 @@ class NoisyCounts:
 
     @property
     def law(self) -> GaussianNode:
-        """Of the noise on each published count."""
         return GaussianNode(self.variance)
 
     def error(self, coverage: float) -> float:
@@ -116,7 +115,6 @@ class KnownGauss(NoisyCounts):
     """How many distinct labels of one event count: Delta_0."""
 
     biased: ClassVar[bool] = False
-    """Every label is in every answer."""
 
     def __post_init__(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event)
@@ -136,8 +134,7 @@ class KnownGauss(NoisyCounts):
         return Booked(rho=moved / (2 * self.variance), distance=len(self.domain) * DRAW_DISTANCE)
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
-        """The labels as given and a noisy count for each; `labels` is the whole domain in the order of its bytes."""
-        return labels, with_noise(counts, keys, self.law, noise)
+        return labels, self.law.added(counts, keys, noise)
 
 
 @identified("known-gumb")
@@ -153,13 +150,6 @@ class KnownGumb(RacedCounts):
     Error: of the published counts, the normal quantile at this variance, rounded up. Which labels are published is a
     matter of the scale: a label leads another by scale * ln(1 / p) or more and is behind it with a chance below p.
     Cost: 128 bits a label of the domain and k draws.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> one_shot = KnownGumb(domain=Domain(["a", "b", "c"]), k=2, scale=Fraction(1), variance=Fraction(4))
-    >>> labels, counts = one_shot.answer(
-    ...     pl.Series(["a", "b", "c"]), np.zeros((3, 2), np.uint64), np.array([3, 0, 9]), NoNoise())
-    >>> labels.to_list(), counts.tolist()
-    (['c', 'a'], [9, 3])
     """
 
     domain: Domain
@@ -185,13 +175,11 @@ class KnownGumb(RacedCounts):
 
     @property
     def biased(self) -> bool:
-        """Whether a label can be missing from an answer."""
         return self.k < len(self.domain)
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
-        """The k first labels and a noisy count for each; `labels` is the whole domain in the order of its bytes."""
         first = first_in_race(counts, noise.at("race").bits(keys), self.scale, self.k)
-        return labels.gather(first), with_noise(counts[first], keys[first], self.law, noise)
+        return labels.gather(first), self.law.added(counts[first], keys[first], noise)
 
 
 @identified("unk-gauss")
@@ -203,13 +191,6 @@ class UnkGauss(NoisyCounts):
     Error: the normal quantile at this variance, rounded up; a label whose count is about the threshold is published
     when its noise is high, so its count leans upward then.
     Cost: at most kbar + 1 draws.
-
-    >>> from pianissimo.testing import NoNoise
-    >>> one_shot = UnkGauss(candidates=10, variance=Fraction(4), delta=Fraction(1, 10**6))
-    >>> labels, counts = one_shot.answer(
-    ...     pl.Series(["a", "b", "c"]), np.zeros((3, 2), np.uint64), np.array([30, 15, 90]), NoNoise())
-    >>> labels.to_list(), counts.tolist()
-    (['c', 'a'], [90, 30])
     """
 
     candidates: int
@@ -223,7 +204,6 @@ class UnkGauss(NoisyCounts):
 
     domain: ClassVar[None] = None
     biased: ClassVar[bool] = True
-    """Labels below the threshold are missing."""
 
     def __post_init__(self) -> None:
         check_at_least(1, candidates=self.candidates, max_keys_per_event=self.max_keys_per_event)
@@ -254,11 +234,9 @@ class UnkGauss(NoisyCounts):
         )
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
-        """The labels that pass and their noisy counts; `labels` are in the order of their bytes."""
         places, following = largest(counts, self.candidates)
-        values = with_noise(counts[places], keys[places], self.law, noise)
-        level = np.array([following + self.gap], dtype=np.int64)
-        threshold = with_noise(level, ONE_KEY, self.law, noise.at("threshold"))
+        values = self.law.added(counts[places], keys[places], noise)
+        threshold = self.law.added(np.array([following + self.gap]), ONE_KEY, noise.at("threshold"))
         passing = np.flatnonzero(values >= threshold)
         order = passing[np.lexsort((places[passing], -values[passing]))]
         return detached(labels.gather(places[order])), values[order]
@@ -280,14 +258,11 @@ class UnkGumb(RacedCounts):
     """
 
     candidates: int
-    """How many labels it may look at, largest counts first; at least k. The paper's kbar."""
-
     delta: Fraction
-    """The chance that a label which is only there because of one event is published."""
+    """As in `UnkGauss`; it looks at k candidates or more."""
 
     domain: ClassVar[None] = None
     biased: ClassVar[bool] = True
-    """Labels after the threshold are missing."""
 
     def __post_init__(self) -> None:
         RacedCounts.__post_init__(self)
@@ -311,7 +286,6 @@ class UnkGumb(RacedCounts):
 
     @property
     def gap(self) -> int:
-        """How far the threshold is above the count that comes after the kbar largest."""
         # A label that is scale * ln(1 / delta) behind is before the threshold with chance delta / (1 + delta).
         return 1 + math.ceil(float(self.scale) * log_inverse(self.delta) * (1 + _ROUNDING_ERROR))
 
@@ -324,9 +298,8 @@ class UnkGumb(RacedCounts):
         )
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
-        """The labels before the threshold and their noisy counts; `labels` are in the order of their bytes."""
         chosen = self.choose(keys, counts, noise)
-        return detached(labels.gather(chosen)), with_noise(counts[chosen], keys[chosen], self.law, noise)
+        return detached(labels.gather(chosen)), self.law.added(counts[chosen], keys[chosen], noise)
 
     def choose(self, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """The places of the labels before the threshold, first one first."""
@@ -334,13 +307,6 @@ class UnkGumb(RacedCounts):
         places = np.sort(ranked)
         first, _ = before_threshold(following + self.gap, counts[places], keys[places], self.scale, self.k, noise)
         return places[first]
-
-
-def with_noise(counts: NDArray[np.int64], keys: Keys, law: NodeNoise, noise: Noise) -> NDArray[np.int64]:
-    """The counts plus a draw each."""
-    values = np.empty(len(counts), dtype=np.int64)
-    law.draw(noise, keys, values)
-    return values + counts
 
 
 def gaussian_half_width(variance: Fraction, coverage: float) -> int:

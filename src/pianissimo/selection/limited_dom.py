@@ -84,7 +84,7 @@ from pianissimo.loss.losses import Booked, BoundedRange
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, exact_scale
 from pianissimo.noise.laws import LaplaceNode
-from pianissimo.selection.known_and_unknown import before_threshold, largest, strictly_larger, with_noise
+from pianissimo.selection.known_and_unknown import before_threshold, largest, strictly_larger
 from pianissimo.selection.race import MOST, Answer, Counted, check_race_scale, first_in_race, race_distance
 from pianissimo.selection.thresholds import GRID, check_exact, labels_above, laplace_difference_offset, race_offset
 
@@ -106,8 +106,8 @@ def race_to_threshold(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FirstBeforeThreshold:
-    """What both domains share. A base class: the two differ by which labels run and how many may be new alone."""
+class _Limited:
+    """The parameters of every answer from a limited domain, as a base class."""
 
     k: int
     """How many labels are published at most."""
@@ -116,10 +116,15 @@ class _FirstBeforeThreshold:
     """How many labels it may look at, largest counts first; at least k. The paper's k_bar."""
 
     epsilon: Fraction
-    """Of one step."""
+    """Of one step: of one label that a race gives, or of one moved count that gets Laplace noise."""
 
     delta: Fraction
     """The chance that a label is published which only one user's presence has made a candidate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FirstBeforeThreshold(_Limited):
+    """What both domains share. A base class: the two differ by which labels run and how many may be new alone."""
 
     def __post_init__(self) -> None:
         check_race_parameters(k=self.k, candidates=self.candidates, epsilon=self.epsilon, delta=self.delta)
@@ -261,7 +266,7 @@ class StrictDomain(_FirstBeforeThreshold):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitedLaplace:
+class LimitedLaplace(_Limited):
     """The labels whose noisy count is above a noisy threshold, with that count, largest first, k at most.
 
     Guarantee: D = max_keys_per_user plain steps of epsilon, that is D epsilon, and a bad mass of delta, whatever k is.
@@ -275,18 +280,6 @@ class LimitedLaplace:
     >>> mechanism.answer({"a": 20, "b": 8, "c": 3}, NoNoise())
     Answer(labels=('a',), met_threshold=True, counts=(20,), candidates=None)
     """
-
-    k: int
-    """How many labels are published at most; it does not change the loss."""
-
-    candidates: int
-    """How many labels it may look at, largest counts first; at least k. The paper's k_bar."""
-
-    epsilon: Fraction
-    """What one moved count costs."""
-
-    delta: Fraction
-    """The chance that a label is published which only one user's presence has made a candidate."""
 
     max_keys_per_user: int = 1
     """How many distinct labels of one user count."""
@@ -327,9 +320,8 @@ class LimitedLaplace:
         histogram = Counted.of(counts)
         places, following = largest(histogram.counts, self.candidates)
         law = LaplaceNode(1 / self.epsilon)
-        values = with_noise(histogram.counts[places], histogram.keys(places, noise), law, noise)
-        level = np.array([following + self.offset], dtype=np.int64)
-        threshold = with_noise(level, ONE_KEY, law, noise.at("threshold"))
+        values = law.added(histogram.counts[places], histogram.keys(places, noise), noise)
+        threshold = law.added(np.array([following + self.offset]), ONE_KEY, noise.at("threshold"))
         return labels_above(int(threshold[0]), histogram, places, values, self.k)
 
     def cost(self, answer: Answer) -> int:  # noqa: ARG002
@@ -360,10 +352,8 @@ class OptimalThreshold:
     """How many of the largest counts it may look at; above k."""
 
     epsilon: Fraction
-    """Of one step."""
-
     delta: Fraction
-    """The chance that a label is published which only one user's presence has made a candidate."""
+    """As in `LimitedDomain`."""
 
     def __post_init__(self) -> None:
         check_at_least(2, k=self.k)

@@ -32,10 +32,6 @@ class PayWhatYouGet:
 
     Guarantee: `steps` steps of bounded range epsilon, (steps epsilon^2 / 8) zCDP, and a bad mass of 1 - (1 -
     delta)^calls, for all answers together.
-
-    >>> plan = PayWhatYouGet(epsilon=Fraction(1, 2), delta=Fraction(1, 50), steps=3, calls=3)
-    >>> float(plan.loss.bad)
-    0.058808
     """
 
     epsilon: Fraction

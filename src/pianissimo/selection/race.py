@@ -114,11 +114,9 @@ class Counted:
         return cls(labels.gather(order), values[order])
 
     def keys(self, places: NDArray[np.int64], noise: Noise) -> Keys:
-        """The item keys of the labels at these places."""
         return noise.at("labels").label_keys(*join_texts(self.labels.gather(places)))
 
     def names(self, places: NDArray[np.int64]) -> tuple[str, ...]:
-        """The labels at these places."""
         return tuple(self.labels.gather(places).to_list())
 
 
@@ -269,5 +267,4 @@ class Peeling:
         return Answer(histogram.names(first), met_threshold=False)
 
     def cost(self, answer: Answer) -> int:
-        """In steps: as many as there are labels in the answer."""
         return answer.length

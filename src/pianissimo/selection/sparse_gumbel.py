@@ -47,13 +47,12 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex, add_counts, count_known
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.mechanism import TRANSIENT
+from pianissimo.mechanism import TRANSIENT, Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import LaplaceNode
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
 from pianissimo.noise.running import evaluate, rounded
-from pianissimo.selection.known_and_unknown import with_noise
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
 
@@ -69,7 +68,7 @@ class SparseGumbelState:
 
 @identified("sparse-gumbel")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparseGumbel:
+class SparseGumbel(Gathering):
     """The k labels of a domain that had the largest counts, more or less, when they were last chosen, and their counts.
 
     Released at every tick as (label, estimate), largest estimate first. Labels outside are tested at every tick; when
@@ -84,16 +83,6 @@ class SparseGumbel:
     another matter: after the last switch nothing is tested any more.
     Cost: one integer a label; a draw a label and tick while switches are left, 128 bits a label at a switch, and k
     times the plan's nodes at the tick.
-
-    >>> from pianissimo.noise import TreePlan
-    >>> from pianissimo.mechanism import Run
-    >>> from pianissimo.testing import NoNoise
-    >>> top = SparseGumbel.calibrated(domain=Domain(["a", "b", "c"]), k=2, switches=1, eta=5, rho=0.5,
-    ...                               make_plan=lambda rho: TreePlan.calibrated(horizon=8, rho=rho))
-    >>> run = Run(top, NoNoise())
-    >>> run.update(pl.Series([["a", "b"], ["a"]]))
-    >>> run.release().value
-    [('a', 2), ('b', 1)]
     """
 
     domain: Domain
@@ -203,9 +192,6 @@ class SparseGumbel:
             index=index,
         )
 
-    def update(self, state: SparseGumbelState, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
-
     def gather(self, state: SparseGumbelState, batch: pl.Series) -> list[NDArray[np.int64]]:
         return list(count_known(batch, state.index, self.max_keys_per_event))
 
@@ -248,7 +234,7 @@ class SparseGumbel:
         outside = np.ones(len(state.counts), dtype=np.bool_)
         outside[state.chosen] = False
         keys = state.index.keys_from(0)[outside]
-        law, here = LaplaceNode(self.test_scale), sealed(noise, tick).at("tests", tick)
-        tested = with_noise(state.counts[outside], keys, law, here)
+        here = sealed(noise, tick).at("tests", tick)
+        tested = LaplaceNode(self.test_scale).added(state.counts[outside], keys, here)
         # That some test is above is less than the paper's first test above: tests after it are never looked at there.
         return bool((tested > threshold).any())

@@ -10,11 +10,8 @@ Durfee and Rogers 2019 print offsets for continuous noise. Here they are those o
   e^(epsilon y), so one of the labels is first with the chance m / (m + e^(epsilon y)). It is delta for y = ln(m (1 -
   delta) / delta) / epsilon; the paper's ln(m / delta) / epsilon gives delta / (1 + delta). y is rounded up to a
   multiple of 2^-16, and the race is run on counts times 2^16, so it stays one of whole numbers.
-* Discrete Laplace of scale s, q = e^(-1/s): P[Z >= n] = q^n / (1 + q) for n >= 1, and for the difference of two
-  P[Z - Z' >= n] = q^n ((n + c)(1 - q) + q) / (1 + q)^2 with c = (1 + q^2) / (1 - q^2), n >= 0. Both are sums of
-  geometric series.
-
-The chances are worked out to 60 digits and enlarged, so that what is compared with delta is never too small.
+* Discrete Laplace: the exact tails of one draw and of the difference of two, in `noise.exact_laws`, which are enlarged
+  so that what is compared with delta is never too small.
 
 **A fixed threshold** finds the labels that are well above the count of rank k + 1, each judged by itself: Durfee and
 Rogers 2019, Algorithm 8. With h the count of rank k + 1, every label of count > h is shown if its gap over
@@ -36,8 +33,7 @@ chance of 1 - (1 - delta)^k.
 
 import decimal
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -50,15 +46,15 @@ from pianissimo.checks import check_at_least, check_fraction, check_positive, ch
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked
 from pianissimo.noise import Noise
+from pianissimo.noise.exact_laws import CONTEXT, at_most, enlarged, least_integer, sum_tail, tail, to_decimal
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.noise.laws import LaplaceNode
-from pianissimo.selection.known_and_unknown import strictly_larger, with_noise
+from pianissimo.selection.known_and_unknown import strictly_larger
 from pianissimo.selection.race import Answer, Counted
 
 GRID = 2**16
 """Thresholds of a race are multiples of 1 / GRID."""
 
-_CONTEXT = decimal.Context(prec=60, rounding=decimal.ROUND_HALF_EVEN)
 _SLACK = Decimal("1e-40")
 
 
@@ -66,37 +62,22 @@ _SLACK = Decimal("1e-40")
 def race_offset(labels: int, delta: Fraction, epsilon: Fraction) -> Fraction:
     """The least multiple of 1 / GRID that lets one of so many bad labels win with a chance of at most delta."""
     odds = labels * (1 - delta) / delta
-    with decimal.localcontext(_CONTEXT):
-        exact = _decimal(odds).ln() / _decimal(epsilon)
+    with decimal.localcontext(CONTEXT):
+        exact = to_decimal(odds).ln() / to_decimal(epsilon)
         return Fraction(math.ceil(exact * GRID + _SLACK * (1 + abs(exact))), GRID)
 
 
 @lru_cache(maxsize=4096)
 def laplace_offset(scale: Fraction, delta: Fraction) -> int:
     """The least y >= 0 with P[Z > y] <= delta, Z discrete Laplace."""
-    return _least(lambda y: laplace_tail(scale, y + 1) <= _decimal(delta))
+    return least_integer(0, lambda y: at_most(enlarged(lambda a: tail(a, y + 1), 1 / scale), delta))
 
 
 @lru_cache(maxsize=4096)
 def laplace_difference_offset(scale: Fraction, delta: Fraction) -> int:
     """The least y >= 0 with P[Z - Z' > y] <= delta, Z and Z' discrete Laplace."""
-    return _least(lambda y: laplace_difference_tail(scale, y + 1) <= _decimal(delta))
-
-
-def laplace_tail(scale: Fraction, least: int) -> Decimal:
-    """P[Z >= least] for a discrete Laplace Z and least >= 1, rounded up."""
-    with decimal.localcontext(_CONTEXT):
-        rate = 1 / _decimal(scale)
-        return (-least * rate).exp() / (1 + (-rate).exp()) * (1 + _SLACK)
-
-
-def laplace_difference_tail(scale: Fraction, least: int) -> Decimal:
-    """P[Z - Z' >= least] for two discrete Laplace draws and least >= 0, rounded up."""
-    with decimal.localcontext(_CONTEXT):
-        rate = 1 / _decimal(scale)
-        q = (-rate).exp()
-        centre = (1 + q * q) / (1 - q * q)
-        return (-least * rate).exp() * ((least + centre) * (1 - q) + q) / (1 + q) ** 2 * (1 + _SLACK)
+    # The law is symmetric: a difference of two draws is a sum of two.
+    return least_integer(0, lambda y: at_most(enlarged(lambda a: sum_tail(a, y + 1), 1 / scale), delta))
 
 
 def at_least_one_of(times: int, delta: Fraction) -> Fraction:
@@ -109,19 +90,6 @@ def check_exact(*, epsilon: Fraction, delta: Fraction) -> None:
     check_fraction(epsilon=epsilon, delta=delta)
     check_positive(epsilon=epsilon)
     check_probability(delta=delta)
-
-
-def _least(holds: Callable[[int], bool]) -> int:
-    """The least whole number from 0 on at which something that stays true becomes true."""
-    high = 1
-    while not holds(high):
-        high *= 2
-    return bisect_left(range(high), x=True, key=holds)
-
-
-def _decimal(value: Fraction) -> Decimal:
-    with decimal.localcontext(_CONTEXT):
-        return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +142,7 @@ class FixedThresholdLaplace:
         histogram = Counted.of(counts)
         places, following = strictly_larger(histogram.counts, self.k)
         keys, law = histogram.keys(places, noise), LaplaceNode(1 / self.epsilon)
-        gaps = with_noise(histogram.counts[places] - following, keys, law, noise)
+        gaps = law.added(histogram.counts[places] - following, keys, noise)
         return labels_above(self.offset, histogram, places, gaps, self.k)
 
     def cost(self, answer: Answer) -> int:  # noqa: ARG002

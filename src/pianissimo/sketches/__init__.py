@@ -1,7 +1,7 @@
 """The heavy keys of a stream in small memory: sketches that merge, and their private releases."""
 
 from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.key_columns import IntegerRange, KeyKind, split_bad
+from pianissimo.sketches.key_columns import IntegerRange, split_bad
 from pianissimo.sketches.misra_gries import (
     AnySketch,
     MergedSketch,
@@ -19,10 +19,10 @@ from pianissimo.sketches.private_release import (
     shard_of,
 )
 from pianissimo.sketches.published_tree import PublishedTree, RunningSketch
-from pianissimo.sketches.reduction import PureHistogram, Reduced, ReducedMisraGries, ReducedRelease, add_reduced, reduce
-from pianissimo.sketches.released_keys import HeavyKeys, threshold
+from pianissimo.sketches.reduction import PureHistogram, Reduced, ReducedMisraGries, add_reduced, reduce
+from pianissimo.sketches.released_keys import HeavyKeys, SparseRelease, threshold
 from pianissimo.sketches.sketch_tree import SetTree, SketchTree
-from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram, SparseRelease
+from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram
 
 __all__ = [
     "AnySketch",
@@ -31,7 +31,6 @@ __all__ = [
     "GaussianMisraGries",
     "HeavyKeys",
     "IntegerRange",
-    "KeyKind",
     "MergedSketch",
     "MisraGries",
     "PrivacyAwareMisraGries",
@@ -40,7 +39,6 @@ __all__ = [
     "PureHistogram",
     "Reduced",
     "ReducedMisraGries",
-    "ReducedRelease",
     "RunningSketch",
     "SetTree",
     "SketchRelease",

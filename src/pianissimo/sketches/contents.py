@@ -9,7 +9,6 @@ and what is not known is refused. They hold exact counts and are as secret as th
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import pairwise
 from typing import Any, Literal, Self, cast, get_args
 
@@ -31,24 +30,12 @@ KeyListing = _core.KeyListing
 """Keys in their order, each with a number."""
 
 SketchKind = Literal["misra-gries", "privacy-aware", "merged"]
-"""The kinds of sketches that are stored."""
+"""What a sketch counted, which decides how it may be released: one stream, one key an event; one stream of sets;
+several streams, where the pattern that one event changes is another one."""
 
 _ID_BYTES = 16
 _STATE = "sketch"
 _VERSION = 1
-
-
-class Source(Enum):
-    """What a sketch counted, which decides how it may be released."""
-
-    STREAM = "stream"
-    """One stream, one key an event."""
-
-    SETS = "sets"
-    """One stream of sets of keys."""
-
-    MERGED = "merged"
-    """Several streams: the pattern that one event changes is another one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -68,8 +55,7 @@ class Contents:
     total: int
     """How many keys were counted."""
 
-    source: Source = Source.STREAM
-    """What was counted."""
+    kind: SketchKind = "misra-gries"
 
     def __repr__(self) -> str:
         return "Contents(secret)"
@@ -87,8 +73,8 @@ def listing_of(keys: pl.Series, values: NDArray[np.int64]) -> KeyListing:
     """Keys in their order, each with its number."""
     if keys.dtype == pl.Int64:
         return KeyListing.of_integers(keys.to_numpy(), values)
-    texts = keys.cast(pl.Binary).to_list()
-    return KeyListing.of_bytes(b"".join(texts), np.array([len(text) for text in texts], np.uint32), values)
+    text, lengths = plain_keys(keys.cast(pl.Binary))
+    return KeyListing.of_bytes(text, lengths, values)
 
 
 def key_series(kind: KeyKind | None, listing: KeyListing) -> pl.Series:
@@ -133,12 +119,10 @@ class Lineage:
 
     @classmethod
     def new(cls, name: str = "") -> Self:
-        """The lineage of a new sketch of a stream."""
         identity = secrets.token_hex(_ID_BYTES)
         return cls(identity, name, (), frozenset({identity}))
 
     def joined(self, other: "Lineage") -> "Lineage":
-        """The lineage of a merge of two sketches."""
         if self.sources & other.sources:
             raise MergeError("sketches must be of different streams, got one that is a part of both")
         return Lineage(secrets.token_hex(_ID_BYTES), "", (self, other), self.sources | other.sources)
@@ -168,7 +152,6 @@ class Lineage:
 
     @classmethod
     def from_plain(cls, rows: object) -> "Lineage":
-        """The lineage that `to_plain` wrote."""
         parts: list[Lineage] = []
         used: set[int] = set()
         for row in rows if isinstance(rows, list) else []:

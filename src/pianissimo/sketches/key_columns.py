@@ -270,11 +270,9 @@ class IntegerRange:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
         return self.last - self.first + 1
 
     def keys_at(self, places: list[int]) -> pl.Series:
-        """The numbers at these places."""
         return pl.Series("key", [self.first + place for place in places], dtype=pl.Int64)
 
     def places_of(self, keys: pl.Series) -> list[int | None]:
@@ -293,15 +291,12 @@ class KnownLabels:
 
     @property
     def size(self) -> int:
-        """How many labels there are."""
         return len(self.domain)
 
     def keys_at(self, places: list[int]) -> pl.Series:
-        """The labels at these places."""
         return self.domain.labels.gather(places).alias("key")
 
     def places_of(self, keys: pl.Series) -> list[int | None]:
-        """The place of each label, None if it is not in the domain."""
         if keys.dtype != pl.String:
             raise ParameterError(f"a domain of labels must be released from keys that are texts, got {keys.dtype}")
         known = self.domain.labels.alias("key").to_frame().with_row_index("place")

@@ -39,7 +39,6 @@ from pianissimo.sketches.contents import (
     Lineage,
     SketchKind,
     SketchRecord,
-    Source,
     decode_sketch,
     empty_listing,
     encode_sketch,
@@ -50,22 +49,25 @@ from pianissimo.sketches.contents import (
 )
 from pianissimo.sketches.key_columns import KeyColumn, KeyKind, check_key_kind, key_column, sets_of, view_chunks
 from pianissimo.sketches.private_release import PrivateMisraGries, SketchRelease
-from pianissimo.sketches.released_keys import given_or_fresh
-from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseRelease
+from pianissimo.sketches.released_keys import SparseRelease, given_or_fresh
+from pianissimo.sketches.sparse_histogram import CorrelatedHistogram
 
 
 class Sketch(ABC):
     """What every kind of sketch can do: a subclass says what it holds."""
 
     stored_as: ClassVar[SketchKind]
-
-    @abstractmethod
-    def contents(self) -> Contents:
-        """The keys in their order and their numbers as columns: secret, for the code that releases them."""
+    k: int
 
     @abstractmethod
     def record(self) -> SketchRecord:
         """All that it says of itself: secret."""
+
+    def contents(self) -> Contents:
+        """The keys in their order and their numbers as columns: secret, for the code that releases them."""
+        own = self.record()
+        keys, numbers = key_series(own.key_kind, own.listing), own.listing.values()
+        return Contents(keys, numbers, own.decrements, own.total, own.kind)
 
     @classmethod
     @abstractmethod
@@ -87,11 +89,22 @@ class Sketch(ABC):
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> Self:
-        """What `to_bytes` wrote."""
         return cls.from_stored(decode_sketch(stored, cls.stored_as))
 
 
-class MergedSketch(Sketch):
+class CountedTogether(Sketch):
+    """A sketch of which one element, or one set, moves any number of counts by one, all in one direction."""
+
+    def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
+        """The heavy keys, once, at (epsilon, delta) for one element or one set of any size of one stream.
+
+        Without a noise it comes from a fresh secret.
+        """
+        mechanism = CorrelatedHistogram.calibrated(k=self.k, epsilon=epsilon, delta=delta)
+        return mechanism.release(self.contents(), given_or_fresh(noise), epsilon=epsilon)
+
+
+class MergedSketch(CountedTogether):
     """What several sketches become. It counts no more keys: it merges on, is stored, and is released as merged.
 
     Error: 0 <= f(x) - c(x) <= (N - sum of c) / (k + 1), N the keys of all streams, whatever the tree.
@@ -114,17 +127,6 @@ class MergedSketch(Sketch):
 
     def record(self) -> SketchRecord:
         return self._record
-
-    def contents(self) -> Contents:
-        listing = self._record.listing
-        return Contents(key_series(self.key_kind, listing), listing.values(), 0, self.total, Source.MERGED)
-
-    def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
-        """The heavy keys, once, at (epsilon, delta) for one element or set of one of the merged streams.
-
-        Without a noise it comes from a fresh secret.
-        """
-        return _release_counts(self.contents(), self.k, epsilon, delta, noise)
 
     @classmethod
     def from_stored(cls, stored: SketchRecord) -> Self:
@@ -164,12 +166,6 @@ def _merge(left: SketchRecord, right: SketchRecord) -> MergedSketch:
             lineage=lineage,
         )
     )
-
-
-def _release_counts(contents: Contents, k: int, epsilon: Real, delta: Real, noise: Noise | None) -> SparseRelease:
-    """Of counts of which one element, or one set, moves any number by one, all in one direction."""
-    mechanism = CorrelatedHistogram.calibrated(k=k, epsilon=epsilon, delta=delta)
-    return mechanism.release(contents, given_or_fresh(noise), epsilon=epsilon)
 
 
 def merge_in_order(sketches: Sequence[Sketch]) -> MergedSketch:
@@ -256,21 +252,13 @@ class StreamSketch(Sketch):
         """How many bytes the counters and keys take."""
         return self._core.memory if self._core else 0
 
-    def _listing(self) -> KeyListing:
-        return self._core.listing() if self._core else empty_listing("int64")
-
-    def contents(self) -> Contents:
-        listing = self._listing()
-        source = Source.SETS if self.sets else Source.STREAM
-        return Contents(key_series(self.key_kind, listing), listing.values(), self.decrements, self.total, source)
-
     def record(self) -> SketchRecord:
         return SketchRecord(
             kind=self.stored_as,
             sets=self.sets,
             k=self.k,
             key_kind=self.key_kind,
-            listing=self._listing(),
+            listing=self._core.listing() if self._core else empty_listing("int64"),
             decrements=self.decrements,
             total=self.total,
             lineage=self.lineage,
@@ -338,7 +326,7 @@ class MisraGries(StreamSketch):
         self._core = self._counters(listing_of(series_of(keys), over), decrements, total)
 
 
-class PrivacyAwareMisraGries(StreamSketch):
+class PrivacyAwareMisraGries(StreamSketch, CountedTogether):
     """Counts of the heavy keys of one stream of sets: an event with several keys, or a user who comes once.
 
     Error: 0 <= f(x) - c(x) <= (N - sum of c) / (k + 1), N the sizes of all sets together.
@@ -360,10 +348,6 @@ class PrivacyAwareMisraGries(StreamSketch):
         """
         keys, ends, trusted = sets_of(values)
         self._count(key_column(keys, self.key_kind, trusted=trusted), ends)
-
-    def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
-        """The heavy keys, once, at (epsilon, delta) for one set of any size; without a noise, from a fresh secret."""
-        return _release_counts(self.contents(), self.k, epsilon, delta, noise)
 
 
 AnySketch = MisraGries | PrivacyAwareMisraGries | MergedSketch

@@ -29,9 +29,10 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Booked, Loss, Mixed, float_down
 from pianissimo.noise import KeyedNoise, Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.noise.exact_laws import gaussian_reach, laplace_reach
+from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY
+from pianissimo.noise.laws import GaussianNode, LaplaceNode, NodeNoise
 from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.exact_laws import gaussian_reach, laplace_reach
 from pianissimo.sketches.released_keys import (
     Counts,
     check_unmerged,
@@ -140,12 +141,7 @@ class PrivateMisraGries:
 
     def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:
         """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
-        scale = 1 / self.epsilon
-        check_unmerged(contents, self.k)
-        keys, over = _stored(contents, drop_zeros=self.standard)
-        over = over + noise.at("counts").laplace(scale, item_keys(keys, noise))
-        level = contents.decrements + int(noise.at("error level").laplace(scale))
-        return _shown(keys, over, level, self.threshold, self.reach(coverage), self.loss)
+        return _published(self, LaplaceNode(1 / self.epsilon), contents, noise, coverage)
 
 
 @identified("gaussian-misra-gries")
@@ -159,13 +155,11 @@ class GaussianMisraGries:
     """
 
     k: int
-    """How many counters the sketch has."""
+    threshold: int
+    """As in `PrivateMisraGries`."""
 
     variance: Fraction
     """Of the noise on each number."""
-
-    threshold: int
-    """The least count of `under` that is shown."""
 
     releases: int = 1
     """How many times the growing sketch is released, each under a path of its own."""
@@ -200,16 +194,11 @@ class GaussianMisraGries:
         return Booked(rho=self.releases / (2 * self.variance), bad=bad, distance=distance)
 
     def reach(self, coverage: float) -> int:
-        """What no noise of one release exceeds in size, with this chance."""
         return gaussian_reach(self.variance, self.k + 1, coverage)
 
     def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:
         """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
-        check_unmerged(contents, self.k)
-        keys, over = _stored(contents)
-        over = over + noise.at("counts").gaussian(variance=self.variance, keys=item_keys(keys, noise))
-        level = contents.decrements + int(noise.at("error level").gaussian(variance=self.variance))
-        return _shown(keys, over, level, self.threshold, self.reach(coverage), self.loss)
+        return _published(self, GaussianNode(self.variance), contents, noise, coverage)
 
 
 def shard_of(keys: pl.Series, shards: int, *, hash_seed: bytes = bytes(32)) -> NDArray[np.int64]:
@@ -257,17 +246,17 @@ def release_shards(
     )
 
 
-def _stored(contents: Contents, *, drop_zeros: bool = False) -> tuple[pl.Series, Counts]:
+def _published(
+    of: PrivateMisraGries | GaussianMisraGries, law: NodeNoise, contents: Contents, noise: Noise, coverage: float
+) -> SketchRelease:
+    check_unmerged(contents, of.k)
     places = in_key_order(contents.keys)
-    over = checked_counts(contents.over[places])
-    keys = contents.keys.gather(places)
-    if drop_zeros:
-        kept = over > contents.decrements
-        keys, over = keys.filter(pl.Series(kept)), over[kept]
-    return keys, over
-
-
-def _shown(keys: pl.Series, over: Counts, level: int, least: int, reach: int, loss: Loss) -> SketchRelease:
+    if isinstance(of, PrivateMisraGries) and of.standard:
+        places = places[contents.over[places] > contents.decrements]
+    keys, stored = contents.keys.gather(places), checked_counts(contents.over[places])
+    over = law.added(stored, item_keys(keys, noise), noise.at("counts"))
+    level = int(law.added(np.array([contents.decrements]), ONE_KEY, noise.at("error level"))[0])
     under = over - level
-    passing = np.flatnonzero(under >= least)
-    return SketchRelease(own(keys.gather(passing)), under[passing], over[passing], level, least, reach, loss)
+    passing = np.flatnonzero(under >= of.threshold)
+    shown = own(keys.gather(passing)), under[passing], over[passing]
+    return SketchRelease(*shown, level, of.threshold, of.reach(coverage), of.loss)

@@ -11,7 +11,7 @@ Releasing one running sketch R times costs R / (2 variance) and R xi: for a hand
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from pianissimo.identity import identified
 from pianissimo.loss.losses import Booked, Guarantee, Mixed, event_guarantee
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
-from pianissimo.sketches.key_columns import KeyKind, check_key_kind
+from pianissimo.sketches.key_columns import KeyKind
 from pianissimo.sketches.misra_gries import MisraGries
 from pianissimo.sketches.private_release import GaussianMisraGries, PrivateMisraGries, SketchRelease
 from pianissimo.sketches.released_keys import HeavyKeys, own, threshold, without_distance
@@ -61,14 +61,9 @@ class PublishedTree(FedByTick):
     node: PrivateMisraGries | GaussianMisraGries
     """How a node is released."""
 
-    keys: KeyKind = "text"
-    """The type of the keys."""
-
-    state_version: ClassVar[int] = 2
-
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon)
-        check_key_kind(self.keys)
+        FedByTick.__post_init__(self)
 
     @classmethod
     def calibrated(cls, *, horizon: int, epsilon: Real, delta: Real, k: int, keys: KeyKind = "text") -> Self:
@@ -155,14 +150,6 @@ class RunningSketch(FedByTick):
 
     release_of: GaussianMisraGries
     """How the sketch is released each time."""
-
-    keys: KeyKind = "text"
-    """The type of the keys."""
-
-    state_version: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        check_key_kind(self.keys)
 
     @classmethod
     def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, keys: KeyKind = "text") -> Self:

@@ -36,9 +36,7 @@ from pianissimo.labels import Domain
 from pianissimo.loss.losses import Mixed, Pure
 from pianissimo.noise import Noise
 from pianissimo.noise.exact_draws import binomial, geometric, laplace_passes
-from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.exact_laws import (
+from pianissimo.noise.exact_laws import (
     CONTEXT,
     Number,
     at_most,
@@ -50,11 +48,13 @@ from pianissimo.sketches.exact_laws import (
     tail,
     to_decimal,
 )
+from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.key_columns import Universe, as_universe, other_places
 from pianissimo.sketches.released_keys import (
     LARGEST_COUNT,
     Counts,
-    HeavyKeys,
+    SparseRelease,
     check_unmerged,
     checked_counts,
     in_key_order,
@@ -115,24 +115,6 @@ def add_reduced(parts: Sequence[Reduced]) -> Reduced:
     return Reduced(added["key"], added["value"].to_numpy(), total, first.k, streams)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ReducedRelease(HeavyKeys):
-    """Keys in their own order with noisy reduced counts, in units of 1 / (k + 1), or of 1 for merged sketches."""
-
-    threshold: int
-    """Every value is at least this."""
-
-    loss: Mixed | Pure
-    """What the release costs."""
-
-    reach: int
-    """All noises are at most this in size, with the coverage that was asked for; in units."""
-
-    def to_frame(self, reach: int | None = None) -> pl.DataFrame:
-        """One row a key: `estimate_table`, with an upper end where the number of elements was asked for."""
-        return HeavyKeys.to_frame(self, self.reach if reach is None else reach)
-
-
 @identified("reduced-misra-gries")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedMisraGries:
@@ -186,7 +168,7 @@ class ReducedMisraGries:
         moved = laplace_reach(self.epsilon / (2 * self.k - 1), self.k * self.streams, coverage)
         return moved + (2 * self.k - 2 if self.rounded else 0)
 
-    def release(self, reduced: Reduced, noise: Noise, *, coverage: float = 0.95) -> ReducedRelease:
+    def release(self, reduced: Reduced, noise: Noise, *, coverage: float = 0.95) -> SparseRelease:
         """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
         if reduced.k != self.k or reduced.streams > self.streams:
             raise ParameterError(f"a release of {self.streams} sketches of k = {self.k} must be of such, got others")
@@ -198,9 +180,9 @@ class ReducedMisraGries:
         scale = (2 * self.k - 1) / self.epsilon
         noisy = values + noise.at("counts").laplace(scale, item_keys(keys, noise))
         passing = np.flatnonzero(noisy >= self.threshold)
-        shown = own(keys.gather(passing)), noisy[passing]
-        reach = self.reach(coverage)
-        return ReducedRelease(*shown, self.k + 1, threshold=self.threshold, loss=self.loss, reach=reach)
+        shown = own(keys.gather(passing)), noisy[passing], self.k + 1
+        least, reach = self.threshold / (self.k + 1), self.reach(coverage)
+        return SparseRelease(*shown, threshold=least, loss=self.loss, reach=reach)
 
     def _rounded(self, keys: pl.Series, values: Counts, noise: Noise) -> Counts:
         size = 2 * self.k - 1
@@ -329,7 +311,7 @@ class PureHistogram:
         """What no noise exceeds in size over the whole universe, with this chance; in units."""
         return laplace_reach(self.rate, self.universe.size + 1, coverage)
 
-    def release(self, values: Reduced | Contents, noise: Noise, *, coverage: float = 0.95) -> ReducedRelease:
+    def release(self, values: Reduced | Contents, noise: Noise, *, coverage: float = 0.95) -> SparseRelease:
         """Publish the reduced counts, or the plain ones of a merged sketch. Two states never share a noise."""
         keys, stored, total = self._values(values)
         places = self.universe.places_of(keys)
@@ -358,21 +340,15 @@ class PureHistogram:
         excess = [self.threshold + geometric(self.rate, noise.at("excess", number)) for number in range(count)]
         return self.universe.keys_at(places), np.array(excess, dtype=np.int64)
 
-    def _largest(self, keys: pl.Series, values: Counts, total: int, noise: Noise, coverage: float) -> ReducedRelease:
+    def _largest(self, keys: pl.Series, values: Counts, total: int, noise: Noise, coverage: float) -> SparseRelease:
         shown = pl.DataFrame({"key": keys, "value": values}).sort(["value", "key"], descending=[True, False])
         if self.most is not None:
             shown = shown.head(self.most)
         shown = shown.sort("key")
         number = total + int(noise.at("total").laplace(1 / self.rate)) if self.with_total else None
-        return ReducedRelease(
-            own(shown["key"]),
-            shown["value"].to_numpy(),
-            self.unit,
-            number,
-            threshold=self.threshold,
-            loss=self.loss,
-            reach=self.reach(coverage),
-        )
+        least, reach = self.threshold / self.unit, self.reach(coverage)
+        largest = own(shown["key"]), shown["value"].to_numpy(), self.unit, number
+        return SparseRelease(*largest, threshold=least, loss=self.loss, reach=reach)
 
 
 def spurious_threshold(size: int, rate: Fraction, spurious: Fraction) -> int:

@@ -35,10 +35,9 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.loss.losses import Mixed, Pure
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
-from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
-from pianissimo.sketches.contents import Contents, Source
-from pianissimo.sketches.exact_laws import (
+from pianissimo.noise.exact_laws import (
     CONTEXT,
     Number,
     at_most,
@@ -51,6 +50,8 @@ from pianissimo.sketches.exact_laws import (
     sum_tail,
     to_decimal,
 )
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
+from pianissimo.sketches.contents import Contents, plain_keys
 
 Counts = NDArray[np.int64]
 Numbers = NDArray[np.int64] | NDArray[np.float64]
@@ -66,8 +67,7 @@ def item_keys(keys: pl.Series, noise: Noise) -> Keys:
     if keys.dtype == pl.String:
         return noise.at("labels").label_keys(*codec.join_texts(keys))
     if keys.dtype == pl.Binary:
-        texts: list[bytes] = keys.to_list()
-        return noise.at("labels").label_keys(b"".join(texts), np.array([len(text) for text in texts], dtype=np.uint32))
+        return noise.at("labels").label_keys(*plain_keys(keys))
     raise InputError(f"keys must be whole numbers of 64 bits, texts or bytes, got {keys.dtype}")
 
 
@@ -99,19 +99,6 @@ def estimate_table(
     return frame.select("key", ((2 * pl.col("middle")).round() / 2).alias("estimate"), "low", "high")
 
 
-def unit_table(
-    keys: pl.Series, values: Counts, unit: int, slack: Counts | int | None, reach: int | None
-) -> pl.DataFrame:
-    """The same of values in units of 1 / `unit` that are too low by at most `slack`, with noises of at most `reach`.
-
-    The true value of a key is in [value, value + slack]; the value has one noise, and the sum has two. Where the slack
-    is not released, the estimate is the value, which is the lower end.
-    """
-    low = None if reach is None else (values - reach) / unit
-    high = None if reach is None or slack is None else (values + slack + 2 * reach) / unit
-    return estimate_table(keys, (values if slack is None else values + slack / 2) / unit, low, high)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class HeavyKeys:
     """Keys in their own order with noisy values, in units of 1 / `unit` of a count: all may be published."""
@@ -131,9 +118,33 @@ class HeavyKeys:
         """The keys and their noisy values, in counts."""
         return dict(zip(self.keys.to_list(), (self.values / self.unit).tolist(), strict=True))
 
-    def to_frame(self, reach: int | None = None) -> pl.DataFrame:
-        """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds."""
-        return unit_table(self.keys, self.values, self.unit, self.total if self.slack is None else self.slack, reach)
+    def to_frame(self, reach: float | None = None) -> pl.DataFrame:
+        """One row a key: `estimate_table`, where `reach` is what the size of no noise exceeds, in units.
+
+        The true value of a key is in [value, value + slack]; the value has one noise, and the sum has two. Where the
+        slack is not released, the estimate is the value, which is the lower end.
+        """
+        values, slack = self.values, self.total if self.slack is None else self.slack
+        low = None if reach is None else (values - reach) / self.unit
+        high = None if reach is None or slack is None else (values + slack + 2 * reach) / self.unit
+        return estimate_table(self.keys, (values if slack is None else values + slack / 2) / self.unit, low, high)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SparseRelease(HeavyKeys):
+    """One release of its own: what it shows, what it costs, and how far its noise reaches."""
+
+    threshold: float
+    """Every count is at least this."""
+
+    loss: Mixed | Pure
+    """What the release costs."""
+
+    reach: float
+    """All noises are at most this in size, with the coverage that was asked for; in units."""
+
+    def to_frame(self, reach: float | None = None) -> pl.DataFrame:
+        return HeavyKeys.to_frame(self, self.reach if reach is None else reach)
 
 
 def check_typed(contents: Contents) -> None:
@@ -145,9 +156,9 @@ def check_typed(contents: Contents) -> None:
 def check_unmerged(contents: Contents, k: int) -> None:
     """Refuse what is not a sketch of k counters by itself: there (k + 1) D = n - sum of c."""
     check_typed(contents)
-    if contents.source is not Source.STREAM:
+    if contents.kind != "misra-gries":
         raise ParameterError(
-            f"this release must be of one unmerged sketch of single keys, got one of kind '{contents.source.value}'; "
+            f"this release must be of one unmerged sketch of single keys, got one of kind '{contents.kind}'; "
             "release it as such"
         )
     held = int(contents.over.sum()) - len(contents.over) * contents.decrements

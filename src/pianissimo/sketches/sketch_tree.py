@@ -36,6 +36,7 @@ it by at most m, so with noise of m^2 times the variance it is one more count: k
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -45,14 +46,15 @@ from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Guarantee
+from pianissimo.loss.losses import Booked, Guarantee, event_guarantee, log_inverse
 from pianissimo.noise import Noise
+from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.sketches.contents import KeyListing, key_series, listing_of
-from pianissimo.sketches.key_columns import KeyKind, check_key_kind
+from pianissimo.sketches.key_columns import KeyKind
 from pianissimo.sketches.misra_gries import PrivacyAwareMisraGries
 from pianissimo.sketches.reduction import reduce
-from pianissimo.sketches.released_keys import HeavyKeys, own
+from pianissimo.sketches.released_keys import HeavyKeys, checked_counts, item_keys, own
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
     FedByTick,
@@ -60,16 +62,16 @@ from pianissimo.sketches.tree_nodes import (
     NodeSketches,
     OpenKeys,
     OpenSets,
-    PrefixNoise,
     event_sets,
     gather_sets,
     level_count,
+    prefix_nodes,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixTree(FedByTick):
-    """What both trees share, as a base class: their parameters and the noise of their sums."""
+    """What both trees share, as a base class: parameters, the Gaussian noise of their sums, and what passes."""
 
     horizon: int
     """How many releases one run may make."""
@@ -83,17 +85,31 @@ class PrefixTree(FedByTick):
     bad: Fraction
     """The chance that a key shows which only one event brought."""
 
-    keys: KeyKind = "text"
-    """The type of the keys."""
+    with_total: bool = False
+    """Whether the number of keys so far is released too, for error bars."""
 
-    state_version: ClassVar[int] = 2
+    source: ClassVar[str]
+    """The theorem behind it."""
 
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon, k=self.k)
         check_probability(bad=self.bad)
-        check_key_kind(self.keys)
+        FedByTick.__post_init__(self)
         # Refuses a variance beyond what is drawn.
         _ = GaussianNode(self.total_variance).bound
+
+    @classmethod
+    def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, **others: Any) -> Self:
+        """The one with the least noise within this ledger; the variance is rounded up to a whole number."""
+        check_positive(rho=rho)
+        # How far an event moves all nodes does not depend on the variance.
+        loud = cls(horizon=horizon, k=k, variance=Fraction(1), bad=Fraction(bad), **others)
+        return replace(loud, variance=Fraction(math.ceil(loud.moved / (2 * Fraction(rho)))))
+
+    @property
+    def moved(self) -> int:
+        """How far an event moves all nodes together, in squares."""
+        raise NotImplementedError
 
     @property
     def total_variance(self) -> Fraction:
@@ -101,9 +117,62 @@ class PrefixTree(FedByTick):
         return self.variance
 
     @property
-    def noise(self) -> PrefixNoise:
-        """The noise of its sums."""
-        return PrefixNoise(self.horizon, self.k, self.variance)
+    def levels(self) -> int:
+        """L: in how many nodes an element is counted at most."""
+        return level_count(self.horizon)
+
+    @property
+    def unit(self) -> int:
+        """How many units of a node's values make one count."""
+        return 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        # At a tick at most L k candidates, each with a draw at at most L nodes, and the draws of the total.
+        draws = self.horizon * self.levels * (self.levels * self.k + self.with_total)
+        loss = Booked(rho=self.moved / (2 * self.variance), bad=self.bad, distance=draws * DRAW_DISTANCE)
+        return event_guarantee(loss, horizon=self.horizon, source=self.source)
+
+    def threshold(self, tick: int) -> int:
+        """The least value that is shown at `tick`, in units."""
+        raise NotImplementedError
+
+    def _margin(self, tick: int, watched: int) -> int:
+        """What the noise of none of `watched` times k keys reaches at any tick, but for `bad`, seen from this one."""
+        odds = math.log(self.horizon) + math.log(watched) + math.log(self.k)
+        return _bound(tick, self.variance, odds + log_inverse(self.bad))
+
+    def error(self, tick: int, coverage: float) -> float:
+        check_probability(coverage=coverage)
+        deviation = math.sqrt(tick.bit_count() * float(self.variance))
+        return NormalDist().inv_cdf((1 + coverage) / 2) * deviation / self.unit
+
+    def reach(self, tick: int, coverage: float) -> int:
+        """What the noise of no key, and of no total, exceeds in size at any tick as seen from this one; in units."""
+        check_probability(coverage=coverage)
+        odds = math.log(2 * (self.k * self.levels + 1) * self.horizon) - math.log1p(-coverage)
+        return _bound(tick, max(self.variance, self.total_variance / (self.k + 1) ** 2), odds)
+
+    def _released(self, nodes: EndedNodes, tick: int, noise: Noise, counts: tuple[str, ...]) -> HeavyKeys:
+        """The keys of the nodes of a prefix whose noisy sums pass, and the nodes' noisy total."""
+        keys, total = nodes.keys(), nodes.total
+        sums = np.zeros(len(keys), dtype=np.int64)
+        items = item_keys(keys, noise)
+        for level, number in prefix_nodes(tick):
+            # What a node counts is known at its last tick, when its noise is first drawn.
+            here = sealed(noise, number << level).at("node", level, number)
+            sums += checked_counts(nodes.values(level, keys))
+            sums += here.at(*counts).gaussian(variance=self.variance, keys=items)
+            if self.with_total:
+                total += int(here.at("total").gaussian(variance=self.total_variance))
+        passing = np.flatnonzero(sums >= self.threshold(tick))
+        shown = own(keys.gather(passing)), sums[passing], self.unit
+        return HeavyKeys(*shown, total if self.with_total else None)
+
+
+def _bound(tick: int, variance: Fraction, odds: float) -> int:
+    # Rounded up.
+    return math.ceil(math.sqrt(2 * tick.bit_count() * float(variance) * odds) * (1 + 1e-9))
 
 
 @dataclass(slots=True, repr=False)
@@ -131,22 +200,14 @@ class SketchTree(PrefixTree):
     """How many distinct keys of one event count: m."""
 
     with_total: bool = True
-    """Whether the number of keys so far is released too, for error bars."""
-
     adaptive: bool = True
     """Whether events may depend on what was released; if not, the threshold is lower."""
+
+    source: ClassVar[str] = "Lebeda and Tetek, Lemma 16, corrected; in a binary tree over time"
 
     def __post_init__(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event)
         PrefixTree.__post_init__(self)
-
-    @classmethod
-    def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, **others: Any) -> Self:
-        """The one with the least noise within this ledger; the variance is rounded up to a whole number."""
-        check_positive(rho=rho)
-        # How far an event moves all nodes does not depend on the variance.
-        loud = cls(horizon=horizon, k=k, variance=Fraction(1), bad=Fraction(bad), **others)
-        return replace(loud, variance=Fraction(math.ceil(loud.moved / (2 * Fraction(rho)))))
 
     @property
     def _most_keys(self) -> int:
@@ -154,27 +215,17 @@ class SketchTree(PrefixTree):
 
     @property
     def moved(self) -> int:
-        """How far an event moves all nodes together, in squares."""
         each = self.k * self.k + self.k - (not self.with_total)
-        return self.max_keys_per_event**2 * level_count(self.horizon) * each
+        return self.max_keys_per_event**2 * self.levels * each
 
     @property
-    def guarantee(self) -> Guarantee:
-        source = "Lebeda and Tetek, Lemma 16, corrected; in a binary tree over time"
-        return self.noise.guarantee(self.moved, self.bad, totals=1, source=source)
+    def unit(self) -> int:
+        return self.k + 1
 
     def threshold(self, tick: int) -> int:
-        """The least value that is shown at `tick`, in units of 1 / (k + 1)."""
         keys = self.max_keys_per_event
-        watched = self.horizon + keys * self.noise.levels if self.adaptive else keys
-        return keys * self.k + self.noise.margin(tick, watched, self.bad)
-
-    def error(self, tick: int, coverage: float) -> float:
-        return self.noise.error(tick, coverage) / (self.k + 1)
-
-    def reach(self, tick: int, coverage: float) -> int:
-        """What the noise of no key, at no tick, exceeds in size as seen from this one; in units of 1 / (k + 1)."""
-        return self.noise.reach(tick, coverage)
+        watched = self.horizon + keys * self.levels if self.adaptive else keys
+        return keys * self.k + self._margin(tick, watched)
 
     def start(self, noise: Noise) -> SketchTreeState:  # noqa: ARG002
         sketches = NodeSketches(k=self.k, keys=self.keys, horizon=self.horizon)
@@ -184,10 +235,7 @@ class SketchTree(PrefixTree):
         state.sketches.feed(state.tick.take())
         reduced = reduce(state.sketches.close(tick).contents(), k=self.k)
         state.ended.put(tick, Node(reduced.keys, reduced.values, reduced.total))
-        total_variance = self.variance if self.with_total else None
-        keys, sums, total = self.noise.sums(state.ended, tick, noise, ("counts",), total_variance)
-        passing = np.flatnonzero(sums >= self.threshold(tick))
-        return HeavyKeys(own(keys.gather(passing)), sums[passing], self.k + 1, total if self.with_total else None)
+        return self._released(state.ended, tick, noise, ("counts",))
 
 
 class MergingNodes:
@@ -219,11 +267,9 @@ class MergingNodes:
         return nodes
 
     def to_plain(self) -> codec.Plain:
-        """Its content as plain data."""
         return self.covering().to_plain()
 
     def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
         nodes = EndedNodes()
         nodes.take_plain(content)
         self._ended = {level: (listing_of(node.keys, node.values), node.total) for level, node in nodes.items()}
@@ -251,8 +297,7 @@ class SetTree(PrefixTree):
     max_keys_per_event: int | None = None
     """How many distinct keys of one event count; None for all. The promise needs no bound, error bars do."""
 
-    with_total: bool = False
-    """Whether the number of keys so far is released too, for error bars."""
+    source: ClassVar[str] = "Lebeda and Tetek, Corollary 28; in a binary tree over time"
 
     def __post_init__(self) -> None:
         if self.max_keys_per_event is not None:
@@ -263,35 +308,16 @@ class SetTree(PrefixTree):
             )
         PrefixTree.__post_init__(self)
 
-    @classmethod
-    def calibrated(cls, *, horizon: int, rho: Real, bad: Real, k: int, with_total: bool = False, **others: Any) -> Self:
-        """The one with the least noise within this ledger; the variance is rounded up to a whole number."""
-        check_at_least(1, horizon=horizon, k=k)
-        check_positive(rho=rho)
-        variance = Fraction(math.ceil((k + with_total) * level_count(horizon) / (2 * Fraction(rho))))
-        return cls(horizon=horizon, k=k, variance=variance, bad=Fraction(bad), with_total=with_total, **others)
-
     @property
     def total_variance(self) -> Fraction:
         return (self.max_keys_per_event or 1) ** 2 * self.variance
 
     @property
-    def guarantee(self) -> Guarantee:
-        moved = (self.k + self.with_total) * self.noise.levels
-        source = "Lebeda and Tetek, Corollary 28; in a binary tree over time"
-        return self.noise.guarantee(moved, self.bad, totals=int(self.with_total), source=source)
+    def moved(self) -> int:
+        return (self.k + self.with_total) * self.levels
 
     def threshold(self, tick: int) -> int:
-        """The least count that is shown at `tick`."""
-        return 1 + self.noise.margin(tick, self.horizon + self.noise.levels, self.bad)
-
-    def error(self, tick: int, coverage: float) -> float:
-        return self.noise.error(tick, coverage)
-
-    def reach(self, tick: int, coverage: float) -> int:
-        """What the noise of no key, at no tick, exceeds in size as seen from this one, that of the total included."""
-        variance = max(self.variance, self.total_variance / (self.k + 1) ** 2)
-        return PrefixNoise(self.horizon, self.k, variance).reach(tick, coverage)
+        return 1 + self._margin(tick, self.horizon + self.levels)
 
     def start(self, noise: Noise) -> SetTreeState:  # noqa: ARG002
         return SetTreeState(OpenSets(self.keys), MergingNodes(k=self.k, keys=self.keys))
@@ -301,12 +327,9 @@ class SetTree(PrefixTree):
 
     def release(self, state: SetTreeState, tick: int, noise: Noise) -> HeavyKeys:
         state.nodes.close(tick, state.tick.take())
-        nodes = state.nodes.covering()
-        variance = self.total_variance if self.with_total else None
-        keys, sums, total = self.noise.sums(nodes, tick, noise, (), variance)
-        passing = np.flatnonzero(sums >= self.threshold(tick))
-        shown = own(keys.gather(passing)), sums[passing], 1
-        if not self.with_total:
-            return HeavyKeys(*shown)
+        shown = self._released(state.nodes.covering(), tick, noise, ())
+        if shown.total is None:
+            return shown
         # Counts of all nodes together are too low by at most N / (k + 1).
-        return HeavyKeys(*shown, total, slack=np.full(len(passing), -(-total // (self.k + 1)), dtype=np.int64))
+        slack = np.full(len(shown.keys), -(-shown.total // (self.k + 1)), dtype=np.int64)
+        return replace(shown, slack=slack)

@@ -55,10 +55,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Booked, Mixed, float_down
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE
-from pianissimo.sketches.contents import Contents
-from pianissimo.sketches.exact_laws import (
-    Floats,
+from pianissimo.noise.exact_laws import (
     enlarge,
     gaussian_law,
     gaussian_reach,
@@ -68,43 +65,18 @@ from pianissimo.sketches.exact_laws import (
     shift_divergences,
     short_bound,
 )
+from pianissimo.noise.keyed import DRAW_DISTANCE
+from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.released_keys import (
     Counts,
+    SparseRelease,
     check_typed,
     checked_counts,
-    estimate_table,
     in_key_order,
     item_keys,
     own,
     without_distance,
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SparseRelease:
-    """Keys in their own order and a noisy count for each: all may be published."""
-
-    keys: pl.Series
-    counts: Floats | Counts
-    threshold: float
-    """Every count is at least this."""
-
-    reach: float
-    """All noises are at most this in size, with the coverage that was asked for."""
-
-    loss: Mixed
-    """What the release costs."""
-
-    def to_dict(self) -> dict[int | str | bytes, float]:
-        """The keys and their noisy counts."""
-        return dict(zip(self.keys.to_list(), self.counts.tolist(), strict=True))
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row a key: `estimate_table`, without an upper end, as how much a sketch left out is not released.
-
-        So the estimate is the noisy count, the lower end of what the sketch leaves open.
-        """
-        return estimate_table(self.keys, self.counts, np.asarray(self.counts - self.reach, dtype=np.float64))
 
 
 @identified("sparse-histogram")
@@ -151,17 +123,14 @@ class SparseHistogram:
             distance=self.moved * DRAW_DISTANCE,
         )
 
-    def loss_at(self, epsilon: Real) -> Mixed:
-        """The same as an epsilon with a bad mass, which is less for one release."""
-        return Mixed(pure=Fraction(epsilon), bad=self.delta_at(epsilon), distance=self.moved * DRAW_DISTANCE)
-
     def release(self, contents: Contents, noise: Noise, *, epsilon: Real, coverage: float = 0.95) -> SparseRelease:
         """Publish, at the loss of this epsilon. Two states of a sketch never share a noise: descend to a path."""
         keys, counts = positive_counts(contents, self.moved)
         reach = gaussian_reach(Fraction(self.variance), self.moved, coverage)
         noisy = counts + noise.at("counts").gaussian(variance=Fraction(self.variance), keys=item_keys(keys, noise))
         passing = np.flatnonzero(noisy >= 1 + self.tau)
-        return SparseRelease(own(keys.gather(passing)), noisy[passing], 1 + self.tau, reach, self.loss_at(epsilon))
+        shown, loss = own(keys.gather(passing)), _once(self, epsilon)
+        return SparseRelease(shown, noisy[passing], 1, threshold=1 + self.tau, loss=loss, reach=reach)
 
 
 def positive_counts(contents: Contents, most: int) -> tuple[pl.Series, Counts]:
@@ -291,10 +260,6 @@ class CorrelatedHistogram:
             distance=(self.k + 1) * DRAW_DISTANCE,
         )
 
-    def loss_at(self, epsilon: Real) -> Mixed:
-        """The same as an epsilon with a bad mass, which is less for one release."""
-        return Mixed(pure=Fraction(epsilon), bad=self.delta_at(epsilon), distance=(self.k + 1) * DRAW_DISTANCE)
-
     def reach(self, coverage: float) -> float:
         """What the noise of none of k keys exceeds in size, with this chance, in counts.
 
@@ -311,8 +276,13 @@ class CorrelatedHistogram:
         shared = int(noise.at("shared").gaussian(variance=Fraction(self.shared_variance)))
         noisy = 2 * counts + draws + shared
         passing = np.flatnonzero(noisy >= self.threshold)
-        shown = own(keys.gather(passing)), noisy[passing] / 2
-        return SparseRelease(*shown, self.threshold / 2, self.reach(coverage), self.loss_at(epsilon))
+        shown, least, reach = own(keys.gather(passing)), self.threshold / 2, 2 * self.reach(coverage)
+        return SparseRelease(shown, noisy[passing], 2, threshold=least, loss=_once(self, epsilon), reach=reach)
+
+
+def _once(mechanism: SparseHistogram | CorrelatedHistogram, epsilon: Real) -> Mixed:
+    """The loss of one release as an epsilon with a bad mass, which is less."""
+    return Mixed(pure=Fraction(epsilon), bad=mechanism.delta_at(epsilon), distance=mechanism.loss.distance)
 
 
 def noise_delta(k: int, variance: int, shared_variance: int, epsilon: float) -> float:

@@ -12,27 +12,21 @@ less would move others from batch to batch and so to other places of the stream.
 keys of one tick.
 """
 
-import math
 from collections.abc import ItemsView
 from dataclasses import dataclass
-from fractions import Fraction
-from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.checks import check_probability
 from pianissimo.errors import InputError
-from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
-from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, sealed
+from pianissimo.labels import flat_keys
+from pianissimo.mechanism import Gathering
 from pianissimo.sketches.contents import plain_keys, series_of
-from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind, are_texts, key_column, sets_of
+from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind, are_texts, check_key_kind, key_column, sets_of
 from pianissimo.sketches.misra_gries import MisraGries
-from pianissimo.sketches.released_keys import Counts, checked_counts, item_keys
 
 
 def level_count(horizon: int) -> int:
@@ -78,11 +72,9 @@ class NodeSketches:
                 self._open[level] = MisraGries(self._k, keys=self._keys)
 
     def to_plain(self) -> codec.Plain:
-        """Its content as plain data."""
         return [[level, sketch.to_plain()] for level, sketch in sorted(self._open.items())]
 
     def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
         self._open = {level: MisraGries(self._k, keys=self._keys) for level, _ in content}
         for level, stored in content:
             self._open[level].take_plain(stored)
@@ -110,7 +102,6 @@ class EndedNodes:
         self._nodes[level] = node
 
     def items(self) -> ItemsView[int, Node]:
-        """The nodes by their levels."""
         return self._nodes.items()
 
     def keys(self) -> pl.Series:
@@ -131,28 +122,13 @@ class EndedNodes:
         return sum(node.total for node in self._nodes.values())
 
     def to_plain(self) -> codec.Plain:
-        """Its content as plain data."""
         return [[level, plain_keys(node.keys), node.values, node.total] for level, node in sorted(self._nodes.items())]
 
     def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
         self._nodes = {
             level: Node(series_of(keys), np.asarray(values, dtype=np.int64), total)
             for level, keys, values, total in content
         }
-
-
-def event_keys(events: pl.Series, max_keys_per_event: int) -> pl.Series:
-    """The keys of a batch in its order: of each event the first so many distinct ones."""
-    if not isinstance(events.dtype, pl.List):
-        if events.null_count():
-            raise InputError("keys must not be null, got nulls; drop or fill them")
-        return events
-    whole = events.list.drop_nulls()
-    if events.null_count() or bool((whole.list.len() != events.list.len()).any()):
-        raise InputError("keys must not be null, got nulls; drop or fill them")
-    bounded = whole.list.unique(maintain_order=True).list.head(max_keys_per_event)
-    return bounded.list.explode(empty_as_null=False, keep_nulls=False)
 
 
 def event_sets(events: pl.Series, max_keys_per_event: int | None) -> pl.Series:
@@ -174,23 +150,25 @@ def _counted(frame: pl.DataFrame) -> codec.Plain:
     return [plain_keys(ordered["key"]), codec.narrow(ordered["count"].to_numpy())]
 
 
-class FedByTick:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedByTick(Gathering):
     """How a mechanism takes in the keys of events, as a base class."""
 
-    __slots__ = ()
+    keys: KeyKind = "text"
+    """The type of the keys."""
 
-    keys: KeyKind
+    state_version: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_key_kind(self.keys)
 
     @property
     def _most_keys(self) -> int:
         """How many distinct keys of one event count."""
         return 1
 
-    def update(self, state: Any, batch: pl.Series) -> None:
-        self.add(state, self.gather(state, batch))
-
     def gather(self, state: Any, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
-        return gather_keys(event_keys(batch, self._most_keys), self.keys)
+        return gather_keys(flat_keys(batch, self._most_keys), self.keys)
 
     def add(self, state: Any, gathered: codec.Plain) -> None:
         state.tick.add(gathered)
@@ -203,7 +181,6 @@ class OpenTick:
         self._chunks: list[codec.Plain] = []
 
     def add(self, gathered: codec.Plain) -> None:
-        """More of it."""
         if len(gathered[1]):
             self._chunks.append(gathered)
 
@@ -216,11 +193,9 @@ class OpenTick:
         raise NotImplementedError
 
     def to_plain(self) -> codec.Plain:
-        """Its content as plain data."""
         return self._together() if len(self._chunks) > 1 else self._chunks[0] if self._chunks else []
 
     def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
         self._chunks = [content] if content else []
 
 
@@ -302,61 +277,3 @@ def _checked(keys: pl.Series, kind: KeyKind, *, trusted: bool = True) -> pl.Seri
     if column.check_texts and not bool(are_texts(column.column).all()):
         raise InputError("texts must be valid UTF-8, got other bytes; split_bad sets such rows aside")
     return column.column.cast(pl.String if kind == "text" else pl.Binary).alias("key")
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixNoise:
-    """The Gaussian noise of the sums that a tree of k counters a node releases at every tick up to a horizon."""
-
-    horizon: int
-    k: int
-    variance: Fraction
-    """On each value of a node."""
-
-    @property
-    def levels(self) -> int:
-        """L: in how many nodes an element is counted at most."""
-        return level_count(self.horizon)
-
-    def error(self, tick: int, coverage: float) -> float:
-        """What the noise of one sum does not exceed in size, with this chance."""
-        check_probability(coverage=coverage)
-        return NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(tick.bit_count() * float(self.variance))
-
-    def reach(self, tick: int, coverage: float) -> int:
-        """What the noise of no key, at no tick, exceeds in size as seen from this one."""
-        check_probability(coverage=coverage)
-        odds = math.log(2 * (self.k * self.levels + 1) * self.horizon) - math.log1p(-coverage)
-        return self._bound(tick, odds)
-
-    def margin(self, tick: int, watched: int, bad: Fraction) -> int:
-        """What the noise of none of `watched` times k keys reaches at any tick, but for `bad`, seen from this one."""
-        odds = math.log(self.horizon) + math.log(watched) + math.log(self.k)
-        return self._bound(tick, odds + (math.log(bad.denominator) - math.log(bad.numerator)))
-
-    def _bound(self, tick: int, odds: float) -> int:
-        # Rounded up.
-        return math.ceil(math.sqrt(2 * tick.bit_count() * float(self.variance) * odds) * (1 + 1e-9))
-
-    def guarantee(self, moved: int, bad: Fraction, *, totals: int, source: str) -> Guarantee:
-        """If one event moves all nodes together by `moved`, in squares, and each has so many totals beside its keys."""
-        # At a tick at most L k candidates, each with a draw at at most L nodes, and the draws of the total.
-        draws = self.horizon * self.levels * (self.levels * self.k + totals)
-        loss = Booked(rho=moved / (2 * self.variance), bad=bad, distance=draws * DRAW_DISTANCE)
-        return event_guarantee(loss, horizon=self.horizon, source=source)
-
-    def sums(
-        self, nodes: EndedNodes, tick: int, noise: Noise, counts: tuple[str, ...], total_variance: Fraction | None
-    ) -> tuple[pl.Series, Counts, int]:
-        """All keys of the nodes of a prefix, their noisy sums, and the nodes' total, noisy if it has a variance."""
-        keys, total = nodes.keys(), nodes.total
-        found = np.zeros(len(keys), dtype=np.int64)
-        items = item_keys(keys, noise)
-        for level, number in prefix_nodes(tick):
-            # What a node counts is known at its last tick, when its noise is first drawn.
-            here = sealed(noise, number << level).at("node", level, number)
-            found += checked_counts(nodes.values(level, keys))
-            found += here.at(*counts).gaussian(variance=self.variance, keys=items)
-            if total_variance is not None:
-                total += int(here.at("total").gaussian(variance=total_variance))
-        return keys, found, total

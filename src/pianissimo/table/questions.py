@@ -27,7 +27,7 @@ from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.laws import GaussianNode
 from pianissimo.selection import KnownGauss, LimitedDomain, UnkGauss
-from pianissimo.selection.known_and_unknown import gaussian_half_width, with_noise
+from pianissimo.selection.known_and_unknown import gaussian_half_width
 from pianissimo.table.allowance import MOST_DRAWS, Amount, TableBudget
 from pianissimo.table.statements import AskedRows, TableColumn, find_column, is_plain, written
 
@@ -239,7 +239,7 @@ class Questions(ABC, Generic[Result]):
         def run(rows: pl.DataFrame, noise: Noise) -> _Outcome:
             exact = np.array([rows["users"][0]], dtype=np.int64)
             one = np.zeros(1, dtype=np.uint64)
-            noisy = with_noise(exact, one, GaussianNode(variance), noise.at("count"))
+            noisy = GaussianNode(variance).added(exact, one, noise.at("count"))
             return _Outcome(_with_bars(noisy, variance), steps)
 
         plan = QuestionPlan(
@@ -270,7 +270,7 @@ class Questions(ABC, Generic[Result]):
             if counts:
                 exact = np.array([users[label] for label in answer.labels], dtype=np.int64)
                 fresh = noise.at("counts")
-                noisy = with_noise(exact, _keys(labels, fresh), GaussianNode(variance), fresh)
+                noisy = GaussianNode(variance).added(exact, _keys(labels, fresh), fresh)
                 table = _with_bars(noisy, variance, labels)
             return _Outcome(table, mechanism.cost(answer) + moved(len(answer.labels)), answer.met_threshold)
 
