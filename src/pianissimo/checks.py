@@ -110,6 +110,18 @@ def length_of(value: object) -> timedelta | str:
     return duration_of(value)
 
 
+def tick_length_of(value: object, time_zone: str = "") -> timedelta | str:
+    """`length_of`, but whole days that are written in hours stay hours, as text: the clocks of a zone change none.
+
+    >>> tick_length_of("24h", "Europe/Berlin"), tick_length_of("24h", "UTC")
+    ('24h', datetime.timedelta(days=1))
+    """
+    length = length_of(value)
+    if time_zone == "UTC" or isinstance(length, str) or length % timedelta(days=1):
+        return length
+    return f"{length // timedelta(hours=1)}h" if isinstance(value, str) and value[-1] in "smh" else length
+
+
 def months_in(length: str) -> int:
     """How many months a length of the calendar has."""
     return int(length.removesuffix("mo"))
@@ -135,7 +147,7 @@ def whole_ticks_in(length: object, tick: timedelta | str) -> int | None:
     >>> whole_ticks_in("1h", timedelta(minutes=15)), whole_ticks_in("1y", "3mo"), whole_ticks_in("1y", timedelta(1))
     (4, 4, None)
     """
-    span = length_of(length)
+    span, tick = length_of(length), length_of(tick)
     if isinstance(span, str) and isinstance(tick, str):
         count, rest = divmod(months_in(span), months_in(tick))
         return None if rest else count
@@ -148,7 +160,10 @@ def ticks_in(length: object, tick: timedelta | str | None, what: str = "a window
     """How many ticks a length of time is: a whole number of them."""
     if isinstance(length, int) and not isinstance(length, bool):
         return length
-    length_of(length)
+    try:
+        length_of(length)
+    except ParameterError as refusal:
+        raise ParameterError(f"{what} {refusal}") from None
     if tick is None:
         raise ParameterError(f"{what} must be a number of ticks where the stream has no tick length, got a duration")
     count = whole_ticks_in(length, tick)

@@ -204,7 +204,10 @@ def test_a_note_on_a_mechanism_is_shown() -> None:
 
 def test_the_example_can_be_planned_and_run(tmp_path: Path) -> None:
     assert json.loads(call("plan", EXAMPLE, "--json").stdout)["stream"] == "pharmacy"
-    assert call("run", EXAMPLE, "--out", tmp_path / "out").exit_code == 0
+    for words in (["--state", tmp_path / "state"], ["--in-memory", "--out", tmp_path / "out"]):
+        assert call("run", EXAMPLE, *words).exit_code == 0
+    found, stored = (read_releases(tmp_path / place) for place in ("out", "state"))
+    assert {name: table.schema for name, table in found.items()} == {name: stored[name].schema for name in found}
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
@@ -212,7 +215,8 @@ def test_what_was_run_can_be_shown(shop: Path, form: str) -> None:
     out = shop.parent / "out"
     ran = call("run", shop, "--out", out, "--format", form)
     assert ran.exit_code == 0
-    assert ran.stdout.index("differential privacy") < ran.stdout.index(f"4 ticks are released in {out}")
+    told = f"The stream began; 4 of 4 ticks are released in {shop.with_suffix('.state')}, and as files in {out}"
+    assert ran.stdout.index("differential privacy") < ran.stdout.index(told)
     assert "were refused" not in ran.stdout
     assert list((out / "drugs").glob(f"*.{form}"))
     tables = read_releases(out)
@@ -233,9 +237,12 @@ def test_what_was_run_can_be_shown(shop: Path, form: str) -> None:
 
 def test_run_as_json_prints_one_object(shop: Path) -> None:
     out = shop.parent / "out"
-    result = call("run", shop, "--out", out, "--json")
-    assert json.loads(result.stdout) == {"ticks": 4, "folder": str(out), "refused": None}
-    assert "differential privacy" in result.stderr
+    told = {"ticks": 4, "first_tick": 1, "stopped": False, "folder": str(out), "refused": None}
+    for words, state in ((["--in-memory"], None), (["--out", shop.parent / "other"], str(shop.with_suffix(".state")))):
+        result = call("run", shop, "--out", out, *words, "--json")
+        folder = str(words[-1]) if state else str(out)
+        assert json.loads(result.stdout) == told | {"state": state, "folder": folder}
+        assert "differential privacy" in result.stderr
 
 
 def test_run_says_where_refused_rows_are_and_not_how_many(shop: Path) -> None:
@@ -244,8 +251,8 @@ def test_run_says_where_refused_rows_are_and_not_how_many(shop: Path) -> None:
     result = call("run", shop, "--out", out)
     assert result.exit_code == 0
     line = next(line for line in result.stdout.splitlines() if "were refused" in line)
-    assert line == f"Rows were refused; see {out / 'refused.jsonl'}"
-    again = call("run", shop, "--out", shop.parent / "again", "--json")
+    assert line == f"Rows were refused; see {shop.with_suffix('.state') / 'refused.jsonl'}"
+    again = call("run", shop, "--in-memory", "--out", shop.parent / "again", "--json")
     assert json.loads(again.stdout)["refused"] == str(shop.parent / "again" / "refused.jsonl")
 
 
@@ -302,12 +309,41 @@ every = 2
     assert re.search(r"[12],\d{3},\d{3}", revenue)
 
 
-def test_a_second_run_into_a_folder_is_refused(shop: Path) -> None:
+def test_a_second_run_goes_on_and_one_in_memory_is_refused(shop: Path) -> None:
     out = shop.parent / "out"
     call("run", shop, "--out", out)
-    result = call("run", shop, "--out", out)
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"Error: {out} must not hold releases yet")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert "The stream went on at tick 5; 4 of 4" in call("run", shop, "--out", out).stdout
+    for words in (["--in-memory"], ["--state", shop.parent / "another"]):
+        result = call("run", shop, "--out", out, *words)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"Error: {out} must not hold releases yet")
+    assert not (shop.parent / "another").exists(), "nothing is charged"
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--out must be given with --in-memory, got nothing"),
+        (["--out", "out", "--state", "s"], "--in-memory must be given without --state, got both"),
+        (["--out", "out", "--take-over"], "--in-memory must be given without --take-over, got both"),
+        (["--out", "out", "--budget-epsilon", 1, "--budget-delta", 0], "--in-memory must be given without --budget"),
+    ],
+)
+def test_a_run_in_memory_takes_no_word_about_a_state(shop: Path, words: list[object], message: str) -> None:
+    assert message in refused(call("run", shop, "--in-memory", *words))
+
+
+def test_what_lies_beside_the_file_is_kept_from_git(shop: Path) -> None:
+    assert call("run", shop, "--quiet").exit_code == 0
+    subprocess.run(["git", "init", "-q", shop.parent], check=True)
+    subprocess.run(["git", "-C", shop.parent, "add", "."], check=True)
+    listed = subprocess.run(["git", "-C", shop.parent, "ls-files"], check=True, capture_output=True, text=True).stdout
+    assert {"shop.csv", "shop.toml", ".gitignore"} <= {*listed.split()}
+    for name in ("shop.state/state.db", "shop.state.secret", "shop.state.ledger.key"):
+        assert (shop.parent / name).exists()
+        assert name not in listed
 
 
 @pytest.mark.parametrize(
@@ -362,7 +398,7 @@ def test_other_errors_of_ours_are_code_1(shop: Path, monkeypatch: pytest.MonkeyP
     def fail(*_: object, **__: object) -> None:
         raise pianissimo.HorizonError("all 4 releases are made; start a new stream")
 
-    monkeypatch.setattr("pianissimo.io.runs.run_file", fail)
+    monkeypatch.setattr("pianissimo.io.runs.run_durably", fail)
     result = call("run", shop, "--out", shop.parent / "out")
     assert result.exit_code == 1
     assert result.stderr == "Error: all 4 releases are made; start a new stream\n"
@@ -427,7 +463,7 @@ def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> No
     changed = call("run", shop, "--state", state)
     assert changed.exit_code == 3
     assert "must go on with the parameters" in changed.output
-    assert call("run", shop).exit_code == 2
+    assert call("run", shop).exit_code == 0, "a new stream, beside its file"
 
 
 CLINIC = """
@@ -482,7 +518,7 @@ def test_run_prints_alarms_and_trends_as_they_happen(clinic: Path) -> None:
     out = clinic.parent / "out"
     result = call("run", clinic, "--out", out)
     assert result.exit_code == 0
-    said = result.stdout[: result.stdout.index(f"4 ticks are released in {out}")].splitlines()
+    said = result.stdout[: result.stdout.index("4 of 4 ticks are released in")].splitlines()
     rings = [line for line in said if line.startswith("tick ")]
     assert len(rings) == 2
     assert all(re.fullmatch(form, line) for form, line in zip(RINGS, rings, strict=True))
@@ -497,15 +533,16 @@ def test_a_quiet_run_prints_alarms_and_nothing_else(clinic: Path) -> None:
     assert result.stderr == ""
     with (clinic.parent / "clinic.csv").open("a") as file:
         file.write("never,1,cough,70\n")
-    again = call("run", clinic, "--out", clinic.parent / "again", "--quiet")
-    assert len(again.stdout.splitlines()) == 2
-    assert again.stderr == f"Rows were refused; see {clinic.parent / 'again' / 'refused.jsonl'}\n"
+    for words, place in ((["--in-memory", "--out", "again"], "again"), (["--state", "new"], "new")):
+        again = call("run", clinic, "--quiet", *(word if word[0] == "-" else clinic.parent / word for word in words))
+        assert len(again.stdout.splitlines()) == 2
+        assert again.stderr == f"Rows were refused; see {clinic.parent / place / 'refused.jsonl'}\n"
 
 
 def test_run_as_json_prints_an_object_for_each_alarm_before_the_last(clinic: Path) -> None:
     out = clinic.parent / "out"
     found = objects(call("run", clinic, "--out", out, "--json").stdout)
-    assert found[-1] == {"ticks": 4, "folder": str(out), "refused": None}
+    assert (found[-1]["ticks"], found[-1]["folder"], found[-1]["refused"]) == (4, str(out), None)
     assert {(each.pop("start"), each.pop("end"), each.pop("since")) for each in found[:-1]} == {
         ("2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", "2026-01-01T01:00:00Z")
     }

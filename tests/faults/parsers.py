@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from tests.io.reading import read_rows
 
 from pianissimo import codec
 from pianissimo.checks import duration_of
@@ -23,7 +24,6 @@ from pianissimo.durable.key_ring import read_secret, ring_of
 from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import PianissimoError
 from pianissimo.io import read_plan, read_releases
-from pianissimo.io.sources.event_files import read_rows
 from pianissimo.io.sources.follow import FolderFeed, TextFormat
 from pianissimo.io.sources.source_records import RowJudge
 from pianissimo.ledger import LastEntry

@@ -39,3 +39,6 @@ POINTS = (
     "rotate.after_commit",
 )
 """Every place, in the order of a tick."""
+
+OF_FOLDERS = ("compact.written", "compact.removed")
+"""Where a folder sink makes one file of a day's."""

@@ -17,7 +17,7 @@ from pianissimo.durable.charging import LedgerPlace
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.start import Request
-from pianissimo.io.sources.event_files import read_rows
+from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.queries import Query
 from pianissimo.storage.sqlite import SqliteConnection
 from pianissimo.stream.batches import as_frame, query_inputs
@@ -102,7 +102,9 @@ def sealed_ticks(rows: list[Event], folder: Path) -> list[Counts]:
     stream = Stream("s", budget=Budget(4, 1e-6), horizon=8, queries=QUERIES, tick="1h", origin=ORIGIN)
     source = FileSource(path=path, time="time", until=TICKS)
     spec = StreamSpec(stream=stream, source=source)
-    return [gathered(frame) for frame in read_rows(spec).batches(TICKS)]
+    ticks = FileTicks(spec)
+    ticks.seek(None, 0)
+    return [gathered(frame) for tick in range(1, TICKS + 1) for frame in ticks.batches(tick)]
 
 
 def check_file_pair(seed: int, folder: Path) -> None:

@@ -23,7 +23,7 @@ from tests.faults.separability import (
 
 from pianissimo.counting import UnknownHistogram
 from pianissimo.durable.durable_stream import DurableStream
-from pianissimo.io.sources.event_files import CheckedRows
+from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.queries import columns, query
 from pianissimo.stream.calendar import TickCalendar
 from pianissimo.unit import User
@@ -89,11 +89,12 @@ def test_one_user_moves_what_is_released_by_at_most_her_cap_through_crashes() ->
 
 
 def n_event_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def batches(self: CheckedRows, last_tick: int) -> Any:
-        for tick in range(last_tick):
-            yield self.table[3 * tick : 3 * tick + 3]
+    def batches(self: FileTicks, tick: int) -> Any:
+        rows = self._shares[0].rows
+        assert rows is not None
+        yield rows.table[3 * tick - 3 : 3 * tick]
 
-    monkeypatch.setattr(CheckedRows, "batches", batches)
+    monkeypatch.setattr(FileTicks, "batches", batches)
 
 
 def data_driven_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +128,8 @@ def nulls_by_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shared_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = CheckedRows.batches
-    monkeypatch.setattr(CheckedRows, "batches", lambda self, last: (each.head(2) for each in sound(self, last)))
+    sound = FileTicks.batches
+    monkeypatch.setattr(FileTicks, "batches", lambda self, tick: (each.head(2) for each in sound(self, tick)))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tests.faults import parsers
 from tests.faults.parsers import SLOW, SPEC
 from tests.faults.report import caught, record, size
 from tests.faults.separability import plain as _plain
+from tests.io.reading import by_tick, read_rows
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, user
 from pianissimo.counting import Summer, grid_steps
@@ -32,7 +33,6 @@ from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
 from pianissimo.errors import InputError, RefusalError, SourceError
 from pianissimo.io.runs import run_durably
-from pianissimo.io.sources.event_files import read_rows
 from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Secret
@@ -95,7 +95,7 @@ def test_the_order_in_which_rows_come_makes_no_difference(tmp_path: Path) -> Non
         found = read_rows(write_rows(tmp_path, rows))
         parts = LiveCore(plan, lambda every: NoNoise()).parts
         told = []
-        for batch in found.batches(6):
+        for batch in by_tick(found, 6):
             inputs = query_inputs([each.query for each in plan.queries], batch, drop_bad_rows=False)
             told.append([_plain(each.gather(content)) for each, content in zip(parts, inputs, strict=True)])
         macs.add(json.dumps(told))

@@ -198,7 +198,8 @@ def test_what_is_no_json_is_refused_wherever_it_stands(value: str) -> None:
     [
         ({"drug": "1.0"}, (None, 1.5)),
         ({"drug": "true"}, ("true", 1.5)),
-        ({"drug": '["a"]'}, (None, 1.5)),
+        ({"drug": '["a", "b"]'}, ("a", 1.5)),
+        ({"drug": '{"a": 1}'}, (None, 1.5)),
         ({"price": '"1"'}, ("a", None)),
         ({"price": "1e999"}, ("a", None)),
     ],

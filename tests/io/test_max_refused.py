@@ -34,6 +34,7 @@ time = "time"
 [queries.n]
 kind = "count"
 """
+WAYS = [("--out",), ("--state",), ("--in-memory", "--out")]
 GOOD, BAD = "2026-01-05T02:30:00Z", "1767580215"
 NO_TIME = "column 'time' must be a date-time such as 2026-01-31T12:00:00Z"
 
@@ -53,21 +54,22 @@ def invoke(*words: object) -> Result:
 
 
 @pytest.mark.parametrize("name", ["events.csv", "events.parquet"])
-@pytest.mark.parametrize("way", ["--out", "--state"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_run_of_which_all_rows_are_refused_ends_with_code_2_and_releases_nothing(
-    tmp_path: Path, way: str, name: str
+    tmp_path: Path, way: tuple[str, ...], name: str
 ) -> None:
     file = prepare(tmp_path, 0, 1000, name=name)
-    ended = invoke("run", file, way, tmp_path / "place", "--quiet")
+    ended = invoke("run", file, *way, tmp_path / "place", "--quiet")
     assert ended.exit_code == 2
     assert "source.max_refused" in ended.stderr
     assert "1000" not in ended.stderr.replace(str(tmp_path), "")
     place = tmp_path / "place"
     assert not (place / "plan.json").exists()
     assert not (place / "state.db").exists(), "nothing is charged either"
+    assert not (tmp_path / "s.state").exists()
     # Mended, the same command goes on.
     file = prepare(tmp_path, 0, 1000, 'time_format = "epoch_s"', name=name)
-    assert invoke("run", file, way, tmp_path / "place", "--quiet").exit_code == 0
+    assert invoke("run", file, *way, tmp_path / "place", "--quiet").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -84,10 +86,12 @@ def test_a_run_of_which_all_rows_are_refused_ends_with_code_2_and_releases_nothi
         (0, 100, 'max_refused = "100%"', 0),
     ],
 )
-@pytest.mark.parametrize("way", ["--out", "--state"])
-def test_the_share_of_all_rows_decides(tmp_path: Path, good: int, bad: int, more: str, code: int, way: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_the_share_of_all_rows_decides(
+    tmp_path: Path, good: int, bad: int, more: str, code: int, way: tuple[str, ...]
+) -> None:
     file = prepare(tmp_path, good, bad, more)
-    assert invoke("run", file, way, tmp_path / "place", "--quiet").exit_code == code
+    assert invoke("run", file, *way, tmp_path / "place", "--quiet").exit_code == code
 
 
 def test_pieces_of_parquet_are_all_judged_and_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

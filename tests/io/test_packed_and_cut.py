@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
+from tests.io.reading import read_rows
 
 from pianissimo.budget import Budget
 from pianissimo.cli.render import cell
 from pianissimo.errors import InputError, SpecError
 from pianissimo.io.sources import text_rows
-from pianissimo.io.sources.event_files import CheckedRows, read_rows
+from pianissimo.io.sources.event_files import CheckedRows
 from pianissimo.io.sources.source_records import Records, RowJudge
 from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Histogram

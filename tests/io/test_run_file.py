@@ -66,7 +66,7 @@ def prepare(folder: Path, lines: list[str] | None = None, spec: str = SPEC) -> S
 @pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
 def test_without_noise_it_is_the_plain_statistic_at_every_tick(tmp_path: Path, form: FileFormat) -> None:
     summary = run_file(prepare(tmp_path), tmp_path / "out", format=form)
-    assert (summary.ticks, summary.refused) == (6, None)
+    assert (summary.loop.tick, summary.refused) == (6, None)
     found = read_releases(tmp_path / "out")
     assert found["purchases"]["tick"].to_list() == [1, 2, 3, 4, 5, 6]
     assert found["purchases"]["estimate"].to_list() == COUNTS
@@ -113,7 +113,7 @@ def prepare_prices(folder: Path, spec: str = SPEC + MORE) -> StreamSpec:
 def test_sums_top_lists_and_rests_are_released_at_their_ticks(tmp_path: Path, form: FileFormat, horizon: str) -> None:
     spec = prepare_prices(tmp_path, (SPEC + MORE).replace('horizon = "24h"', f'horizon = "{horizon}"'))
     summary = run_file(spec, tmp_path / "out", format=form)
-    assert summary.ticks == 6
+    assert summary.loop.tick == 6
     found = read_releases(tmp_path / "out")
     assert found["purchases"]["estimate"].to_list() == COUNTS
     assert found["revenue"].select("tick", "estimate", "tidy").rows() == [
@@ -130,7 +130,7 @@ def test_sums_top_lists_and_rests_are_released_at_their_ticks(tmp_path: Path, fo
 
 def test_a_pure_stream_can_be_run(tmp_path: Path) -> None:
     text = SPEC.replace("1e-9", "0").replace('key = "drug"', 'key = "drug"\ndomain = ["aspirin"]')
-    assert run_file(prepare(tmp_path, spec=text), tmp_path / "out").ticks == 6
+    assert run_file(prepare(tmp_path, spec=text), tmp_path / "out").loop.tick == 6
     assert read_plan(tmp_path / "out")["budget"]["delta"] == 0
     assert read_releases(tmp_path / "out")["drugs"]["tick"].to_list() == [1, 2, 3, 4, 5, 6]
 
@@ -144,7 +144,7 @@ def test_an_interrupted_run_keeps_what_it_released(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_file(spec, tmp_path / "out", progress=interrupt)
     assert read_releases(tmp_path / "out")["purchases"]["tick"].to_list() == [1, 2, 3]
-    with pytest.raises(InputError, match=r"got some up to tick 3; .* A run without it cannot be taken up again"):
+    with pytest.raises(InputError, match=r"got some up to tick 3; .* A run in memory cannot be taken up again"):
         run_file(spec, tmp_path / "out")
 
 
@@ -185,7 +185,7 @@ def test_a_bad_row_changes_nothing_but_itself_and_goes_to_the_side_file(
 
 @pytest.mark.usefixtures("exact")
 def test_without_events_every_tick_is_released_all_the_same(tmp_path: Path) -> None:
-    assert run_file(prepare(tmp_path, []), tmp_path / "out").ticks == 6
+    assert run_file(prepare(tmp_path, []), tmp_path / "out").loop.tick == 6
     assert read_releases(tmp_path / "out")["purchases"]["estimate"].to_list() == [0] * 6
 
 
@@ -226,7 +226,7 @@ def test_nothing_is_written_of_input_that_cannot_be_counted(tmp_path: Path) -> N
         run_file(spec, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     prepare(tmp_path)
-    assert run_file(spec, tmp_path / "out").ticks == 6
+    assert run_file(spec, tmp_path / "out").loop.tick == 6
 
 
 def test_refused_lines_of_an_earlier_attempt_are_forgotten(tmp_path: Path) -> None:

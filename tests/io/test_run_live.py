@@ -153,12 +153,12 @@ def test_what_it_refuses_to_start_with_has_its_exit_code(
     assert (process.returncode, message in err) == (code, True), err
 
 
-def test_a_source_that_goes_on_needs_a_state(tmp_path: Path) -> None:
+def test_a_source_that_goes_on_is_not_run_in_memory(tmp_path: Path) -> None:
     path = write_spec(tmp_path, "stdin = true")
-    command = [sys.executable, "-c", COMMAND, "run", str(path), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-c", COMMAND, "run", str(path), "--in-memory", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "--state must be given" in done.stderr
+    assert "--in-memory must be left out where the source goes on" in done.stderr
 
 
 def test_standard_input_is_counted_to_its_end(tmp_path: Path) -> None:

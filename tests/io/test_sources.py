@@ -9,11 +9,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.io.reading import by_tick, read_rows
 
 from pianissimo.budget import Budget
 from pianissimo.errors import InputError, SpecError
 from pianissimo.io.sources import text_rows as lines
-from pianissimo.io.sources.event_files import CheckedRows, read_rows
+from pianissimo.io.sources.event_files import CheckedRows
 from pianissimo.io.sources.text_rows import Wanted, csv_piece
 from pianissimo.queries import Count, Histogram, Query, Sum, TopK
 from pianissimo.stream import Stream
@@ -81,7 +82,7 @@ def test_rows_are_read_with_their_ticks_in_any_order(tmp_path: Path, name: str, 
     assert rows_of(rows) == [(1, "ibuprofen"), (2, "aspirin")]
     assert rows.table.columns == ["drug"]
     assert rows.refused.height == 0
-    assert [batch.height for batch in rows.batches(24)] == [1, 1] + [0] * 22
+    assert [batch.height for batch in by_tick(rows, 24)] == [1, 1] + [0] * 22
     assert "aspirin" not in repr(rows)
 
 
@@ -89,7 +90,7 @@ def test_rows_are_read_with_their_ticks_in_any_order(tmp_path: Path, name: str, 
 def test_a_stream_of_counts_alone_needs_times_only(tmp_path: Path, name: str, content: str | pl.DataFrame) -> None:
     rows = read(tmp_path / name, content, [Count("purchases")])
     assert rows.ticks.tolist() == [1, 2]
-    assert [batch.height for batch in rows.batches(3)] == [1, 1, 0]
+    assert [batch.height for batch in by_tick(rows, 3)] == [1, 1, 0]
 
 
 def test_the_last_tick_is_public_and_later_rows_are_refused(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ BAD_JSONL_LINES = {
     '{"drug": "aspirin"}': TIME_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": 1.5}': LABEL_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": NaN}': "a line must be a JSON object in UTF-8",
-    '{"time": "2026-01-05T00:10:00Z", "drug": ["a"]}': LABEL_REASON,
+    '{"time": "2026-01-05T00:10:00Z", "drug": ["a", null]}': LABEL_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": {"a": 1}}': LABEL_REASON,
     '{"time": 1767571200, "drug": "a"}': TIME_REASON,
     '{"time": "2026-01-05T00:10:00Z", "drug": null}': LABEL_REASON,
@@ -417,7 +418,8 @@ def test_a_file_without_rows_is_a_stream_without_events(tmp_path: Path) -> None:
         (
             "s.parquet",
             TABLE.with_columns(drug="price"),
-            "s.parquet: column 'drug' must hold texts, whole numbers, booleans or dates, got Float64",
+            "s.parquet: column 'drug' must hold texts, whole numbers, booleans or dates, or lists of these, got "
+            "Float64",
         ),
         (
             "s.parquet",
@@ -427,9 +429,9 @@ def test_a_file_without_rows_is_a_stream_without_events(tmp_path: Path) -> None:
         ),
         (
             "s.parquet",
-            TABLE.with_columns(drug=pl.concat_list("drug")),
-            "s.parquet: column 'drug' must hold one label a row, got List(String); "
-            "set max_keys_per_event above 1 if an event may hold several",
+            TABLE.with_columns(drug=pl.concat_list("price")),
+            "s.parquet: column 'drug' must hold texts, whole numbers, booleans or dates, or lists of these, got "
+            "List(Float64)",
         ),
         ("s.xls", "x", "s.xls must end in .csv, .tsv, .jsonl, .ndjson, .parquet, got .xls; or give source.format"),
     ],

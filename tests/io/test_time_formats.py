@@ -9,10 +9,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.io.reading import read_rows
 
 from pianissimo.budget import Budget
 from pianissimo.errors import InputError, SourceError, SpecError
-from pianissimo.io.sources.event_files import FileTicks, read_rows
+from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.io.sources.source_records import Records, RowJudge
 from pianissimo.io.sources.text_rows import Written
 from pianissimo.queries import Count

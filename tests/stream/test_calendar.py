@@ -23,6 +23,7 @@ CALENDARS = [
     TickCalendar("2024-02-29", "1y", "Asia/Tokyo"),
     TickCalendar("2026-01-01", "1mo"),
     TickCalendar("2026-01-01", "90m", "Europe/Berlin"),
+    TickCalendar("2026-01-01", "24h", "Europe/Berlin"),
     TickCalendar("2026-01-01T00:00:00.000001Z", timedelta(microseconds=7)),
 ]
 
@@ -39,6 +40,23 @@ def test_days_have_23_and_25_hours_where_clocks_change() -> None:
     assert berlin.start(366) == datetime(2026, 12, 31, 23, tzinfo=UTC)
     assert lengths(TickCalendar("2026-01-01", "1d"), 87, 88, 298) == [24 * HOUR] * 3
     assert lengths(TickCalendar("2026-01-01", "1h", "Europe/Berlin"), 2090, 2091) == [HOUR, HOUR]
+
+
+def test_24_hours_are_no_day_of_a_time_zone() -> None:
+    for text in ("24h", "1440m", "86400s"):
+        assert lengths(TickCalendar("2026-01-01", text, "Europe/Berlin"), 87, 88, 298) == [24 * HOUR] * 3
+    parameters: dict[str, Any] = {"budget": Budget(1, 1e-9), "horizon": "48h", "queries": [Count("n", every="2d")]}
+    for zone, tick in (("Europe/Berlin", "24h"), ("UTC", timedelta(days=1))):
+        stream = Stream("s", **parameters, tick="24h", time_zone=zone, origin="2026-03-28")
+        assert (stream.tick, stream.horizon, stream.queries[0].every) == (tick, 2, 2)
+        assert Stream.from_plain(stream.to_plain()) == stream
+        assert stream.calendar is not None
+        assert lengths(stream.calendar, 1, 2) == [24 * HOUR] * 2
+        told = stream.plan().to_dict()
+        assert TickCalendar(told["origin"], told["tick"], told["time_zone"]) == stream.calendar
+    days = Stream("s", **parameters, tick="1d", time_zone="Europe/Berlin")
+    assert days.tick == timedelta(days=1)
+    assert days.differences(Stream("s", **parameters, tick="24h", time_zone="Europe/Berlin")) == ["tick"]
 
 
 def test_months_and_years_are_those_of_the_calendar() -> None:
@@ -77,7 +95,7 @@ def test_a_calendar_of_fixed_days_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     calendar = CALENDARS[0]
     morning = pl.Series(["2026-07-01T06:45:00+02:00"])
     right = calendar.ticks(microseconds(morning))[0]
-    monkeypatch.setattr(TickCalendar, "_is_fixed", True)
+    monkeypatch.setattr(TickCalendar, "_fixed", 24 * HOUR // timedelta(microseconds=1))
     assert calendar.ticks(microseconds(morning))[0] == right - 1
 
 
@@ -118,7 +136,7 @@ def test_an_origin_is_of_the_zone_too() -> None:
         ({"origin": "2026-01-01"}, 'tick must be given with origin, such as "1h", got None'),
         ({"tick": "1mo", "time_zone": "Mars"}, "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got 'Mars'"),
         ({"tick": "1h", "time_zone": None}, "time_zone must be a name such as 'Europe/Berlin' or 'UTC', got None"),
-        ({"tick": "0mo"}, "must be a duration such as '30s', '1m', '1h' or '1d', got '0mo'"),
+        ({"tick": "0mo"}, "tick must be a duration such as '30s', '1m', '1h' or '1d', got '0mo'"),
     ],
 )
 def test_what_is_no_calendar_is_refused(fields: Any, message: str) -> None:

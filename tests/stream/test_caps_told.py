@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import pianissimo as pp
 from pianissimo.cli.main import cli
 from pianissimo.io import read_releases
-from pianissimo.io.folder import FolderSink, ReleaseFolder
+from pianissimo.io.folder import FolderSink
 from pianissimo.queries.query import Query
 from pianissimo.stream import Live, StreamPlan
 from pianissimo.stream.release import payload_of, release_of
@@ -155,15 +155,15 @@ def test_what_has_no_cap_of_events_tells_none_above() -> None:
 def test_open_ends_go_through_payloads_folders_and_files(tmp_path: Path, form: FileFormat) -> None:
     plan = flights(first_cap=64)
     live = Live(plan, NoNoise())
-    with ReleaseFolder(tmp_path / "run", plan=plan.to_dict(), format=form) as folder:
-        sink = FolderSink(tmp_path / "sink", plan=plan.to_dict(), format=form)
-        for tick in (1, 2):
-            release = live.tick(ROWS)
-            folder.write(release)
-            payload = payload_of(release, stream="flights", incarnation=b"")
-            sink.send(b"", tick, payload)
-            again = release_of(payload)
-            assert all(again[name].equals(table) for name, table in release.items())
+    folder = FolderSink(tmp_path / "run", plan=plan.to_dict(), format=form)
+    sink = FolderSink(tmp_path / "sink", plan=plan.to_dict(), format=form)
+    for tick in (1, 2):
+        release = live.tick(ROWS)
+        folder.write(release)
+        payload = payload_of(release, stream="flights", incarnation=b"")
+        sink.send(b"", tick, payload)
+        again = release_of(payload)
+        assert all(again[name].equals(table) for name, table in release.items())
     for place in ("run", "sink"):
         found = read_releases(tmp_path / place)
         assert found["late"].rows() == [(1, -12.0, None, None, 64), (2, -24.0, None, None, 64)]
@@ -177,8 +177,7 @@ def test_people_read_or_more(tmp_path: Path) -> None:
     assert "or more" in page
     assert "or less" in page
     assert "null" not in page
-    with ReleaseFolder(tmp_path / "out", plan=plan.to_dict()) as folder:
-        folder.write(release)
+    FolderSink(tmp_path / "out", plan=plan.to_dict()).write(release)
     shown = CliRunner().invoke(cli, ["releases", str(tmp_path / "out")])
     assert shown.exit_code == 0, shown.output
     assert "or more" in shown.output

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import polars as pl
 import pytest
+from tests.io.reading import by_tick, read_rows
 from tests.stream.test_features import estimates, quiet, stream
 
 import pianissimo as pp
-from pianissimo.io.sources.event_files import read_rows
 from pianissimo.stream.spec import FileSource, StreamSpec, load_spec
 
 VALUES: dict[str, tuple[list[Any], list[str]]] = {
@@ -38,7 +38,7 @@ def test_labels_have_one_text_form_however_they_come(name: str, tmp_path: Path) 
         asked = stream(query, tick="1h", origin=datetime(2026, 1, 5, tzinfo=UTC))
         rows = read_rows(StreamSpec(stream=asked, source=FileSource(path=path, time="time", until=1)))
         assert rows.refused.height == 0
-        assert estimates(quiet(query).tick(next(rows.batches(1)))["h"]) == expected
+        assert estimates(quiet(query).tick(next(by_tick(rows, 1)))["h"]) == expected
 
 
 def test_a_pandas_column_of_booleans_is_one_of_labels() -> None:
@@ -100,3 +100,24 @@ def test_lengths_of_time_that_are_no_ticks_are_refused(changes: dict[str, Any], 
         stream(*changes.pop("queries", [pp.Count("m")]), **changes)
     with pytest.raises(pp.ParameterError, match="must be a duration such as"):
         pp.Count("n", every="soon")
+
+
+@pytest.mark.parametrize("batch", [None, [], {}, (), pl.DataFrame(), pl.LazyFrame(), pl.DataFrame().to_arrow()])
+def test_nothing_at_all_is_a_tick_without_events(batch: Any) -> None:
+    queries = (pp.Count("n"), pp.Histogram("h", key="k", domain=["a"]))
+    assert quiet(*queries).tick(batch)["n"]["estimate"].item() == 0
+    of_users = pp.Stream("s", budget=pp.Budget(1, 1e-6), horizon=4, unit=pp.user("who"), queries=queries)
+    assert of_users.start().tick(batch).tick == 1
+    with pytest.raises(pp.InputError, match="columns 'k' must be in the batch, got 'other'"):
+        quiet(*queries).tick(pl.DataFrame({"other": []}))
+
+
+@pytest.mark.parametrize("length", ["1x", "x", "", "1.5h", "0h", None, 2.5, timedelta(0)])
+def test_a_length_that_is_none_is_named(length: Any) -> None:
+    live = quiet(pp.Count("n"), tick="1h")
+    live.tick()
+    with pytest.raises(pp.ParameterError, match=r"^a window must be a duration such as '30s'"):
+        live.window(length)
+    if length is not None:
+        with pytest.raises(pp.ParameterError, match=r"^tick must be a duration such as '30s'"):
+            stream(pp.Count("n"), tick=length)

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import polars as pl
 import pytest
+from tests.io.reading import by_tick, read_rows
 from tests.stream.test_features import estimates, quiet, stream
 
 import pianissimo as pp
-from pianissimo.io.sources.event_files import read_rows
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.stream.live import LiveCore
 from pianissimo.stream.spec import FileSource, StreamSpec
@@ -135,7 +135,7 @@ def read(path: Path, *queries: Any) -> tuple[dict[str, Any], list[str]]:
     """What a file adds, and why rows are refused."""
     asked = stream(*queries, tick="1h", origin=datetime(2026, 1, 5, tzinfo=UTC))
     rows = read_rows(StreamSpec(stream=asked, source=FileSource(path=path, time="time", until=1)))
-    release = quiet(*queries).tick(next(rows.batches(1)))
+    release = quiet(*queries).tick(next(by_tick(rows, 1)))
     return {name: release[name]["estimate"].to_list() for name in release}, rows.refused["reason"].to_list()
 
 

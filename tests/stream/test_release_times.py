@@ -14,7 +14,6 @@ from polars.testing import assert_frame_equal
 import pianissimo as pp
 from pianissimo.cli.main import cli
 from pianissimo.durable.durable_stream import open_stream
-from pianissimo.io import ReleaseFolder
 from pianissimo.io.folder import FolderSink
 from pianissimo.io.inspect import verify_folder
 from pianissimo.stream.release import payload_of, release_of
@@ -106,9 +105,9 @@ def test_files_have_the_columns_and_the_store_has_the_same(form: Any, tmp_path: 
 def test_a_run_without_a_store_writes_the_same_columns(form: Any, tmp_path: Path) -> None:
     live = stream().start()
     releases = [live.tick([{"drug": "a"}]), live.tick()]
-    with ReleaseFolder(tmp_path / "out", plan=live.plan.to_dict(), format=form) as folder:
-        for release in releases:
-            folder.write(release)
+    folder = FolderSink(tmp_path / "out", plan=live.plan.to_dict(), format=form)
+    for release in releases:
+        folder.write(release)
     table = pp.read_releases(tmp_path / "out")["n"]
     assert table.schema["start"] == MOMENT
     assert table.select("tick", "start", "end").rows() == [(1, *DAYS[:2]), (2, *DAYS[1:])]

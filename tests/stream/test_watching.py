@@ -177,4 +177,4 @@ def test_a_file_with_alarms_is_released(tmp_path: Path) -> None:
         alarms_per_user = 2
     """)
     spec = load_spec(tmp_path / "clinic.toml")
-    assert run_file(spec, tmp_path / "out").ticks == 3
+    assert run_file(spec, tmp_path / "out").loop.tick == 3

@@ -29,7 +29,7 @@ from pianissimo.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-    from pianissimo.io.runs import DurableRun
+    from pianissimo.io.runs import RunSummary
     from pianissimo.stream.calendar import TickCalendar
 
 show_refused_option = click.option(
@@ -119,15 +119,19 @@ def check(*, file: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("file", type=PATH)
-@click.option("--out", type=PATH, help="A folder that gets the releases. It is needed unless --state is given.")
+@click.option("--out", type=PATH, help="A folder that gets the releases as files.")
 @click.option(
     "--format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="The file format in that folder."
 )
 @click.option(
     "--state",
     metavar="DIR",
-    help="Keep the stream in this folder, or at this postgresql:// URL. Then it can be killed at any instant, and the "
-    "same command goes on.",
+    help="Keep the stream in this folder, or at this postgresql:// URL.  [default: beside FILE, ending in .state]",
+)
+@click.option(
+    "--in-memory",
+    is_flag=True,
+    help="Keep nothing but the releases in --out. If it is stopped it cannot go on, and what it released is paid for.",
 )
 @secret_option
 @witness_option
@@ -160,6 +164,7 @@ def run(
     out: Path | None,
     format: Literal["parquet", "jsonl", "csv"],  # noqa: A002
     state: str | None,
+    in_memory: bool,
     budget_epsilon: float | None,
     budget_delta: float | None,
     quiet: bool,
@@ -171,24 +176,30 @@ def run(
     FILE names the data. Rows that cannot be read are listed in a file beside the releases. Alarms and trends are
     printed when they were stored, a line each.
 
-    With --state every tick is stored: if the command is stopped or killed, type it again and it goes on. It is needed
-    for sources that go on (follow, stdin, kafka) and for sinks, and the options from --secret to --longest-leap need
-    it.
+    Every tick is stored, beside FILE unless --state says where: if the command is stopped or killed, type it again and
+    it goes on. A run --in-memory is for complete files alone, and takes none of the options from --secret to
+    --longest-leap.
     """
     from pianissimo.io.runs import stop_on_signals
 
     # First of all: a signal while the plan is made ends the command as one that comes later does.
-    stop = None if state is None else click.get_current_context().with_resource(stop_on_signals())
+    stop = None if in_memory else click.get_current_context().with_resource(stop_on_signals())
     from pianissimo.budget import Budget
     from pianissimo.cli.render import console, echo_ring, progress_bar
     from pianissimo.io.runs import run_durably, run_file
+    from pianissimo.storage.connection import shown_place
     from pianissimo.stream import plan_tables
     from pianissimo.stream.spec import LiveSource, load_spec
 
     budget = budget_given(budget_epsilon, budget_delta)
     spec = load_spec(file)
-    if state is None and (isinstance(spec.source, LiveSource) or spec.sinks):
-        raise click.UsageError("--state must be given where the source goes on or the file has sinks, got nothing")
+    unfit = [name for name, value in {"state": state, "budget": budget, **wiring}.items() if value] if in_memory else []
+    if unfit:
+        raise click.UsageError(f"--in-memory must be given without --{unfit[0].replace('_', '-')}, got both")
+    if in_memory and (isinstance(spec.source, LiveSource) or spec.sinks):
+        raise click.UsageError("--in-memory must be left out where the source goes on or the file has sinks, got it")
+    if in_memory and out is None:
+        raise click.UsageError("--out must be given with --in-memory, got nothing")
     content = plan_of(spec, file).to_dict()
     if not quiet:
         console(stderr=as_json).print(plan_tables(content))
@@ -198,46 +209,37 @@ def run(
 
     rang = rang_as_json if as_json else echo_ring
     hidden = quiet or (as_json and sys.stdout.isatty())
-    if state is not None:
-        with progress_bar(hidden=hidden) as progress, arguments():
+    with progress_bar(hidden=hidden) as progress, arguments():
+        if in_memory and out is not None:
+            place = str(out)
+            done = run_file(spec, out, format=format, progress=progress, rang=rang)
+        else:
+            state = state or str(file.with_suffix(".state"))
+            place = shown_place(state)
             wiring |= {"out": out, "format": format, "progress": progress, "rang": rang, "stop": stop}
-            durable = run_durably(spec, state, ledger_budget=None if budget is None else Budget(*budget), **wiring)
-        if as_json or not quiet:
-            _tell_durable(durable, state, as_json=as_json)
-        return
-    if out is None:
-        raise click.UsageError("--out or --state must be given, got neither")
-    with progress_bar(hidden=hidden) as progress:
-        done = run_file(spec, out, format=format, progress=progress, rang=rang)
-    refused = None if done.refused is None else str(done.refused)
+            done = run_durably(spec, state, ledger_budget=None if budget is None else Budget(*budget), **wiring)
+    loop, refused = done.loop, None if done.refused is None else str(done.refused)
     if as_json:
-        echo_json({"ticks": done.ticks, "folder": str(out), "refused": refused})
+        told = {"ticks": loop.tick, "first_tick": loop.first_tick, "stopped": loop.stopped, "refused": refused}
+        echo_json({**told, "state": None if in_memory else place, "folder": None if out is None else str(out)})
         return
     if not quiet:
-        click.echo(f"\n{done.ticks} ticks are released in {out}")
-        click.echo(f"Look at the last one: pianissimo releases {out} --last 1")
+        click.echo(_told(done, place, out))
     if refused is not None:
         click.echo(f"Rows were refused; see {refused}", err=quiet)
+    if not quiet and loop.tick:
+        click.echo(f"Look at the last one: pianissimo releases {place} --last 1")
 
 
-def _tell_durable(durable: "DurableRun", state: str, *, as_json: bool) -> None:
-    from pianissimo.storage.connection import shown_place
-
-    loop, place, refused = durable.loop, shown_place(state), None if durable.refused is None else str(durable.refused)
-    if as_json:
-        ticks = {"ticks": loop.tick, "first_tick": loop.first_tick, "stopped": loop.stopped}
-        echo_json({**ticks, "state": place, "refused": refused})
-        return
-    if not durable.created and loop.tick == 0:
-        click.echo("\nIt was told to stop before the stream was begun; nothing was charged or released")
-        return
-    begun = "began" if durable.created else f"went on at tick {loop.first_tick}"
-    click.echo(f"\nThe stream {begun}; {loop.tick} of {loop.last_tick} ticks are released in {place}")
-    if loop.stopped:
-        click.echo("It was told to stop; the same command goes on.")
-    if refused is not None:
-        click.echo(f"Rows were refused; see {refused}")
-    click.echo(f"Look at the last one: pianissimo releases {place} --last 1")
+def _told(done: "RunSummary", place: str, out: Path | None) -> str:
+    """What is said of a run when it has ended."""
+    loop = done.loop
+    if not done.created and loop.tick == 0:
+        return "\nIt was told to stop before the stream was begun; nothing was charged or released"
+    begun = "began" if done.created else f"went on at tick {loop.first_tick}"
+    folder = "" if out is None or str(out) == place else f", and as files in {out}"
+    stopped = "\nIt was told to stop; the same command goes on." if loop.stopped else ""
+    return f"\nThe stream {begun}; {loop.tick} of {loop.last_tick} ticks are released in {place}{folder}{stopped}"
 
 
 @click.command()

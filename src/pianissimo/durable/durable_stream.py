@@ -239,12 +239,17 @@ class DurableStream:
     ) -> StreamRelease:
         """Close the tick: count what was added and this batch, all or none of it, seal, and publish.
 
-        `position` is plain data that says where the source was read to; it is sealed with the tick. For `time` see
-        `Live.tick`.
+        `position` is plain data that says where the source was read to; it is sealed with the tick, and needed once a
+        tick had one. For `time` see `Live.tick`.
         """
         positions = _packed(position)
         with self._lock:
             self._check_open()
+            if not positions and self._positions:
+                raise StateError(
+                    "position must be given where a source has fed the stream, got None: the source would lose or "
+                    "repeat rows; go on with `pianissimo run`, or give position=live.position if they are not wanted"
+                )
             options: Any = {"time": time, "drop_bad_rows": drop_bad_rows}
             inputs = None if batch is None else self._core.inputs(batch, self._tick + 1, **options)
             # Whatever the last call was given is sealed now, or it is not and these events come in its place.

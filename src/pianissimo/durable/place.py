@@ -22,10 +22,13 @@ from pianissimo.errors import LeaseError, ParameterError, RollbackError, StoreEr
 from pianissimo.ledger import STATE_FILE, Charge, is_state_place, ledger_beside
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection, is_like_a_url, is_server, name_in, shown_place
-from pianissimo.storage.files import check_key_path, fault_of, try_lock
+from pianissimo.storage.files import check_key_path, fault_of, keep_from_git, remove_temporaries, try_lock
 from pianissimo.storage.sqlite import SqliteConnection
 
 _PATIENCE = 5.0
+_held_here: set[tuple[int, Path]] = set()
+"""Which locks this process holds, by its number: a child has those of its parent no more."""
+
 _SET_DUMPABLE = 4
 
 
@@ -98,7 +101,10 @@ class Place:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             except OSError as error:
-                raise StoreError(f"{self.folder} must be a folder of one's own, got {error.strerror}") from None
+                raise StoreError(
+                    f"{self.folder} must be a folder of one's own, got {error.strerror}; name another one for the state"
+                ) from None
+            keep_from_git(self.folder)
         return SqliteConnection(self.folder / STATE_FILE, create=create, read_only=read_only)
 
     def lock(self, connection: Connection, *, take_over: bool) -> ExitStack:
@@ -121,16 +127,19 @@ class Place:
 
 def _folder_lock(path: Path, *, take_over: bool) -> ExitStack:
     """A lock of the operating system on a file: whoever is killed lets go of it."""
-    lock = ExitStack()
+    lock, here = ExitStack(), (os.getpid(), path.resolve())
     try:
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             if try_lock(descriptor):
+                lock.callback(_held_here.discard, here)
                 lock.callback(os.close, descriptor)
+                _held_here.add(here)
+                remove_temporaries(path.parent)
                 return lock
             os.close(descriptor)
             if not take_over:
-                raise held()
+                raise held(here=here in _held_here)
             # Whoever holds it keeps a file that nobody finds any more, and writes nothing, as the lease says.
             path.unlink(missing_ok=True)
     except OSError as error:
@@ -148,8 +157,13 @@ def _session_lock(connection: Any, *, take_over: bool) -> ExitStack:
     return ExitStack()
 
 
-def held() -> LeaseError:
-    """The error for a stream that another process seals."""
+def held(*, here: bool = False) -> LeaseError:
+    """The error for a stream that another process seals, or this one."""
+    if here:
+        return LeaseError(
+            "a stream must be open once, got one that this process has opened already; close() the first, or use it in "
+            "a `with`; if nothing has it any more, open it with take_over=True"
+        )
     return LeaseError("one process may seal a stream, got another that does; stop it, or take over from one that hangs")
 
 

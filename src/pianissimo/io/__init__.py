@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pianissimo.errors import InputError
-from pianissimo.io.folder import ReleaseFolder, last_tick, read_folder, read_plan
+from pianissimo.io.folder import last_tick, read_folder, read_plan
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ReleaseFolder", "last_tick", "read_plan", "read_releases"]
+__all__ = ["last_tick", "read_plan", "read_releases"]
 
 
 def read_releases(place: Path | str, *, window: object = None) -> dict[str, "pl.DataFrame"]:

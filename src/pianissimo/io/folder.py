@@ -1,9 +1,8 @@
 """Releases in a folder: the plan, the columns of each query's table, and for each query a folder of part files.
 
-A part is written under a temporary name, synced and renamed, so what is in the folder is whole. A run without a store
-(`ReleaseFolder`) cuts parts by the number of ticks, by that of released rows and at alarms that are told at once, all
-of which are public; not by the time that passed, which would let their names tell how long the events took to count. A
-durable stream (`FolderSink`) writes a part a tick.
+A part is written under a temporary name, synced and renamed, so what is in the folder is whole. There is one a tick,
+and one a day once the day is over by the stream's clock: until those of its ticks are gone both are there, and the
+wider one counts.
 
 The row of all labels that are not shown has no key: null in Parquet and JSONL; in CSV nothing between two commas, where
 the empty label is `""`.
@@ -12,24 +11,23 @@ the empty label is `""`.
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, get_args
 
 import polars as pl
 import polars.selectors as cs
 
+from pianissimo.durable.failpoints import reach
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.storage.files import write_whole
+from pianissimo.storage.files import remove_temporaries, write_whole
 from pianissimo.stream import StreamRelease
+from pianissimo.stream.calendar import TickCalendar, zone_of
 from pianissimo.stream.release import MOMENT, TIMES, release_of
 from pianissimo.stream.spec import FileFormat
-
-MOST_TICKS = 512
-"""A part holds at most so many ticks: what a killed run may lose."""
-
-MOST_ROWS = 1_000_000
-"""A part is closed once it holds so many rows of all queries together."""
 
 _PLAN = "plan.json"
 _COLUMNS = "columns.json"
@@ -50,97 +48,6 @@ class ReleasePart(NamedTuple):
     first: int
     last: int
     table: pl.DataFrame
-
-
-class ReleaseFolder:
-    """A folder that takes the releases of one run. Use it in a `with`, or `close` it.
-
-    `plan.json` is written at once, the releases in parts: `drugs/ticks-00000001-00000512.parquet`, named by the first
-    and the last tick that the query was published at. All formats hold the same values; `columns.json` says what their
-    columns are. A folder that holds releases is refused. If a write fails, what could not be written is kept, and is
-    written by the next `write` or `close` that can.
-
-    >>> import tempfile
-    >>> release = StreamRelease(tick=1, coverage=0.95, tables={
-    ...     "purchases": pl.DataFrame({"estimate": [10], "low": [7], "high": [13]}),
-    ... })
-    >>> with tempfile.TemporaryDirectory() as parent:
-    ...     with ReleaseFolder(Path(parent, "out"), plan={"name": "pharmacy"}, format="csv") as folder:
-    ...         folder.write(release)
-    ...     read_folder(Path(parent, "out"))["purchases"].to_dicts()
-    [{'tick': 1, 'estimate': 10, 'low': 7, 'high': 13}]
-    """
-
-    def __init__(
-        self,
-        path: Path | str,
-        *,
-        plan: Mapping[str, Any],
-        format: FileFormat = "parquet",  # noqa: A002
-    ) -> None:
-        if format not in get_args(FileFormat):
-            raise ParameterError(f"format must be one of {', '.join(get_args(FileFormat))}, got {format!r}")
-        self.path = Path(path)
-        self.format = format
-        self._open: dict[str, list[tuple[int, pl.DataFrame]]] = {}
-        self._closed: list[ReleasePart] = []
-        self._ticks = self._rows = 0
-        self._columns: dict[str, dict[str, str]] = {}
-        self._known: set[str] = set()
-        check_free(self.path)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            # Whoever makes this file owns the folder: of two runs at once, one is refused.
-            (self.path / _PLAN).touch(exist_ok=False)
-            write_whole(self.path / _PLAN, json.dumps(plan, indent=2, ensure_ascii=False).encode())
-        except FileExistsError:
-            raise _used(self.path) from None
-        except OSError as fault:
-            raise _unwritable(self.path, fault) from None
-
-    def write(self, release: StreamRelease, *, at_once: bool = False) -> None:
-        """Take the release of one tick; it is on disk after the part is full, or after `close`, or at once."""
-        for name in release:
-            table = with_tick(release.tick, release[name])
-            self._open.setdefault(name, []).append((release.tick, table))
-            self._columns.setdefault(name, _types_of(table))
-            self._rows += table.height
-        self._ticks += 1
-        if at_once or self._rows >= MOST_ROWS or self._ticks >= MOST_TICKS:
-            self._flush()
-
-    def close(self) -> None:
-        """Write what is left."""
-        self._flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # Also after an error: what was released is paid for.
-        self.close()
-
-    def _flush(self) -> None:
-        # A closed part keeps its ticks, so that writing it once more writes the same file.
-        self._closed += [
-            ReleasePart(name, tables[0][0], tables[-1][0], pl.concat([table for _, table in tables]))
-            for name, tables in self._open.items()
-        ]
-        self._open, self._ticks, self._rows = {}, 0, 0
-        try:
-            if not self._known.issuperset(self._columns):
-                write_whole(self.path / _COLUMNS, json.dumps(self._columns, indent=2).encode())
-                self._known = set(self._columns)
-            while self._closed:
-                part = self._closed[0]
-                _write_part(self.path, part, self.format)
-                del self._closed[0]
-        except OSError as fault:
-            first, last = min(part.first for part in self._closed), max(part.last for part in self._closed)
-            raise InputError(
-                f"{self.path} must be a folder that can be written, got: {fault.strerror}; "
-                f"releases of ticks {first} to {last} are not on disk"
-            ) from None
 
 
 def check_free(path: Path) -> None:
@@ -165,11 +72,20 @@ def read_folder(path: Path | str) -> dict[str, pl.DataFrame]:
     """
     path = Path(path)
     read_plan(path)
-    found = _parts(path)
-    schemas = _read_schemas(path) if found else {}
-    return {
-        query: pl.concat([_read(file, schemas.get(query)) for _, _, file in parts]) for query, parts in found.items()
-    }
+    while True:
+        # Twice the same: nothing was put together while it was listed.
+        found = _parts(path)
+        if found != _parts(path):
+            continue
+        schemas = _read_schemas(path) if found else {}
+        try:
+            return {
+                query: pl.concat([_read(file, schemas.get(query)) for _, _, file in parts])
+                for query, parts in found.items()
+            }
+        except InputError:
+            if found == _parts(path):
+                raise
 
 
 def last_tick(path: Path | str) -> int:
@@ -233,13 +149,30 @@ def _read_schemas(path: Path) -> dict[str, pl.Schema]:
         raise InputError(f"{path / _COLUMNS} must hold columns and their types, got something else") from None
 
 
-def _parts(path: Path) -> dict[str, list[tuple[int, int, Path]]]:
+_Part = tuple[int, int, Path]
+
+
+def _parts(path: Path) -> dict[str, list[_Part]]:
     """The parts of each query that has any, with their first and last ticks, in the order of these."""
-    found: dict[str, list[tuple[int, int, Path]]] = {}
+    return {query: _widest(parts) for query, parts in _all_parts(path).items()}
+
+
+def _widest(parts: Iterable[_Part]) -> list[_Part]:
+    """Without those whose ticks a wider one holds."""
+    kept: list[_Part] = []
+    for part in parts:
+        if not kept or part[1] > kept[-1][1]:
+            kept.append(part)
+    return kept
+
+
+def _all_parts(path: Path) -> dict[str, list[_Part]]:
+    """`_parts`, and those whose ticks a wider one holds: whoever put them together was killed, or is at it."""
+    found: dict[str, list[_Part]] = {}
     for file in sorted(path.glob("*/ticks-*")):
         if name := _PART.fullmatch(file.name):
             found.setdefault(file.parent.name, []).append((int(name[1]), int(name[2]), file))
-    return {query: sorted(parts) for query, parts in found.items()}
+    return {query: sorted(parts, key=lambda part: (part[0], -part[1])) for query, parts in found.items()}
 
 
 def _read(path: Path, schema: pl.Schema | None) -> pl.DataFrame:
@@ -278,9 +211,9 @@ def _used(path: Path) -> InputError:
             f"it has published nothing: remove {_PLAN} there and run again"
         )
     return InputError(
-        f"{path} must not hold releases yet, got some up to tick {last}; if a run with --state wrote them, run again "
-        "with the same --state: it goes on. A run without it cannot be taken up again, and releasing the same events "
-        "into another folder spends the budget again"
+        f"{path} must not hold releases yet, got some up to tick {last}; if a run with a state wrote them, run again "
+        "with the same one: it goes on. A run in memory cannot be taken up again, and releasing the same events once "
+        "more, into another folder, spends the budget again"
     )
 
 
@@ -289,21 +222,57 @@ def _unwritable(path: Path, fault: OSError) -> InputError:
 
 
 class FolderSink:
-    """Parts of one tick each, under names that tell the tick: sent twice, a release is written once more, the same."""
+    """A folder that takes releases, under names that tell the tick: sent twice, one is written once more, the same.
 
-    def __init__(self, path: Path, *, plan: dict[str, Any], format: FileFormat = "parquet") -> None:  # noqa: A002
+    `plan.json` is written at once. All formats hold the same values; `columns.json` says what their columns are. With
+    `is_new` a folder that holds releases or a plan is refused.
+
+    When a tick of a later day is sent, by the clock of the stream's time zone, the parts of each day before it become
+    one, named by the first and the last tick that the query was published at. That one has its name before they are
+    removed; whoever is killed in between leaves both, `read_folder` takes the wider, and the first tick that is sent by
+    the next process removes the others.
+
+    >>> import tempfile
+    >>> release = StreamRelease(tick=1, coverage=0.95, tables={
+    ...     "purchases": pl.DataFrame({"estimate": [10], "low": [7], "high": [13]}),
+    ... })
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     FolderSink(Path(parent, "out"), plan={"digest": "3f"}, format="csv").write(release)
+    ...     read_folder(Path(parent, "out"))["purchases"].to_dicts()
+    [{'tick': 1, 'estimate': 10, 'low': 7, 'high': 13}]
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        plan: Mapping[str, Any],
+        format: FileFormat = "parquet",  # noqa: A002
+        is_new: bool = False,
+    ) -> None:
+        if format not in get_args(FileFormat):
+            raise ParameterError(f"format must be one of {', '.join(get_args(FileFormat))}, got {format!r}")
         self.path = path
         self.format: FileFormat = format
         self._columns: dict[str, dict[str, str]] = {}
+        self._calendar = TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
+        self._today: date | None = None
+        if is_new:
+            check_free(path)
         try:
             self.name = f"folder {path.resolve()}"
             path.mkdir(parents=True, exist_ok=True)
-            if not (path / _PLAN).exists():
+            if is_new:
+                # Whoever makes this file owns the folder: of two runs at once, one is refused.
+                (path / _PLAN).touch(exist_ok=False)
+            if is_new or not (path / _PLAN).exists():
                 write_whole(path / _PLAN, json.dumps(plan, indent=2, ensure_ascii=False).encode())
             elif read_plan(path).get("digest") != plan["digest"]:
                 raise InputError(f"{path} must hold releases of this stream alone, got another plan")
             if (path / _COLUMNS).exists():
                 self._columns = _read_json(path, _COLUMNS)
+        except FileExistsError:
+            raise _used(path) from None
         except OSError as fault:
             raise _unwritable(path, fault) from None
         except RuntimeError:
@@ -313,10 +282,23 @@ class FolderSink:
         """The last tick that is there, or 0."""
         return last_tick(self.path)
 
+    def check_unused(self) -> None:
+        """Before a stream is created, and charged: refuse a folder that holds releases of another."""
+        if self.last():
+            raise _used(self.path)
+
     def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:  # noqa: ARG002
         """Write the tables of a release."""
-        for name, table in release_of(payload).tables.items():
-            part = ReleasePart(name, tick, tick, with_tick(tick, table))
+        self.write(release_of(payload))
+
+    def write(self, release: StreamRelease) -> None:
+        """Take the release of one tick: it is on the disk afterwards, and days that are over are put together."""
+        today = self._day(release.tick)
+        if today != self._today:
+            self._put_together(today)
+            self._today = today
+        for name, table in release.items():
+            part = ReleasePart(name, release.tick, release.tick, with_tick(release.tick, table))
             if name not in self._columns:
                 columns = self._columns | {name: _types_of(part.table)}
                 write_whole(self.path / _COLUMNS, json.dumps(columns, indent=2).encode())
@@ -327,3 +309,33 @@ class FolderSink:
                 if form != self.format:
                     _path_of(self.path, part, form).unlink(missing_ok=True)
             _write_part(self.path, part, self.format)
+
+    def _day(self, tick: int) -> date:
+        """The day that a tick begins on; without an origin all have one."""
+        if self._calendar is None:
+            return date.max
+        return self._calendar.start(tick).astimezone(zone_of(self._calendar.time_zone)).date()
+
+    def _put_together(self, today: date) -> None:
+        """Of days before this one, one part a query; what a process that was killed left is cleared away."""
+        remove_temporaries(self.path)
+        for name, parts in _all_parts(self.path).items():
+            remove_temporaries(self.path / name)
+            for day, group in groupby(parts, lambda part: self._day(part[0])):
+                if day < today:
+                    with suppress(InputError):  # one that is damaged stays, for whoever reads it
+                        self._put_together_day(name, list(group))
+
+    def _put_together_day(self, name: str, parts: Sequence[_Part]) -> None:
+        kept = _widest(parts)
+        if len(kept) > 1:
+            schema = _read_schemas(self.path).get(name)
+            table = pl.concat([_read(file, schema) for _, _, file in kept])
+            whole = ReleasePart(name, kept[0][0], kept[-1][1], table)
+            _write_part(self.path, whole, self.format)
+            kept = [(whole.first, whole.last, _path_of(self.path, whole, self.format))]
+            reach("compact.written")
+        for part in parts:
+            if part not in kept:
+                part[2].unlink()
+                reach("compact.removed")

@@ -310,7 +310,8 @@ class StreamLoop:
             "state": state,
             "tick": self._live.tick_number,
             "last_tick": self._last_tick,
-            "lag": self._lag(),
+            # Who has left tells of no clock: `pianissimo status` does at any time.
+            "lag": None if state in ("stopped", "refused", "failed") else self._lag(),
             "undelivered": publisher.undelivered,
             "faults": publisher.faults,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,6 +1,6 @@
-"""A stream file run: into a folder, tick by tick, or durably, `pianissimo run FILE --state DIR`.
+"""A stream file run: `pianissimo run FILE`, durably; or in memory, into a folder.
 
-Without a store all files are read and checked first, and a run that is killed cannot be taken up again. With one the
+In memory all files are read and checked first, and a run that is killed cannot be taken up again. With a store the
 stream goes on where it stands.
 """
 
@@ -10,11 +10,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
-
-import polars as pl
 
 from pianissimo.budget import Budget
 from pianissimo.durable.durable_stream import DurableStream, open_stream
@@ -25,17 +24,16 @@ from pianissimo.durable.publish import Sink
 from pianissimo.durable.start import chosen_plan, is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
-from pianissimo.io.folder import FolderSink, ReleaseFolder, check_free
+from pianissimo.io.folder import FolderSink, check_free
 from pianissimo.io.loop import LoopSummary, Metrics, Progress, Rang, Reports, StreamLoop, listening_place
 from pianissimo.io.sinks import kafka_settings, make_sink
 from pianissimo.io.sources import make_feed
-from pianissimo.io.sources.event_files import FileTicks, check_share, read_rows, written_as
+from pianissimo.io.sources.event_files import FileTicks, written_as
 from pianissimo.io.sources.follow import FolderFeed
-from pianissimo.io.sources.live_ticks import EndWatch, LiveTicks, TickRules, WallClock, longest_leap_of
+from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules, WallClock, longest_leap_of
 from pianissimo.io.sources.source_records import REFUSED_FILE, RefusedFile, RowJudge, TickSource
 from pianissimo.ledger import STATE_FILE
-from pianissimo.storage.files import write_whole
-from pianissimo.stream.spec import FileFormat, FileSource, LiveSource, StreamSpec
+from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +42,9 @@ _log = logging.getLogger(__name__)
 class RunSummary:
     """What a run has done, without a number of events."""
 
-    ticks: int
-    """How many ticks were released; known before any data."""
+    loop: LoopSummary
+    created: bool
+    """Whether the stream began with it."""
 
     refused: Path | None
     """The file of refused lines, for whoever may see the data; None if every line was counted."""
@@ -57,64 +56,44 @@ def run_file(
     *,
     format: FileFormat = "parquet",  # noqa: A002
     progress: Callable[[int, int], None] | None = None,
-    rang: Callable[[int, str, dict[str, Any]], None] | None = None,
+    rang: Rang | None = None,
 ) -> RunSummary:
-    """Read the files of a stream file's source, and release every tick up to the last into the folder `out`.
+    """In memory: read the files of a stream file's source, and release every tick up to the last into a new folder.
 
-    All files are read and checked first, so nothing is released of input that cannot be counted. Which
-    ticks are released is public: those without events too. Lines that cannot be read go to `refused.jsonl`,
-    with file, line and reason, and nothing of what they hold; if more of them than `max_refused` lets pass cannot be
-    read, nothing is released. `progress` is told the tick and the last tick
-    after each release. `rang` is told each alarm and each trend at its tick, once it is stored: the tick, the query and
-    the row. The last tick is the source's `until`, or else the horizon. A run that is killed cannot be taken up again;
-    what it had stored stays.
+    All files are read and checked first, so nothing is released of input that cannot be counted. Which ticks are
+    released is public: those without events too. Lines that cannot be read go to `refused.jsonl` in that folder.
+    `progress` is told the tick and the last tick after each release, `rang` each alarm and each trend once it is
+    stored. A run that is killed cannot be taken up again; what it had stored stays.
     """
-    out = Path(out)
+    out, last_tick = Path(out), spec.last_tick
     check_free(out)
-    live = spec.stream.start()
-    rows = read_rows(spec)
-    refused = write_refused(out, rows.refused)
-    assert isinstance(spec.source, FileSource)  # noqa: S101  # or it could not be read
-    check_share(spec.source, rows.refused.height, len(rows.ticks))
-    last_tick = spec.last_tick
+    live, refused = spec.stream.start(), RefusedFile(out / REFUSED_FILE)
+    source = FileTicks(spec, refused.add)
+    with suppress(OSError):
+        refused.path.unlink()  # of a run that released nothing
+    source.seek(None, 0)
     watched = [query.name for query in spec.stream.queries if query.watched]
-    with ReleaseFolder(out, plan=live.plan.to_dict(), format=format) as folder:
-        for tick, batch in enumerate(rows.batches(last_tick), 1):
-            release = live.tick(batch)
-            reports = [(name, row) for name in watched for row in release[name].to_dicts()]
-            # Stored, then told: a run that is killed has shown nothing that is not in its folder.
-            folder.write(release, at_once=bool(rang and reports))
-            if rang:
-                for name, row in reports:
+    folder = FolderSink(out, plan=live.plan.to_dict(), format=format, is_new=True)
+    for tick in range(1, last_tick + 1):
+        for batch in source.batches(tick):
+            live.add(batch)
+        release = live.tick()
+        # Stored, then told: a run that is killed has shown nothing that is not in its folder.
+        try:
+            folder.write(release)
+        except OSError as fault:
+            raise InputError(
+                f"{out} must be a folder that can be written, got: {fault.strerror}; releases from tick {tick} on are "
+                "not on disk"
+            ) from None
+        if rang:
+            for name in watched:
+                for row in release[name].to_dicts():
                     rang(tick, name, row)
-            if progress:
-                progress(tick, last_tick)
-    return RunSummary(ticks=last_tick, refused=refused)
-
-
-def write_refused(out: Path, refused: pl.DataFrame) -> Path | None:
-    """Leave the lines that were refused in a file for the owner's eyes; None if there are none."""
-    path = out / REFUSED_FILE
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # of a run that released nothing
-        if not refused.height:
-            return None
-        # For the owner's eyes only: how many lines were refused is a fact about the data.
-        write_whole(path, refused.write_ndjson().encode(), mode=0o600)
-    except OSError as fault:
-        raise InputError(f"{out} must be a folder that can be written, got: {fault.strerror}") from None
-    return path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DurableRun:
-    """What a durable run has done, without a number of events."""
-
-    loop: LoopSummary
-    created: bool
-    refused: Path | None
-    """The file of refused lines, for whoever may see the data; None if every line was counted."""
+        if progress:
+            progress(tick, last_tick)
+    loop = LoopSummary(first_tick=1, tick=last_tick, last_tick=last_tick, stopped=False)
+    return RunSummary(loop=loop, created=True, refused=refused.path if refused.reasons else None)
 
 
 class RunOptions(TypedDict, total=False):
@@ -145,7 +124,7 @@ class RunOptions(TypedDict, total=False):
     """Given by whoever catches signals: says that one came."""
 
 
-def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> DurableRun:
+def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> RunSummary:
     """Go on with the stream of a file where it stands, or begin it, up to its last tick or until a signal."""
     forbid_dumps()
     health, metrics, witness, stop = given.get("health"), given.get("metrics"), given.get("witness"), given.get("stop")
@@ -158,16 +137,26 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
     place = Place.of(state, witness=witness, ledger=ledger)
     with stop_on_signals() if stop is None else nullcontext(stop) as told:
         wall = _wall_clock(spec, given.get("longest_leap"), given.get("clock", WallClock))
-        if wall is not None and not _is_known(place):
-            wall.check_origin()
-        sinks = _sinks(spec, given, place)
+        is_known = _is_known(place)
+        before = spec if wall is None else _before(spec)
+        if wall is not None and not is_known:
+            wall.check_origin(0 if before is None else before.last_tick)
         refused = RefusedFile(RefusedFile.beside(place.folder, place.witness))
+        make_files = partial(FileTicks, before or spec, refused.add)
+        files = make_files() if before is not None and (wall is None or not is_known) else None
+        if files is not None and not is_known:
+            files.check_refused()
+        sinks = _sinks(spec, given, place)
+        for sink in sinks if not is_known else ():
+            if isinstance(sink, FolderSink):
+                sink.check_unused()
         own = _own_files(place, sinks, spec, health)
-        source: TickSource = (
-            FileTicks(spec, refused.add) if wall is None else _live_ticks(spec, refused, told, wall, own)
-        )
-        if isinstance(source, FileTicks) and not _is_known(place):
-            source.check_refused()
+        live_source = None if wall is None else _live_ticks(spec, refused, told, wall, own)
+        source: TickSource | None = live_source or files
+        if live_source is not None and before is not None:
+            # Once they are read, nobody holds their rows.
+            source, files = FilesThenLive(files, make_files, live_source, before.last_tick), None
+        assert source is not None  # noqa: S101
         options: dict[str, Any] = {
             "sinks": sinks,
             "secret": given.get("secret"),
@@ -177,23 +166,23 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Du
             "ledger": ledger,
             "ledger_key": given.get("ledger_key") or spec.ledger.key,
         }
-        with _watched(source):
-            if told.is_set() and not _is_known(place):
+        with _watched(live_source):
+            if told.is_set() and not is_known:
                 loop = LoopSummary(first_tick=1, tick=0, last_tick=spec.last_tick, stopped=True)
-                return DurableRun(loop=loop, created=False, refused=None)
+                return RunSummary(loop=loop, created=False, refused=None)
             with open_stream(spec.stream, state, **options) as live:
                 reports = Reports(
                     progress=given.get("progress"),
                     rang=given.get("rang"),
                     health=health or (place.folder and place.folder / "health.json"),
-                    lag=source.lag if isinstance(source, LiveTicks) else None,
+                    lag=None if live_source is None else live_source.lag,
                     metrics=figures,
                     refused=refused.reasons if given.get("show_refused") else None,
                 )
                 with _served(figures, metrics, live):
                     loop = StreamLoop(live, source, spec.last_tick, reports=reports, stop=told).run()
                 found = refused.path if refused.reasons else None
-                return DurableRun(loop=loop, created=live.recovered.created, refused=found)
+                return RunSummary(loop=loop, created=live.recovered.created, refused=found)
 
 
 def _sinks(spec: StreamSpec, given: RunOptions, place: Place) -> list[Sink]:
@@ -207,9 +196,9 @@ def _sinks(spec: StreamSpec, given: RunOptions, place: Place) -> list[Sink]:
 
 
 @contextmanager
-def _watched(source: TickSource) -> Iterator[None]:
+def _watched(source: LiveTicks | None) -> Iterator[None]:
     """While it is read, a live source is asked where it ends at the end of every tick."""
-    if not isinstance(source, LiveTicks):
+    if source is None:
         yield
         return
     with closing(source), EndWatch(source.note_end):
@@ -224,6 +213,12 @@ def _is_known(place: Place) -> bool:
         return False
     with closing(Journal(place.connect(create=False, read_only=True))) as store:
         return is_created(store)
+
+
+def _before(spec: StreamSpec) -> StreamSpec | None:
+    """What is read before a live source, as a stream file of its own; None if there is nothing."""
+    before = spec.source.before if isinstance(spec.source, LiveSource) else None
+    return None if before is None else replace(spec, source=before)
 
 
 def _wall_clock(spec: StreamSpec, longest_leap: int | None, clock: Callable[..., WallClock]) -> WallClock | None:

@@ -71,7 +71,7 @@ def build_sketch(
     """The sketch of one column of a file, row after row; and line and reason of what could not be counted."""
     sketch = (PrivacyAwareMisraGries if sets else MisraGries)(k, keys=keys, name=name)
     refused = []
-    for piece in READERS[form_of(path)](path, Wanted(labels={key: sets})):
+    for piece in READERS[form_of(path)](path, Wanted(labels={key: sets}, never_lists=() if sets else (key,))):
         column = piece.columns[key]
         reasons = _faults(column, keys)
         good = reasons.is_null()

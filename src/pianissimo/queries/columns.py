@@ -94,6 +94,12 @@ def fault_of(column: pl.Series) -> pl.Series:
     return column.is_null() | (column.str.len_bytes() > LONGEST_LABEL).fill_null(value=False)
 
 
+def first_labels(column: pl.Series) -> pl.Series:
+    """Of lists of labels the first, where one counts; null where a list holds what is no label, as where all count."""
+    bad = pl.Series("bad", fault_of(column))
+    return pl.select(pl.when(~bad).then(column.list.first()).alias(column.name)).to_series()
+
+
 def exactly(number: Any) -> Fraction:
     """A number as it was written: 0.01 is one hundredth."""
     if isinstance(number, Fraction):

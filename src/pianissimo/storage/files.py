@@ -112,7 +112,8 @@ def write_once(path: Path, content: bytes) -> bool:
     It appears whole or not at all, and is closed by then: to close another descriptor of an SQLite file would drop
     the locks of this process on it.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # open to its owner alone
+    # Open to its owner alone.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     made = False
     try:
         try:
@@ -127,6 +128,22 @@ def write_once(path: Path, content: bytes) -> bool:
         os.unlink(temporary)
     sync_folder(path.parent)
     return made
+
+
+def keep_from_git(folder: Path, pattern: str = "*") -> None:
+    """Let `git add .` leave files of a folder alone. Where that cannot be written, nothing else depends on it."""
+    path = folder / ".gitignore"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        known = path.read_text(encoding="utf-8") if path.exists() else ""
+        if pattern not in known.splitlines():
+            with path.open("a", encoding="utf-8") as file:
+                file.write(("" if known.endswith("\n") or not known else "\n") + pattern + "\n")
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Take away what processes that were killed had begun to write in a folder that nobody else writes to."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def append(path: Path, content: bytes) -> int:
@@ -219,8 +236,9 @@ def key_file(
 
 
 def make_key(path: Path, *, what: str = "key", refusal: type[PianissimoError] = LedgerError) -> bool:
-    """Make a key where there is none; whether it was this call that made it."""
+    """Make a key where there is none; whether it was this call that made it. Git is told first to leave it alone."""
     check_key_path(what, path)
+    keep_from_git(path.parent, "/*" + re.sub(r"([*?[\]\\])", r"\\\1", path.name) + "*")
     try:
         return write_once(path, bytes(fresh_secret()).hex().encode() + b"\n")
     except OSError as error:

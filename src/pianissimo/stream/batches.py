@@ -16,7 +16,7 @@ import polars as pl
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL, label_text
 from pianissimo.queries import Query, Reads, Role
-from pianissimo.queries.columns import LABEL_TYPES, fault_of, number_column
+from pianissimo.queries.columns import LABEL_TYPES, fault_of, first_labels, label_column, number_column
 from pianissimo.stream.calendar import ASKED_OF_TIMES
 from pianissimo.unit import User
 
@@ -43,7 +43,7 @@ def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str
 
 
 def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) -> pl.DataFrame:
-    """The batch as a polars frame with the columns that are needed. An empty list, and None, hold no event."""
+    """The batch as a polars frame with the columns that are needed. None holds no event, nor does what is empty."""
     columns = columns_read(queries, user)
     if batch is None or (isinstance(batch, Sequence | Mapping) and len(batch) == 0):
         kinds = {True: pl.Float64, False: pl.String}
@@ -55,8 +55,10 @@ def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) 
     if isinstance(batch, Sequence):
         return _from_rows(batch, columns)
     frame = _from_table(batch)
+    if not frame.width:
+        return as_frame(None, queries, user)
     _check_present(columns, frame.columns)
-    return frame
+    return frame.with_columns(_one_label(column, frame[column.name]) for column in columns.values())
 
 
 def table_of(batch: object) -> object:
@@ -130,7 +132,7 @@ def _from_columns(values: Mapping[Any, Any], columns: Mapping[str, Reads], heigh
 def _typed_column(column: Reads, values: Any) -> pl.Series:
     name = column.name
     if isinstance(values, pl.Series):
-        return values.alias(name)
+        return _one_label(column, values.alias(name))
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and values.ndim == 1:
         return pl.Series(name, values)
     try:
@@ -140,19 +142,24 @@ def _typed_column(column: Reads, values: Any) -> pl.Series:
     if column.role is Role.NUMBERS:
         return pl.Series(name, [_number(value) for value in values], dtype=pl.Float64)
     labels = [_labels(value) for value in values]
-    if not column.holds_lists:
-        # A list where no query takes one is no label, and turns no other row into a list.
-        return pl.Series(name, [label if isinstance(label, str) else None for label in labels], dtype=pl.String)
-    return pl.Series(
-        name,
-        [label if label is None or isinstance(label, list) else [label] for label in labels],
-        dtype=pl.List(pl.String),
-    )
+    if column.role is Role.USERS:
+        labels = [label if isinstance(label, str) else None for label in labels]
+    if not column.holds_lists and not any(isinstance(label, list) for label in labels):
+        return pl.Series(name, labels, dtype=pl.String)
+    lists = [label if label is None or isinstance(label, list) else [label] for label in labels]
+    return _one_label(column, pl.Series(name, lists, dtype=pl.List(pl.String)))
 
 
 def _labels(value: object) -> str | list[str | None] | None:
     """A Python value as a label or labels; None, which no query counts, for whatever is neither."""
     return [label_text(part) for part in value] if isinstance(value, list | tuple) else label_text(value)
+
+
+def _one_label(column: Reads, values: pl.Series) -> pl.Series:
+    """Where one label of an event counts, the first of a list; each row by itself."""
+    if column.role is not Role.LABELS or column.holds_lists or not isinstance(values.dtype, pl.List):
+        return values
+    return first_labels(label_column(values.name, pl.DataFrame(values)))
 
 
 def _number(value: object) -> float | None:
@@ -217,9 +224,6 @@ def user_input(queries: Sequence[Query], frame: pl.DataFrame, user: User, *, dro
         if fault_of(column).any():
             raise InputError(f"{rule}, got others; mend those rows, or give drop_bad_rows=True")
     columns = {query.name: found for query in queries if (found := query.user_column(frame)) is not None}
-    for name, column in columns.items():
-        if isinstance(column.dtype, pl.List):
-            raise InputError(f"query {name!r} must have one label an event where users are hidden, got lists")
     named = dict(zip(("user", "weight"), (column for column, _ in own), strict=False))
     return pl.DataFrame(named | columns)
 

@@ -1,8 +1,8 @@
 """When ticks begin and end, and which tick a time belongs to: public, and fixed before any data.
 
-A tick has a fixed length, such as "15m", or one of the calendar: months and years, and whole days in a time zone whose
-clocks change, which have 23 and 25 hours. Tick n of the calendar begins n - 1 such lengths after the origin by the
-clocks and the calendar of that zone: at the same time of day, and on the same day of the month or its last one.
+A tick has a fixed length, such as "15m" or "24h", or one of the calendar: months and years, and days ("1d") in a time
+zone whose clocks change, which have 23 and 25 hours. Tick n of the calendar begins n - 1 such lengths after the origin
+by the clocks and the calendar of that zone: at the same time of day, and on the same day of the month or its last one.
 """
 
 from calendar import monthrange
@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import polars as pl
 
-from pianissimo.checks import length_of, months_in
+from pianissimo.checks import length_of, months_in, tick_length_of
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 
@@ -55,7 +55,7 @@ class TickCalendar:
     """Whose clocks and calendar count, such as "Europe/Berlin"."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tick", length_of(self.tick))
+        object.__setattr__(self, "tick", tick_length_of(self.tick, self.time_zone))
         zone = zone_of(self.time_zone)
         try:
             object.__setattr__(self, "origin", as_utc(self.origin, zone))
@@ -67,8 +67,8 @@ class TickCalendar:
     def microsecond(self, tick: int) -> int:
         """When a tick begins, in microseconds since 1970; it may lie beyond all dates."""
         assert isinstance(self.origin, datetime)  # noqa: S101
-        if self._is_fixed:
-            return microseconds_of(self.origin) + (tick - 1) * (self.tick // MICROSECOND)  # type: ignore[operator]
+        if self._fixed:
+            return microseconds_of(self.origin) + (tick - 1) * self._fixed
         return _begin(self.origin, self.tick, self.time_zone, tick - 1)
 
     def start(self, tick: int) -> datetime:
@@ -83,8 +83,8 @@ class TickCalendar:
         """The tick that a moment lies in; below 1 before the origin."""
         assert isinstance(self.origin, datetime)  # noqa: S101
         time = microseconds_of(moment) if isinstance(moment, datetime) else moment
-        if self._is_fixed:
-            return (time - microseconds_of(self.origin)) // (self.tick // MICROSECOND) + 1  # type: ignore[operator]
+        if self._fixed:
+            return (time - microseconds_of(self.origin)) // self._fixed + 1
         # What lies beyond all dates belongs to the last tick that has one.
         time = max(microseconds_of(_FIRST_DATE), min(time, microseconds_of(_LAST_DATE)))
         length = months_in(self.tick) * timedelta(days=30.4369) if isinstance(self.tick, str) else self.tick
@@ -108,8 +108,8 @@ class TickCalendar:
     def ticks(self, times: pl.Series) -> pl.Series:
         """The tick of each time, given in microseconds; none may be null."""
         assert isinstance(self.origin, datetime)  # noqa: S101
-        if self._is_fixed:
-            return (times - microseconds_of(self.origin)) // (self.tick // MICROSECOND) + 1  # type: ignore[operator]
+        if self._fixed:
+            return (times - microseconds_of(self.origin)) // self._fixed + 1
         if not len(times):
             return times
         values = times.to_numpy()
@@ -133,8 +133,12 @@ class TickCalendar:
         return pl.DataFrame({"time": times}).select(fault.alias("fault")).to_series()
 
     @property
-    def _is_fixed(self) -> bool:
-        return isinstance(self.tick, timedelta) and (self.time_zone == "UTC" or bool(self.tick % _DAY))
+    def _fixed(self) -> int:
+        """How many microseconds every tick has; 0 where that depends on the calendar."""
+        length = length_of(self.tick)
+        if isinstance(length, str) or (length == self.tick and self.time_zone != "UTC" and not length % _DAY):
+            return 0
+        return length // MICROSECOND
 
 
 @lru_cache(4096)

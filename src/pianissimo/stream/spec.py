@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pianissimo.budget import Budget
-from pianissimo.checks import check_name, check_probability, duration_of, length_of
+from pianissimo.checks import check_name, check_probability, duration_of, tick_length_of
 from pianissimo.errors import ParameterError
 from pianissimo.queries import KINDS, Query, Role
 from pianissimo.queries.expected import OPEN_HORIZON
@@ -113,6 +113,9 @@ class LiveSource(RowSource):
 
     follow: Path | None = None
     """A file, a folder, or a pattern of files that grow."""
+
+    before: FileSource | None = None
+    """Complete files that are read first, up to the tick that is their `until`."""
 
     stdin: bool = False
     """Lines of standard input."""
@@ -254,7 +257,14 @@ class _Reading:
         except ParameterError as refusal:
             self.faults.append(f"stream: {refusal}")
             return None
-        made = None if not source else FileSource(**source) if "path" in source else LiveSource(**source)
+        made: FileSource | LiveSource | None = None
+        if "live_from" in source:
+            names = ("path", "time", "time_format", "delimiter", "max_refused")
+            before = {name: source[name] for name in names if name in source} | {"until": source.pop("live_from")}
+            source["before"] = FileSource(**before)
+            del source["path"]
+        if source:
+            made = FileSource(**source) if "path" in source else LiveSource(**source)
         try:
             return StreamSpec(stream=asked, source=made, sinks=sinks, ledger=ledger)
         except ParameterError as refusal:
@@ -270,7 +280,7 @@ class _Reading:
                 "name": kept(lambda value: check_name(name=value)),
                 "unit": unit_of,
                 **EPSILON_AND_DELTA,
-                "tick": length_of,
+                "tick": tick_length_of,
                 "horizon": horizon_of,
                 "origin": kept(moment_of),
                 "time_zone": kept(zone_of),
@@ -306,6 +316,7 @@ class _Reading:
                 "late": one_of(*get_args(Late)),
                 "format": one_of(*get_args(FileFormat)),
                 "until": until_of,
+                "live_from": until_of,
                 "until_end": flag,
                 "time_format": time_format_of,
                 "line_breaks": flag,
@@ -413,8 +424,8 @@ def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
     """What does not fit together; the last tick, if it was a moment, becomes a number."""
     if not source:
         return
-    until, origin, zone = source.get("until"), stream.get("origin"), stream.get("time_zone", "UTC")
-    if stream["horizon"] is None and until is None:
+    origin, zone = stream.get("origin"), stream.get("time_zone", "UTC")
+    if stream["horizon"] is None and "until" not in source:
         yield _NO_END
     if origin is None:
         cutter = "source.time" if _source_kinds(source) in ([], ["path"]) else "the clock"
@@ -424,19 +435,20 @@ def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
             "origin = 2026-01-01T00:00:00Z"
         )
         return
-    if until is not None and not isinstance(until, int):
-        calendar, moment = TickCalendar(origin, stream["tick"], zone), as_utc(until, zone_of(zone))
-        last = calendar.ticks_until(moment)
-        if last is None:
-            yield (
-                "source.until must be a whole number of ticks after stream.origin, "
-                f"got {shown(moment)} with ticks of {calendar.tick} from {shown(calendar.origin)}"
-            )
-            return
-        until = source["until"] = last
     horizon = stream["horizon"] or OPEN_HORIZON
-    if until is not None and until > horizon:
-        yield f"source.until must be at most the horizon of {horizon} ticks, got {until} ticks"
+    for name in ("until", "live_from"):
+        last = source.get(name)
+        if last is not None and not isinstance(last, int):
+            calendar, moment = TickCalendar(origin, stream["tick"], zone), as_utc(last, zone_of(zone))
+            last = source[name] = calendar.ticks_until(moment)
+            if last is None:
+                yield (
+                    f"source.{name} must be a whole number of ticks after stream.origin, "
+                    f"got {shown(moment)} with ticks of {calendar.tick} from {shown(calendar.origin)}"
+                )
+                return
+        if last is not None and last > horizon:
+            yield f"source.{name} must be at most the horizon of {horizon} ticks, got {last} ticks"
 
 
 def _source_kinds(source: dict[str, Any]) -> list[str]:
@@ -450,16 +462,21 @@ def _source_misfits(source: dict[str, Any]) -> Iterator[str]:
             "source.path must be given, got nothing; it is a file or a folder that is complete; or, for events as they "
             "come, one of source.follow, source.stdin and source.kafka"
         )
-    elif len(kinds) > 1:
-        yield f"source must have one of path, follow, stdin and kafka, got {listed(kinds)}"
+    elif len(kinds) > 1 and kinds != ["path", "follow"]:
+        yield f"source must have one of path, follow, stdin and kafka, or path and follow, got {listed(kinds)}"
+    if (kinds == ["path", "follow"]) != ("live_from" in source):
+        yield (
+            "source.live_from must be given with source.path and source.follow, and with both alone, got another; it "
+            "is when the files end and what is followed takes over, and public"
+        )
+    if "path" in kinds and "time" not in source:
+        yield "source.time must be given, got nothing; it is the column that says when an event happened"
     if kinds == ["path"]:
-        if "time" not in source:
-            yield "source.time must be given, got nothing; it is the column that says when an event happened"
         if source.get("late") == "drop":
             yield "source.late must be 'count' where source.time cuts the ticks, got 'drop'; leave it out"
     elif kinds and source.get("late") == "drop" and "time" not in source:
         yield "source.time must be given where late events are dropped, got nothing; it is the column of their times"
-    if kinds == ["follow"] and source.get("format") == "parquet":
+    if "follow" in kinds and source.get("format") == "parquet":
         yield "source.format must be 'csv' or 'jsonl' for files that grow, got 'parquet'; use source.path instead"
     if kinds in (["stdin"], ["kafka"]) and source.get("format", "jsonl") != "jsonl":
         yield f"source.format must be 'jsonl' for source.{kinds[0]}, got {shown(source['format'])}"

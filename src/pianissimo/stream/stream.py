@@ -10,7 +10,7 @@ import polars as pl
 
 from pianissimo import identity
 from pianissimo.budget import Budget
-from pianissimo.checks import Length, check_at_least, check_name, check_probability, length_of, ticks_in
+from pianissimo.checks import Length, check_at_least, check_name, check_probability, tick_length_of, ticks_in
 from pianissimo.errors import ParameterError, StateError
 from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Secret, fresh_secret
@@ -62,8 +62,8 @@ class Stream:
     """The chance with which error bars hold the truth."""
 
     tick: timedelta | str | None = None
-    """How long a tick is, such as "1m", so that windows can be asked for by their length. Whole days are days of the
-    time zone, of 23 and 25 hours where its clocks change; "1mo" and "1y" are those of the calendar."""
+    """How long a tick is, such as "1m", so that windows can be asked for by their length. "1d" is a day of the time
+    zone, of 23 and 25 hours where its clocks change, and "24h" is not; "1mo" and "1y" are those of the calendar."""
 
     origin: datetime | str | None = None
     """When tick 1 begins; public. Releases then tell when their tick begins and ends. Without an offset it is a time of
@@ -81,7 +81,10 @@ class Stream:
         if self.unit is not Unit.EVENT and not isinstance(self.unit, User):
             raise ParameterError(f"unit must be 'event' or user('column'), got {self.unit!r}")
         if self.tick is not None:
-            object.__setattr__(self, "tick", length_of(self.tick))
+            try:
+                object.__setattr__(self, "tick", tick_length_of(self.tick, self.time_zone))
+            except ParameterError as refusal:
+                raise ParameterError(f"tick {refusal}") from None
         if self.horizon is not None:
             object.__setattr__(self, "horizon", self._ticks("horizon", self.horizon))
             check_at_least(1, horizon=self.horizon)

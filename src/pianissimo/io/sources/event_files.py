@@ -17,6 +17,7 @@ pages do not may still end the process, which can be started again once the file
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +32,10 @@ from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.sources.source_records import Clock, RowJudge
 from pianissimo.io.sources.text_rows import PACKED, REFUSED, Piece, Wanted, Written, read_csv_file, read_jsonl_file
 from pianissimo.labels import labels_of
+from pianissimo.queries.columns import first_labels
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec
+
+_log = logging.getLogger(__name__)
 
 PIECE = 2**20
 """The most rows that are read at once."""
@@ -49,12 +53,14 @@ def read_parquet_piece(path: Path, wanted: Wanted, start: int, length: int | Non
         table = _scan(path).select(wanted.names).slice(start, length).collect()
     except _UNREADABLE as fault:
         _refuse(path, fault)
+    columns = table.select(
+        *(_labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()),
+        *(pl.col(name).cast(pl.Float64) for name in wanted.values),
+    )
+    firsts = [name for name, lists in wanted.labels.items() if not lists and _is_list(schema[name])]
     return Piece(
         lines=pl.int_range(start + 1, start + table.height + 1, dtype=pl.Int64, eager=True),
-        columns=table.select(
-            *(_labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()),
-            *(pl.col(name).cast(pl.Float64) for name in wanted.values),
-        ),
+        columns=columns.with_columns(first_labels(columns[name]) for name in firsts),
         times=wanted.times(table),
         refused=pl.DataFrame(schema=REFUSED),
     )
@@ -117,15 +123,10 @@ def _check(path: Path, schema: pl.Schema, wanted: Wanted) -> None:
             f"{path}: column {wanted.time!r} must hold date-times or ISO 8601 texts, got {kind}; if they are numbers "
             "since 1970, give source.time_format"
         )
-    for name, lists in wanted.labels.items():
+    for name in wanted.labels:
         kind = schema[name]
-        if _is_list(kind) and not lists:
-            raise InputError(
-                f"{path}: column {name!r} must hold one label a row, got {kind}; "
-                "set max_keys_per_event above 1 if an event may hold several"
-            )
-        if not labels_of(_inner(kind)):
-            more = ", or lists of these" if lists else ""
+        more = "" if name in wanted.never_lists else ", or lists of these"
+        if not labels_of(_inner(kind)) or (_is_list(kind) and not more):
             raise InputError(
                 f"{path}: column {name!r} must hold texts, whole numbers, booleans or dates{more}, got {kind}"
             )
@@ -145,10 +146,10 @@ def _inner(kind: pl.DataType) -> pl.DataType:
 
 def _labels(name: str, kind: pl.DataType, *, lists: bool) -> pl.Expr:
     column = pl.col(name)
-    if not lists:
-        return column.cast(pl.String)
     if _is_list(kind):
         return column.cast(pl.List(_inner(kind))).cast(pl.List(pl.String))
+    if not lists:
+        return column.cast(pl.String)
     text = column.cast(pl.String)
     return pl.when(text.is_not_null()).then(pl.concat_list(text)).alias(name)
 
@@ -173,7 +174,7 @@ _ENDINGS: dict[str, FileFormat] = {
 class CheckedRows:
     """Rows of files that can be counted, by tick: secret. And the lines that cannot.
 
-    `read_rows` makes one. Its `repr` shows no data.
+    Its `repr` shows no data.
     """
 
     table: pl.DataFrame
@@ -185,28 +186,8 @@ class CheckedRows:
     refused: pl.DataFrame
     """The columns file, line (of a Parquet file: row) and reason. Nothing of what a line holds."""
 
-    def batches(self, last_tick: int) -> Iterator[pl.DataFrame]:
-        """The rows of tick 1, of tick 2, and so on; ticks without rows too."""
-        start = 0
-        for tick in range(1, last_tick + 1):
-            end = int(np.searchsorted(self.ticks, tick, side="right"))
-            yield self.table[start:end]
-            start = end
-
     def __repr__(self) -> str:
         return f"CheckedRows(columns={self.table.columns})"
-
-
-def read_rows(spec: StreamSpec) -> CheckedRows:
-    """Read the files of a spec's source.
-
-    A missing file, an empty one, and one without the columns that are needed or with columns of a wrong type is an
-    `InputError`, before anything is counted. A row that cannot be read is put into `refused`.
-    """
-    checker = RowChecker(spec)
-    return checker.sorted(
-        piece for path, form in find_files(checker.source) for piece in checker.read_whole(path, form)
-    )
 
 
 def check_share(source: FileSource, refused: int, counted: int) -> None:
@@ -239,7 +220,7 @@ class RowChecker:
         if source is None or calendar is None:
             raise SpecError("a stream file must have a [source] and stream.origin to be run, got none; add them")
         if not isinstance(source, FileSource):
-            raise SpecError("a source that goes on must be run with --state, got a run without; or give source.path")
+            raise SpecError("a source that goes on must be run with a state, got a run in memory; or give source.path")
         self.source = source
         self.clock = Clock(calendar=calendar, last_tick=spec.last_tick)
         self.judge = RowJudge(
@@ -259,8 +240,14 @@ class RowChecker:
         return CheckedRows(table=table, ticks=ticks, refused=pl.concat(named))
 
     def read_whole(self, path: Path, form: FileFormat) -> Iterator[tuple[Path, Piece]]:
-        """The pieces of a file."""
-        return ((path, piece) for piece in READERS[form](path, self.wanted))
+        """The pieces of a file; after the last it is told which columns no row has a value in."""
+        missing = set(self.wanted.names)
+        for piece in READERS[form](path, self.wanted):
+            missing -= piece.given(self.wanted.time)
+            yield path, piece
+        if missing:
+            names = ", ".join(map(repr, sorted(missing)))
+            _log.warning("columns %s must be in records, got none that has them in %s", names, path)
 
 
 def _form(path: Path) -> FileFormat | None:
@@ -333,7 +320,7 @@ class FileTicks:
         self._stamps = {path: _stamp(path) for path, _ in files}
         self._identity = [_identity(path) for path, _ in files]
         self._shares: list[_Share] = []
-        self._read_to = 0
+        self._read_to = self._handed = 0
         self._is_checked = False
         for path, form in files:
             self._shares += self._shares_of_parquet(path) if form == "parquet" else self._shares_of_text(path, form)
@@ -341,7 +328,7 @@ class FileTicks:
 
     def seek(self, position: Any, tick: int) -> None:
         """Check that the files are those that were read before."""
-        self._read_to = tick
+        self._read_to, self._handed = tick, 0
         if position is None:
             self.check_refused()
             for name, lines in self._unreadable.items():
@@ -369,11 +356,13 @@ class FileTicks:
 
     def batches(self, tick: int) -> Iterator[pl.DataFrame]:
         """The rows of a tick, if it has any; after a recovery also those of ticks before it that are read again."""
-        for each in range(min(self._read_to + 1, tick), tick + 1):
-            for share in self._shares:
-                if share.first <= each <= share.last:
-                    yield share.of_tick(each)
-        self._read_to = tick
+        ticks = range(min(self._read_to + 1, tick), tick + 1)
+        due = [(each, share) for each in ticks for share in self._shares if share.first <= each <= share.last]
+        # Where there was no room for what is refused, it goes on after what was handed over.
+        for each, share in due[self._handed :]:
+            yield share.of_tick(each)
+            self._handed += 1
+        self._read_to, self._handed = tick, 0
 
     def check_refused(self) -> None:
         """Refuse files with too many rows that cannot be counted; each piece is read for it, and forgotten."""

@@ -32,7 +32,15 @@ from typing import Any, Literal, NamedTuple, Self
 import polars as pl
 
 from pianissimo.errors import DiskFullError, ParameterError, PianissimoError, RefusalError, SourceError, SpecError
-from pianissimo.io.sources.source_records import EndOfTicks, Feed, JudgedRows, OnceFeed, RefusedFile, RowJudge
+from pianissimo.io.sources.source_records import (
+    EndOfTicks,
+    Feed,
+    JudgedRows,
+    OnceFeed,
+    RefusedFile,
+    RowJudge,
+    TickSource,
+)
 from pianissimo.stream.calendar import MICROSECOND, TickCalendar, iso, microseconds_of
 
 _log = logging.getLogger(__name__)
@@ -83,14 +91,15 @@ class WallClock:
             )
         return due >= tick
 
-    def check_origin(self) -> None:
-        """Before a stream is created, and charged: refuse one whose first ticks are long over."""
-        due = self.ended(self.now())
+    def check_origin(self, before: int = 0) -> None:
+        """Before a stream is created, and charged: refuse one whose first live ticks are over; files come before."""
+        due = self.ended(self.now()) - before
         if due > self.longest_leap:
+            name = "source.live_from" if before else "stream.origin"
             raise SpecError(
-                f"stream.origin must be at most {self.longest_leap} ticks ago when a stream begins, got "
-                f"{iso(self.calendar.start(1))}, {due} ticks ago; set it to when tick 1 is to begin, or let the stream "
-                f"release what is over at once with --longest-leap {due}"
+                f"{name} must be at most {self.longest_leap} ticks ago when a stream begins, got "
+                f"{iso(self.calendar.start(before + 1))}, {due} ticks ago; set it to when tick {before + 1} is to "
+                f"begin, or let the stream release what is over at once with --longest-leap {due}"
             )
 
     def left(self, tick: int) -> float:
@@ -384,3 +393,51 @@ class LiveTicks:
     def _room(self) -> AbstractContextManager[None]:
         """Where nothing can be read again and no time is left, events are worth more than reasons for refusals."""
         return suppress(DiskFullError) if self._must_end else nullcontext()
+
+
+class FilesThenLive:
+    """Complete files up to a tick, then a live source: every tick is of one of them.
+
+    Once the files are read, a start does not look at them any more.
+    """
+
+    def __init__(
+        self, files: TickSource | None, make_files: Callable[[], TickSource], live: LiveTicks, last_tick: int
+    ) -> None:
+        self._files, self._make_files = files, make_files
+        self._live = live
+        self._last_tick = last_tick
+        """Of the files."""
+
+        self._is_read = False
+
+    def seek(self, position: Any, tick: int) -> None:
+        """Go to where a tick ended. Of a stream that has read these files alone, it goes on behind them."""
+        found = {"before": position} if position is None or "files" in position else position
+        if "before" not in found and not ("then" in found and tick >= self._last_tick):
+            raise SourceError("the source must be the one that was read before, got files and more; mend [source]")
+        self._is_read = tick >= self._last_tick
+        if self._is_read:
+            self._go_live(found.get("then"), tick)
+        else:
+            self._files = self._files or self._make_files()
+            self._files.seek(found.get("before"), tick)
+
+    def _go_live(self, position: Any, tick: int) -> None:
+        self._live.seek(position, tick)
+        self._files = None
+
+    def batches(self, tick: int) -> Iterator[object]:
+        """The rows of a tick; after a recovery also those of files that are read again."""
+        if self._files is not None and not self._is_read:
+            yield from self._files.batches(min(tick, self._last_tick))
+            self._is_read = tick >= self._last_tick
+        if tick > self._last_tick:
+            if self._files is not None:
+                self._go_live(None, self._last_tick)
+            yield from self._live.batches(tick)
+
+    @property
+    def position(self) -> Any:
+        """Where the source stands that is being read."""
+        return {"then": self._live.position} if self._files is None else {"before": self._files.position}

@@ -186,6 +186,7 @@ class RowJudge:
             labels={column.name: column.holds_lists for column in columns if column.role is not Role.NUMBERS},
             values=[column.name for column in columns if column.role is Role.NUMBERS],
             time=time,
+            never_lists=() if user is None else (user.column,),
             written=written or Written(),
         )
         self._json = JsonReader(self.wanted)

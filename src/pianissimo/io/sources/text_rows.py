@@ -20,7 +20,7 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -31,6 +31,7 @@ import polars as pl
 
 from pianissimo.errors import InputError
 from pianissimo.labels import label_text
+from pianissimo.queries.columns import first_labels
 from pianissimo.stream.calendar import ASKED_OF_TIMES, EPOCHS, microseconds
 
 REFUSED = {"line": pl.Int64, "reason": pl.String}
@@ -81,6 +82,9 @@ class Wanted:
     values: Sequence[str] = ()
     time: str | None = None
     """None where nothing depends on when an event happened."""
+
+    never_lists: Collection[str] = ()
+    """Columns of labels in which a list is none, as in that of users; elsewhere its first label counts."""
 
     written: Written = Written()
 
@@ -332,7 +336,7 @@ class JsonReader:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         kinds: dict[str, Any] = {
-            name: list[_Label] | _Label if lists else _Label for name, lists in wanted.labels.items()
+            name: _Label if name in wanted.never_lists else list[_Label] | _Label for name in wanted.labels
         }
         kinds |= dict.fromkeys(wanted.values, float | None)
         if wanted.time is not None:
@@ -399,13 +403,14 @@ def _record_of(kinds: Mapping[str, Any]) -> tuple[Any, Callable[[str], Callable[
 
 
 def _labels(name: str, values: list[Any], *, lists: bool) -> pl.Series:
-    if not lists:
+    if not lists and list not in set(map(type, values)):
         return _texts(name, values)
     events = [
         [_text(each) for each in value] if isinstance(value, list) else None if value is None else [_text(value)]
         for value in values
     ]
-    return pl.Series(name, events, dtype=pl.List(pl.String))
+    column = pl.Series(name, events, dtype=pl.List(pl.String))
+    return column if lists else first_labels(column)
 
 
 def _texts(name: str, values: list[Any]) -> pl.Series:
