@@ -84,6 +84,13 @@ def test_the_python_of_a_guide_runs(page: Path) -> None:
         exec(compile(block, f"{page.name}, Python block {number}", "exec"), names)
 
 
+def test_the_plan_that_the_quick_start_shows_is_the_one_that_is_printed() -> None:
+    page = ROOT / "docs" / "quickstart.md"
+    names: dict[str, Any] = {}
+    exec(compile(blocks_of(page, "python")[0], page.name, "exec"), names)
+    assert blocks_of(page, "text")[0].rstrip("\n") == str(names["plan"])
+
+
 @pytest.mark.parametrize("page", GUIDES, ids=relative_name)
 def test_the_stream_files_of_a_guide_have_a_plan(page: Path, tmp_path: Path) -> None:
     blocks = blocks_of(page, "toml")

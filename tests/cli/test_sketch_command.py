@@ -354,7 +354,7 @@ def test_a_release_without_a_ledger_is_told_when_the_next_is_charged(tmp_path: P
         "release", out, *PRICE, "--ledger", tmp_path / "budget.db", "--budget-epsilon", 2, "--budget-delta", 1e-5
     )
     assert "An earlier release of these streams is not in this ledger: it comes on top." in text
-    assert "It cost rho = " in text
+    assert "It is charged to the ledger" in text
 
 
 def test_the_cap_of_a_ledger_is_the_budget() -> None:

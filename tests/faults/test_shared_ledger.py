@@ -40,6 +40,7 @@ from pianissimo.storage import sqlite
 pytest_plugins = ["tests.faults.fixtures"]
 CAP = Budget(16.0, 1e-4)
 OTHER = Stream("second", budget=Budget(0.2, 1e-9), horizon=8, queries=[Count("n")])
+CHARGED = "stream second, life 1: 8 ticks, hides one event, epsilon 0.2, delta 1e-09"
 
 
 def entries(place: Path | str, key: Any = None) -> list[Any]:
@@ -77,7 +78,7 @@ def test_a_stream_a_table_and_a_sketch_share_the_cap_of_a_folder(tmp_path: Path)
     assert told["verified"]
     questions = [each["question"] for each in told["charges"]]
     assert len(questions) == 3
-    assert questions[0] == "stream faults, life 1: 64 ticks, hides one event"
+    assert questions[0].startswith("stream faults, life 1: 64 ticks, hides one event, epsilon ")
     assert "article" in questions[1]
     assert questions[2].startswith("sketch ")
     with pytest.raises(LedgerError, match="the budget of its data set"):
@@ -144,7 +145,7 @@ def test_a_second_stream_is_charged_elsewhere(elsewhere: tuple[str, Any], tmp_pa
     found = entries(place, key)
     assert len(found) == before + 1
     assert found[-1].digest.hex() == receipt.digest
-    assert found[-1].question == "stream second, life 1: 8 ticks, hides one event"
+    assert found[-1].question == CHARGED
     with open_stream(OTHER, tmp_path / "second", **options) as live:
         assert not live.recovered.created
         live.tick([{}] * 5)
@@ -159,7 +160,7 @@ def test_a_ledger_that_is_away_does_not_stop_a_stream_and_one_that_lacks_the_cha
     place = tmp_path / "budget.db"
     open_stream(OTHER, tmp_path / "second", ledger=place, ledger_budget=CAP).close()
     told = json.loads(CliRunner().invoke(cli, ["budget", str(tmp_path / "second"), "--json"]).stdout)
-    assert [each["question"] for each in told["charges"]] == ["stream second, life 1: 8 ticks, hides one event"]
+    assert [each["question"] for each in told["charges"]] == [CHARGED]
     hidden = tmp_path / "away"
     place.rename(hidden)
     with open_stream(OTHER, tmp_path / "second", ledger=place) as live:

@@ -337,12 +337,8 @@ def _show_release(file: Path, released: "FileRelease") -> None:
         notes.append(
             f"A true count may be above: by up to 1 / {released.k + 1:,} of all keys, whose number is not released."
         )
-    if released.charge is not None and released.left is not None:
-        cost, left = released.charge.to_dict(), released.left.to_dict()
-        notes.append(
-            f"It cost rho = {cost['rho']:.4g} and bad mass {cost['bad']:.4g}; "
-            f"{left['rho']:.4g} and {left['bad']:.4g} are left."
-        )
+    if released.charge is not None:
+        notes.append("It is charged to the ledger; `pianissimo budget` shows what is left.")
     if released.earlier:
         notes.append("An earlier release of these streams is not in this ledger: it comes on top.")
     console().print(Text(title, style="bold"), frame_table(None, rows.drop("high") if has_no_high else rows))

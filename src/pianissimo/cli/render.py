@@ -139,20 +139,15 @@ def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Grou
         state = "" if each["settled"] else "never settled: charged in full"
         costs = (_amount(each["cost"].get(unit)) for unit in units)
         asked.add_row(*map(Text, texts), *costs, Text(state, style="dim"))
-    notes = [] if "epsilon" not in units else [_ALONE]
-    notes += [f"{_clean(content['dataset']) or 'data set'}, in {content['place']}, since {_clean(content['created'])}"]
+    notes = [f"{_clean(content['dataset']) or 'data set'}, in {content['place']}, since {_clean(content['created'])}"]
     if content["problem"]:
         notes.append(f"NOT VERIFIED: {content['problem']}")
     elif content["head"]:
         notes.append(f"verified; witness {content['head']}")
+    if "epsilon" in units:
+        notes.append("note: an epsilon is what a line costs at most by itself; several cost less than their sum")
     notes.extend(f"note: {warning}" for warning in content["warnings"])
     return Group(balance, asked, Text("\n" + "\n".join(notes)))
-
-
-_ALONE = (
-    "An epsilon is what a line costs at most by itself. Several cost less together than their sum, so that more is "
-    "left than the difference."
-)
 
 
 def _amount(value: float | None) -> Text:

@@ -103,7 +103,8 @@ def question_of(plan: StreamPlan, number: int) -> str:
     """As the ledger notes it: the same whenever the charge of one life is asked for again."""
     unit = plan.unit if isinstance(plan.unit, Unit) else plan.unit.unit
     name = "".join(letter if letter.isprintable() else "?" for letter in plan.name)
-    return f"stream {name}, life {number}: {plan.horizon} ticks, hides one {unit.value}"
+    promise = f"epsilon {float(plan.budget.epsilon):g}, delta {float(plan.budget.delta):g}"
+    return f"stream {name}, life {number}: {plan.horizon} ticks, hides one {unit.value}, {promise}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

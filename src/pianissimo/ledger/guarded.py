@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pianissimo.budget import Budget
 from pianissimo.errors import InputError, LedgerError, ParameterError
 from pianissimo.ledger.chain import LastEntry, LastSeen, head_beside
 from pianissimo.ledger.entries import AbsentError, check_place, is_there
@@ -135,9 +134,6 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
     entries = ledger.entries()
     spent = ledger.spent
     delta = ledger.budget.delta
-    promise = ledger.budget.epsilon(delta)
-    if promise:
-        warnings += Budget(**promise).doubts()
     settles = {entry.settles: entry for entry in entries if entry.kind == "settle"}
     charges = []
     for entry in entries:
@@ -165,7 +161,7 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
         "problem": problem,
         "warnings": warnings,
         "head": head,
-        "budget": ledger.budget.rounded() | promise,
+        "budget": ledger.budget.rounded() | ledger.budget.epsilon(delta),
         "spent": spent.to_dict() | spent.epsilon(delta),
         "left": left.rounded() | left.epsilon(delta),
         "charges": charges,

@@ -86,9 +86,9 @@ class ValueQuery(Query):
         return " .. ".join(f"{float(end):,.12g}" for end in self.range)
 
     def left_out(self, chosen: Candidate) -> list[str]:
-        refused = f"rows with a {self.value} outside {self.span} are refused"
         rounding = self.facts(chosen).get("rounding")
-        return [refused] * (self.outside == "refuse") + ([f"values are rounded, {rounding}"] if rounding else [])
+        found = [f"values are rounded, {rounding}"] if rounding else []
+        return found if self.clamped else [*found, f"rows with a {self.value} outside {self.span} are refused"]
 
     @property
     def rule(self) -> str:

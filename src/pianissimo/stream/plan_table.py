@@ -143,18 +143,13 @@ def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
         "reason": query["reason"],
         "others": "; ".join(_other(other, query["mechanism"], query["note"]) for other in query["alternatives"]),
     }
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=8, style="dim")
+    grid.add_column(overflow="fold")
     for name, text in lines.items():
         if text:
-            # Lines of a paragraph hang under its first, so that the next paragraph is found at a glance.
-            yield Padding(_hanging(name, text), (0, 0, 0, 2))
-
-
-def _hanging(name: str, text: str) -> Table:
-    line = Table.grid(padding=(0, 1, 0, 0))
-    line.add_column(width=8, style="dim")
-    line.add_column(overflow="fold")
-    line.add_row(name, Text(text))
-    return line
+            grid.add_row(name, Text(text))
+    yield Padding(grid, (0, 0, 0, 2))
 
 
 def _other(other: dict[str, Any], chosen: str, own_note: str) -> str:

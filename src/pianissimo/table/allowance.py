@@ -63,6 +63,7 @@ class StepAllowance(PayWhatYouGet):
             raise ParameterError(f"budget must be a Budget, got {type(budget).__name__}")
         check_at_least(1, steps=steps)
         check_at_least(1, questions=questions)
+        budget.warn()
         if budget.pure:
             raise ParameterError("delta must be above 0 to ask a table, whose labels nobody knows beforehand, got 0")
         delta = Fraction(budget.delta) / (2 * questions)
@@ -252,5 +253,5 @@ class TableBudget:
 
     def __repr__(self) -> str:
         spent, allowance = self.spent, self._allowance
-        parts = f"{spent.steps} of {allowance.steps} steps and {spent.calls} of {allowance.calls} calls are spent"
+        parts = f"{spent.steps} of {allowance.steps} steps and {spent.calls} of {allowance.calls} questions are spent"
         return f"(epsilon {self.epsilon}, delta {self.delta}): {parts}, {1 - spent.share:.1%} is left"

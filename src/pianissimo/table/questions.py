@@ -97,9 +97,9 @@ class QuestionPlan:
 
     def __str__(self) -> str:
         lines = [self.question, f"  answered by  {self.mechanism}"]
-        calls = f" and {self.at_most.calls} call" if self.at_most.calls else ""
+        asked = f" and {self.at_most.calls} question" if self.at_most.calls else ""
         share = f"{self.at_most.share:.2%} of the budget"
-        lines.append(f"  costs        at most {self.at_most.steps} steps{calls}, {share}")
+        lines.append(f"  costs        at most {self.at_most.steps} steps{asked}, {share}")
         if self.threshold is not None:
             level = f"the label of rank {(self.candidates or 0) + 1:,}, if there is one"
             lines.append(f"  threshold    about {self.threshold:,.0f} users above {level}")

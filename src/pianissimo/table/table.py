@@ -262,7 +262,7 @@ class Table(Questions[TableAnswer]):
         left = self._ledger.left
         if not (left.steps > 0 and left.calls > 0):
             raise BudgetError(
-                f"steps and calls must be left to ask, got {left.steps} and {left.calls}: the budget is spent"
+                f"steps and questions must be left to ask, got {left.steps} and {left.calls}: the budget is spent"
             )
         steps = left.steps // 2 if more is None else max(left.steps - more, left.steps // 2)
         if not steps > 0:
