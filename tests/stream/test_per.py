@@ -85,9 +85,10 @@ def test_it_is_the_window_that_is_asked_for_byte_for_byte_and_again(query: Any) 
         start = max(0, tick - per)
         for asked in (live.between(start, tick), release.between(start, tick)):
             assert release["x"].drop("tidy", strict=False).equals(asked["x"])
-        half = live.plan.queries[0].mechanism.between_error(start // every, tick // every, 0.95)
+        mechanism = live.plan.queries[0].mechanism
+        half = mechanism.between_error(start // every, tick // every, 0.95)
         width = (release["x"]["high"] - release["x"]["low"]).to_numpy()
-        assert width == pytest.approx(2 * int(half) * query.unit_value)
+        assert width == pytest.approx(2 * int(half) * query.unit_value(mechanism))
 
 
 def adds_up(run: Run[Any, Any, int], ticks: int) -> bool:
@@ -323,10 +324,9 @@ def test_of_a_label_that_was_not_shown_before_only_the_most_is_told(tmp_path: Pa
     assert second.select("key", "estimate").rows() == [("a", 50), ("b", None)]
     shown = call("releases", state, "--window", 1, "--last", 1)
     assert "drugs, tick 2, start 2026-01-01 01:00:00, end 2026-01-01 02:00:00, since 2026-01-01 01:00:00, window 1" in (
-        shown.output
+        shown.output.replace(" UTC", "")
     )
-    assert "not known" in shown.output
-    assert "or less" in shown.output
+    assert shown.output.split()[-4:] == ["known", "or", "less", str(most)]
 
 
 def test_the_command_says_what_has_no_windows(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_the_command_says_what_has_no_windows(tmp_path: Path) -> None:
     shown = call("releases", state, "--window", "2h", "--last", 1)
     assert shown.exit_code == 0
     assert "n, tick 4, start 2026-01-01 03:00:00, end 2026-01-01 04:00:00, since 2026-01-01 02:00:00, window 2h" in (
-        shown.output
+        shown.output.replace(" UTC", "")
     )
     assert "top has no windows of 2h: a top list does not add up over ticks" in shown.output
     assert "last has no windows of 2h: what is published is no total but what 3 ticks added" in shown.output

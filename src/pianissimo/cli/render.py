@@ -85,7 +85,8 @@ def release_table(title: str | None, rows: pl.DataFrame) -> Table:
     if "key" in rows.columns:
         # The row without key, of all labels that are not shown, stays the last.
         order = [pl.col("key").is_null(), -pl.col("estimate")]
-        rows = rows.sort([pl.col("tick"), *order] if "tick" in rows.columns else order, maintain_order=True)
+        order = [pl.col("tick"), *order] if "tick" in rows.columns else order
+        rows = rows.sort(order, nulls_last=True, maintain_order=True)
     return frame_table(title, rows)
 
 
