@@ -5,7 +5,6 @@ is a magic word, the format's version, a MessagePack body and a BLAKE2b checksum
 """
 
 import hashlib
-import hmac
 from typing import Any
 
 import msgpack
@@ -26,11 +25,11 @@ _BIG_INTEGER = 3
 _ARRAY_TYPES = {"<i8", "<i4", "<i2", "<u8", "<u4", "|b1", "|u1", "|i1"}
 
 
-def encode(kind: str, version: int, content: Plain, key: bytes = b"") -> bytes:
-    """The bytes of some plain data, with what it is and in which version; with a key, nobody else can make them."""
+def encode(kind: str, version: int, content: Plain) -> bytes:
+    """The bytes of some plain data, with what it is and in which version."""
     head = _MAGIC + bytes([_FORMAT])
     body = pack(kind, version, content)
-    return head + body + _checksum(head + body, key)
+    return head + body + _checksum(head + body)
 
 
 def pack(kind: str, version: int, content: Plain) -> bytes:
@@ -40,8 +39,8 @@ def pack(kind: str, version: int, content: Plain) -> bytes:
     return body
 
 
-def decode(kind: str, version: int, stored: bytes, key: bytes = b"") -> Plain:
-    """The plain data in `stored`, if it is undamaged, stored under this key, and of this kind and version.
+def decode(kind: str, version: int, stored: bytes) -> Plain:
+    """The plain data in `stored`, if it is undamaged and of this kind and version.
 
     >>> decode("counter", 2, encode("counter", 1, 7))
     Traceback (most recent call last):
@@ -55,8 +54,8 @@ def decode(kind: str, version: int, stored: bytes, key: bytes = b"") -> Plain:
         raise StateError(
             f"a stored state must be of format {_FORMAT}, got format {head[-1]}; use the version that wrote it"
         )
-    if not hmac.compare_digest(_checksum(head + body, key), checksum):
-        raise StateError("a stored state must match its checksum, got damaged bytes or another secret")
+    if _checksum(head + body) != checksum:
+        raise StateError("a stored state must match its checksum, got damaged bytes")
     return unpack(kind, version, body)
 
 
@@ -87,8 +86,8 @@ def narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.astype(fitting)
 
 
-def _checksum(payload: bytes, key: bytes) -> bytes:
-    return hashlib.blake2b(payload, digest_size=_CHECKSUM_BYTES, key=key, person=b"pianissimo-state").digest()
+def _checksum(payload: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=_CHECKSUM_BYTES, person=b"pianissimo-state").digest()
 
 
 def _pack(value: object) -> object:

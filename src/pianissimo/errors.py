@@ -51,7 +51,7 @@ class HorizonError(PianissimoError):
 
 
 class MergeError(PianissimoError):
-    """Two runs that may not become one."""
+    """Two sketches that may not become one."""
 
 
 class StateError(PianissimoError):

@@ -1,22 +1,20 @@
 """The one shape of every mechanism, and the rules of its use.
 
 What can be known without data (parameters, guarantee, error) is a frozen `Mechanism`. What has seen data is one small
-state. The life cycle (ticks, horizon, merging, saving) is in `Run` and nowhere else.
+state. The life cycle (ticks, horizon, storing) is in `Run` and nowhere else.
 """
 
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar, cast, runtime_checkable
-
-import numpy as np
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
 from pianissimo import codec, identity
 from pianissimo.checks import check_probability
-from pianissimo.errors import HorizonError, InputError, MergeError, ParameterError, StateError
+from pianissimo.errors import HorizonError, InputError, ParameterError, StateError
 from pianissimo.loss.losses import Guarantee
 from pianissimo.noise.keyed import Noise
 
@@ -35,9 +33,6 @@ TRANSIENT = {"transient": True}
 
 class Mechanism(Protocol[Batch_contra, State, Value_co]):
     """Frozen parameters that answer one query at every tick."""
-
-    state_version: ClassVar[int]
-    """Counts the layouts of the stored state."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -77,14 +72,6 @@ class Gathering:
 
 
 @runtime_checkable
-class Mergeable(Protocol[State]):
-    """A mechanism whose states can be added, as those of workers that saw different events."""
-
-    def merge(self, left: State, right: State) -> State:
-        """The state of both streams' events together."""
-
-
-@runtime_checkable
 class Windowed(Protocol[State_contra, Value_co]):
     """A mechanism that answers intervals of the past from the nodes already public, at no further loss."""
 
@@ -114,13 +101,13 @@ class Logged(Protocol):
     def log_length(self) -> int:
         """How many of its last entries make it whole."""
 
-    def to_short(self) -> codec.Plain:
+    def to_plain(self) -> codec.Plain:
         """Its content without the entries."""
 
     def log(self) -> codec.Plain:
         """The last entry."""
 
-    def take_short(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
+    def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         """Take over a stored content and the last entries, the oldest first; called on a fresh part."""
 
 
@@ -134,7 +121,7 @@ class Release(Generic[Value_co]):
 
 
 class Run(Generic[Batch, State, Value]):
-    """One run of a mechanism: counts ticks, stops at the horizon, merges only before a release, saves and resumes.
+    """One run of a mechanism: counts ticks, stops at the horizon, and gives what of it is stored.
 
     >>> from pianissimo.counting import Counter
     >>> from pianissimo.noise import HaarPlan
@@ -188,31 +175,47 @@ class Run(Generic[Batch, State, Value]):
             self._check_open()
             self.mechanism.add(self._state, gathered)
 
-    def dump(self, *, short: bool = False) -> codec.Plain:
-        """The state between two ticks as plain data. It holds exact counts: keep it as secret as the events.
+    def dump(self) -> codec.Plain:
+        """The state between two ticks as plain data, without what `log` gives tick by tick.
 
-        With `short`, it is without what `log` gives tick by tick.
+        It holds exact counts: keep it as secret as the events, and `load` it once. Two runs that go on from it with
+        different events have the same noise over different data, whose difference is the truth.
         """
         with self._guard:
-            return {"tick": self._tick, "mechanism": self._identity, "state": dict(_dump(self._state, short=short))}
+            parts = _stored_parts(self._state)
+            state = {name: part.to_plain() if isinstance(part, Storable | Logged) else part for name, part in parts}
+            return {"tick": self._tick, "mechanism": self._identity, "state": state}
 
     @property
     def log_length(self) -> int:
-        """How many of the last logs a short dump needs."""
-        return max((part.log_length for _, part in _logged(self._state)), default=0)
+        """How many of the last logs a dump needs."""
+        return max((part.log_length for part in self._logged().values()), default=0)
 
     def log(self) -> codec.Plain:
-        """What the last release has added to what a short dump leaves out."""
+        """What the last release has added to what a dump leaves out."""
         with self._guard:
-            return {name: part.log() for name, part in _logged(self._state)}
+            return {name: part.log() for name, part in self._logged().items()}
 
-    def load(self, content: codec.Plain, logs: Sequence[codec.Plain] | None = None) -> None:
-        """Take over what `dump` gave, of the same mechanism; the one who calls knows that it is of the same noise.
+    def _logged(self) -> dict[str, Logged]:
+        return {name: part for name, part in _stored_parts(self._state) if isinstance(part, Logged)}
 
-        Given the `logs`, the oldest first, it takes a short dump.
+    def load(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
+        """Take over what `dump` gave and the last logs, the oldest first, of the same mechanism.
+
+        The one who calls knows that it is of the same noise.
         """
         with self._guard:
-            self._take(content, logs)
+            try:
+                if content["mechanism"] != self._identity:
+                    raise StateError("a stored state must belong to this mechanism, got one of other parameters")
+                tick = content["tick"]
+                if not (isinstance(tick, int) and 0 <= tick <= self.mechanism.guarantee.horizon):
+                    raise StateError("a stored state must stand at a tick of its horizon, got another number")
+                state = self.mechanism.start(self._noise)
+                _restore(state, content["state"], logs)
+            except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
+                raise StateError("a stored state must have the content of this version, got other content") from None
+            self._tick, self._state = tick, state
 
     def release(self) -> Release[Value]:
         """Close the open tick and publish."""
@@ -234,54 +237,6 @@ class Run(Generic[Batch, State, Value]):
             value = self.mechanism.between(self._state, start, end, self._noise)
         return Release(tick=end, value=value, error=self.mechanism.between_error(start, end, self.coverage))
 
-    def merge(self, other: "Run[Batch, State, Value]") -> None:
-        """Take over the events of another run of the same mechanism; neither has released anything yet."""
-        if not isinstance(self.mechanism, Mergeable):
-            raise MergeError(f"{type(self.mechanism).__name__} has no merge; count all events in one run")
-        if self._identity != other._identity:
-            raise MergeError("merging runs must have equal mechanisms, got different parameters")
-        if other is self:
-            raise MergeError("a run must merge with another one, got itself")
-        with self._guard.forgiving(MergeError), other._guard.forgiving(MergeError):
-            if self._tick or other._tick:
-                raise MergeError("runs must merge before their first release, got runs that have released")
-            self._state = cast(State, self.mechanism.merge(self._state, other._state))
-            # Its events are ours now; released there too they would stand under one noise twice.
-            other._guard.close("a run that was merged into another must not go on")
-
-    def snapshot(self) -> bytes:
-        """The state between two ticks, as bytes. It holds exact counts: keep it as secret as the events."""
-        kind, version = type(self.mechanism).__name__, self.mechanism.state_version
-        return codec.encode(kind, version, self.dump(), _snapshot_key(self._noise))
-
-    @classmethod
-    def resume(
-        cls, mechanism: Mechanism[Batch, State, Value], noise: Noise, stored: bytes, *, coverage: float = 0.95
-    ) -> Self:
-        """The run that `snapshot` stored, with the same mechanism and the same noise.
-
-        Resume a snapshot once: two runs that go on from it with different events have the same noise over different
-        data, whose difference is the truth.
-        """
-        kind, version = type(mechanism).__name__, mechanism.state_version
-        content = codec.decode(kind, version, stored, _snapshot_key(noise))
-        run = cls(mechanism, noise, coverage=coverage)
-        run._take(content)
-        return run
-
-    def _take(self, content: codec.Plain, logs: Sequence[codec.Plain] | None = None) -> None:
-        try:
-            if content["mechanism"] != self._identity:
-                raise StateError("a stored state must belong to this mechanism, got one of other parameters")
-            tick = content["tick"]
-            if not (isinstance(tick, int) and 0 <= tick <= self.mechanism.guarantee.horizon):
-                raise StateError("a stored state must stand at a tick of its horizon, got another number")
-            state = self.mechanism.start(self._noise)
-            _restore(state, content["state"], logs)
-        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
-            raise StateError("a stored state must have the content of this version, got other content") from None
-        self._tick, self._state = tick, state
-
     @cached_property
     def _identity(self) -> bytes:
         return identity.digest(self.mechanism)
@@ -295,7 +250,7 @@ class Run(Generic[Batch, State, Value]):
         return f"Run({self.mechanism!r}, tick={self._tick})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a run is not copied or pickled: two of it would share their noise; use snapshot and resume")
+        raise TypeError("a run is not copied or pickled: two of it would share their noise; store its dump")
 
 
 class Guard:
@@ -342,39 +297,19 @@ class Guard:
         self._reason = reason
 
 
-def _snapshot_key(noise: Noise) -> bytes:
-    """A key that only this noise has, so that nobody else makes or changes a snapshot, and no other secret opens it."""
-    return noise.at("snapshot").label_keys(b"key", np.array([3], dtype=np.uint32)).tobytes()
+def _stored_parts(state: object) -> Iterator[tuple[str, Any]]:
+    kept = (each.name for each in fields(cast(Any, state)) if not each.metadata.get("transient"))
+    return ((name, getattr(state, name)) for name in kept)
 
 
-def _stored_fields(state: object) -> Iterator[Field[Any]]:
-    return (each for each in fields(cast(Any, state)) if not each.metadata.get("transient"))
-
-
-def _dump(state: object, *, short: bool = False) -> Iterator[tuple[str, codec.Plain]]:
-    for each in _stored_fields(state):
-        value = getattr(state, each.name)
-        if short and isinstance(value, Logged):
-            yield each.name, value.to_short()
-        else:
-            yield each.name, value.to_plain() if isinstance(value, Storable) else value
-
-
-def _logged(state: object) -> Iterator[tuple[str, Logged]]:
-    for each in _stored_fields(state):
-        value = getattr(state, each.name)
-        if isinstance(value, Logged):
-            yield each.name, value
-
-
-def _restore(state: object, content: dict[str, codec.Plain], logs: Sequence[codec.Plain] | None = None) -> None:
-    if set(content) != {each.name for each in _stored_fields(state)}:
+def _restore(state: object, content: dict[str, codec.Plain], logs: Sequence[codec.Plain]) -> None:
+    parts = dict(_stored_parts(state))
+    if set(content) != set(parts):
         raise StateError("a stored state must have the fields of this version, got other fields")
-    for name, plain in content.items():
-        part = getattr(state, name)
-        if logs is not None and isinstance(part, Logged):
-            part.take_short(plain, [log[name] for log in logs])
+    for name, part in parts.items():
+        if isinstance(part, Logged):
+            part.take_logged(content[name], [log[name] for log in logs])
         elif isinstance(part, Storable):
-            part.take_plain(plain)
+            part.take_plain(content[name])
         else:
-            setattr(state, name, plain)
+            setattr(state, name, content[name])

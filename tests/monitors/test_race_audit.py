@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.audit.race_enumeration import delta_of_best_adversary, delta_of_equal_tests
 from tests.monitors.noises import AlteredBits, rows
+from tests.shared_checks import resumed, stored
 
 from pianissimo.audit.attack import lower_rate, upper_rate
 from pianissimo.codec import Plain
@@ -103,7 +104,7 @@ def published(mechanism: TrendingMonitor, ticks: Ticks, noise: Noise, *, restart
         run.update(pl.DataFrame(batch, schema={"user": pl.Int64, "key": pl.String}, orient="row"))
         seen.append(tuple(run.release().value.to_dict().items()))
         if restart:
-            run = Run.resume(mechanism, noise, run.snapshot())
+            run = resumed(mechanism, noise, stored(run))
     return tuple(seen)
 
 

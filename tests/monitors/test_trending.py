@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.monitors.calibrating import trends
 from tests.monitors.noises import GivenBits, uniform
-from tests.shared_checks import check_life_cycle, check_resuming, check_splitting
+from tests.shared_checks import check_life_cycle, check_resuming, check_splitting, resumed, stored
 
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
@@ -184,10 +184,10 @@ def test_a_run_saved_in_the_middle_of_a_tick_goes_on(trending: TrendingMonitor) 
     straight, broken = Run(trending, SeededNoise(1)), Run(trending, SeededNoise(1))
     for run in (straight, broken):
         run.update(first)
-    resumed = Run.resume(trending, SeededNoise(1), broken.snapshot())
-    for run in (straight, resumed):
+    after = resumed(trending, SeededNoise(1), stored(broken))
+    for run in (straight, after):
         run.update(second)
-    assert straight.release().value.to_dict() == resumed.release().value.to_dict()
+    assert straight.release().value.to_dict() == after.release().value.to_dict()
 
 
 @every_case

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.shared_checks import resumed, stored
 
 import pianissimo as pp
 from pianissimo.counting import UnknownHistogram
@@ -292,7 +293,7 @@ def test_a_total_of_sets_is_the_number_of_keys_and_survives_a_restart() -> None:
     for tick in range(1, 6):
         run.update(pl.Series([["a", "b", "c"], ["a"]] * tick))
         assert run.release().value.total == 3 * tick * (tick + 1) // 2
-        run = Run.resume(tree, NoNoise(), run.snapshot())
+        run = resumed(tree, NoNoise(), stored(run))
 
 
 @every_choice

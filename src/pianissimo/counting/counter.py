@@ -6,7 +6,6 @@ Cardoso and Rogers 2022, Theorem 1, for trees; docs/privacy.md, 'Plans', for eve
 from collections.abc import Sized
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -42,8 +41,6 @@ class OverPlan(Gathering):
 
     history: int = 0
     """How many past ticks are kept, so that intervals can be answered."""
-
-    state_version: ClassVar[int] = 1
 
     def error(self, tick: int, coverage: float) -> float:
         return half_width(self.plan, tick, coverage)

@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import polars as pl
@@ -122,8 +122,6 @@ class MetaHistogram(Gathering):
 
     answer: OneShot
     """What answers about a complete cell."""
-
-    state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_at_least(2, base=self.base)
@@ -242,8 +240,6 @@ class _SortedRelease:
 
     k: int
     """How many labels are listed at most."""
-
-    state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_at_least(1, k=self.k)

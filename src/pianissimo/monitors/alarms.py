@@ -12,7 +12,6 @@ thresholds, which the theorem leaves free.
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -99,8 +98,6 @@ class Alarms:
 
     replacement: bool = False
     """Whether the promise is for a user's data replaced, or removed in part, and not only for a user removed."""
-
-    state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon)

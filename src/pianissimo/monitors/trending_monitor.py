@@ -22,7 +22,6 @@ Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -164,8 +163,6 @@ class TrendingMonitor:
 
     replacement: bool = False
     """Whether the promise is for a user's data replaced, or removed in part, and not only for a user removed."""
-
-    state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon)

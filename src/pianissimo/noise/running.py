@@ -218,27 +218,20 @@ class Recent:
                 total[slots] += amounts
         return total
 
-    def to_plain(self) -> codec.Plain:
-        ticks = [[list(moves) for moves in tick] for tick in self._closed]
-        return {"tick": self._tick, "closed": ticks, "open": [list(moves) for moves in self._open]}
-
     @property
     def log_length(self) -> int:
         return self._limit
 
-    def to_short(self) -> codec.Plain:
+    def to_plain(self) -> codec.Plain:
         return {"tick": self._tick, "closed": len(self._closed), "open": [list(moves) for moves in self._open]}
 
     def log(self) -> codec.Plain:
         return [list(moves) for moves in self._closed[-1]] if self._closed else []
 
-    def take_short(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
+    def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         needed = content["closed"]
         if len(logs) < needed:
             raise ParameterError(f"a history must have the logs of its last {needed} ticks, got {len(logs)}")
-        self.take_plain(content | {"closed": list(logs[len(logs) - needed :])})
-
-    def take_plain(self, content: codec.Plain) -> None:
         self._tick = content["tick"]
         self._open = [(moves[0], moves[1]) for moves in content["open"]]
-        self._closed.extend([(moves[0], moves[1]) for moves in tick] for tick in content["closed"])
+        self._closed.extend([(moves[0], moves[1]) for moves in tick] for tick in logs[len(logs) - needed :])

@@ -36,7 +36,7 @@ questions as its potential, these sums multiply. Claimed for streams fixed in ad
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -111,8 +111,6 @@ class SparseGumbel(Gathering):
 
     max_keys_per_event: int | None = None
     """How many distinct labels of one event count, Delta_0; None for any number."""
-
-    state_version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_at_least(1, k=self.k)

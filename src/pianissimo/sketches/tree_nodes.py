@@ -14,7 +14,7 @@ keys of one tick.
 
 from collections.abc import ItemsView
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -156,8 +156,6 @@ class FedByTick(Gathering):
 
     keys: KeyKind = "text"
     """The type of the keys."""
-
-    state_version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_key_kind(self.keys)

@@ -64,7 +64,7 @@ class LivePart:
     def dump(self) -> codec.Plain:
         """All that it knows between two ticks, as plain data: secret. What is in the logs is left out."""
         tidied = {name: tidier.to_plain() for name, tidier in self._tidiers.items()}
-        return {"run": self.run.dump(short=True), "tidy": tidied}
+        return {"run": self.run.dump(), "tidy": tidied}
 
     def load(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         """Take over what `dump` gave, with the logs of the last releases, the oldest first."""

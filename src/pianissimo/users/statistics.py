@@ -117,8 +117,6 @@ class UserStatistics(UserBudget):
     signed: bool = False
     """Whether events have a weight of 1 (inserted) or -1 (deleted); both count towards the cap."""
 
-    state_version: ClassVar[int] = 2
-
     def __post_init__(self) -> None:
         names = [head.name for head in self.heads]
         if not names or len(set(names)) != len(names):
@@ -296,8 +294,6 @@ class UserSum(CappedTotal):
     30
     """
 
-    state_version: ClassVar[int] = 2
-
     def start(self, noise: Noise) -> UserSumState:
         return UserSumState(closed=0, counters=RunningCounters(self.counters), **self.begin(noise))
 
@@ -365,7 +361,6 @@ class UserDistinct(CappedTotal):
     """
 
     sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1, moves=True)
-    state_version: ClassVar[int] = 1
 
     def start(self, noise: Noise) -> UserDistinctState:
         return UserDistinctState(

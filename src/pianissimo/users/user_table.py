@@ -45,11 +45,6 @@ class UserUnits:
         """How many users have given more units than the cap."""
         return self._table.over()
 
-    @property
-    def bytes(self) -> int:
-        """What the tables take."""
-        return self._table.bytes()
-
     def names(self, users: pl.Series) -> Keys:
         """The names of users, by which they are counted."""
         return _names(self._namer, users)
