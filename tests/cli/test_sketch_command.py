@@ -307,7 +307,7 @@ def test_with_a_ledger_every_release_is_charged_until_nothing_is_left(tmp_path: 
     assert result.stdout == ""
     with Ledger.open(place, key=key_file(f"{place}.key", create=False)) as opened:
         spent = opened.spent
-        assert opened.verify().keyed
+        assert opened.header.keyed
     assert spent.fits(cap_of(Budget(2.0, 1e-5), calls=MOST_RELEASES, distance=sketch_files._DISTANCE))
     assert spent.calls == len(mark_path(out).read_text().splitlines())
 

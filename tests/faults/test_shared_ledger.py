@@ -469,7 +469,7 @@ def make_and_die(pipe: Any, place: str, key: str | None, at: str) -> None:
         "its key": (guarded, "make_key"),
         "its file": (sqlite, "write_once"),
         "its tables": (Book, "make_tables"),
-        "its commit": (Book, "commit"),
+        "its commit": (sqlite.SqliteConnection, "commit"),
         "its head": (LastSeen, "advance"),
     }
     setattr(*where[at], die)

@@ -108,7 +108,7 @@ def reserve_and_settle(pipe: Any, place: str, key: str, point: tuple[int, str] |
     """Charge 5, give back 3; be killed before or after a chosen step of the store. Send the steps taken."""
     taken: list[str] = []
     with Ledger.open(place, key=KEY) as ledger:
-        store: Any = ledger._store
+        store: Any = ledger._store.connection
 
         def watched(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
             def call(*arguments: Any) -> Any:

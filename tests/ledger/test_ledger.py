@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.ledger.processes import KEY, postgres_server
 
 from pianissimo.cli.main import cli
-from pianissimo.errors import BudgetError, LedgerError, ParameterError
+from pianissimo.errors import BudgetError, LedgerError, ParameterError, StoreError
 from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, LastEntry, Ledger, Reservation, history, key_file
 from pianissimo.noise import Secret, fresh_secret
 
@@ -67,7 +67,7 @@ def test_every_unit_has_its_own_cap(place: str, unit: str) -> None:
         with pytest.raises(BudgetError, match="must fit what is left"):
             ask(ledger, Charge(**{unit: 1}), "b")
         assert ledger.spent == Charge(**{unit: whole})
-        assert ledger.verify().head.count == 1
+        assert ledger.verify().count == 1
 
 
 def test_the_same_key_again_is_the_same_charge(place: str) -> None:
@@ -97,7 +97,7 @@ def test_a_charge_is_settled_once(place: str) -> None:
         with pytest.raises(LedgerError, match="settled once"):
             ledger.settle(asked, Charge(steps=2))
         assert ledger.spent == Charge(steps=3)
-        assert ledger.verify().head.count == 2
+        assert ledger.verify().count == 2
 
 
 def test_no_more_is_given_back_than_was_reserved(place: str) -> None:
@@ -152,24 +152,24 @@ def test_a_ledger_is_opened_with_what_it_was_made_with(place: str) -> None:
             ask(shown, Charge(steps=1), "a")
 
 
-def test_without_a_key_verify_warns(place: str) -> None:
+def test_without_a_key_the_history_warns(place: str) -> None:
     with Ledger.open(place, key=None, budget=BUDGET) as ledger:
         ask(ledger, Charge(steps=1), "a")
-        assert ledger.verify().warnings
+        assert history(ledger)["warnings"]
     with pytest.raises(LedgerError, match="without a key"):
         Ledger.open(place, key=KEY)
     with Ledger.open(f"{place}2", key=KEY, budget=BUDGET) as ledger:
-        assert not ledger.verify().warnings
+        assert not history(ledger)["warnings"]
 
 
 def test_entries_cannot_be_changed_through_sql(place: str) -> None:
     with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         ask(ledger, Charge(steps=1), "a")
         for statement in ("UPDATE {entries} SET steps = 0", "DELETE FROM {entries}"):
-            ledger._store.begin_write()
-            with pytest.raises(LedgerError):
-                ledger._store.execute(statement)
-            ledger._store.rollback()
+            ledger._store.connection.begin_write()
+            with pytest.raises(StoreError):
+                ledger._store.connection.execute(statement)
+            ledger._store.connection.rollback()
         ledger.verify()
 
 
@@ -303,7 +303,7 @@ class Lossy:
 @pytest.mark.parametrize("done", [True, False])
 def test_a_lost_commit_is_looked_for_and_not_repeated(place: str, done: bool) -> None:
     with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
-        store: Any = ledger._store._connection
+        store: Any = ledger._store.connection
         error: Exception = apsw.FullError("lost")
         if place.startswith("postgresql"):
             import psycopg
@@ -326,7 +326,7 @@ def test_a_lost_commit_is_looked_for_and_not_repeated(place: str, done: bool) ->
 @pytest.mark.parametrize("done", [True, False])
 def test_after_a_failed_sync_nothing_is_asked(tmp_path: Path, done: bool) -> None:
     with Ledger.open(tmp_path / "b.db", key=KEY, budget=BUDGET) as ledger:
-        store: Any = ledger._store._connection
+        store: Any = ledger._store.connection
         error = apsw.IOError("disk I/O error")
         error.extendedresult = apsw.SQLITE_IOERR_FSYNC  # type: ignore[attr-defined]
         store._connection = Lossy(store._connection, error, done=done)
@@ -347,14 +347,14 @@ def test_a_dead_connection_is_replaced_and_one_cut_in_the_middle_charges_nothing
     import psycopg
 
     def cut(ledger: Ledger) -> None:
-        store: Any = ledger._store
+        store: Any = ledger._store.connection
         with psycopg.connect(server, autocommit=True) as other:
-            other.execute("SELECT pg_terminate_backend(%s)", (store._connection._connection.info.backend_pid,))
+            other.execute("SELECT pg_terminate_backend(%s)", (store._connection.info.backend_pid,))
 
     with Ledger.open(f"{server}&ledger=cut", key=KEY, budget=BUDGET) as ledger:
         cut(ledger)
         asked = ask(ledger, Charge(steps=5), "a")  # a new connection
-        store: Any = ledger._store
+        store: Any = ledger._store.connection
         commit = store.commit
 
         def commit_cut() -> None:
@@ -407,10 +407,10 @@ def test_a_process_that_holds_the_ledger_is_not_waited_for_for_ever(
 ) -> None:
     monkeypatch.setattr("pianissimo.storage.sqlite.WAIT_SECONDS", 0.1)
     with Ledger.open(tmp_path / "b.db", key=KEY, budget=BUDGET) as one, Ledger.open(tmp_path / "b.db", key=KEY) as two:
-        one._store.begin_write()
+        one._store.connection.begin_write()
         with pytest.raises(LedgerError, match="must be free"):
             ask(two, Charge(steps=1), "a")
-        one._store.rollback()
+        one._store.connection.rollback()
         holder = apsw.Connection(str(tmp_path / "b.db"))
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match="must be free to use"):
@@ -427,7 +427,7 @@ def test_a_process_that_holds_the_ledger_is_not_waited_for_for_ever(
 
 def test_the_engine_is_set_up_to_keep_what_it_says(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "b.db", key=KEY, budget=BUDGET) as ledger:
-        store = ledger._store
+        store = ledger._store.connection
         for setting, value in (("synchronous", 3), ("journal_mode", "persist"), ("mmap_size", 0)):
             assert store.execute(f"PRAGMA {setting}") == [(value,)]
 
@@ -465,7 +465,7 @@ def test_whatever_is_asked_the_sum_is_that_of_a_plain_model(tmp_path_factory: An
                     with pytest.raises(BudgetError):
                         ask(ledger, charge, key)
             assert ledger.spent == spent
-        assert ledger.verify().head.count == len(held) + len(settled)
+        assert ledger.verify().count == len(held) + len(settled)
 
 
 def call(*arguments: object) -> Any:

@@ -47,7 +47,7 @@ def test_opening_a_ledger_again_drops_no_lock_of_a_charge(tmp_path: Path, monkey
     monkeypatch.setattr(sqlite_engine, "WAIT_SECONDS", 0.1)
     place = tmp_path / "b.db"
     with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
-        ledger._store.begin_write()
+        ledger._store.connection.begin_write()
         held = posix_locks(place)
         assert held
         with pytest.raises(LedgerError, match="must be free"):
@@ -56,7 +56,7 @@ def test_opening_a_ledger_again_drops_no_lock_of_a_charge(tmp_path: Path, monkey
         with pytest.raises(LedgerError):
             key_file(place)
         assert posix_locks(place) == held
-        ledger._store.rollback()
+        ledger._store.connection.rollback()
 
 
 def open_and_charge(pipe: Any, place: str, number: int) -> None:
@@ -166,7 +166,7 @@ def test_a_ledger_without_its_trace_needs_a_witness_once(tmp_path: Path) -> None
     place = tmp_path / "b.db"
     with opened(place) as ledger:
         ask(ledger, "a")
-        head = ledger.verify().head
+        head = ledger.verify()
     trace = tmp_path / "b.db.key.head"
     trace.unlink()
     with pytest.raises(LedgerError, match="give the witness that it shows"):
@@ -432,7 +432,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_locked(tmp_path: Path) -> None:
 
 def test_closing_a_ledger_gives_up_its_turn(tmp_path: Path) -> None:
     one, two = (Ledger.open(tmp_path / "b.db", key=Secret(bytes(KEY)), budget=BUDGET) for _ in range(2))
-    one._store.begin_write()
+    one._store.connection.begin_write()
     one.close()
     ask(two, "a")
     two.close()

@@ -130,7 +130,7 @@ def test_every_tampering_is_found(tmp_path: Path) -> None:
     path = tmp_path / "b.db"
     with Ledger.open(path, key=KEY, budget=BUDGET) as ledger:
         fill(ledger)
-        witness = ledger.verify().head
+        witness = ledger.verify()
     chance = random.Random(11)
     forger = Forger(path, chance)
     acts = (
@@ -178,7 +178,7 @@ def test_a_cut_with_the_balance_put_right_needs_a_witness(tmp_path: Path) -> Non
     path = tmp_path / "b.db"
     with Ledger.open(path, key=KEY, budget=BUDGET) as ledger:
         fill(ledger)
-        witness = ledger.verify().head
+        witness = ledger.verify()
         forger = Forger(path, random.Random(1))
         kept = forger.entries[:-2]
         forger.write(kept, forger.consistent(kept))
@@ -193,7 +193,7 @@ def test_a_cut_with_the_balance_put_right_needs_a_witness(tmp_path: Path) -> Non
     with Ledger.open(path, key=KEY) as ledger:
         with pytest.raises(LedgerError, match="seen before"):
             ledger.verify(witness)
-        ledger.verify(LastEntry.parse(str(ledger.verify().head)))
+        ledger.verify(LastEntry.parse(str(ledger.verify())))
 
 
 def test_a_charge_on_an_altered_ledger_is_refused(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_postgresql_rows_are_chained_too(server: str) -> None:
     place = f"{server}&ledger=tampered"
     with Ledger.open(place, key=KEY, budget=BUDGET) as ledger:
         fill(ledger)
-        witness = ledger.verify().head
+        witness = ledger.verify()
     changes = (
         "UPDATE {0}.entries SET who = 'x' WHERE number = 3",
         "UPDATE {0}.entries SET time = time || 'x' WHERE number = 3",

@@ -555,7 +555,7 @@ def test_a_table_of_a_server_is_one_data_set(server: str, execute: Execute, tmp_
     execute("CREATE TABLE clicks (member text)")
     for name in ("clicks", "public.clicks"):
         with Table(server, name, user="member", budget=BUDGET, ledger=tmp_path / "one.db") as table:
-            assert "table public.clicks by member" in table.budget.ledger.dataset
+            assert "table public.clicks by member" in table.budget.ledger.header.dataset
 
 
 def test_a_file_of_a_folder_has_no_budget_of_its_own(tmp_path: Path) -> None:
@@ -592,11 +592,11 @@ def test_a_ledger_that_is_lost_or_old_asks_nothing(tmp_path: Path, monkeypatch: 
 
     with opened() as table:
         table.count()
-        head = table.budget.ledger.verify().head
+        head = table.budget.ledger.verify()
     old = ledger.read_bytes()
     with opened() as table:
         table.count()
-        latest = table.budget.ledger.verify().head
+        latest = table.budget.ledger.verify()
     ledger.write_bytes(old)
     with pytest.raises(LedgerError, match="the 4 entries that were seen before"):
         opened()

@@ -181,7 +181,7 @@ def reserve(
     """
     charge = charge_of(plan)
     with place.open(least=charge if before is None else None) as ledger:
-        if before is not None and ledger.identity.hex() != Receipt.parse(before).ledger:
+        if before is not None and ledger.header.identity.hex() != Receipt.parse(before).ledger:
             raise LedgerError(
                 "a new life must be charged to the ledger that the stream was charged to, got another; "
                 "name that one with --ledger"
@@ -198,7 +198,7 @@ def reserve(
             raise LedgerError("a charge must be in the ledger once it is made, got none; stop and look at it")
         used = [each.question for each in ledger.entries() if each.settles == entry.number]
         receipt = Receipt(
-            ledger=ledger.identity.hex(), place=ledger.place, entry=entry.number, digest=entry.digest.hex()
+            ledger=ledger.header.identity.hex(), place=ledger.place, entry=entry.number, digest=entry.digest.hex()
         )
     return receipt, bytes.fromhex(used[0].removeprefix(_LIFE)) if used else None
 
@@ -228,7 +228,7 @@ def check_receipt(record: StreamRecord, place: LedgerPlace) -> None:
     try:
         with place.open() as ledger:
             entry = ledger.charge_of(record.charge)
-            identity, shown = ledger.identity.hex(), ledger.place
+            identity, shown = ledger.header.identity.hex(), ledger.place
     except LedgerError as error:
         raise DamageError(str(error)) from None
     if (

@@ -16,7 +16,7 @@ from pianissimo.ledger.guarded import (
     open_shared,
     user_name,
 )
-from pianissimo.ledger.ledger import Ledger, Reservation, Verified
+from pianissimo.ledger.ledger import Ledger, Reservation
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
 from pianissimo.storage.files import check_key_path, key_file
 
@@ -31,7 +31,6 @@ __all__ = [
     "LastSeen",
     "Ledger",
     "Reservation",
-    "Verified",
     "check_key_path",
     "check_place",
     "head_beside",

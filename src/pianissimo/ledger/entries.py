@@ -7,21 +7,17 @@ takes first gives entries their order; it is not what keeps the budget.
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pianissimo.errors import DamageError, LedgerError, ParameterError, StoreError, SyncError, UnknownCommitError
+from pianissimo.errors import DamageError, LedgerError, ParameterError, StoreError
 from pianissimo.ledger.chain import Chain, Entry, Header, Units, broken, check_types
 from pianissimo.ledger.units import COLUMNS, LARGEST, Charge, of_units
 from pianissimo.storage.connection import FOR_LEDGER, Connection, Row, is_like_a_url, is_server
 from pianissimo.storage.postgres import PostgresConnection
 from pianissimo.storage.sqlite import SqliteConnection
-
-
-class UnknownOutcomeError(LedgerError):
-    """A commit that failed: what it wrote may be there or not."""
 
 
 class AbsentError(LedgerError):
@@ -33,98 +29,65 @@ class AbsentError(LedgerError):
 
 
 class Book:
-    """A ledger's tables over a connection. What fails there is an error of the ledger."""
+    """A ledger's tables over a connection; who uses it does so under `speaking`, in a transaction of the connection."""
 
     def __init__(self, connection: Connection) -> None:
-        self.place = connection.place
-        self._connection = connection
+        self.connection = connection
 
     @classmethod
     def at(cls, place: str | Path, *, create: bool, read_only: bool) -> "Book":
         """The tables in a file, or on a server: `?ledger=NAME` in the URL tells several ledgers there apart."""
         check_place(place)
-        with _speaking():
-            if is_server(place):
-                return cls(PostgresConnection(place, create=create, read_only=read_only, purpose=FOR_LEDGER))
-            if not create and not Path(place).exists():
-                raise AbsentError(str(place), "no such file")
-            return cls(SqliteConnection(Path(place), create=create, read_only=read_only, purpose=FOR_LEDGER))
-
-    def begin_write(self) -> None:
-        """Wait until no other process writes, then let none do so."""
-        with _speaking():
-            self._connection.begin_write()
-
-    def begin_read(self) -> None:
-        """See one state of the ledger until `rollback`."""
-        with _speaking():
-            self._connection.begin_read()
-
-    def execute(self, statement: str, values: Row = ()) -> list[Row]:
-        """Run a statement with `?` for each value, in the transaction begun."""
-        with _speaking():
-            return self._connection.execute(statement, values)
-
-    def commit(self) -> None:
-        """Make it durable; `UnknownOutcomeError` if nobody knows whether it is."""
-        with _speaking():
-            try:
-                self._connection.commit()
-            except (UnknownCommitError, SyncError) as error:
-                raise UnknownOutcomeError(str(error)) from None
-
-    def rollback(self) -> None:
-        """Undo, or drop the connection."""
-        self._connection.rollback()
+        if is_server(place):
+            return cls(PostgresConnection(place, create=create, read_only=read_only, purpose=FOR_LEDGER))
+        if not create and not Path(place).exists():
+            raise AbsentError(str(place), "no such file")
+        return cls(SqliteConnection(Path(place), create=create, read_only=read_only, purpose=FOR_LEDGER))
 
     def has_tables(self) -> bool:
         """Whether a ledger was made here."""
-        with _speaking():
-            return all(self._connection.has_table(name) for name in ("budget", "entries"))
+        return all(self.connection.has_table(name) for name in ("budget", "entries"))
 
     def make_tables(self) -> None:
         """Make the tables, in the transaction begun."""
         for statement in self._tables().values():
-            self.execute(statement)
-        with _speaking():
-            self._connection.make_stay("entries")
+            self.connection.execute(statement)
+        self.connection.make_stay("entries")
 
     def make_if_absent(
         self, chain: Chain, budget: Charge, dataset: str, claim: Callable[[], None] | None = None
     ) -> None:
         """Make a ledger without entries, unless there is one; `claim` may refuse it."""
         try:
-            self.begin_write()
+            self.connection.begin_write()
             if self.has_tables():
-                self.rollback()
                 return
             created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             identity = secrets.token_bytes(16)
             header = Header(identity=identity, dataset=dataset, created=created, keyed=chain.keyed, budget=budget)
             self.make_tables()
             names = (identity, dataset, created, int(chain.keyed), chain.root(header), 0)
-            self.execute(INSERT_BUDGET, [*names, *budget.units, *(0,) * _N])
+            self.connection.execute(INSERT_BUDGET, [*names, *budget.units, *(0,) * _N])
             if claim is not None:
                 claim()  # first, so that whoever finds the ledger finds what it claims
-        except BaseException:
-            self.rollback()
-            raise
-        self.commit()
+            self.connection.commit()
+        finally:
+            self.connection.rollback()  # of nothing, after a commit
 
     def header(self) -> tuple[Header, bytes]:
         """What the ledger was created with, and its root; `AbsentError` if there is none."""
         try:
-            self.begin_read()
+            self.connection.begin_read()
             if not self.has_tables():
-                raise AbsentError(self.place, "none")
+                raise AbsentError(self.connection.place, "none")
             header, root, _, _ = self.balance()
         finally:
-            self.rollback()
+            self.connection.rollback()
         return header, root
 
     def entries(self, rest: str = "", values: Row = ()) -> list[Entry]:
         """The entries under a condition, in their order; not verified."""
-        rows = self.execute(f"SELECT {_ENTRY} FROM entries {rest} ORDER BY number", values)  # noqa: S608
+        rows = self.connection.execute(f"SELECT {_ENTRY} FROM entries {rest} ORDER BY number", values)  # noqa: S608
         return [entry_of(row) for row in rows]
 
     def entry(self, column: str, value: object) -> Entry | None:
@@ -134,25 +97,25 @@ class Book:
 
     def balance(self) -> tuple[Header, bytes, int, Units]:
         """The header, its root, the number of entries and what is spent."""
-        return header_of(self.execute(SELECT_BUDGET))
+        return header_of(self.connection.execute(SELECT_BUDGET))
 
     def check_tables(self) -> None:
         """Refuse tables other than `make_tables` makes, and what acts on them by itself, in the transaction begun."""
-        with _speaking():
-            if not self._connection.is_as_made(self._tables()):
-                raise broken("a ledger must hold its own tables and nothing else, got other tables, views or triggers")
+        if not self.connection.is_as_made(self._tables()):
+            raise broken("a ledger must hold its own tables and nothing else, got other tables, views or triggers")
 
     def close(self) -> None:
         """Let go of the connection."""
-        self._connection.rollback()
-        self._connection.close()
+        self.connection.rollback()
+        self.connection.close()
 
     def _tables(self) -> dict[str, str]:
-        return tables(**{name: self._connection.words[name] for name in ("integer", "binary", "strict")})
+        return tables(**{name: self.connection.words[name] for name in ("integer", "binary", "strict")})
 
 
 @contextmanager
-def _speaking() -> Iterator[None]:
+def speaking() -> Iterator[None]:
+    """What fails in the database is an error of the ledger."""
     try:
         yield
     except (StoreError, DamageError) as error:
@@ -174,11 +137,8 @@ def is_there(place: str | Path) -> bool:
     check_place(place)
     if not is_server(place):
         return os.path.lexists(place)
-    book = Book.at(place, create=False, read_only=True)
-    try:
+    with speaking(), closing(Book.at(place, create=False, read_only=True)) as book:
         return book.has_tables()
-    finally:
-        book.close()
 
 
 def tables(*, integer: str, binary: str, strict: str) -> dict[str, str]:

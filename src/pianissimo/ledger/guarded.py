@@ -29,6 +29,8 @@ STATE_FILE = "state.db"
 PATIENCE_SECONDS = 5.0
 """How long another process may take from making a key to making its ledger."""
 
+_NO_KEY = "the chain has no key, so whoever can write the ledger could make a new one; give a key when it is made"
+
 
 def open_guarded(
     place: str | Path,
@@ -127,10 +129,10 @@ def is_state_place(place: Path | str) -> bool:
 def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
     """Everything about a ledger in plain values; times are UTC. A broken one is shown too, and said to be broken."""
     try:
-        found = ledger.verify(*witnesses)
-        head, problem, warnings = str(found.head), None, list(found.warnings)
+        head, problem = str(ledger.verify(*witnesses)), None
     except LedgerError as error:
-        head, problem, warnings = None, str(error), []
+        head, problem = None, str(error)
+    header = ledger.header
     entries = ledger.entries()
     spent = ledger.spent
     delta = ledger.budget.delta
@@ -155,11 +157,11 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
     left = of_units(max(0, a - b) for a, b in zip(ledger.budget.units, spent.units, strict=True))
     return {
         "place": ledger.place,
-        "dataset": ledger.dataset,
-        "created": ledger.created,
+        "dataset": header.dataset,
+        "created": header.created,
         "verified": problem is None,
         "problem": problem,
-        "warnings": warnings,
+        "warnings": [] if header.keyed or problem else [_NO_KEY],
         "head": head,
         "budget": ledger.budget.rounded() | ledger.budget.epsilon(delta),
         "spent": spent.to_dict() | spent.epsilon(delta),

@@ -11,15 +11,22 @@ from html import escape
 from pathlib import Path
 from typing import NoReturn, Self, TypeVar
 
-from pianissimo.errors import BudgetError, LedgerError, ParameterError
+from pianissimo.errors import (
+    BudgetError,
+    DamageError,
+    LedgerError,
+    ParameterError,
+    StoreError,
+    SyncError,
+    UnknownCommitError,
+)
 from pianissimo.ledger.chain import Chain, Entry, Header, LastEntry, LastSeen, Units, broken, ticket_digest
-from pianissimo.ledger.entries import ADD_IF_IT_FITS, INSERT_ENTRY, Book, UnknownOutcomeError, entry_row
+from pianissimo.ledger.entries import ADD_IF_IT_FITS, INSERT_ENTRY, Book, entry_row, speaking
 from pianissimo.ledger.units import TOLD_UNITS, Charge, of_units
 from pianissimo.noise import Secret
 
 Found = TypeVar("Found")
 
-_NO_KEY = "the chain has no key, so whoever can write the ledger could make a new one; give a key when it is made"
 _LAST = "WHERE number >= ? OR number = ?"
 _LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "question": 10_000}
 
@@ -38,15 +45,6 @@ class Reservation:
 
     ticket: bytes = field(repr=False)
     """Random, and nowhere else: the ledger has its digest. Only whoever holds it settles."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """A ledger whose every entry is as it was written."""
-
-    head: LastEntry
-    keyed: bool
-    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +83,7 @@ class Ledger:
     >>> ledger.reserve(Charge(steps=17, calls=1), question="top 16", who="ada", idempotency_key="q2")
     Traceback (most recent call last):
     pianissimo.errors.BudgetError: a charge must fit what is left, 16 steps, got 17
-    >>> ledger.verify().head.count
+    >>> ledger.verify().count
     2
     >>> ledger.close(); folder.cleanup()
     """
@@ -93,7 +91,7 @@ class Ledger:
     def __init__(self, store: Book, chain: Chain, header: Header, root: bytes, witness: LastSeen | None = None) -> None:
         self._store = store
         self._chain = chain
-        self._header = header
+        self.header = header
         self._root = root
         self._witness = witness
         self._seen = LastEntry(0, root)
@@ -124,45 +122,31 @@ class Ledger:
         _check_text(dataset=dataset)
         make = guard.make and budget is not None
         local = None if guard.file is None else LastSeen(guard.file)
-        store = Book.at(place, create=make, read_only=read_only)
-        try:
-            chain = Chain(key)
-            if make and budget is not None:
-                store.make_if_absent(chain, budget, dataset, claim=local.claim if local else None)
-            header, root = store.header()
-            ledger = cls(store, chain, header, root, local)
-            if not read_only:
-                _check_opening(header, budget=budget, dataset=dataset, keyed=chain.keyed)
-                ledger._settle_in(guard)
-        except BaseException:
-            store.close()
-            raise
+        with speaking():
+            store = Book.at(place, create=make, read_only=read_only)
+            try:
+                chain = Chain(key)
+                if make and budget is not None:
+                    store.make_if_absent(chain, budget, dataset, claim=local.claim if local else None)
+                header, root = store.header()
+                ledger = cls(store, chain, header, root, local)
+                if not read_only:
+                    _check_opening(header, budget=budget, dataset=dataset, keyed=chain.keyed)
+                    ledger._settle_in(guard)
+            except BaseException:
+                store.close()
+                raise
         return ledger
 
     @property
     def place(self) -> str:
         """Where it is, without a password."""
-        return self._store.place
-
-    @property
-    def identity(self) -> bytes:
-        """What tells it from every other ledger."""
-        return self._header.identity
-
-    @property
-    def dataset(self) -> str:
-        """Whose budget it is."""
-        return self._header.dataset
-
-    @property
-    def created(self) -> str:
-        """When it was made, in UTC."""
-        return self._header.created
+        return self._store.connection.place
 
     @property
     def budget(self) -> Charge:
         """What may be spent in all."""
-        return self._header.budget
+        return self.header.budget
 
     @property
     def spent(self) -> Charge:
@@ -270,11 +254,11 @@ class Ledger:
         with self._reading():
             return self._store.entries()
 
-    def verify(self, *witnesses: LastEntry) -> Verified:
-        """Check every entry, their order and their sum; `LedgerError` says what was altered.
+    def verify(self, *witnesses: LastEntry) -> LastEntry:
+        """Check every entry, their order and their sum; `LedgerError` says what was altered. Gives the head.
 
-        A cut at the end, together with the balance, shows only against a witness: the `head` of an earlier call, kept
-        in a second place.
+        A cut at the end, together with the balance, shows only against a witness: the head that an earlier call gave,
+        kept in a second place.
         """
         # Before the ledger: what is named there is in a ledger that is looked at later.
         local = None if self._witness is None else self._witness.read()
@@ -286,8 +270,7 @@ class Ledger:
         if header.keyed and not self._chain.keyed:
             raise LedgerError("the key must be given to verify this ledger, got none")
         seen = [self._seen, *witnesses] if local is None else [self._seen, *witnesses, local]
-        head = self._chain.check_all(header, root, (count, spent), entries, seen)
-        return Verified(head=head, keyed=header.keyed, warnings=() if header.keyed else (_NO_KEY,))
+        return self._chain.check_all(header, root, (count, spent), entries, seen)
 
     def close(self) -> None:
         """Let go of the file or the connection."""
@@ -301,7 +284,7 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self.place!r}, dataset={self.dataset!r})"
+        return f"Ledger({self.place!r}, dataset={self.header.dataset!r})"
 
     def _repr_html_(self) -> str:
         # Asked for by a notebook alone: a `repr` is called in odd moments, and must not open a transaction.
@@ -316,7 +299,7 @@ class Ledger:
             f"<tr><th>{name}</th>{''.join(f'<td>{line[unit]:.4g}</td>' for unit in units)}</tr>"
             for name, line in lines.items()
         )
-        title = escape(f"{self.dataset or 'ledger'}, {self.place}")
+        title = escape(f"{self.header.dataset or 'ledger'}, {self.place}")
         return f"<table><caption>{title}</caption><tr><th></th>{head}</tr>{body}</table>"
 
     def __reduce__(self) -> NoReturn:
@@ -324,7 +307,7 @@ class Ledger:
 
     def _settle_in(self, guard: HeadGuard) -> None:
         """Verify all of it, and see to it that its head is kept from now on."""
-        self._seen = self.verify(*([] if guard.witness is None else [guard.witness])).head
+        self._seen = self.verify(*([] if guard.witness is None else [guard.witness]))
         if self._witness is None:
             return
         if self._witness.read() is not None or self._witness.is_being_made():
@@ -339,31 +322,33 @@ class Ledger:
 
     def _once(self, look: Callable[[], Found | None], write: Callable[[], Found]) -> Found:
         """What `look` finds, or else what `write` writes; a commit that fails is looked for and never repeated."""
-        with self._lock:
+        connection = self._store.connection
+        with self._lock, speaking():
             try:
-                self._store.begin_write()
+                connection.begin_write()
                 found = look()
                 if found is not None:
                     return found
                 made = write()
-                self._store.commit()
-            except UnknownOutcomeError as error:
-                return self._after_unknown(look, error)
+                try:
+                    connection.commit()
+                except (UnknownCommitError, SyncError) as error:
+                    return self._after_unknown(look, error)
             finally:
-                self._store.rollback()  # of nothing, after a commit
+                connection.rollback()  # of nothing, after a commit
             self._seen = self._written
             if self._witness is not None:
                 self._witness.advance(self._seen)
             return made
 
-    def _after_unknown(self, look: Callable[[], Found | None], error: UnknownOutcomeError) -> Found:
+    def _after_unknown(self, look: Callable[[], Found | None], error: StoreError) -> Found:
         try:
             try:
-                self._store.begin_write()  # waits until the lost transaction is over, one way or the other
+                self._store.connection.begin_write()  # waits until the lost transaction is over, one way or the other
                 found = look()
             finally:
-                self._store.rollback()
-        except LedgerError:
+                self._store.connection.rollback()
+        except (LedgerError, StoreError, DamageError):
             raise LedgerError(f"{error}; it is unknown whether the charge stands: ask again under its key") from None
         if found is None:
             raise LedgerError(f"{error}; nothing was written, try again") from None
@@ -383,7 +368,7 @@ class Ledger:
         conditions = [
             value for each, most in zip(change, self.budget.units, strict=True) for value in (each, each, most)
         ]
-        rows = self._store.execute(ADD_IF_IT_FITS, [*change, *conditions])
+        rows = self._store.connection.execute(ADD_IF_IT_FITS, [*change, *conditions])
         if not rows:
             self._refuse(change)
         number, *spent = rows[0]
@@ -401,7 +386,7 @@ class Ledger:
             spent=tuple(spent),
         )
         entry = replace(entry, digest=self._chain.digest(previous, entry))
-        self._store.execute(INSERT_ENTRY, entry_row(entry))
+        self._store.connection.execute(INSERT_ENTRY, entry_row(entry))
         self._check_written(entry)
         self._written = LastEntry(entry.number, entry.digest)
         return entry
@@ -443,7 +428,7 @@ class Ledger:
         return self._seen.digest
 
     def _check_same(self, header: Header, root: bytes) -> None:
-        if header != self._header or root != self._root:
+        if header != self.header or root != self._root:
             raise broken("the ledger's budget and names must be those it was opened with, got others")
 
     def _refuse(self, change: Units) -> NoReturn:
@@ -473,12 +458,12 @@ class Ledger:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with self._lock:
+        with self._lock, speaking():
             try:
-                self._store.begin_read()
+                self._store.connection.begin_read()
                 yield
             finally:
-                self._store.rollback()
+                self._store.connection.rollback()
 
 
 def _check_opening(header: Header, *, budget: Charge | None, dataset: str, keyed: bool) -> None:
