@@ -403,9 +403,9 @@ class CapPerBatch(UserUnits):
         self._begin()
         super().add(names, units)
 
-    def add_and_tell_before(self, names: Keys, units: Any = None) -> Any:
+    def add_and_tell_before(self, names: Keys) -> Any:
         self._begin()
-        return super().add_and_tell_before(names, units)
+        return super().add_and_tell_before(names)
 
     def _begin(self) -> None:
         self.before = self.kept

@@ -228,9 +228,9 @@ def test_a_cap_that_a_restart_resets_is_caught() -> None:
 
 def test_a_cap_for_each_batch_is_caught() -> None:
     class Batchwise(UserUnits):
-        def add_and_tell_before(self, names: Any, units: Any = None) -> Any:
+        def add_and_tell_before(self, names: Any) -> Any:
             self.clear()
-            return super().add_and_tell_before(names, units)
+            return super().add_and_tell_before(names)
 
     ticks = worst()
     with patched("UserUnits", Batchwise):

@@ -18,15 +18,13 @@ its budget must be the data set's.
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 
 from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.errors import LedgerError, ParameterError
-from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, LastEntry, Ledger, Reservation, is_state_place, open_shared
+from pianissimo.ledger import BAD_UNIT, RHO_UNIT, Charge, Ledger
 from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Booked, float_up
-from pianissimo.noise import Secret
 from pianissimo.noise.laws import gaussian_node
 from pianissimo.selection import PayWhatYouGet
 
@@ -118,140 +116,86 @@ class Amount:
     epsilon: float = field(compare=False)
     """As differential privacy at the budget's delta."""
 
-    def __float__(self) -> float:
-        return self.share
-
     def to_dict(self) -> dict[str, float | int]:
         """The same as plain data."""
         return {"steps": self.steps, "calls": self.calls, "share": self.share, "epsilon": self.epsilon}
 
 
-class LedgerInSteps:
-    """A ledger that counts in rho and bad mass, as an analyst sees it: in steps and calls."""
+class TableBudget:
+    """What a table's budget buys, what is spent of it, and what is left.
 
-    def __init__(self, ledger: Ledger, allowance: StepAllowance) -> None:
+    All of it is in steps and calls, also where the ledger is a shared one, which counts in rho and bad mass.
+    """
+
+    def __init__(self, allowance: StepAllowance, ledger: Ledger, *, is_shared: bool) -> None:
+        self.allowance = allowance
+        """The steps and calls that it was turned into."""
+
         self.ledger = ledger
-        self._allowance = allowance
+        """Where charges are kept."""
+
+        self._is_shared = is_shared
         self._step = math.ceil(allowance.epsilon**2 / 8 / RHO_UNIT)
         factor = 1 + math.ceil(math.exp(float_up(Fraction(allowance.budget.epsilon))))
         self._each = math.ceil(factor * _DISTANCE / BAD_UNIT)
         self._call = math.ceil(allowance.delta / BAD_UNIT) + self._each
-        bad = Fraction(allowance.budget.delta) / 2
-        most = Charge.rounded_down(rho=allowance.budget.rho(bad=bad), bad=bad)
+        if is_shared:
+            self._check_same()
+
+    def _check_same(self) -> None:
+        budget, ledger = self.allowance.budget, self.ledger
+        bad = Fraction(budget.delta) / 2
+        most = Charge.rounded_down(rho=budget.rho(bad=bad), bad=bad)
         if ledger.budget.bad_units != most.bad_units or not _AS_LARGE * most.rho <= ledger.budget.rho <= most.rho:
             raise LedgerError(
                 f"a table must be asked with the budget of its data set, which is in the ledger at {ledger.place}, got "
-                f"(epsilon {float(allowance.budget.epsilon):g}, delta {float(allowance.budget.delta):g}); give the one "
-                "that the ledger was made with"
+                f"(epsilon {self.epsilon:g}, delta {self.delta:g}); give the one that the ledger was made with"
             )
-
-    @property
-    def spent(self) -> Charge:
-        """What all who use the ledger have spent, in steps and calls, rounded up."""
-        spent, budget = self.ledger.spent, self.ledger.budget
-        left = (budget.rho_units - spent.rho_units) // self._step
-        # One part in a hundred of a call is the rounding of a hundred of them.
-        calls = -(-(100 * spent.bad_units - self._call) // (100 * self._call))
-        allowed = self._allowance
-        return Charge(steps=max(0, allowed.steps - left), calls=min(max(0, calls), allowed.calls))
-
-    @property
-    def left(self) -> Charge:
-        """What is left for anybody, in steps and calls."""
-        return self._allowance.charge - self.spent
-
-    def reserve(self, charge: Charge, *, question: str, who: str, idempotency_key: str) -> Reservation:
-        """Charge steps and calls."""
-        return self.ledger.reserve(self._in_units(charge), question=question, who=who, idempotency_key=idempotency_key)
-
-    def settle(self, reservation: Reservation, actual: Charge) -> Reservation:
-        """Give back what the answer did not cost."""
-        return self.ledger.settle(reservation, self._in_units(actual))
-
-    def close(self) -> None:
-        """Let go of it."""
-        self.ledger.close()
-
-    def _in_units(self, charge: Charge) -> Charge:
-        return Charge(
-            rho_units=charge.steps * self._step, bad_units=charge.calls * self._call + charge.steps * self._each
-        )
-
-
-def open_in_steps(
-    place: str | Path, key: Secret | str | Path | None, witness: LastEntry | None, allowance: StepAllowance
-) -> LedgerInSteps | None:
-    """The ledger at a place if it counts in rho; None if it is a table's own, or yet to be made."""
-    if not is_state_place(place):
-        if "://" not in str(place) and not Path(place).is_file():
-            return None
-        try:
-            with Ledger.open(place, key=None, read_only=True) as looked_at:
-                budget = looked_at.budget
-        except LedgerError:
-            return None  # whoever opens it says what is wrong with it
-        if budget.steps or not budget.rho_units:
-            return None
-    ledger = open_shared(place, key=key, witness=witness)
-    try:
-        if witness is not None:
-            ledger.verify(witness)
-        return LedgerInSteps(ledger, allowance)
-    except (LedgerError, ParameterError):
-        ledger.close()
-        raise
-
-
-class TableBudget:
-    """What a table's budget buys, what is spent of it, and what is left."""
-
-    def __init__(self, allowance: StepAllowance, ledger: Ledger | LedgerInSteps) -> None:
-        self._allowance = allowance
-        self._ledger = ledger
 
     @property
     def epsilon(self) -> float:
         """Of everything that is ever answered, together."""
-        return float(self._allowance.budget.epsilon)
+        return float(self.allowance.budget.epsilon)
 
     @property
     def delta(self) -> float:
         """Of everything that is ever answered, together."""
-        return float(self._allowance.budget.delta)
-
-    @property
-    def allowance(self) -> StepAllowance:
-        """The steps and calls that it was turned into."""
-        return self._allowance
-
-    @property
-    def ledger(self) -> Ledger:
-        """Where charges are kept."""
-        return self._ledger.ledger if isinstance(self._ledger, LedgerInSteps) else self._ledger
+        return float(self.allowance.budget.delta)
 
     @property
     def spent(self) -> Amount:
-        """What was paid, by all who use this ledger, with what is reserved at this moment."""
-        charge = self._ledger.spent
-        return self.amount(charge.steps, charge.calls)
+        """What was paid, by all who use this ledger, with what is reserved at this moment; rounded up."""
+        spent, budget, allowed = self.ledger.spent, self.ledger.budget, self.allowance
+        if not self._is_shared:
+            return self.amount(spent.steps, spent.calls)
+        left = (budget.rho_units - spent.rho_units) // self._step
+        # One part in a hundred of a call is the rounding of a hundred of them.
+        calls = -(-(100 * spent.bad_units - self._call) // (100 * self._call))
+        return self.amount(max(0, allowed.steps - left), min(max(0, calls), allowed.calls))
 
     @property
     def left(self) -> Amount:
-        """What may still be paid."""
+        """What may still be paid, by anybody."""
         spent = self.spent
         return Amount(
-            steps=self._allowance.steps - spent.steps,
-            calls=self._allowance.calls - spent.calls,
+            steps=self.allowance.steps - spent.steps,
+            calls=self.allowance.calls - spent.calls,
             share=1 - spent.share,
             epsilon=max(0.0, self.epsilon - spent.epsilon),
         )
 
+    def charge(self, steps: int, calls: int) -> Charge:
+        """So many steps and calls, as the ledger counts."""
+        if not self._is_shared:
+            return Charge(steps=steps, calls=calls)
+        return Charge(rho_units=steps * self._step, bad_units=calls * self._call + steps * self._each)
+
     def amount(self, steps: int, calls: int) -> Amount:
         """So many steps and calls as a part of the budget."""
-        price = self._allowance.price(steps, calls)
-        return Amount(steps=steps, calls=calls, share=steps / self._allowance.steps, epsilon=price.epsilon)
+        price = self.allowance.price(steps, calls)
+        return Amount(steps=steps, calls=calls, share=steps / self.allowance.steps, epsilon=price.epsilon)
 
     def __repr__(self) -> str:
-        spent, allowance = self.spent, self._allowance
+        spent, allowance = self.spent, self.allowance
         parts = f"{spent.steps} of {allowance.steps} steps and {spent.calls} of {allowance.calls} questions are spent"
         return f"(epsilon {self.epsilon}, delta {self.delta}): {parts}, {1 - spent.share:.1%} is left"

@@ -22,7 +22,6 @@ from pianissimo.codec import join_texts
 from pianissimo.errors import ParameterError
 from pianissimo.filters import Filter
 from pianissimo.labels import Domain
-from pianissimo.ledger import Charge
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.laws import GaussianNode
@@ -129,11 +128,6 @@ class TableQuestion:
     run: Callable[[pl.DataFrame, Noise], _Outcome]
     sent: str
     """The statement of the plan, with the key of the table's cuts."""
-
-    @property
-    def charge(self) -> Charge:
-        """What it reserves."""
-        return Charge(steps=self.plan.at_most.steps, calls=self.plan.at_most.calls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,11 +28,11 @@ from urllib.parse import quote, unquote
 import polars as pl
 
 from pianissimo.budget import Budget
-from pianissimo.errors import BudgetError, InputError, ParameterError
-from pianissimo.ledger import Charge, LastEntry, Ledger, open_guarded, user_name
+from pianissimo.errors import BudgetError, InputError, LedgerError, ParameterError
+from pianissimo.ledger import Charge, LastEntry, Ledger, is_state_place, open_guarded, open_shared, user_name
 from pianissimo.noise import KeyedNoise, Noise, Secret, fresh_secret
 from pianissimo.storage.connection import is_like_a_url
-from pianissimo.table.allowance import Amount, LedgerInSteps, StepAllowance, TableBudget, open_in_steps
+from pianissimo.table.allowance import Amount, StepAllowance, TableBudget
 from pianissimo.table.duckdb_engine import DuckDbEngine
 from pianissimo.table.engines import DataDependentError, SqlEngine, TableEngine, place_of
 from pianissimo.table.questions import QuestionPlan, Questions, TablePlans, TableQuestion, noted
@@ -185,18 +185,23 @@ class Table(Questions[TableAnswer]):
             column = _user_column(self._engine, user)
             dataset = _dataset(self._engine.canonical, column.name, allowance)
             folder, place = _ledger_place(source, self._engine.canonical, charged.place)
-            self._ledger: Ledger | LedgerInSteps
+            is_shared = folder is None and _is_shared(place)
             if folder is not None:
                 kept = charged.key if isinstance(charged.key, Secret) else None
-                self._ledger = Ledger.open(place, key=kept, budget=allowance.charge, dataset=dataset)
+                held = Ledger.open(place, key=kept, budget=allowance.charge, dataset=dataset)
             else:
-                self._ledger = _opened(charged, place, allowance, dataset)
+                held = _opened(charged, place, None if is_shared else allowance.charge, dataset)
+            try:
+                bought = TableBudget(allowance, held, is_shared=is_shared)
+            except BaseException:
+                held.close()
+                raise
         except BaseException:
             self._engine.close()
             raise
         rows = AskedRows(self._engine.name, self._engine.dialect, column, cut_key=secrets.token_hex(16))
-        super().__init__(rows, self._engine.columns, TableBudget(allowance, self._ledger))
-        self._end = weakref.finalize(self, _let_go, self._engine, self._ledger, folder)
+        super().__init__(rows, self._engine.columns, bought)
+        self._end = weakref.finalize(self, _let_go, self._engine, held, folder)
 
     @property
     def budget(self) -> TableBudget:
@@ -234,8 +239,9 @@ class Table(Questions[TableAnswer]):
     def _finish(self, question: TableQuestion) -> TableAnswer:
         plan = question.plan
         self._engine.check(question.sent)
-        reservation = self._ledger.reserve(
-            question.charge, question=plan.question, who=self._who, idempotency_key=uuid.uuid4().hex
+        most, charge = plan.at_most, self._budget.charge
+        reservation = self._budget.ledger.reserve(
+            charge(most.steps, most.calls), question=plan.question, who=self._who, idempotency_key=uuid.uuid4().hex
         )
         try:
             rows = self._engine.rows(question.sent)
@@ -243,15 +249,15 @@ class Table(Questions[TableAnswer]):
             raise
         except InputError:
             # It has gone away since it was checked, before the statement was sent: nothing was bought.
-            self._ledger.settle(reservation, Charge())
+            self._budget.ledger.settle(reservation, Charge())
             raise
         outcome = question.run(rows, self._noise())
-        self._ledger.settle(reservation, Charge(steps=outcome.steps, calls=plan.at_most.calls))
-        most = plan.max_keys_per_user
-        mark = [] if most is None else [pl.lit(most, dtype=pl.Int64).alias("max_keys_per_user")]
+        self._budget.ledger.settle(reservation, charge(outcome.steps, most.calls))
+        kept = plan.max_keys_per_user
+        mark = [] if kept is None else [pl.lit(kept, dtype=pl.Int64).alias("max_keys_per_user")]
         return TableAnswer(
             table=outcome.table.with_columns(mark),
-            cost=self._budget.amount(outcome.steps, plan.at_most.calls),
+            cost=self._budget.amount(outcome.steps, most.calls),
             plain_epsilon=plan.plain_epsilon,
             left=self._budget.left,
             plan=plan,
@@ -259,7 +265,7 @@ class Table(Questions[TableAnswer]):
         )
 
     def _affordable(self, k: int, more: int | None) -> int:
-        left = self._ledger.left
+        left = self._budget.left
         if not (left.steps > 0 and left.calls > 0):
             raise BudgetError(
                 f"steps and questions must be left to ask, got {left.steps} and {left.calls}: the budget is spent"
@@ -352,21 +358,34 @@ def _is_of_files(place: Path) -> bool:
     return place.is_dir() or place.suffix == ".parquet"
 
 
-def _opened(charged: TableLedger, place: str | Path, allowance: StepAllowance, dataset: str) -> Ledger | LedgerInSteps:
+def _opened(charged: TableLedger, place: str | Path, budget: Charge | None, dataset: str) -> Ledger:
+    """A table's own ledger with this budget, or without one that of a whole data set."""
     witness = LastEntry.parse(charged.witness) if isinstance(charged.witness, str) else charged.witness
-    shared = open_in_steps(place, charged.key, witness, allowance)
-    if shared is not None:
-        return shared
+    if budget is None:
+        return open_shared(place, key=charged.key, witness=witness)
     if charged.key is None and isinstance(place, str) and "://" in place:
         raise ParameterError(
             "key must be given for a ledger on a server, as a file or a Secret, got none: "
             "who can write there could make a new one"
         )
     key = f"{place}.key" if charged.key is None else charged.key
-    return open_guarded(place, key=key, budget=allowance.charge, dataset=dataset, witness=witness)
+    return open_guarded(place, key=key, budget=budget, dataset=dataset, witness=witness)
 
 
-def _let_go(engine: TableEngine, ledger: Ledger | LedgerInSteps, folder: Path | None) -> None:
+def _is_shared(place: str | Path) -> bool:
+    """Whether the ledger at a place counts in rho; False if it is a table's own, or yet to be made."""
+    if is_state_place(place):
+        return True
+    if "://" not in str(place) and not Path(place).is_file():
+        return False
+    try:
+        with Ledger.open(place, key=None, read_only=True) as looked_at:
+            return not looked_at.budget.steps and looked_at.budget.rho_units > 0
+    except LedgerError:
+        return False  # whoever opens it says what is wrong with it
+
+
+def _let_go(engine: TableEngine, ledger: Ledger, folder: Path | None) -> None:
     engine.close()
     ledger.close()
     if folder is not None:

@@ -76,17 +76,14 @@ class Law:
         """The standard deviation of the noise, with its rounding."""
         return math.sqrt(self.variance + Fraction(1 if self._is_rounded else 0, 12))
 
-    def half_width(self, coverage: float, *, weights: tuple[float, ...] = (1.0,)) -> float:
-        """How far, with this chance, a weighted sum of independent series is from that of what was kept."""
+    def half_width(self, coverage: float) -> float:
+        """How far, with this chance, a series is from that of what was kept."""
         check_probability(coverage=coverage)
-        rounding = sum(map(abs, weights)) / 2 if self._is_rounded else 0.0
         if self._is_pure:
-            scales = self._scales()
-            spread = laplace_sum_quantile([abs(weight) * scale for weight in weights for scale in scales], coverage)
+            spread = laplace_sum_quantile(self._scales(), coverage)
         else:
-            deviation = math.sqrt(float(self.variance) * sum(weight**2 for weight in weights))
-            spread = NormalDist().inv_cdf((1 + coverage) / 2) * deviation
-        return float(math.ceil(spread + rounding))
+            spread = NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(float(self.variance))
+        return float(math.ceil(spread + (0.5 if self._is_rounded else 0.0)))
 
     @property
     def _is_rounded(self) -> bool:

@@ -13,13 +13,13 @@ things alone. They cover what was kept, and where it is known how many units a u
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.checks import check_at_least, check_name, check_positive, check_probability
+from pianissimo.checks import check_at_least, check_name, check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
@@ -33,7 +33,6 @@ ABOVE_CAP = "above_cap"
 """What the number of users above the cap is called in a release."""
 
 _LARGEST_STEPS = 2**40
-_ONE = Fraction(1)
 
 
 class Bars(NamedTuple):
@@ -45,7 +44,7 @@ class Bars(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserTotal:
-    """One estimate: of a count, a sum or a number of distinct values.
+    """One estimate: of a count, a sum, a number of distinct values, or the largest of several counts.
 
     >>> total = UserTotal(estimate=1000, law=Law(None, 0, None), cut=CutOff(cap=64, users_above=10))
     >>> total.bars(0.95, most_units=100)
@@ -61,11 +60,19 @@ class UserTotal:
     is_signed: bool = False
     """Whether what is cut off may also be negative, so that it may be missing on either side."""
 
+    largest_of: int = 1
+    """Of how many noisy counts it is the largest: it leans upward where they are close, and its bars know."""
+
     def bars(self, coverage: float, *, most_units: int | None = None) -> Bars:
-        """Bars that cover what was kept, and with `most_units` what was cut off too where that is bounded."""
-        half = self.law.half_width(coverage)
+        """Bars that cover what was kept, and with `most_units` what was cut off too where that is bounded.
+
+        Above the largest of several, the noise of one is enough: that of the label that is truly largest. Below, that
+        of all. Both sides fail with half of 1 - coverage: noise is symmetric, so one side at p is two at 2 p - 1.
+        """
+        above = self.law.half_width(coverage)
+        below = self.law.half_width(1 - (1 - coverage) / self.largest_of) if self.largest_of > 1 else above
         missing = self.unit * (self.cut.most_missing(most_units) or 0)
-        return _bars(self.estimate, half, half, missing, is_signed=self.is_signed)
+        return Bars(self.estimate - below - (missing if self.is_signed else 0), self.estimate + above + missing)
 
     def to_dict(self) -> dict[str, int]:
         """The estimate and the cap."""
@@ -82,51 +89,20 @@ class UserCounts:
     cut: CutOff
     is_signed: bool = False
 
-    def bars(self, coverage: float, *, most_units: int | None = None, together: bool = False) -> list[Bars]:
-        """Bars for each label: each with this chance, or all of them `together`."""
-        check_probability(coverage=coverage)
-        chance = 1 - (1 - coverage) / len(self.estimates) if together else coverage
-        half = self.law.half_width(chance)
-        missing = self.cut.most_missing(most_units) or 0
-        return [_bars(each, half, half, missing, is_signed=self.is_signed) for each in self.estimates.tolist()]
+    def bars(self, coverage: float, *, most_units: int | None = None) -> list[Bars]:
+        """Bars for each label, each with this chance."""
+        low, high = UserTotal(0, self.law, self.cut, is_signed=self.is_signed).bars(coverage, most_units=most_units)
+        return [Bars(each + low, each + high) for each in self.estimates.tolist()]
 
     @property
-    def largest(self) -> "UserLargest":
+    def largest(self) -> UserTotal:
         """The largest of the counts: it costs nothing more."""
-        return UserLargest(int(self.estimates.max()), len(self.estimates), self.law, self.cut, self.is_signed)
+        found, count = int(self.estimates.max()), len(self.estimates)
+        return UserTotal(found, self.law, self.cut, is_signed=self.is_signed, largest_of=count)
 
     def to_dict(self) -> dict[str, int]:
         """The labels and estimates as a dict."""
         return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UserLargest:
-    """The largest of several noisy counts; it leans upward where counts are close, and its bars know."""
-
-    estimate: int
-    counts: int
-    law: Law
-    cut: CutOff
-    is_signed: bool = False
-
-    def bars(self, coverage: float, *, most_units: int | None = None) -> Bars:
-        """Above, the noise of one count is enough: that of the label that is truly largest. Below, that of all."""
-        check_probability(coverage=coverage)
-        # Both sides fail with half of 1 - coverage; the noise is symmetric, so one side at p is two sides at 2 p - 1.
-        above = self.law.half_width(coverage)
-        below = self.law.half_width(1 - (1 - coverage) / self.counts)
-        missing = self.cut.most_missing(most_units) or 0
-        return _bars(self.estimate, below, above, missing, is_signed=self.is_signed)
-
-    def to_dict(self) -> dict[str, int]:
-        """The estimate and the cap."""
-        return {"estimate": self.estimate, "cap": self.cut.cap}
-
-
-def _bars(estimate: int, below: float, above: float, missing: int, *, is_signed: bool) -> Bars:
-    """Noise on both sides, and what is missing above; of signed units on both sides too."""
-    return Bars(estimate - below - (missing if is_signed else 0), estimate + above + missing)
 
 
 def add_in_cells(totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
@@ -139,25 +115,42 @@ def add_in_cells(totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -
             totals += sign * np.bincount(codes[known & (signs == sign)], minlength=len(totals))
 
 
-def _as_they_are(totals: NDArray[np.int64]) -> NDArray[np.int64]:
-    return totals
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyHead:
+    """One total and one series, which is moved by one, unless a head says otherwise."""
+
+    name: str
+    share: Fraction = Fraction(1)
+    """Of the counters' budget."""
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        return Sensitivity(total=1, squared=1)
+
+    @property
+    def cells(self) -> int:
+        return 1
+
+    @property
+    def series(self) -> int:
+        return self.cells
+
+    def __post_init__(self) -> None:
+        check_name(name=self.name)
+        if self.name in ("user", "weight"):  # columns of every batch
+            raise ParameterError(f"name of a head must not be 'user' or 'weight', got {self.name!r}")
+        check_positive(share=self.share)
+
+    def expand(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
+        return totals
 
 
 @identified("count-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountHead:
+class CountHead(AnyHead):
     """How many events there are, insertions less deletions."""
 
     name: str = "count"
-    share: Fraction = _ONE
-
-    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
-    cells: ClassVar[int] = 1
-    series: ClassVar[int] = 1
-    expand = staticmethod(_as_they_are)
-
-    def __post_init__(self) -> None:
-        check_head(self.name, self.share)
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserTotal:
         return UserTotal(int(estimates[0]), law, cut, is_signed=is_signed)
@@ -165,30 +158,24 @@ class CountHead:
 
 @identified("sum-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SumHead:
+class SumHead(AnyHead):
     """The sum of a column of whole steps of a grid, each moved into the declared range, over the accepted events.
 
     The cap is one of events, and an event weighs as much as the larger end of the range; `UserSum` has a cap in value
     units instead.
     """
 
-    name: str
     low: int
     """The least value of an event, in steps of the grid; lower ones are raised to it."""
 
     high: int
     """The largest value of an event, in steps of the grid; higher ones are lowered to it."""
 
-    share: Fraction = _ONE
     coarse: int = 1
     """How many steps of the grid the total counts as one; what lies between is rounded by coins, right on average."""
 
-    cells: ClassVar[int] = 1
-    series: ClassVar[int] = 1
-    expand = staticmethod(_as_they_are)
-
     def __post_init__(self) -> None:
-        check_head(self.name, self.share)
+        AnyHead.__post_init__(self)
         check_at_least(1, coarse=self.coarse)
         if not self.low < self.high:
             raise ParameterError(f"low must be below high, got {self.low} and {self.high}")
@@ -223,30 +210,19 @@ class SumHead:
 
 @identified("histogram-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistogramHead:
+class HistogramHead(AnyHead):
     """How many events hold each label of a domain: all of its labels are released, also those nobody holds.
 
     The largest of the counts, `UserCounts.largest`, costs nothing more.
     """
 
-    name: str
     domain: Domain
-    share: Fraction = _ONE
 
-    # An event lies in one bin. Over all bins and ticks a user has `cap` of them, however they are spread.
-    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
-    expand = staticmethod(_as_they_are)
+    # An event moves one bin by one. Over all bins and ticks a user has `cap` of them, however they are spread.
     add = staticmethod(add_in_cells)
-
-    def __post_init__(self) -> None:
-        check_head(self.name, self.share)
 
     @property
     def cells(self) -> int:
-        return len(self.domain)
-
-    @property
-    def series(self) -> int:
         return len(self.domain)
 
     def encode(self, column: pl.Series) -> Codes:
@@ -258,7 +234,7 @@ class HistogramHead:
 
 @identified("above-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AboveHead:
+class AboveHead(AnyHead):
     """How many users are above the cap that holds: of whom something is cut off.
 
     At each start of the counters a user passes its cap once, at one tick, and is above it from then on. So she moves it
@@ -267,14 +243,10 @@ class AboveHead:
     """
 
     name: str = ABOVE_CAP
-    share: Fraction = _ONE
 
-    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1, of_user=True)
-    cells: ClassVar[int] = 1
-    series: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        check_head(self.name, self.share)
+    @property
+    def sensitivity(self) -> Sensitivity:
+        return Sensitivity(total=1, squared=1, of_user=True)
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserTotal:  # noqa: ARG002
         return UserTotal(int(estimates[0]), law, cut)
@@ -317,11 +289,3 @@ def codes_in(domain: Domain, labels: pl.Series) -> Codes:
 @lru_cache(maxsize=64)
 def _enum(domain: Domain) -> pl.Enum:
     return pl.Enum(domain.labels)
-
-
-def check_head(name: str, share: Fraction) -> None:
-    """Refuse names that no column of a batch may have, and shares of nothing."""
-    check_name(name=name)
-    if name in ("user", "weight"):
-        raise ParameterError(f"name of a head must not be 'user' or 'weight', got {name!r}")
-    check_positive(share=share)

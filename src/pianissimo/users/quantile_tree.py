@@ -37,18 +37,17 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Law, Sensitivity
-from pianissimo.users.heads import Bars, Codes, add_in_cells, check_head
+from pianissimo.users.heads import AnyHead, Bars, Codes, add_in_cells
 
 DEEPEST = 16
 """A range has at most 2^16 cells."""
 
 _MEDIAN = (Fraction(1, 2),)
-_ONE = Fraction(1)
 
 
 @identified("quantiles-head")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantilesHead:
+class QuantilesHead(AnyHead):
     """Quantiles of a column of numbers within a declared range, over the accepted events.
 
     Values outside the range are moved into it, NaN is refused, and a null lies in no cell.
@@ -58,7 +57,6 @@ class QuantilesHead:
     (64, 127, 7)
     """
 
-    name: str
     low: float
     """The least value."""
 
@@ -80,12 +78,10 @@ class QuantilesHead:
     failure_probability: Fraction = Fraction(1, 20)
     """How often, at one tick, `largest` or `smallest` may stand on the wrong side of the true value."""
 
-    share: Fraction = _ONE
-
     add = staticmethod(add_in_cells)
 
     def __post_init__(self) -> None:
-        check_head(self.name, self.share)
+        AnyHead.__post_init__(self)
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
             raise ParameterError(f"low must be finite and below a finite high, got {self.low} and {self.high}")
         if not 1 <= self.depth <= DEEPEST:

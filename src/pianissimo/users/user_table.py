@@ -53,9 +53,9 @@ class UserUnits:
         """Count rows of one unit each, or of so many units."""
         self._add(names, units, "nothing")
 
-    def add_and_tell_before(self, names: Keys, units: Units | None = None) -> Units:
-        """Count rows, and tell for each how many units its user had given before it."""
-        told = self._add(names, units, "before")
+    def add_and_tell_before(self, names: Keys) -> Units:
+        """Count rows of one unit each, and tell for each how many units its user had given before it."""
+        told = self._add(names, None, "before")
         return np.empty(0, dtype=np.uint64) if told is None else told
 
     def set_cap(self, cap: int) -> None:
