@@ -22,7 +22,7 @@ def check_positive(**parameter: Real) -> None:
     """Refuse what is not finite and above zero."""
     for name, value in parameter.items():
         _check_real(name, value)
-        if not (value > 0 and _is_finite(value)):
+        if not 0 < value < math.inf:
             raise ParameterError(f"{name} must be finite and positive, got {value}")
 
 
@@ -76,10 +76,6 @@ def is_utf8(text: str) -> bool:
 def _check_real(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         raise ParameterError(f"{name} must be a number, got {value!r}")
-
-
-def _is_finite(value: Real) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

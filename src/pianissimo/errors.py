@@ -1,33 +1,4 @@
-"""The exceptions of Pianissimo.
-
-```text
-PianissimoError
-├── ParameterError (ValueError)    a parameter that cannot be, found when an object is made
-├── SpecError                      a stream file that cannot be read; names the field and the way out
-├── InputError                     a batch or a data file that cannot be counted; nothing of it was
-├── HorizonError                   a run has made all the releases its promise covers
-├── MergeError                     two runs that may not become one
-├── BudgetError                    a charge that what is left of a budget does not cover; nothing was charged
-├── LedgerError                    a ledger that cannot be trusted, reached or written; nothing may be asked
-├── StateError                     stored bytes that are not a state this version knows
-├── StoreError                     a store that cannot be reached or written just now
-│   ├── DiskFullError              nothing was written; it may be tried again when there is room
-│   ├── UnknownCommitError         a commit that failed: what it wrote may be there or not
-│   ├── PendingError               a tick that is sealed and not released yet; its events must not come again
-│   └── SyncError                  a sync that failed: the process must end, whatever it still believes
-├── LeaseError                     another process seals this stream
-└── RefusalError                   a durable stream that must not go on as it is
-    ├── DamageError                a record that is not as it was written
-    ├── RollbackError              a store that is behind its witness or its sinks
-    ├── SecretError                a secret that is missing, open to others, or of another stream
-    ├── ConfigError                a stream that was created with other parameters
-    └── SourceError                a source that is not the one that was read before, or lacks what comes next
-        └── SourceAwayError        a source that does not answer now; it may be asked again
-BudgetWarning (UserWarning)        a budget so large that it promises little; nothing is refused
-```
-
-No message contains an event, a user or an exact count.
-"""
+"""The exceptions of Pianissimo. No message contains an event, a user or an exact count."""
 
 
 class PianissimoError(Exception):
@@ -79,11 +50,7 @@ class DiskFullError(StoreError):
 
 
 class UnknownCommitError(StoreError):
-    """A commit that failed: what it wrote may be there or not. Look before going on.
-
-    >>> UnknownCommitError("lost", full=True).full
-    True
-    """
+    """A commit that failed: what it wrote may be there or not. Look before going on."""
 
     def __init__(self, message: str, *, full: bool = False) -> None:
         super().__init__(message)

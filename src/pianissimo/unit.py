@@ -54,18 +54,15 @@ class User:
             raise ParameterError(f"user must be the name of a column, got {self.column!r}")
         if self.weight is not None and (not isinstance(self.weight, str) or self.weight in ("", self.column)):
             raise ParameterError(f"weight must be the name of another column, got {self.weight!r}")
-        if self.max_events_per_user is not None:
-            check_at_least(1, max_events_per_user=self.max_events_per_user)
-        elif self.within is not None:
+        whole = ("max_events_per_user", "most_events_per_user", "first_cap", "caps")
+        given = {name: getattr(self, name) for name in whole}
+        check_at_least(1, **{name: value for name, value in given.items() if value is not None})
+        if self.max_events_per_user is None and self.within is not None:
             raise ParameterError("max_events_per_user must be given with within, got none: it holds in each period")
         if isinstance(self.within, str | timedelta):
             object.__setattr__(self, "within", length_of(self.within))
         elif self.within is not None:
             check_at_least(1, within=self.within)
-        if self.most_events_per_user is not None:
-            check_at_least(1, most_events_per_user=self.most_events_per_user)
-        given = {"first_cap": self.first_cap, "caps": self.caps}
-        check_at_least(1, **{name: value for name, value in given.items() if value is not None})
         if self.cap_share is not None and not 0 < self.cap_share < 1:
             raise ParameterError(f"cap_share must be above 0 and below 1, got {self.cap_share}")
 

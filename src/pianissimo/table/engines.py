@@ -289,14 +289,11 @@ def failed_at_rows(error: Exception) -> DataDependentError:
 def answer_frame(rows: list[tuple[Any, ...]], names: list[str]) -> pl.DataFrame:
     """Labels as texts, whatever they were."""
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
-    kinds = [pl.String if name == "label" else pl.Int64 for name in names]
-    texts = [
-        [_text(value) for value in column] if kind == pl.String else [int(value) for value in column]
-        for kind, column in zip(kinds, columns, strict=True)
-    ]
-    return pl.DataFrame(
-        {name: pl.Series(name, column, dtype=kind) for name, column, kind in zip(names, texts, kinds, strict=True)}
-    )
+    made: list[pl.Series] = []
+    for name, column in zip(names, columns, strict=True):
+        read, kind = (_text, pl.String) if name == "label" else (int, pl.Int64)
+        made.append(pl.Series(name, list(map(read, column)), dtype=kind))
+    return pl.DataFrame(made)
 
 
 def _text(value: object) -> str:
