@@ -1,4 +1,9 @@
-"""The names of all failpoints."""
+"""The names of all failpoints, and how a test within one process makes something happen there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pianissimo.durable import failpoints
 
 POINTS = (
     "absorb.read",
@@ -42,3 +47,13 @@ POINTS = (
 
 OF_FOLDERS = ("compact.written", "compact.removed")
 """Where a folder sink makes one file of a day's."""
+
+
+@contextmanager
+def armed(actions: dict[str, failpoints.Action]) -> Iterator[None]:
+    """Do something at some places."""
+    before, failpoints._armed = failpoints._armed, dict(actions)
+    try:
+        yield
+    finally:
+        failpoints._armed = before

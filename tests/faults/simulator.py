@@ -18,7 +18,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 from tests.faults.disk import Disk
-from tests.faults.points import POINTS
+from tests.faults.points import POINTS, armed
 from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Histogram, Stream, codec
@@ -262,7 +262,7 @@ class Simulation:
         self.disk.fail_sync_at = self.disk.capacity = self.unknown_in = None
         actions = {} if calm else self._faults()
         try:
-            with failpoints.armed(actions):
+            with armed(actions):
                 try:
                     live = self._open()
                 except RollbackError:

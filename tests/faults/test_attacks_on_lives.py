@@ -13,12 +13,12 @@ from typing import Any
 import apsw
 import pytest
 from click.testing import CliRunner
+from tests.faults.points import armed
 from tests.faults.test_attacks_on_recovery import House, by_event, by_user, killed, times
 from tests.faults.world import Crash, crash_at
 
 from pianissimo import Budget, Count, Stream
 from pianissimo.cli.main import cli
-from pianissimo.durable import failpoints
 from pianissimo.durable.charging import LedgerPlace, charge_of
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.key_ring import read_secret
@@ -96,7 +96,7 @@ def crashed_in(house: House, point: str, **options: Any) -> DurableStream:
 
     live = DurableStream(house.kind(), replace(wiring, connect=noted), Options(**options))
     read = live.position["read"] if live.position else 0
-    with failpoints.armed({point: crash_at(1, connections)}), pytest.raises(Crash):
+    with armed({point: crash_at(1, connections)}), pytest.raises(Crash):
         live.tick([{}] * 100, position={"read": read + 100})
     live._process_lock.close()
     return live
@@ -319,7 +319,7 @@ def test_a_store_from_inside_a_recovery_goes_on_and_pays_for_it(users: House, po
     users.run(1, 1, cap=times(4, by_user().plan))
     users.witness.unlink()
     kept = users.folder / "kept"
-    with failpoints.armed({point: copying(users.state, kept)}):
+    with armed({point: copying(users.state, kept)}):
         done = accept_lost_witness(users.kind(), users.wiring)
     lost = [done.incarnation]
     users.run(1, 1)
@@ -341,7 +341,7 @@ def test_a_store_from_inside_a_recovery_goes_on_and_pays_for_it(users: House, po
 
 def test_a_store_from_inside_its_creation_goes_on_and_pays_for_it(house: House) -> None:
     kept = house.folder / "kept"
-    with failpoints.armed({"charge.used": copying(house.state, kept)}):
+    with armed({"charge.used": copying(house.state, kept)}):
         house.run(10, 10, cap=times(2, by_event().plan))
     shutil.rmtree(house.state)
     shutil.copytree(kept, house.state)
@@ -531,7 +531,7 @@ def test_a_tick_that_its_witness_refused_is_shown_by_no_later_life(house: House)
 
     with house.open(cap=times(2, by_event().plan)) as live:
         live.tick([{}] * 10)
-        with failpoints.armed({"witness.before_append": refuse}), pytest.raises(RollbackError):
+        with armed({"witness.before_append": refuse}), pytest.raises(RollbackError):
             live.tick([{}] * 77)
     house.lose_witness()
     house.run(10)
@@ -598,7 +598,7 @@ def test_a_recovery_beside_one_who_seals_begins_no_life_that_follows_nothing(hou
             live.tick([{}], position={"read": 11})
 
     unlocked = replace(house.wiring, lock=lambda *_, **__: ExitStack())
-    with failpoints.armed({"charge.used": seal}), pytest.raises(LeaseError, match="sealed since"):
+    with armed({"charge.used": seal}), pytest.raises(LeaseError, match="sealed since"):
         accept_lost_witness(house.kind(), unlocked)
     live.close()
     house.witness.unlink(missing_ok=True)

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.faults.points import armed
 from tests.faults.test_identity import crash
 from tests.faults.world import Crash
 
 from pianissimo import Budget, Count, Stream, user
 from pianissimo.cli.main import cli
-from pianissimo.durable import failpoints
 from pianissimo.durable import witness as witness_file
 from pianissimo.durable.charging import LedgerPlace, charge_of
 from pianissimo.durable.durable_stream import DurableStream, Options
@@ -150,7 +150,7 @@ def users(house: House) -> House:
 
 @contextmanager
 def killed(point: str, time: int = 1) -> Iterator[None]:
-    with pytest.raises(Crash), failpoints.armed({point: crash(time)}):
+    with pytest.raises(Crash), armed({point: crash(time)}):
         yield
 
 
@@ -451,7 +451,7 @@ def test_a_sealer_that_was_overtaken_before_its_line_is_told_so(house: House) ->
             with house.open(take_over=True) as other:
                 shown.extend(other.tick([{}] * 10).tick for _ in range(3))
 
-    with failpoints.armed({"witness.before_append": meanwhile}), pytest.raises(RollbackError, match="runs twice"):
+    with armed({"witness.before_append": meanwhile}), pytest.raises(RollbackError, match="runs twice"):
         live.tick([{}] * 10)
     live.close()
     assert shown == [0, 3, 4, 5]
@@ -472,7 +472,7 @@ def test_a_sealer_that_hangs_over_the_file_keeps_others_from_it(house: House, mo
             with pytest.raises(LeaseError, match="holds it and hangs"):
                 house.open(take_over=True)
 
-    with house.open() as live, failpoints.armed({"witness.append": meanwhile}), pytest.raises(LeaseError):
+    with house.open() as live, armed({"witness.append": meanwhile}), pytest.raises(LeaseError):
         live.tick([{}] * 10)
     assert refused
     with house.open() as live:
@@ -794,7 +794,7 @@ def test_a_recovery_that_is_given_again_hears_what_was_shown(tmp_path: Path) -> 
     shutil.rmtree(state)
     shutil.copytree(tmp_path / "backup", state)
     witness.write_bytes(heard)
-    with pytest.raises(Crash), failpoints.armed({"recover.commit": crash(1)}):
+    with pytest.raises(Crash), armed({"recover.commit": crash(1)}):
         accept_rollback(request, wire(state))
     done = accept_rollback(request, wire(state), shown=10)
     assert (done.last_tick, done.charged) == (10, True)
@@ -807,7 +807,7 @@ def test_a_recovery_that_was_cut_off_does_not_block_a_later_one(tmp_path: Path) 
         live.tick([{}] * 10)
     kept = witness.read_bytes()
     witness.unlink()
-    with pytest.raises(Crash), failpoints.armed({"charge.reserved": crash(1)}):
+    with pytest.raises(Crash), armed({"charge.reserved": crash(1)}):
         accept_lost_witness(request, wire(state))
     witness.write_bytes(kept)
     with request.stream.open(state) as live:

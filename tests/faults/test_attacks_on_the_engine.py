@@ -14,11 +14,11 @@ from typing import Any
 import apsw
 import pytest
 from tests.faults.homes import Home, new_home
+from tests.faults.points import armed
 from tests.faults.report import size
 from tests.faults.world import events, payloads, request, run_to
 
 from pianissimo.durable import durable_stream as durable
-from pianissimo.durable import failpoints
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_rollback
@@ -93,7 +93,7 @@ def at(point: str, do: Callable[[], object]) -> Iterator[None]:
         if left:
             left.pop()()
 
-    with failpoints.armed({point: act}):
+    with armed({point: act}):
         yield
 
 
@@ -395,7 +395,7 @@ def test_a_tick_is_shown_to_nobody_before_it_is_witnessed(copy: Home, undisturbe
 
     with copy.open() as live:
         run_to(live, 4)
-        with failpoints.armed({"witness.append": _full}), pytest.raises(PendingError):
+        with armed({"witness.append": _full}), pytest.raises(PendingError):
             run_to(live, 5)
         assert (live.pending, live.tick_number, live.visible_tick) == (5, 4, 4)
         for look in (live.payload, live.released):

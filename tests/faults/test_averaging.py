@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.faults.points import armed
 from tests.faults.report import record, size
 from tests.faults.world import Crash, alike
 
 from pianissimo import Budget, Histogram, Stream
 from pianissimo.audit.attack import Measure, Outcome, Seen, attack, lattice_excess
-from pianissimo.durable import failpoints
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
@@ -89,7 +89,7 @@ class Run:
 
             keys = LABELS if self.moved and tick == 1 else []
             batch = pl.DataFrame({"k": keys, "other": keys}, schema={"k": pl.String, "other": pl.String})
-            with failpoints.armed({POINTS[tick % 3]: act}), pytest.raises(Crash):
+            with armed({POINTS[tick % 3]: act}), pytest.raises(Crash):
                 live.tick(batch)
             live.close()
             with self.open() as live:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.faults.points import armed
 from tests.faults.report import record
 from tests.faults.simulator import RecordingNoise
 from tests.faults.world import Crash, alike
@@ -234,7 +235,7 @@ def test_killed_at_every_step_of_a_tick_it_releases_the_same_bytes(name: str, tm
                 copy.mkdir()
                 opened(name, copy).close()
             try:
-                with opened(name, copy) as live, failpoints.armed({point: crash}):
+                with opened(name, copy) as live, armed({point: crash}):
                     failpoints.reach("absorb.read")
                     live.tick(events(tick))
             except Crash:

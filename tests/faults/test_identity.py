@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.faults.homes import Home, new_home
-from tests.faults.points import POINTS
+from tests.faults.points import POINTS, armed
 from tests.faults.report import record, size
 from tests.faults.simulator import RecordingNoise
 from tests.faults.test_kills import heard
@@ -33,7 +33,6 @@ from tests.faults.world import (
 
 from pianissimo import Budget
 from pianissimo.counting import Counter
-from pianissimo.durable import failpoints
 from pianissimo.durable.charging import charge_of
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_lost_witness, accept_rollback
@@ -275,7 +274,7 @@ def test_a_thousand_forced_restarts_give_one_payload_a_tick(sqlite_home: Home) -
         while True:
             action = crash(chance.randint(1, 25))
             try:
-                with failpoints.armed(dict.fromkeys(POINTS, action)), life.open() as live:
+                with armed(dict.fromkeys(POINTS, action)), life.open() as live:
                     for tick in range(1, live.tick_number + 1):
                         seen.setdefault(tick, set()).add(live.payload(tick))
                     run_to(live, last)
@@ -398,7 +397,7 @@ def test_a_retry_with_other_events_before_the_seal_draws_nothing(sqlite_home: Ho
     make = lambda secret: RecordingNoise(book)  # noqa: E731
     with (
         pytest.raises(Crash),
-        failpoints.armed({"seal.before_commit": crash(1)}),
+        armed({"seal.before_commit": crash(1)}),
         copy.open(make_noise=make) as live,
     ):
         live.tick(events(1), position={"read": 1})
@@ -496,7 +495,7 @@ def test_rotated_at_every_tick_everything_stays_as_it_was(home: Home) -> None:
 def test_a_rotation_that_is_cut_off_happened_or_not(sqlite_home: Home, point: str) -> None:
     copy = sqlite_home.copy()
     old, new = Secret(bytes.fromhex(Path(copy.options["secret"]).read_text().strip())), fresh_secret()
-    with failpoints.armed({point: crash(1)}), copy.open() as live:
+    with armed({point: crash(1)}), copy.open() as live:
         run_to(live, 2)
         with pytest.raises(Crash):
             live.rotate_secret(new)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.faults.homes import Home, new_home
-from tests.faults.points import POINTS
+from tests.faults.points import POINTS, armed
 from tests.faults.report import SOAK, record, size
 from tests.faults.world import (
     LONG,
@@ -126,7 +126,7 @@ def abandon(home: Home, expected: list[bytes], point: str, times: int) -> tuple[
             action = crash_at(begin_life(copy, point, done), connections)
             try:
                 begin = time.perf_counter()
-                with failpoints.armed({point: action}), copy.open(connections=connections) as live:
+                with armed({point: action}), copy.open(connections=connections) as live:
                     starts.append(time.perf_counter() - begin)
                     run_to(live, LONG)
                 break
@@ -184,7 +184,7 @@ def test_killed_at_its_creation_a_stream_is_charged_once_or_not_there(
                 killed += 1
             else:
                 connections: list[Connection] = []
-                with pytest.raises(Crash), failpoints.armed({point: crash_at(1, connections)}):
+                with pytest.raises(Crash), armed({point: crash_at(1, connections)}):
                     fresh.open(connections=connections)
                 abandoned += 1
             # Not alike: a creation that was cut off before the witness was told goes on under a fresh incarnation.
@@ -209,7 +209,7 @@ def rotate(pipe: Any, place: str, actions: dict[str, str], options: dict[str, An
     new, options["secret"] = (Secret(bytes.fromhex(options.pop(name))) for name in ("new", "secret"))
     with open_world(place, **options) as live:
         run_to(live, live.tick_number + 1)
-        with failpoints.armed({point: failpoints.action_of(text) for point, text in actions.items()}):
+        with armed({point: failpoints.action_of(text) for point, text in actions.items()}):
             live.rotate_secret(new)
     pipe.send("done")
 
@@ -219,14 +219,14 @@ def abandon_rotation(copy: Home, point: str, secret: Secret, new: Secret) -> Non
     connections: list[Connection] = []
     with copy.open(secret=secret, connections=connections) as live:
         run_to(live, live.tick_number + 1)
-        with pytest.raises(Crash), failpoints.armed({point: crash_at(1, connections)}):
+        with pytest.raises(Crash), armed({point: crash_at(1, connections)}):
             live.rotate_secret(new)
 
 
 def accept(pipe: Any, place: str, actions: dict[str, str], options: dict[str, Any]) -> None:
     """Accept a rollback in a process that may be killed."""
     wiring = wire(place, secret=options["secret"], witness=options["witness"], ledger=options.get("ledger"))
-    with failpoints.armed({point: failpoints.action_of(text) for point, text in actions.items()}):
+    with armed({point: failpoints.action_of(text) for point, text in actions.items()}):
         accept_rollback(request(), wiring)
     pipe.send("done")
 
@@ -302,7 +302,7 @@ def test_killed_while_a_rollback_is_accepted_it_happened_or_not(home: Home) -> N
                 killed += 1
             else:
                 connections: list[Connection] = []
-                with pytest.raises(Crash), failpoints.armed({point: crash_at(1, connections)}):
+                with pytest.raises(Crash), armed({point: crash_at(1, connections)}):
                     accept_rollback(request(), noting(wiring, connections))
             with pytest.raises(RollbackError):
                 behind.open(out=None)

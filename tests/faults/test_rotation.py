@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 from tests.faults import world
 from tests.faults.homes import Home, new_home
+from tests.faults.points import armed
 from tests.faults.report import record
 from tests.faults.world import DRUGS, Crash, events, payloads, run_to
 
@@ -133,7 +134,7 @@ def test_a_rotation_that_is_cut_off_happened_or_not(home: Home, point: str) -> N
         expected = payloads(live, 5)
     with copy.open(out=None) as live:
         run_to(live, 2)
-        with pytest.raises(Crash), failpoints.armed({point: cut}):
+        with pytest.raises(Crash), armed({point: cut}):
             live.rotate_secret(SECRETS[0])
     with copy.open(out=None, **({"secret": SECRETS[0]} if happened else {})) as live:
         run_to(live, 5)
@@ -153,14 +154,14 @@ def test_a_tick_that_is_sealed_and_not_released_is_finished_under_its_own_keys(h
     with copy.open(out=None) as live:
         run_to(live, 2)
         live.rotate_secret(SECRETS[0])
-        with failpoints.armed({"seal.after_commit": cut}), pytest.raises(Crash):
+        with armed({"seal.after_commit": cut}), pytest.raises(Crash):
             run_to(live, 3)
     with copy.open(out=None, secret=SECRETS[0]) as live:
         assert live.recovered.finished == 3
         run_to(live, 4)
         assert payloads(live, 4) == expected
     with copy.open(out=None, secret=SECRETS[0]) as live:
-        with failpoints.armed({"release.before_commit": failpoints.action_of("full")}), pytest.raises(PendingError):
+        with armed({"release.before_commit": failpoints.action_of("full")}), pytest.raises(PendingError):
             live.tick(events(5), position={"read": 5})
         with pytest.raises(PendingError, match="before a rotation"):
             live.rotate_secret(SECRETS[1])

@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from tests.faults.points import armed
 from tests.faults.report import caught, record
 from tests.faults.test_identity import crash
 from tests.faults.world import Crash, drop_state, plan, run_to, start, stream
@@ -23,7 +24,6 @@ from tests.faults.world import Crash, drop_state, plan, run_to, start, stream
 import pianissimo as pp
 from pianissimo import Budget, Count, Stream
 from pianissimo.cli.main import cli
-from pianissimo.durable import failpoints
 from pianissimo.durable.charging import Receipt, cap_of, charge_of
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.start import Request
@@ -211,7 +211,7 @@ def test_killed_at_any_step_of_a_charge_elsewhere_it_is_paid_once_or_not_started
         with monkeypatch.context() as patch:
             if point.startswith("ledger"):
                 _crash_at_charge(patch, after=point.endswith("after"))
-            with pytest.raises(Crash), failpoints.armed({point: crash(1)}):
+            with pytest.raises(Crash), armed({point: crash(1)}):
                 open_stream(OTHER, state, **options)
         now = len(entries(place, key))
         assert now - before - paid in (0, 1)
@@ -246,7 +246,7 @@ def test_an_intention_from_a_backup_does_not_begin_a_stream_that_has_run(tmp_pat
     """A backup of the moment between intention and insertion, restored after ticks were shown: the witness knows."""
     place, state = tmp_path / "budget.db", tmp_path / "second"
     open_shared(place, budget=cap_of(CAP)).close()
-    with pytest.raises(Crash), failpoints.armed({"intend.after_commit": crash(1)}):
+    with pytest.raises(Crash), armed({"intend.after_commit": crash(1)}):
         open_stream(OTHER, state, ledger=place)
     backup = shutil.copytree(state, tmp_path / "backup")
     with open_stream(OTHER, state, ledger=place) as live:

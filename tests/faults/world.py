@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+from tests.faults.points import armed
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
 from pianissimo.durable import failpoints
@@ -206,9 +207,9 @@ def payloads(live: DurableStream, last: int = TICKS) -> list[bytes]:
 def run_process(pipe: Any, place: str, actions: dict[str, str], options: dict[str, Any]) -> None:
     """Run the stream in a process of its own, which may be killed at a failpoint."""
     last = options.pop("last", TICKS)
-    armed = {point: failpoints.action_of(text) for point, text in actions.items()}
+    chosen = {point: failpoints.action_of(text) for point, text in actions.items()}
     begin = time.perf_counter()
-    with failpoints.armed(armed), open_world(place, **options) as live:
+    with armed(chosen), open_world(place, **options) as live:
         pipe.send(("started in", time.perf_counter() - begin))
         pipe.send(("open", live.tick_number))
         while live.tick_number < last:

@@ -8,30 +8,16 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import count
 
 Action = Callable[[str], None]
-
-_armed: dict[str, Action] | None = None
 
 
 def reach(point: str) -> None:
     """Pass a place; in production this does nothing."""
     if _armed is not None and point in _armed:
         _armed[point](point)
-
-
-@contextmanager
-def armed(actions: dict[str, Action]) -> Iterator[None]:
-    """For tests within one process: do something at some places."""
-    global _armed
-    before, _armed = _armed, dict(actions)
-    try:
-        yield
-    finally:
-        _armed = before
 
 
 def _fail(number: int) -> Action:
@@ -73,3 +59,4 @@ def _from_environment() -> dict[str, Action] | None:
 
 
 _armed = _from_environment()
+"""What happens where; tests set it."""
