@@ -19,7 +19,7 @@ pytest_plugins = ["tests.faults.fixtures"]
 def test_a_stored_stream_goes_on_byte_for_byte(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(unpacked(name, tmp_path))
     with opened(name, "state") as live:
-        assert live.recovered.tick == STORED
+        assert live.tick_number == STORED
         assert not live.recovered.created
         found = run_to(live, STORED + NEXT)
     assert found == Path("next.jsonl").read_bytes().splitlines()
@@ -54,7 +54,7 @@ def test_a_stream_stored_on_a_server_goes_on_byte_for_byte(
     store.close()
     put_rows(server, "pianissimo_stored", json.loads(Path("rows.json").read_text()))
     with opened("events", url, witness="state.witness", ledger="state.ledger") as live:
-        assert live.recovered.tick == STORED
+        assert live.tick_number == STORED
         found = run_to(live, STORED + NEXT)
     assert found == Path("next.jsonl").read_bytes().splitlines()
     record("R19", "events, postgresql", figure=f"{NEXT} releases, bytes equal", bar="bytes equal", passed=True)

@@ -11,7 +11,7 @@ import contextlib
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -100,10 +100,6 @@ class Recovered:
     created: bool
     """Whether the stream is new."""
 
-    tick: int
-    """The last tick that is released."""
-
-    snapshot_tick: int
     replayed: int
     """How many ticks were counted again from what they had added."""
 
@@ -114,20 +110,22 @@ class Recovered:
 class OneCaller:
     """Other threads wait; a call amid another of the same thread, as from a signal or a sink, is refused."""
 
-    __slots__ = ("_inside", "_lock")
+    __slots__ = ("_inside", "lock")
 
     def __init__(self) -> None:
         # Its owner may take it again, so that an interrupt that leaves it taken does not hang its own thread.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Itself, for what must be possible always: to let go. Other threads are waited for, one's own call is not."""
+
         self._inside = False
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.lock.acquire()
         try:
             self._check_outside()
             self._inside = True
         except BaseException:
-            self._lock.release()
+            self.lock.release()
             raise
 
     def _check_outside(self) -> None:
@@ -136,13 +134,7 @@ class OneCaller:
 
     def __exit__(self, *_: object) -> None:
         self._inside = False
-        self._lock.release()
-
-    @contextlib.contextmanager
-    def even_within(self) -> Iterator[None]:
-        """For what must be possible always: to let go. Other threads are waited for, one's own call is not."""
-        with self._lock:
-            yield
+        self.lock.release()
 
 
 class DurableStream:
@@ -396,7 +388,7 @@ class DurableStream:
     def close(self) -> None:
         """Let go of the store. What is sealed is released at the next start."""
         # A tick in another thread comes to its end first; one's own, from a signal or a sink, is cut off.
-        with self._lock.even_within():
+        with self._lock.lock:
             self._is_closed = True
             self._guard.close("a stream that was closed must be opened again")
             for name in ("_store", "_process_lock"):
@@ -503,9 +495,7 @@ class DurableStream:
             self._testify(found.last)
         if self._options.publish_at_once and not self._options.read_only:
             self._publish()
-        return Recovered(
-            created=created, tick=self._tick, snapshot_tick=start, replayed=sealed - start, finished=finished
-        )
+        return Recovered(created=created, replayed=sealed - start, finished=finished)
 
     def _check_same(self, stored: StoredRelease, seal: Seal, again: StoredRelease) -> None:
         """What is released again from the sealed data must be what was stored."""
@@ -538,7 +528,7 @@ class DurableStream:
                 reach("seal.begin")
                 self._check_turn(tick)
                 self._store.insert_seal(seal, keys)
-                self._store.insert_delta(seal, content, keys)
+                self._store.insert_content("deltas", seal, content, keys)
                 reach("seal.commit")
         except UnknownCommitError as error:
             self._unsure = (seal, [*gathered], error)

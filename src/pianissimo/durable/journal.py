@@ -264,15 +264,6 @@ class Journal:
         """Whether a table has a row of a tick."""
         return bool(self._select("1", table, "WHERE incarnation = ? AND tick = ?", [incarnation, tick]))
 
-    def released_ticks(self, incarnation: bytes) -> tuple[int, int]:
-        """How many releases there are, and the last tick of them."""
-        rows = self._select("count(*), coalesce(max(tick), 0)", "releases", "WHERE incarnation = ?", [incarnation])
-        return _whole(rows[0][0]), _whole(rows[0][1])
-
-    def insert_delta(self, seal: Seal, content: bytes, keys: Keys) -> None:
-        """What a tick adds."""
-        self._insert_content("deltas", seal, content, keys)
-
     def delta(self, seal: Seal, ring: KeyRing) -> bytes:
         """What a tick adds."""
         rows = self._contents("deltas", seal.incarnation, ring, "AND tick = ?", [seal.tick])
@@ -284,7 +275,7 @@ class Journal:
         """A state, in the place of all that came before it."""
         place = [seal.incarnation, seal.tick]
         if not self.has("snapshots", seal.incarnation, seal.tick):
-            self._insert_content("snapshots", seal, content, keys)
+            self.insert_content("snapshots", seal, content, keys)
             self._run("DELETE FROM snapshots WHERE incarnation = ? AND tick < ?", place)
             self._run("DELETE FROM deltas WHERE incarnation = ? AND tick <= ?", place)
 
@@ -296,7 +287,7 @@ class Journal:
     def insert_history(self, seal: Seal, content: bytes, keys: Keys, *, keep: int) -> None:
         """What a tick adds to the past that intervals are answered from; only the last ones are kept."""
         if not self.has("history", seal.incarnation, seal.tick):
-            self._insert_content("history", seal, content, keys)
+            self.insert_content("history", seal, content, keys)
         # One stored state more than is needed: the last state may be as old as its schedule.
         values = [seal.incarnation, seal.tick - keep]
         self._run("DELETE FROM history WHERE incarnation = ? AND tick <= ?", values)
@@ -307,7 +298,8 @@ class Journal:
             each for _, each in self._contents("history", incarnation, ring, "AND tick <= ? ORDER BY tick", [up_to])
         ]
 
-    def _insert_content(self, table: str, seal: Seal, content: bytes, keys: Keys) -> None:
+    def insert_content(self, table: str, seal: Seal, content: bytes, keys: Keys) -> None:
+        """What belongs to a tick in one of the tables of such: encrypted, and bound to its seal."""
         closed = keys.closed(content, _PURPOSES[table], seal.incarnation, seal.tick, seal.mac)
         self._insert(table, {"incarnation": seal.incarnation, "tick": seal.tick, "content": closed}, key=_TICK)
 
@@ -405,7 +397,7 @@ class Journal:
         ]
 
     def last_tick(self, table: str, incarnation: bytes) -> int | None:
-        """The last of these ticks."""
+        """The last of these ticks, if there is one."""
         rows = self._select("max(tick)", table, "WHERE incarnation = ?", [incarnation])
         return None if rows[0][0] is None else _whole(rows[0][0])
 
@@ -460,24 +452,16 @@ def _readers(kind: Any) -> list[tuple[str, Callable[[object], Any]]]:
     return [(each.name, _READERS[each.type]) for each in fields(kind)]
 
 
-def _whole(value: object) -> int:
-    if type(value) is not int:
-        raise DamageError("a store must hold numbers where they belong, got something else; restore a backup")
-    return value
+def _reader(kind: type[_Kind], what: str) -> Callable[[object], _Kind]:
+    def read(value: object) -> _Kind:
+        if type(value) is not kind:
+            raise DamageError(f"a store must hold {what} where they belong, got something else; restore a backup")
+        return value
+
+    return read
 
 
-def _raw(value: object) -> bytes:
-    if type(value) is not bytes:
-        raise DamageError("a store must hold bytes where they belong, got something else; restore a backup")
-    return value
-
-
-def _text(value: object) -> str:
-    if type(value) is not str:
-        raise DamageError("a store must hold texts where they belong, got something else; restore a backup")
-    return value
-
-
+_whole, _raw, _text = _reader(int, "numbers"), _reader(bytes, "bytes"), _reader(str, "texts")
 _READERS: dict[Any, Callable[[object], Any]] = {
     int: _whole,
     bytes: _raw,

@@ -192,6 +192,6 @@ def _read_to(heard: Testimony) -> tuple[int, bytes]:
 def _released_to(store: Journal, found: Standing) -> tuple[int, bytes]:
     """The same of the last tick that this store has released: a sealed one that was not is read again."""
     record = found.record
-    count, released = store.released_ticks(record.incarnation)
-    seal = store.seal(record.incarnation, released, found.ring) if count else None
-    return (record.since, record.begin(found.ring.keys[0])) if seal is None else (released, seal.positions)
+    released = store.last_tick("releases", record.incarnation)
+    seal = None if released is None else store.seal(record.incarnation, released, found.ring)
+    return (record.since, record.begin(found.ring.keys[0])) if seal is None else (seal.tick, seal.positions)
