@@ -61,11 +61,7 @@ def check_name(**parameter: str) -> None:
 
 
 def is_utf8(text: str) -> bool:
-    r"""Whether a text can be written: Python lets texts hold halves of a character.
-
-    >>> is_utf8("DE"), is_utf8("\ud800")
-    (True, False)
-    """
+    """Whether a text can be written: Python lets texts hold halves of a character."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -95,11 +91,7 @@ def duration_of(value: object) -> timedelta:
 
 
 def length_of(value: object) -> timedelta | str:
-    """The length of a tick: a duration, or a number of months of the calendar, as text.
-
-    >>> length_of("1h"), length_of("1y")
-    (datetime.timedelta(seconds=3600), '12mo')
-    """
+    """The length of a tick: a duration, or a number of months of the calendar, as text."""
     parts = re.fullmatch(r"([0-9]{1,4})(mo|y)", value) if isinstance(value, str) else None
     if parts and int(parts[1]):
         return f"{int(parts[1]) * (12 if parts[2] == 'y' else 1)}mo"
@@ -124,11 +116,7 @@ def months_in(length: str) -> int:
 
 
 def length_text(length: timedelta | str) -> str:
-    """A length as a person writes it.
-
-    >>> length_text(timedelta(minutes=90)), length_text("12mo")
-    ('90m', '12mo')
-    """
+    """A length as a person writes it."""
     if isinstance(length, str):
         return length
     for unit, name in (("d", "days"), ("h", "hours"), ("m", "minutes")):
@@ -138,11 +126,7 @@ def length_text(length: timedelta | str) -> str:
 
 
 def whole_ticks_in(length: object, tick: timedelta | str) -> int | None:
-    """How many ticks a length of time is; None where that is no whole number.
-
-    >>> whole_ticks_in("1h", timedelta(minutes=15)), whole_ticks_in("1y", "3mo"), whole_ticks_in("1y", timedelta(1))
-    (4, 4, None)
-    """
+    """How many ticks a length of time is; None where that is no whole number."""
     span, tick = length_of(length), length_of(tick)
     if isinstance(span, str) and isinstance(tick, str):
         count, rest = divmod(months_in(span), months_in(tick))

@@ -133,11 +133,7 @@ class Filter:
 
     @property
     def unclear(self) -> list[str]:
-        """The columns of which a condition does not tell whether they hold texts or numbers.
-
-        >>> Filter.of("paid AND city IS NULL AND age > 60").unclear
-        ['city', 'paid']
-        """
+        """The columns of which a condition does not tell whether they hold texts or numbers."""
         return sorted(name for name, kind in _kinds(self.condition).items() if kind not in ("texts", "numbers"))
 
     def expression(self) -> pl.Expr:

@@ -48,18 +48,7 @@ _BY_KIND: dict[type, _Identity] = {}
 
 
 def identified(slug: str, version: int = 1, *, upgrade: Upgrade | None = None) -> Callable[[Kind], Kind]:
-    """Give a dataclass, or an enumeration, its lasting name.
-
-    >>> @identified("example-of-identity")
-    ... @dataclass(frozen=True)
-    ... class Example:
-    ...     size: int
-    ...     share: Fraction = Fraction(1)
-    >>> to_plain(Example(size=3))
-    {'is': 'example-of-identity/1', 'size': 3}
-    >>> from_plain(to_plain(Example(size=3, share=Fraction(1, 2))))
-    Example(size=3, share=Fraction(1, 2))
-    """
+    """Give a dataclass, or an enumeration, its lasting name."""
 
     def register(kind: Kind) -> Kind:
         known = _BY_SLUG.get(slug)
@@ -75,11 +64,7 @@ def identified(slug: str, version: int = 1, *, upgrade: Upgrade | None = None) -
 
 
 def to_plain(value: object) -> Plain:
-    """A parameter object as plain data that name its kinds by slugs.
-
-    >>> to_plain((Fraction(1, 3), 0.25, timedelta(minutes=1)))
-    {'tuple': [{'fraction': '1/3'}, 0.25, {'microseconds': 60000000}]}
-    """
+    """A parameter object as plain data that name its kinds by slugs."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.generic):
@@ -105,11 +90,7 @@ def to_plain(value: object) -> Plain:
 
 
 def from_plain(plain: Plain) -> Any:
-    """The object that `to_plain` wrote down, also by an earlier version.
-
-    >>> from_plain({"tuple": [{"fraction": "1/3"}]})
-    (Fraction(1, 3),)
-    """
+    """The object that `to_plain` wrote down, also by an earlier version."""
     if not isinstance(plain, dict):
         return plain
     try:

@@ -32,11 +32,7 @@ MOST_LABELS = 2**32
 
 
 def label_text(value: object) -> str | None:
-    """A label as it is counted: texts, whole numbers, "true" and "false", days as 2026-01-31; None for all else.
-
-    >>> label_text(7), label_text(True), label_text(date(2026, 1, 31)), label_text(1.5)
-    ('7', 'true', '2026-01-31', None)
-    """
+    """A label as it is counted: texts, whole numbers, "true" and "false", days as 2026-01-31; None for all else."""
     if isinstance(value, str):
         return value if is_utf8(value) else None
     if isinstance(value, bool | np.bool_):

@@ -72,11 +72,7 @@ class User:
         return Unit.USER if self.within is None else Unit.USER_PERIOD
 
     def period(self, tick: timedelta | str | None) -> int | None:
-        """How many ticks a period has; None where a user is hidden for the whole run.
-
-        >>> User("customer", max_events_per_user=20, within="1d").period(timedelta(hours=1))
-        24
-        """
+        """How many ticks a period has; None where a user is hidden for the whole run."""
         return None if self.within is None else ticks_in(self.within, tick)
 
 

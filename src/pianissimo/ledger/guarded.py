@@ -107,11 +107,7 @@ def open_shared(
 
 
 def ledger_beside(state: Path | str) -> str:
-    """Where the ledger of a stream is unless it is named: beside its folder, or among the tables of its schema.
-
-    >>> ledger_beside("states/clicks/"), ledger_beside("postgresql://db.example/shop?state=clicks")
-    ('states/clicks.ledger', 'postgresql://db.example/shop?ledger=clicks')
-    """
+    """Where the ledger of a stream is unless it is named: beside its folder, or among the tables of its schema."""
     if is_server(state):
         url, name = name_in(state, "state", "state")
         return f"{url}{'&' if '?' in url else '?'}ledger={name}"

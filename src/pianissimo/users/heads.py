@@ -44,12 +44,7 @@ class Bars(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserTotal:
-    """One estimate: of a count, a sum, a number of distinct values, or the largest of several counts.
-
-    >>> total = UserTotal(estimate=1000, law=Law(None, 0, None), cut=CutOff(cap=64, users_above=10))
-    >>> total.bars(0.95, most_units=100)
-    Bars(low=1000.0, high=1360.0)
-    """
+    """One estimate: of a count, a sum, a number of distinct values, or the largest of several counts."""
 
     estimate: int
     law: Law

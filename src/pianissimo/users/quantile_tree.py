@@ -51,10 +51,6 @@ class QuantilesHead(AnyHead):
     """Quantiles of a column of numbers within a declared range, over the accepted events.
 
     Values outside the range are moved into it, NaN is refused, and a null lies in no cell.
-
-    >>> head = QuantilesHead(name="seconds", low=0.0, high=60.0, depth=6)
-    >>> head.cells, head.series, head.sensitivity.total
-    (64, 127, 7)
     """
 
     low: float
@@ -132,15 +128,7 @@ class QuantilesHead(AnyHead):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserQuantiles:
-    """The noisy counts of all bins, the smallest first, and what follows from them.
-
-    >>> head = QuantilesHead(name="seconds", low=0.0, high=4.0, depth=2)
-    >>> value = UserQuantiles(head, np.array([0, 4, 0, 1, 4, 1, 5]), Law(None, 0, None), CutOff(64, None))
-    >>> value.quantile(Fraction(1, 2)), value.bars(Fraction(1, 2), 0.95)
-    (1.5, Bars(low=1.0, high=2.0))
-    >>> value.kth_largest(1), value.kth_smallest(1)
-    (3.0, 2.0)
-    """
+    """The noisy counts of all bins, the smallest first, and what follows from them."""
 
     head: QuantilesHead
     estimates: NDArray[np.int64]
