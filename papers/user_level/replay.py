@@ -65,11 +65,8 @@ def seeded_noise(seed: int) -> KeyedNoise:
 def replay(mechanism: UserMechanism, record: Record, noise: Noise) -> Estimates:
     """What one run releases at every tick; of a maximum frequency only the recorded values are looked at."""
     course = Course(mechanism.cap, mechanism.horizon)
-    if isinstance(mechanism, UserDistinct):
-        counters, here = mechanism.counters, noise.at("distinct")
-    else:
-        counters, here = mechanism.counters[0], noise.at("head", mechanism.heads[0].name)
-    running = RunningCounters(replace(counters, series=record.kept.shape[2]))
+    here = noise.at(*(("distinct",) if isinstance(mechanism, UserDistinct) else ("head", mechanism.heads[0].name)))
+    running = RunningCounters(replace(mechanism.counters[0], series=record.kept.shape[2]))
     released = []
     for tick in range(1, len(record.true) + 1):
         users = RecordedUsers(record, tick, course.cap)

@@ -31,9 +31,7 @@ def law_of(
     mechanism: Any, name: str | None = None, *, tick: int, cap: int | None = None, start: int = 1, since: int = 0
 ) -> Law:
     """The noise at a tick, of a head's series or of the only one, if counters started so."""
-    counters = mechanism.counters
-    if name is not None:
-        counters = counters[[head.name for head in mechanism.heads].index(name)]
+    counters = mechanism.counters[0 if name is None else [head.name for head in mechanism.heads].index(name)]
     law: Law = counters.law(start, mechanism.cap.caps[0] if cap is None else cap, since, tick)
     return law
 

@@ -141,10 +141,11 @@ def distinct_attempts(mechanism: UserDistinct) -> list[Attempt]:
     cap = mechanism.cap.caps[0]
     hers = pl.DataFrame({"user": ["she"] * cap, "value": [f"value {number}" for number in range(cap)]})
     others = hers.with_columns(user=pl.Series([f"other {number}" for number in range(cap)]))
-    plan = mechanism.counters.plan(1, cap, 0)
+    (counters,) = mechanism.counters
+    plan = counters.plan(1, cap, 0)
     assert plan is not None  # noqa: S101
     pure = is_pure(plan)
-    own = mechanism.counters.weights[0] * mechanism.counters.loss
+    own = counters.weights[0] * counters.loss
     claim = float(own) if pure else float(2 * own) ** 0.5
     name = f"values of one user, given again by others at tick {later}"
 

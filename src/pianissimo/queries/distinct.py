@@ -53,7 +53,7 @@ class Distinct(KeyQuery):
         return UserDistinct(cap=cap, **parameters)
 
     def user_counters(self, mechanism: Any) -> Counters:
-        counters: Counters = mechanism.counters
+        counters: Counters = mechanism.counters[0]
         return counters
 
     def user_value(self, release: Release[Any]) -> Any:

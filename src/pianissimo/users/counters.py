@@ -6,7 +6,6 @@ no more than one of them with all her units. Argument: docs/privacy.md, 'Users'.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -296,6 +295,13 @@ class UserBudget:
         if not isinstance(self.amount, Fraction):
             raise ParameterError(f"rho or epsilon must be an exact Fraction, got {type(self.amount).__name__}")
         check_positive(budget=self.amount)
+        for counters in self.counters:
+            counters.check(self.cap.caps)
+
+    @property
+    def counters(self) -> tuple[Counters, ...]:
+        """Those of each statistic that is released."""
+        raise NotImplementedError
 
     @classmethod
     def fitting(cls, *, cap: AdaptiveCap, **fields: Any) -> Self:
@@ -333,11 +339,15 @@ class UserBudget:
             series=series,
         )
 
-    def promise(self, counters: Iterable[Counters]) -> Guarantee:
-        """The promise of these counters: the cap's tests, a pure epsilon, beside a rho or an epsilon."""
+    def error(self, tick: int, coverage: float) -> float:
+        return self.counters[0].law(1, self.cap.caps[0], 0, tick).half_width(coverage)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        # The cap's tests, a pure epsilon, beside a rho or an epsilon.
         cap = self.cap
         tests, pure = (cap.draws(self.horizon), cap.loss) if isinstance(cap, AdaptiveCap) else (0, Fraction(0))
-        distance = (sum(each.draws(cap.caps) for each in counters) + tests) * DRAW_DISTANCE
+        distance = (sum(each.draws(cap.caps) for each in self.counters) + tests) * DRAW_DISTANCE
         loss: Loss
         if self.epsilon is not None:
             loss = Pure(epsilon=pure + self.epsilon, distance=distance)

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
-from pianissimo.loss.losses import Guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
@@ -53,13 +52,9 @@ Head = CountHead | SumHead | HistogramHead | QuantilesHead | AboveHead
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserRelease:
-    """The values of all heads by name, the cap they were made with, and since when."""
+    """The values of all heads by name, and the cap they were made with."""
 
-    tick: int
     cap: int
-    since: int
-    """The tick at which the cap was raised last; 0 if never."""
-
     values: dict[str, Any]
 
     def __getitem__(self, name: str) -> Any:
@@ -122,23 +117,13 @@ class UserStatistics(UserBudget):
         if not names or len(set(names)) != len(names):
             raise ParameterError(f"heads must be one or more of different names, got {names}")
         UserBudget.__post_init__(self)
-        for counters in self.counters:
-            counters.check(self.cap.caps)
 
     @property
     def counters(self) -> tuple[Counters, ...]:
-        """The counters of each head."""
         shares = sum(head.share for head in self.heads)
         return tuple(
             self.counters_of(head.sensitivity, share=head.share / shares, series=head.series) for head in self.heads
         )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.promise(self.counters)
-
-    def error(self, tick: int, coverage: float) -> float:
-        return self.counters[0].law(1, self.cap.caps[0], 0, tick).half_width(coverage)
 
     def start(self, noise: Noise) -> UserStatisticsState:
         return UserStatisticsState(
@@ -199,7 +184,7 @@ class UserStatistics(UserBudget):
                     exact += state.users.over
             state.closed += state.users.kept
             state.users.clear()
-        return UserRelease(tick=tick, cap=course.cap, since=course.since, values=values)
+        return UserRelease(course.cap, values)
 
     def _totals(self, state: UserStatisticsState, head: Head, exact: NDArray[np.int64]) -> NDArray[np.int64]:
         if isinstance(head, AboveHead):
@@ -239,26 +224,14 @@ class CappedTotal(UserBudget):
 
     sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
 
-    def __post_init__(self) -> None:
-        UserBudget.__post_init__(self)
-        self.counters.check(self.cap.caps)
-
     @property
-    def counters(self) -> Counters:
-        """The counters of the number."""
-        return self.counters_of(self.sensitivity)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.promise([self.counters])
-
-    def error(self, tick: int, coverage: float) -> float:
-        return self.counters.law(1, self.cap.caps[0], 0, tick).half_width(coverage)
+    def counters(self) -> tuple[Counters, ...]:
+        return (self.counters_of(self.sensitivity),)
 
     def _value(self, state: "UserSumState | UserDistinctState", total: int, tick: int, noise: Noise) -> UserTotal:
         place = state.course.place()
         estimates = state.counters.release(np.array([total], dtype=np.int64), place, tick, noise)
-        return UserTotal(int(estimates[0]), self.counters.law(*place, tick), state.course.cut_off())
+        return UserTotal(int(estimates[0]), self.counters[0].law(*place, tick), state.course.cut_off())
 
 
 @dataclass(slots=True, repr=False)
@@ -295,7 +268,7 @@ class UserSum(CappedTotal):
     """
 
     def start(self, noise: Noise) -> UserSumState:
-        return UserSumState(closed=0, counters=RunningCounters(self.counters), **self.begin(noise))
+        return UserSumState(closed=0, counters=RunningCounters(self.counters[0]), **self.begin(noise))
 
     def gather(self, state: UserSumState, batch: pl.DataFrame) -> codec.Plain:
         """Users by their names, and the units of each."""
@@ -369,7 +342,7 @@ class UserDistinct(CappedTotal):
             seen=np.zeros(0, dtype=np.bool_),
             pending=Rows(),
             left_out=Rows(),
-            counters=RunningCounters(self.counters),
+            counters=RunningCounters(self.counters[0]),
             **self.begin(noise),
         )
 
