@@ -10,13 +10,12 @@ harm, since it only keeps its holder out.
 import hmac
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from functools import cache
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.key_ring import Epoch, KeyRing, Keys, ring_among
-from pianissimo.durable.records import Intention, Seal, StoredRelease, StreamRecord, damaged, row_of
+from pianissimo.durable.records import Intention, Seal, StoredRelease, StreamRecord, columns_of, damaged, row_of
 from pianissimo.errors import ConfigError, DamageError, LeaseError
 from pianissimo.storage.connection import Connection, Row
 from pianissimo.storage.files import fault_of
@@ -30,11 +29,6 @@ _CONTENT = {"incarnation": bytes, "tick": int, "content": bytes}
 _OF_STREAM = "FOREIGN KEY (incarnation) REFERENCES streams"
 
 
-def _of(kind: Any) -> dict[str, Any]:
-    """The columns of a record."""
-    return {each.name: each.type for each in fields(kind)}
-
-
 def _table(columns: dict[str, Any], key: tuple[str, ...], *rules: str) -> str:
     listed = [f"{name} {_WORDS[kind]} NOT NULL" for name, kind in columns.items()]
     parts = ", ".join([*listed, f"PRIMARY KEY ({', '.join(key)})", *rules])
@@ -43,12 +37,12 @@ def _table(columns: dict[str, Any], key: tuple[str, ...], *rules: str) -> str:
 
 _TABLES = {
     "schema_version": _table({"version": int}, ("version",)),
-    "streams": _table(_of(StreamRecord), ("incarnation",), "UNIQUE (number)"),
-    "intentions": _table(_of(Intention), ("number",)),
-    "key_epochs": _table({"incarnation": bytes, **_of(Epoch)}, ("incarnation", "number"), _OF_STREAM),
-    "seals": _table(_of(Seal), _TICK, _OF_STREAM),
+    "streams": _table(columns_of(StreamRecord), ("incarnation",), "UNIQUE (number)"),
+    "intentions": _table(columns_of(Intention), ("number",)),
+    "key_epochs": _table({"incarnation": bytes, **columns_of(Epoch)}, ("incarnation", "number"), _OF_STREAM),
+    "seals": _table(columns_of(Seal), _TICK, _OF_STREAM),
     "releases": _table(
-        _of(StoredRelease), _TICK, "FOREIGN KEY (incarnation, tick) REFERENCES seals (incarnation, tick)"
+        columns_of(StoredRelease), _TICK, "FOREIGN KEY (incarnation, tick) REFERENCES seals (incarnation, tick)"
     ),
     "deltas": _table(_CONTENT, _TICK),
     "snapshots": _table(_CONTENT, _TICK),
@@ -64,7 +58,7 @@ _TABLES = {
 _PURPOSES = {"deltas": "delta", "snapshots": "snapshot", "history": "history"}
 _STAYING = ("streams", "intentions", "seals", "releases")
 _OWNED = ("key_epochs", "seals", "releases", "deltas", "snapshots", "history", "outbox", "progress", "leases")
-_STREAM, _INTENTION, _EPOCH, _SEAL = (", ".join(_of(kind)) for kind in (StreamRecord, Intention, Epoch, Seal))
+_STREAM, _INTENTION, _EPOCH, _SEAL = (", ".join(columns_of(kind)) for kind in (StreamRecord, Intention, Epoch, Seal))
 _AT_ONCE = 4096
 _Kind = TypeVar("_Kind")
 
@@ -443,13 +437,8 @@ def _seal_of(row: Row, ring: KeyRing) -> Seal:
 
 def _read(kind: type[_Kind], row: Row) -> _Kind:
     """The record that a row holds, its columns in the order of the record's fields."""
-    pairs = zip(_readers(kind), row, strict=True)  # type: ignore[arg-type]
-    return kind(**{name: read(value) for (name, read), value in pairs})
-
-
-@cache
-def _readers(kind: Any) -> list[tuple[str, Callable[[object], Any]]]:
-    return [(each.name, _READERS[each.type]) for each in fields(kind)]
+    pairs = zip(columns_of(kind).items(), row, strict=True)  # type: ignore[arg-type]
+    return kind(**{name: _READERS[held](value) for (name, held), value in pairs})
 
 
 def _reader(kind: type[_Kind], what: str) -> Callable[[object], _Kind]:

@@ -184,12 +184,8 @@ def check_value(keys: Keys, incarnation: bytes, number: int, first_tick: int) ->
 
 
 @lru_cache(maxsize=64)
-def _cached_keys(secret: bytes) -> Keys:
-    return Keys(Secret(secret))
-
-
 def _keys_of(secret: Secret) -> Keys:
-    return _cached_keys(bytes(secret))
+    return Keys(secret)
 
 
 def _derived(secret: bytes, purpose: str) -> bytes:

@@ -196,10 +196,11 @@ def damaged(what: str) -> DamageError:
 
 def row_of(record: Any) -> dict[str, Any]:
     """The columns of a record, by their names."""
-    values = {name: getattr(record, name) for name in _names(type(record))}  # type: ignore[arg-type]
+    values = {name: getattr(record, name) for name in columns_of(type(record))}  # type: ignore[arg-type]
     return {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}
 
 
 @lru_cache
-def _names(kind: Any) -> list[str]:
-    return [each.name for each in fields(kind)]
+def columns_of(kind: Any) -> dict[str, Any]:
+    """The columns of a kind of record, by their names, and the type of each."""
+    return {each.name: each.type for each in fields(kind)}

@@ -148,11 +148,6 @@ class Chain:
         if not hmac.compare_digest(self.digest(previous, entry), entry.digest):
             raise broken(f"entry {entry.number} must carry its digest, got another")
 
-    def check_root(self, header: Header, root: bytes) -> None:
-        """Refuse a header that does not carry its digest, be it for an edit or for another key."""
-        if header.keyed != self.keyed or not hmac.compare_digest(self.root(header), root):
-            raise broken("the ledger's budget and names must carry their digest, got another")
-
     def check_all(
         self,
         header: Header,
@@ -162,7 +157,9 @@ class Chain:
         witnesses: Sequence[LastEntry],
     ) -> LastEntry:
         """Refuse a ledger in which anything was edited, dropped, moved or, before a witness, cut off; give its head."""
-        self.check_root(header, root)
+        # A header does not carry its digest if it was edited, or if the key is another.
+        if header.keyed != self.keyed or not hmac.compare_digest(self.root(header), root):
+            raise broken("the ledger's budget and names must carry their digest, got another")
         previous, total = root, _NOTHING
         keys: set[str] = set()
         reserved: dict[int, Units] = {}
