@@ -9,16 +9,16 @@ import pytest
 
 from pianissimo.errors import LeaseError, ParameterError, StoreError
 from pianissimo.ledger import (
-    AbsentError,
     Charge,
     LastEntry,
     LastSeen,
     Ledger,
     check_place,
-    head_beside,
     is_state_place,
     open_guarded,
 )
+from pianissimo.ledger.chain import head_beside
+from pianissimo.ledger.entries import AbsentError
 from pianissimo.storage.connection import is_like_a_url, name_in
 from pianissimo.storage.files import PATIENCE, wait_for_lock
 from pianissimo.storage.postgres import PostgresConnection

@@ -28,9 +28,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pianissimo.errors import DamageError, ParameterError, SecretError
-from pianissimo.ledger import check_key_path, key_file
 from pianissimo.noise import Noise, Secret
 from pianissimo.noise.keyed import OuterNoise, PathPart, encode_path
+from pianissimo.storage.files import check_key_path, key_file
 
 _NONCE_BYTES = 12
 _SALT = b"pianissimo/keys/v1"

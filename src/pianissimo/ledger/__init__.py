@@ -4,41 +4,35 @@ Charge, then ask: `Ledger.reserve` is on disk before a question runs, `Ledger.se
 pay-what-you-get allows, and what was never settled stays charged for ever.
 """
 
-from pianissimo.ledger.chain import Entry, LastEntry, LastSeen, head_beside
-from pianissimo.ledger.entries import AbsentError, check_place
+from pianissimo.ledger.chain import LastEntry, LastSeen
+from pianissimo.ledger.entries import check_place
 from pianissimo.ledger.guarded import (
     STATE_FILE,
     history,
     is_state_place,
     ledger_beside,
-    lost,
     open_guarded,
     open_shared,
     user_name,
 )
 from pianissimo.ledger.ledger import Ledger, Reservation
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
-from pianissimo.storage.files import check_key_path, key_file
+from pianissimo.storage.files import key_file
 
 __all__ = [
     "BAD_UNIT",
     "RHO_UNIT",
     "STATE_FILE",
-    "AbsentError",
     "Charge",
-    "Entry",
     "LastEntry",
     "LastSeen",
     "Ledger",
     "Reservation",
-    "check_key_path",
     "check_place",
-    "head_beside",
     "history",
     "is_state_place",
     "key_file",
     "ledger_beside",
-    "lost",
     "open_guarded",
     "open_shared",
     "user_name",
