@@ -79,7 +79,8 @@ def test_damaged_and_foreign_states_are_refused(case: Case) -> None:
     run = Run(case.mechanism, SeededNoise(1))
     run.update(case.as_batch([["a"]]))
     state = run.dump()
-    for content in (None, {}, state | {"state": {}}, state | {"state": state["state"] | {"more": 1}}):
+    damaged: list[Any] = [None, {}, state | {"state": {}}, state | {"state": state["state"] | {"more": 1}}]
+    for content in damaged:
         with pytest.raises(StateError):
             Run(case.mechanism, SeededNoise(1)).load(content, ())
     for other in ALL_CASES.values():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.shared_checks import check_life_cycle, check_resuming, check_splitting
 from tests.sketches.small_sketches import Naive, WrittenNoise
 
-from pianissimo.errors import InputError, MergeError, ParameterError
+from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.conversion import rho_from_budget
 from pianissimo.loss.losses import Booked, Mixed
 from pianissimo.mechanism import Mechanism, Run
@@ -72,10 +72,9 @@ def test_a_run_ends_at_its_horizon_and_stays_silent(mechanism: Mechanism[Any, An
 
 
 @every_mechanism
-def test_runs_do_not_merge(mechanism: Mechanism[Any, Any, Any]) -> None:
+def test_states_do_not_merge(mechanism: Mechanism[Any, Any, Any]) -> None:
     """Sketches of the same ticks merged would not be that of all events: shards are released by themselves."""
-    with pytest.raises(MergeError, match="has no merge"):
-        Run(mechanism, SeededNoise(1)).merge(Run(mechanism, SeededNoise(1)))
+    assert not hasattr(mechanism, "merge")
 
 
 @every_mechanism
