@@ -129,6 +129,7 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
     except LedgerError as error:
         head, problem = None, str(error)
     header = ledger.header
+    warnings = [] if header.keyed or problem else [_NO_KEY]
     entries = ledger.entries()
     spent = ledger.spent
     delta = ledger.budget.delta
@@ -157,7 +158,7 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
         "created": header.created,
         "verified": problem is None,
         "problem": problem,
-        "warnings": [] if header.keyed or problem else [_NO_KEY],
+        "warnings": warnings,
         "head": head,
         "budget": ledger.budget.rounded() | ledger.budget.epsilon(delta),
         "spent": spent.to_dict() | spent.epsilon(delta),
