@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from tests.faults.points import OF_FOLDERS
+from tests.faults.points import OF_FOLDERS, armed
 from tests.faults.world import Crash
 
 from pianissimo.durable import failpoints
@@ -108,7 +108,7 @@ def test_killed_at_a_step_every_tick_is_there_once_and_the_next_start_cleans_up(
     tmp_path: Path, point: str, nth: int
 ) -> None:
     folder, tick = sink(tmp_path), 1
-    with failpoints.armed({point: crash_at(nth)}):
+    with armed({point: crash_at(nth)}):
         while tick <= LAST:
             try:
                 folder.write(release(tick))

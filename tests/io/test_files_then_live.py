@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.faults.points import armed
 from tests.faults.world import Crash
 from tests.io.test_live_ticks import ORIGIN, Hands
 
-from pianissimo.durable import failpoints
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io import read_releases, runs
@@ -110,7 +110,7 @@ def killed_at_every_tick(folder: Path, point: str) -> None:
     spec, hands, nth = prepare(folder), hands_of(folder), 0
     shown: list[int] = []
     while True:
-        with failpoints.armed({point: crash_at(1)}):
+        with armed({point: crash_at(1)}):
             try:
                 run(folder, spec, hands)
                 break
@@ -144,7 +144,7 @@ def test_forgetting_where_the_followed_file_was_read_to_is_caught(
 
 def test_files_that_changed_while_they_are_read_are_refused(tmp_path: Path) -> None:
     spec, hands = prepare(tmp_path), hands_of(tmp_path)
-    with failpoints.armed({"seal.commit": crash_at(2)}), pytest.raises(Crash):
+    with armed({"seal.commit": crash_at(2)}), pytest.raises(Crash):
         run(tmp_path, spec, hands)
     (tmp_path / "old" / "a.csv").write_text("time\n2026-01-01T00:04:00Z\n")
     with pytest.raises(SourceError, match=r"the files must be those that were read before, got others: a.csv"):
@@ -161,7 +161,7 @@ def test_a_stream_of_files_alone_goes_on_with_what_is_followed(tmp_path: Path) -
 
 def test_moved_behind_what_was_followed_live_from_is_refused(tmp_path: Path) -> None:
     spec, hands = prepare(tmp_path), hands_of(tmp_path)
-    with failpoints.armed({"seal.commit": crash_at(8)}), pytest.raises(Crash):
+    with armed({"seal.commit": crash_at(8)}), pytest.raises(Crash):
         run(tmp_path, spec, hands)
     with pytest.raises(SourceError, match="the source must be the one that was read before"):
         run(tmp_path, prepare(tmp_path, spec=SPEC.replace("00:06:00", "00:09:00")), hands)
