@@ -313,7 +313,10 @@ def test_a_second_run_goes_on_and_one_in_memory_is_refused(shop: Path) -> None:
     out = shop.parent / "out"
     call("run", shop, "--out", out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert "The stream went on at tick 5; 4 of 4" in call("run", shop, "--out", out).stdout
+    again = call("run", shop, "--out", out).stdout
+    assert "The stream went on at tick 5; 4 of 4" in again
+    assert again.startswith(f"The stream goes on; its plan: pianissimo plan {shop}\n")
+    assert "differential privacy" not in again, "the plan is printed when a stream begins"
     for words in (["--in-memory"], ["--state", shop.parent / "another"]):
         result = call("run", shop, "--out", out, *words)
         assert result.exit_code == 2

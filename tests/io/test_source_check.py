@@ -210,7 +210,7 @@ where = "price > 20"
     assert "active" not in found["above_cap"], "each counts once: nothing is cut off"
     assert "of events up to the cap of 16 a user" in found["plan"]["n"][0]
     shown = " ".join(invoke("check", tmp_path / "shop.toml").stdout.split())
-    assert f"above 16: 35 users, {above[0]['events']:,} of their events beyond it; above 64: 9 users" in shown
+    assert f"above 16: 35 users, {above[0]['events']:,} events beyond; above 64: 9 users" in shown
     assert f"outside: revenue {outside}" in shown
 
 

@@ -146,7 +146,9 @@ def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Grou
     elif content["head"]:
         notes.append(f"verified; witness {content['head']}")
     if "epsilon" in units:
-        notes.append("note: an epsilon is what a line costs at most by itself; several cost less than their sum")
+        notes.append(
+            "note: by itself, a line is at most this epsilon as a ledger counts; several are less than their sum"
+        )
     notes.extend(f"note: {warning}" for warning in content["warnings"])
     return Group(balance, asked, Text("\n" + "\n".join(notes)))
 

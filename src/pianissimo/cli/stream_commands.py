@@ -105,7 +105,7 @@ def check(*, file: Path, as_json: bool) -> None:
             lines |= {f"{title}: {name}": each for name, each in found[title].items()}
         for name, caps in found["above_cap"].items():
             lines[f"above_cap: {name}"] = "; ".join(
-                f"above {cap:,}: {users:,} users, {more:,} of their {what} beyond it"
+                f"above {cap:,}: {users:,} users, {more:,} {what} beyond"
                 for (_, cap), (_, users), (what, more) in map(dict.items, caps)
             )
         lines |= {f"plan: {name}": " ".join(words) for name, words in found["plan"].items()}
@@ -186,7 +186,8 @@ def run(
     stop = None if in_memory else click.get_current_context().with_resource(stop_on_signals())
     from pianissimo.budget import Budget
     from pianissimo.cli.render import console, echo_ring, progress_bar
-    from pianissimo.io.runs import run_durably, run_file
+    from pianissimo.durable.place import Place
+    from pianissimo.io.runs import is_known, run_durably, run_file
     from pianissimo.storage.connection import shown_place
     from pianissimo.stream import plan_tables
     from pianissimo.stream.spec import LiveSource, load_spec
@@ -200,9 +201,15 @@ def run(
         raise click.UsageError("--in-memory must be left out where the source goes on or the file has sinks, got it")
     if in_memory and out is None:
         raise click.UsageError("--out must be given with --in-memory, got nothing")
-    content = plan_of(spec, file).to_dict()
-    if not quiet:
-        console(stderr=as_json).print(plan_tables(content))
+    state = state or str(file.with_suffix(".state"))
+    with arguments():
+        goes_on = not in_memory and is_known(Place.of(state, witness=wiring["witness"]))
+    if not goes_on:
+        content = plan_of(spec, file).to_dict()
+        if not quiet:
+            console(stderr=as_json).print(plan_tables(content))
+    elif not quiet:
+        click.echo(f"The stream goes on; its plan: pianissimo plan {file}", err=as_json)
 
     def rang_as_json(tick: int, query: str, row: Mapping[str, Any]) -> None:
         echo_json({"tick": tick, "query": query, **row})
@@ -214,7 +221,6 @@ def run(
             place = str(out)
             done = run_file(spec, out, format=format, progress=progress, rang=rang)
         else:
-            state = state or str(file.with_suffix(".state"))
             place = shown_place(state)
             wiring |= {"out": out, "format": format, "progress": progress, "rang": rang, "stop": stop}
             done = run_durably(spec, state, ledger_budget=None if budget is None else Budget(*budget), **wiring)

@@ -137,17 +137,17 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
     place = Place.of(state, witness=witness, ledger=ledger)
     with stop_on_signals() if stop is None else nullcontext(stop) as told:
         wall = _wall_clock(spec, given.get("longest_leap"), given.get("clock", WallClock))
-        is_known = _is_known(place)
+        known = is_known(place)
         before = spec if wall is None else _before(spec)
-        if wall is not None and not is_known:
+        if wall is not None and not known:
             wall.check_origin(0 if before is None else before.last_tick)
         refused = RefusedFile(RefusedFile.beside(place.folder, place.witness))
         make_files = partial(FileTicks, before or spec, refused.add)
-        files = make_files() if before is not None and (wall is None or not is_known) else None
-        if files is not None and not is_known:
+        files = make_files() if before is not None and (wall is None or not known) else None
+        if files is not None and not known:
             files.check_refused()
         sinks = _sinks(spec, given, place)
-        for sink in sinks if not is_known else ():
+        for sink in sinks if not known else ():
             if isinstance(sink, FolderSink):
                 sink.check_unused()
         own = _own_files(place, sinks, spec, health)
@@ -167,7 +167,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
             "ledger_key": given.get("ledger_key") or spec.ledger.key,
         }
         with _watched(live_source):
-            if told.is_set() and not is_known:
+            if told.is_set() and not known:
                 loop = LoopSummary(first_tick=1, tick=0, last_tick=spec.last_tick, stopped=True)
                 return RunSummary(loop=loop, created=False, refused=None)
             with open_stream(spec.stream, state, **options) as live:
@@ -205,7 +205,7 @@ def _watched(source: LiveTicks | None) -> Iterator[None]:
         yield
 
 
-def _is_known(place: Place) -> bool:
+def is_known(place: Place) -> bool:
     """Whether the stream was created, by its store or by its witness; if not, it would be, and charged."""
     if Witness(place.witness).head() is not None:
         return True
