@@ -83,7 +83,7 @@ def main() -> None:
     """Release a day, hour by hour, and then look at the truth, which is possible because it was made up."""
     stream = newsroom()
     console = Console(width=140)
-    console.print(str(stream.plan()).split("\n\n")[0])  # the promise; all of it tells mechanisms and expected errors
+    console.print(str(stream.plan()).split("\n\n")[0])  # the promise; all of it tells expected errors
     table = Table("hour", "visits so far", "articles read", "median reading time", "top sections", box=SIMPLE_HEAD)
     live = stream.start()
     day = list(hours(readers=100_000))

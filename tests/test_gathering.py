@@ -76,6 +76,14 @@ MORE = {
         as_matches,
         always_shown=False,
     ),
+    "trends by period": Case(
+        trending(threshold=2, domain=DOMAIN, period=2, tells_exhausted=True), as_holdings, always_shown=False
+    ),
+    "alarms by period": Case(
+        Alarms(horizon=6, thresholds=(("a", 1),), alarms_per_user=1, scale=SCALE, period=3, tells_exhausted=True),
+        as_matches,
+        always_shown=False,
+    ),
     "unsigned sum of users": Case(
         UserSum(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2)), as_users, always_shown=True
     ),

@@ -44,34 +44,26 @@ class Budget:
         return self.delta == 0
 
     def doubts(self, units: int | None = None) -> list[str]:
-        """Why it promises little, in words, for so many users or events as are expected.
+        """Why it promises little, in words, where so many users or events are expected.
 
-        >>> Budget(1.0, 1e-9).doubts()
-        []
         >>> Budget(20, 1e-9).doubts()
-        ['epsilon is 20: above 10 a release may make somebody e^20 times surer of what it hides; take 1 or less if ...']
+        ['epsilon is 20: above 10 a release may make somebody e^20 times surer of what it hides']
         """
-        found, many = [], units or _MANY_UNITS
-        if self.epsilon > _LARGE_EPSILON:
-            found.append(
-                f"epsilon is {float(self.epsilon):g}: above {_LARGE_EPSILON} a release may make somebody "
-                f"e^{float(self.epsilon):g} times surer of what it hides; take 1 or less if you can"
-            )
-        if self.delta * many > 1:
-            expected = "" if units is None else " that are expected"
-            found.append(
-                f"delta is {float(self.delta):g}: above one in {many:,}{expected} the promise may fail for somebody; "
-                "take far less, such as 1e-9"
-            )
+        epsilon, delta, many = float(self.epsilon), float(self.delta), units or _MANY_UNITS
+        large = (
+            f"epsilon is {epsilon:g}: above 10 a release may make somebody e^{epsilon:g} times surer of what it hides"
+        )
+        found = [large] if epsilon > _LARGE_EPSILON else []
+        if delta * many > 1:
+            whom = f"one in {many:,}" + ("" if units is None else " that are expected")
+            found.append(f"delta is {delta:g}: above {whom} the promise may fail for somebody; 1e-9 is usual")
         return found
 
-    def warn(self, units: int | None = None) -> list[str]:
-        """Give its doubts as Python warnings too, each text once."""
-        doubts = self.doubts(units)
-        for each in doubts:
+    def warn(self, units: int | None = None) -> None:
+        """Give its doubts as Python warnings."""
+        for each in self.doubts(units):
             # By the place of this line, so that Python shows a text once, wherever it comes from.
             warnings.warn(each, BudgetWarning, stacklevel=1)
-        return doubts
 
     def rho(self, bad: Fraction = Fraction(0), distance: Fraction = Fraction(0)) -> Fraction:
         """Find the largest total zCDP, rounded down, that fits beside `bad` and `distance`.

@@ -30,7 +30,8 @@ class User:
     the stream. The plan compares both."""
 
     within: timedelta | str | int | None = None
-    """A period, such as "1d", or a number of ticks: hidden are a user's events of one period, and not of all."""
+    """A period, such as "1d", or a number of ticks: hidden are a user's events of one period, and not of all. The cap,
+    which must be fixed then, and the charges of alarms begin anew with each."""
 
     weight: str | None = None
     """A column of 1 for what happens and -1 for what is taken back, if events may be deleted; both count towards the
@@ -57,8 +58,6 @@ class User:
         whole = ("max_events_per_user", "most_events_per_user", "first_cap", "caps")
         given = {name: getattr(self, name) for name in whole}
         check_at_least(1, **{name: value for name, value in given.items() if value is not None})
-        if self.max_events_per_user is None and self.within is not None:
-            raise ParameterError("max_events_per_user must be given with within, got none: it holds in each period")
         if isinstance(self.within, str | timedelta):
             object.__setattr__(self, "within", length_of(self.within))
         elif self.within is not None:

@@ -175,8 +175,8 @@ def test_a_plan_is_readable_at_the_width_of_a_terminal(width: int) -> None:
         assert all(part in once for part in parts)
         assert f"{query['name']}, a " in once
     assert "60 ticks" in text
-    assert "top_shops, a top list over a domain of 3 labels" in once
-    assert "drugs, a histogram over labels that nobody listed" in once
+    assert "top_shops, a top list: " in once
+    assert "drugs, a histogram: " in once
     assert "differential privacy with epsilon 1 and delta 1e-09, for all queries and ticks together" in once
     assert "approximate, rho = " in once
 
@@ -188,17 +188,15 @@ def test_a_pure_plan_says_so_with_the_delta_of_its_noise() -> None:
     assert "pure differential privacy with epsilon 1, for all queries and ticks together" in text
     assert f"(drawn noise is off its law, which adds a delta of {plan.price.delta:.2g})" in text
     assert "There is no end to its ticks; they are booked as 2^32." in text
-    assert "Of a budget of epsilon 1;" in text
+    assert "Of a budget of epsilon 1 and delta 0;" in text
     assert "1-differential privacy, pure up to the distance of the drawn noise" in text
 
 
 def test_a_note_on_a_mechanism_is_shown() -> None:
     budget = pianissimo.Budget(epsilon=1.0, delta=1e-9)
     plan = pianissimo.Stream("s", budget=budget, horizon=10, queries=[pianissimo.Count("purchases")]).plan().to_dict()
-    plan["queries"][0]["note"] = "leans downward"
     plan["queries"][0]["alternatives"][0]["note"] = "needs memory"
     text = render_plan(plan, width=80, explain=True)
-    assert re.search(r"note +leans downward", text)
     assert "(needs memory)" in " ".join(text.split())
 
 
@@ -589,10 +587,31 @@ def test_as_json_silence_is_an_empty_release_at_every_tick(clinic: Path) -> None
     call("run", clinic, "--out", out)
     found = objects(call("releases", out, "--json").stdout)
     assert [(each["tick"], each["query"], len(each["release"])) for each in found] == [
-        (tick, name, int(tick == 2 and name != "young"))
+        (tick, name, 3 if name == "exhausted" else int(tick == 2 and name != "young"))
         for tick in (1, 2, 3, 4)
-        for name in ("old", "symptoms", "young")
+        for name in ("exhausted", "old", "symptoms", "young")
     ]
+
+
+def test_silence_is_said_to_be_quiet_or_exhausted_where_users_may_have_no_charge_left(clinic: Path) -> None:
+    state = clinic.parent / "state"
+    assert call("run", clinic, "--state", state).exit_code == 0
+    quiet = call("status", state).stdout
+    assert all(re.search(rf"silence of {name} +means quiet *\n", quiet) for name in ("old", "young", "symptoms"))
+    once = clinic.parent / "once.toml"
+    once.write_text(CLINIC.replace("threshold = 1000", "threshold = 1000\nalarms_per_user = 1"))
+    state = clinic.parent / "once"
+    assert call("run", once, "--state", state).exit_code == 0
+    words = r"quiet or exhausted: up to 3,[012]\d\d users may have no charge left"
+    assert len(re.findall(words, call("status", state).stdout)) == 3
+    told = json.loads(call("status", state, "--json").stdout)["exhausted"]
+    assert list(told) == ["old", "young", "symptoms"]
+    assert all(3000 < most < 3300 for most in told.values())
+    text = call("releases", state).stdout
+    assert re.search(rf"young, ticks 1 to 4: silent; at tick 4 {words}", text)
+    assert re.search(rf"old, ticks 1 to 4; at tick 4 {words}", text)
+    assert "exhausted, tick" not in text
+    assert "exhausted, tick 4" in call("releases", state, "--query", "exhausted").stdout
 
 
 def test_verify_compares_a_folder_with_what_is_stored(shop: Path) -> None:

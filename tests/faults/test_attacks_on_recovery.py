@@ -30,7 +30,7 @@ from pianissimo.durable.start import Request
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import BudgetError, DamageError, InputError, LeaseError, LedgerError, RefusalError, RollbackError
 from pianissimo.io.folder import FolderSink
-from pianissimo.io.inspect import verify
+from pianissimo.io.inspect import stored_releases, verify
 from pianissimo.ledger import Charge, open_shared
 from pianissimo.ledger.guarded import open_guarded
 from pianissimo.noise import Secret
@@ -758,6 +758,10 @@ def test_events_are_read_again_from_the_last_known_place_and_the_release_says_so
         assert found["n"]["estimate"].item() == 30
         assert json.loads(live.payload(5))["since"] == {"n": 2}
         assert live.read_tick == 5
+        live.tick([{}] * 7)
+    # No window reaches over the loss: the first of the new life is all that it has counted.
+    windows = stored_releases(house.state, window=1)["n"]
+    assert windows.select("tick", "estimate").rows() == [(1, 10), (2, 10), (5, 30), (6, 7)]
 
 
 def test_a_recovery_is_charged_where_the_stream_was_and_nowhere_else(tmp_path: Path) -> None:

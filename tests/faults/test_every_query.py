@@ -50,6 +50,7 @@ COUNTED = (
     pp.Sum("revenue", value="price", range=(0, 10)),
     pp.Histogram("regions", key="region", domain=REGIONS, every=2, tidy="monotone"),
 )
+CHEAP = pp.Alarm("cheap", where="price < 5", alarms_per_user=1)
 FIXED = {"max_events_per_user": 3, "most_events_per_user": 9}
 
 
@@ -86,6 +87,7 @@ STREAMS = {
         hidden("trends", pp.Trending("rising", key="drug", max_keys_per_user=2, threshold=60)),
         hidden("known-trends", pp.Trending("rising", key="drug", domain=DRUGS), pp.Trending("two", key="region")),
         hidden("alarms", pp.Alarm("cheap", where="price < 5"), pp.Alarm("north", where=pl.col("region") == "north")),
+        hidden("alarms-in-periods", CHEAP, pp.Trending("rising", key="drug", domain=DRUGS), within=2),
     )
 }
 

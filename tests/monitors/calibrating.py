@@ -7,8 +7,8 @@ import pianissimo as pp
 
 def planned(*queries: Any, horizon: int, epsilon: float = 1, delta: float = 1e-6, within: int | None = None) -> Any:
     """What watches for these queries alone; with `within`, of a user's events in so many ticks."""
-    user = pp.user("user", within=within, max_events_per_user=None if within is None else 1)
-    stream = pp.Stream("s", budget=pp.Budget(epsilon, delta), horizon=horizon, unit=user, queries=list(queries))
+    unit = pp.user("user", within=within)
+    stream = pp.Stream("s", budget=pp.Budget(epsilon, delta), horizon=horizon, unit=unit, queries=list(queries))
     return stream.plan().queries[0].mechanism
 
 

@@ -77,7 +77,7 @@ def test_one_monitor_for_all_alarms_needs_less_noise_than_one_each() -> None:
 @pytest.mark.parametrize("within", [None, 1])
 def test_calibrated_alarms_are_within_their_budget(within: int | None) -> None:
     found = planned_alarms({"fever": 400}, horizon=1000, alarms_per_user=3, within=within)
-    assert found.replacement is (within is not None)
+    assert (found.replacement, found.period) == (False, within)
     assert 0.99 < price([found.guarantee.loss], 1e-6).epsilon <= 1
 
 

@@ -51,7 +51,7 @@ def test_the_whole_epsilon_is_for_counting_where_nothing_is_searched_for() -> No
     beside = plan(Users("active"), pp.Count("n"))
     assert beside.price.epsilon <= 1.0
     assert beside.queries[0].mechanism.cap == FixedCap(units=1)
-    assert "lets through" not in beside.queries[0].chosen.note
+    assert "up to the cap" not in beside.to_dict()["queries"][0]["error_about"]
     # The other query's search has all that is for searches.
     assert beside.queries[1].mechanism.cap.epsilon == plan(pp.Count("n")).queries[0].mechanism.cap.epsilon
 

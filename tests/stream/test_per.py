@@ -286,7 +286,7 @@ def test_the_difference_of_two_stored_releases_is_the_window_but_for_roundings(t
         for tick in range(2, 11, 2):
             exact = live.between(max(0, tick - 4), tick)
             for name, table in found.items():
-                grid = live.plan.queries[1].query.unit_value if name == "revenue" else 1
+                grid = live.plan.queries[1].query.unit_value(None) if name == "revenue" else 1
                 rows, asked = table.filter(tick=tick).drop("tick", "start", "end"), exact[name].drop("start", "end")
                 assert rows.columns[0] == asked.columns[-1] == "since"
                 assert rows["since"].to_list() == asked["since"].to_list()
@@ -361,6 +361,12 @@ def test_the_command_says_what_has_no_windows(tmp_path: Path) -> None:
         refused = call("releases", *arguments)
         assert refused.exit_code == 2
         assert message in refused.stderr
+
+
+def test_of_a_later_life_it_is_told_since_when_it_counts() -> None:
+    plan = stream(pp.Count("n"), pp.Count("x", per=2)).plan()
+    told = [plan.since(["n", "x"], tick, first=4, counted=2) for tick in (5, 6, 7)]
+    assert told == [{"n": 2, "x": 2}, {"n": 2, "x": 2}, {"n": 2, "x": 5}]
 
 
 def test_the_plan_is_stored_and_read_again() -> None:

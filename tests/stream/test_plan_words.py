@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import pianissimo as pp
-from pianissimo.queries.expected import how_often, number_text
+from pianissimo.queries.expected import ExpectedError, number_text
 from pianissimo.queries.query import Query
 from pianissimo.stream import StreamPlan, render_plan
 
@@ -16,7 +16,7 @@ OF_EVENTS: dict[str, tuple[Query, str]] = {
     "count": (pp.Count("q"), "number of events"),
     "where": (pp.Count("q", where="x > 3"), 'number of events where "x" > 3'),
     "tick": (pp.Count("q", per="tick"), "number of events in each tick"),
-    "window": (pp.Count("q", per="7d"), "number of events in each 7 ticks"),
+    "window": (pp.Count("q", per="7d"), "number of events in the last 7 ticks"),
     "sum": (pp.Sum("q", value="x", range=(0, 600)), "sum of x, of values cut to 0 .. 600"),
     "refused": (pp.Sum("q", value="x", range=(0, 0.5), outside="refuse"), "sum of x"),
     "listed": (pp.Histogram("q", key="k", domain=DOMAIN), "number of events of each k"),
@@ -176,8 +176,6 @@ def test_what_is_expected_says_which_delta_is_too_large() -> None:
 
 
 def test_chances_are_said_as_people_say_them() -> None:
-    assert [how_often(each) for each in (0.95, 0.9, 0.999)] == [
-        "19 times out of 20",
-        "9 times out of 10",
-        "999 times out of 1000",
-    ]
+    for coverage, words in ((0.95, "19 times out of 20"), (0.9, "9 times out of 10"), (0.999, "999 times out of 1000")):
+        assert ExpectedError(coverage=coverage, typical=1, largest=1).often == words
+    assert ExpectedError(coverage=0.5, typical=1, largest=2).often == "1 times out of 2 (2 at the worst tick)"

@@ -295,7 +295,7 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         (
             "[stream]",
             '[stream]\nunit = { user = "customer", within = "1d" }',
-            "stream.unit: max_events_per_user must be given with within, got none: it holds in each period",
+            "stream: max_events_per_user must be given with within, got none: it holds in each period",
         ),
         ("[stream]", '[stream]\nunit = "user"', "stream.unit must be 'event' or { user = 'column' }, got 'user'"),
         ("[stream]", "[stream]\ncoverage = 1", "stream.coverage must be above 0 and below 1, got 1"),

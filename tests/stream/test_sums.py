@@ -12,6 +12,8 @@ from tests.stream.test_features import quiet, stream
 
 import pianissimo as pp
 from pianissimo.identity import from_plain, to_plain
+from pianissimo.stream import Live
+from pianissimo.testing import NoNoise
 from pianissimo.users import SumHead, statistics, user_table
 
 
@@ -44,6 +46,29 @@ def test_noise_does_not_grow_with_a_finer_grid(unit: Any) -> None:
     queries = (pp.Sum("s", value="v", range=(0, 500), grid=grid) for grid in grids)
     errors = [stream(query, unit=unit).plan().queries[0].expected_error.typical for query in queries]
     assert errors == pytest.approx([errors[0]] * len(grids), rel=0.02)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.001])
+def test_where_samplers_have_no_noise_for_so_many_steps_there_are_fewer_and_the_plan_says_so(epsilon: float) -> None:
+    """At 0.01 a worse plan was taken, and at 0.001 all were refused: a scale above 4e9."""
+    fields: dict[str, Any] = {"horizon": 525_600, "budget": pp.Budget(epsilon, 1e-9)}
+    count = stream(pp.Count("n"), **fields).plan().queries[0].expected_error
+    plan = stream(pp.Sum("s", value="v", range=(0, 600)), **fields).plan()
+    told = plan.to_dict()["queries"][0]
+    assert plan.queries[0].expected_error.typical == pytest.approx(600 * count.typical, rel=0.01)
+    assert told["grid"] <= 600 / 2**10
+    assert ("which no bar covers" in told.get("rounding", "")) == (told["grid"] > 600 / 2**20)
+    table = Live(plan, NoNoise()).tick(pl.DataFrame({"v": [599.99, 600.0, 700.0, -5.0, 0.31]}))["s"]
+    assert table["estimate"].item() == pytest.approx(1800.3, abs=2.5 * told["grid"])
+
+
+def test_a_sum_says_that_it_is_of_values_cut_to_their_range() -> None:
+    plan = stream(
+        pp.Sum("s", value="v", range=(-5, 10)), pp.Sum("all", value="v", range=(0, 1), outside="refuse")
+    ).plan()
+    cut, whole = plan.to_dict()["queries"]
+    assert cut["error_about"].endswith("of values cut to -5 .. 10")
+    assert "cut to" not in str(whole)
 
 
 ends = st.one_of(

@@ -94,19 +94,69 @@ def test_every_mixture_stays_within_its_budget(epsilon: float, queries: tuple[An
 
 
 def test_the_plan_says_what_will_be_found() -> None:
-    text = str(clinic().plan())
-    assert "is found, in all ticks, with a chance of 95 %" in text
+    text = " ".join(clinic().plan().explain().split())
+    assert "users or more in a tick who have charges left is found, in all ticks, with a chance of 95 %" in text
+    assert "a user has 2 charges, one for each report that she is in (of any alarm of the stream): a crowd" in text
+    assert "crowd of the same users is found 2 times and then missed; each release tells how many may" in text
+    daily = clinic(FEVER, unit=pp.user("patient", within=7)).plan().queries[0].chosen.note
+    assert "a user has 2 charges in each period of 7 ticks, one for each report" in daily
+    assert "the same users is found 2 times and then missed until the next" in daily
     assert "a race of scale" in text
     assert "a chance of 5e-07 to show a key of one user" in text
 
 
-def test_a_period_has_the_noise_for_data_that_are_missing_in_part() -> None:
-    whole = clinic(TERMS).plan().queries[0].guarantee.loss
-    period = clinic(TERMS, unit=pp.user("patient", max_events_per_user=3, within=7)).plan().queries[0].guarantee.loss
-    assert isinstance(whole, Race)
-    assert isinstance(period, Race)
-    assert period.replacement
-    assert period.scale > whole.scale
+DAILY = {"unit": pp.user("patient", within=4)}
+
+
+def test_in_each_period_a_crowd_has_charges_again() -> None:
+    live = quiet(clinic(FEVER, TERMS, **DAILY).plan())
+    releases = [live.tick(crowd(1000)) for _ in range(9)]
+    for name in ("fever", "symptoms"):
+        assert [len(release[name]) for release in releases] == [1, 1, 0, 0, 1, 1, 0, 0, 1]
+
+
+def test_a_period_costs_no_more_noise_and_its_lone_keys_are_those_of_its_ticks() -> None:
+    whole, part = (clinic(TERMS, **changes).plan().queries[0] for changes in ({}, DAILY))
+    losses = [each.guarantee.loss for each in (whole, part)]
+    assert all(isinstance(loss, Race) and not loss.replacement for loss in losses)
+    assert len({loss.scale for loss in losses if isinstance(loss, Race)}) == 1
+    assert part.guarantee.unit is Unit.USER_PERIOD
+    assert part.mechanism.threshold < whole.mechanism.threshold
+
+
+def test_other_queries_of_a_period_need_a_cap_and_alarms_do_not() -> None:
+    with pytest.raises(pp.ParameterError, match="max_events_per_user must be given with within"):
+        clinic(FEVER, pp.Count("visits"), **DAILY)
+    capped = pp.user("patient", within=4, max_events_per_user=3)
+    tables = [quiet(clinic(FEVER, *more, unit=capped).plan()).tick(crowd(1000)) for more in ((), (pp.Count("n"),))]
+    assert [table["fever"]["estimate"].to_list() for table in tables] == [[1000], [1000]]
+
+
+def test_a_release_tells_how_many_users_may_have_no_charge_left() -> None:
+    live = quiet(clinic(FEVER, pp.Alarm("young", where="age < 6", alarms_per_user=2), TERMS).plan())
+    tables = [live.tick(crowd(1000))["exhausted"] for _ in range(4)]
+    assert all(table["key"].to_list() == ["fever", "young", "symptoms"] for table in tables)
+    assert all(table.columns == ["key", "estimate", "low", "high", "cap"] for table in tables)
+    for table in tables[:2]:
+        assert table.select("estimate", "low", "high").rows() == [(0, 0, 0)] * 3
+    for table in tables[2:]:
+        for estimate, low, high in table.select("estimate", "low", "high").rows():
+            assert (estimate, low) == (1000, 0)
+            assert 1000 < high < 1100
+
+
+def test_a_reported_size_reaches_over_the_exhausted() -> None:
+    live = quiet(clinic(FEVER).plan())
+    rows = [live.tick(crowd(size))["fever"].row(0, named=True) for size in (1000, 1000, 1600)]
+    assert [row["estimate"] for row in rows] == [1000, 1000, 600]
+    assert rows[2]["low"] < 600
+    assert 1600 < rows[2]["high"] < 1750
+
+
+def test_each_period_tells_of_its_own_exhausted() -> None:
+    live = quiet(clinic(FEVER, **DAILY).plan())
+    tables = [live.tick(crowd(1000))["exhausted"] for _ in range(9)]
+    assert [table["estimate"][0] for table in tables] == [0, 0, 1000, 1000, 0, 0, 1000, 1000, 0]
 
 
 @pytest.mark.parametrize(

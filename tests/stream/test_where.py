@@ -93,7 +93,7 @@ def test_a_condition_is_kept_as_text_however_it_was_written() -> None:
         "age"
     ]
     plan = pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=8, queries=[pp.Count("q", where="age > 60")]).plan()
-    assert 'a count where "age" > 60' in str(plan)
+    assert 'number of events where "age" > 60' in str(plan)
     assert plan.digest != pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=8, queries=[pp.Count("q")]).plan().digest
 
 

@@ -16,15 +16,7 @@ import pianissimo
 from pianissimo.cli import NUMBER, PATH, echo_json, json_option
 from pianissimo.cli.data_commands import budget, sketch, top_k
 from pianissimo.cli.stream_commands import check, plan, recover, releases, rotate_secret, run, status, verify
-from pianissimo.errors import (
-    BudgetWarning,
-    InputError,
-    LeaseError,
-    PianissimoError,
-    RefusalError,
-    SpecError,
-    StoreError,
-)
+from pianissimo.errors import InputError, LeaseError, PianissimoError, RefusalError, SpecError, StoreError
 
 _EXIT_CODES = """\b
 Exit codes:
@@ -46,7 +38,7 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", BudgetWarning)  # the plan says it
+                warnings.simplefilter("ignore", pianissimo.BudgetWarning)  # the plan says it
                 return super().invoke(context)
         except PianissimoError as error:
             ended = click.ClickException(str(error))

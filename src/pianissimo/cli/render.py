@@ -90,13 +90,27 @@ def release_table(title: str | None, rows: pl.DataFrame) -> Table:
     return frame_table(title, rows)
 
 
-def rings_table(name: str, table: pl.DataFrame, ticks: range) -> Table | Text:
-    """When an alarm or a trend rang, most often never."""
-    rows = table.filter(pl.col("tick").is_between(ticks.start, ticks.stop - 1))
-    span = f"tick {ticks.start}" if len(ticks) == 1 else f"ticks {ticks.start} to {ticks.stop - 1}"
+def rings_table(name: str, table: pl.DataFrame, ticks: range, exhausted: pl.DataFrame | None) -> Group:
+    """When an alarm or a trend rang, most often never; and whether it may have been exhausted at the last tick."""
+    first, last = ticks.start, ticks.stop - 1
+    rows = table.filter(pl.col("tick").is_between(first, last))
+    title = f"{name}, " + (f"tick {first}" if first == last else f"ticks {first} to {last}")
     if not rows.height:
-        return Text(f"{name}, {span}: silent", style="bold")
-    return release_table(f"{name}, {span}", rows.drop("end", "since", strict=False))
+        title += ": silent"
+    most = 0 if exhausted is None else int(exhausted.filter(key=name, tick=last)["high"].sum())
+    if most:
+        title += f"; at tick {last} {silence(most)}"
+    tables = [release_table(None, rows.drop("end", "since", strict=False))] if rows.height else []
+    return Group(Text(title, style="bold"), *tables)
+
+
+def silence(exhausted: int) -> str:
+    """What it means that an alarm or a trend does not ring.
+
+    >>> silence(0), silence(240)
+    ('quiet', 'quiet or exhausted: up to 240 users may have no charge left')
+    """
+    return f"quiet or exhausted: up to {exhausted:,} users may have no charge left" if exhausted else "quiet"
 
 
 def echo_ring(tick: int, query: str, row: Mapping[str, Any]) -> None:

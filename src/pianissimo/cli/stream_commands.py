@@ -269,6 +269,7 @@ def releases(
     from pianissimo.demo.pharmacy import is_demo, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, stored_plan, visible_tick, without_windows
+    from pianissimo.queries.watching import EXHAUSTED
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
@@ -301,13 +302,13 @@ def releases(
         if as_json:
             told = {"tick": number, **times, **({} if window is None else {"window": length}), "query": name}
             echo_json({**told, "release": shown.to_dicts()})
-        elif name not in watched:
+        elif name not in watched and (name != EXHAUSTED or query == EXHAUSTED):
             when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S} UTC" for word, moment in times.items())
             title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
             terminal.print(Text(title, style="bold"), release_table(None, shown), Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):
-            terminal.print(rings_table(name, tables[name], ticks), Text())
+            terminal.print(rings_table(name, tables[name], ticks, tables.get(EXHAUSTED)), Text())
     for name, reason in left_out.items():
         click.echo(f"{name} has no windows of {window}: {reason}", err=as_json)
 
@@ -353,19 +354,20 @@ def status(*, state: str, witness: Path | None, show_refused: bool, as_json: boo
 
     No data are shown, unless the owner asks for refused rows.
     """
-    from pianissimo.cli.render import console, facts
+    from pianissimo.cli.render import console, facts, silence
     from pianissimo.io.inspect import read_status
 
     found = asdict(read_status(state, witness=witness, show_refused=show_refused))
     if as_json:
         echo_json(found, indent=2)
         return
-    sinks, refused = found.pop("sinks"), found.pop("refused") or {}
+    sinks, exhausted, refused = found.pop("sinks"), found.pop("exhausted"), found.pop("refused") or {}
     lines = {name: f"{value}  {_MEANING[name]}" if name in _MEANING else value for name, value in found.items()}
     lines |= {
         f"sink {name}": f"has ticks up to {each['last_tick']}, lacks {each['undelivered']}"
         for name, each in sinks.items()
     }
+    lines |= {f"silence of {name}": f"means {silence(most)}" for name, most in exhausted.items()}
     lines |= {f"refused {place}": f"{count:,} rows: {why}" for place, (why, count) in enumerate(refused.items(), 1)}
     console().print(facts(lines))
 

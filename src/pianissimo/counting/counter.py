@@ -123,8 +123,8 @@ class Summer(RunningTotal):
     """The sum of the events' values so far, on a declared grid and within declared limits, released at every tick.
 
     Guarantee: per event over the whole run, m^2 cost / 2 zCDP at integer orders, or (m cost)-DP over a Laplace plan, m
-    the larger of |low| and |high| in steps of the grid.
-    Error: the quantile of the plan's noise at the tick, in steps of the grid.
+    the larger of |low| and |high| in coarse steps.
+    Error: the quantile of the plan's noise at the tick, in coarse steps, as the sum itself.
     Cost: as `Counter`.
     """
 
@@ -134,20 +134,26 @@ class Summer(RunningTotal):
     high: int
     """The largest value of an event, in steps of the grid; higher ones are lowered to it."""
 
+    coarse: int = 1
+    """How many steps of the grid the sum counts as one: each value is rounded to the nearest multiple by itself."""
+
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise ParameterError(f"low must be below high, got {self.low} and {self.high}")
+        if self.coarse < 1 or self.low % self.coarse or self.high % self.coarse:
+            raise ParameterError(f"low and high must be multiples of coarse, got {self.coarse}")
 
     @property
     def magnitude(self) -> int:
-        return max(abs(self.low), abs(self.high))
+        return max(abs(self.low), abs(self.high)) // self.coarse
 
     def gather(self, state: CounterState, batch: pl.Series) -> int:  # noqa: ARG002
         if not batch.dtype.is_integer() or batch.null_count():
             raise InputError(f"values must be whole steps of the grid without nulls, got {batch.dtype}")
         # Clipped values are below 2^53 in size, so that a batch of fewer than 2^31 rows sums within 128 bits.
-        within = batch.cast(pl.Int64).clip(self.low, self.high).cast(pl.Int128)
-        return int(within.sum())
+        within = batch.cast(pl.Int64).clip(self.low, self.high)
+        steps = within if self.coarse == 1 else (within + self.coarse // 2) // self.coarse
+        return int(steps.cast(pl.Int128).sum())
 
 
 def grid_steps(values: pl.Series, grid: Fraction) -> pl.Series:

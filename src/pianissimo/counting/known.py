@@ -30,6 +30,8 @@ class Rest:
 
     estimate: int
     deviation: float
+    lean: float = 0.0
+    """By how much it may be too low, since labels near the threshold are shown when their noise is high."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -214,9 +214,12 @@ class UnknownHistogram(OverPlan):
             return None
         numerators = state.rest_noise.at(noise.at("rest"), tick, 1, lambda *_: ONE_SERIES)
         total = rounded(state.counts.sum(keepdims=True), numerators, self.rest_plan.shift)
-        variance = variance_at(self.rest_plan, tick) + len(value.labels) * variance_at(self.plan, tick)
         # Every release in the sum is rounded by itself: a twelfth of variance each.
-        return Rest(int(total[0] - value.estimates.sum()), math.sqrt(variance + Fraction(1 + len(value.labels), 12)))
+        own, twelfth = variance_at(self.plan, tick) + Fraction(1, 12), Fraction(1, 12)
+        variance = variance_at(self.rest_plan, tick) + twelfth + len(value.labels) * own
+        # Of labels that noise may have lifted over the threshold, it is thought to be two deviations too high.
+        lifted = int((value.estimates < self.threshold(tick) + 2 * math.sqrt(own)).sum())
+        return Rest(int(total[0] - value.estimates.sum()), math.sqrt(variance), 2 * lifted * math.sqrt(own))
 
     def between(self, state: UnknownHistogramState, start: int, end: int, noise: Noise) -> LabelCounts:
         # Behind the cut an interval is free, also for ticks before the label was shown: every row of a shown label's

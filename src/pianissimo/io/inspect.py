@@ -24,6 +24,7 @@ from pianissimo.io.sources.source_records import RefusedFile
 from pianissimo.ledger import is_state_place, ledger_beside
 from pianissimo.ledger.entries import is_there
 from pianissimo.noise import Secret
+from pianissimo.queries.watching import EXHAUSTED
 from pianissimo.storage.connection import is_server
 from pianissimo.storage.files import key_file
 from pianissimo.stream import Stream, StreamPlan
@@ -61,6 +62,9 @@ class Status:
     sinks: dict[str, dict[str, int]]
     """Of each sink how many ticks it has not confirmed, and the last that it has."""
 
+    exhausted: dict[str, int]
+    """Of each alarm and trend how many users at most had no charge left at the last visible tick, as was released."""
+
     refused: dict[str, int] | None = None
     """How many records were refused, by reason, for whoever may see the data; None unless asked for."""
 
@@ -85,6 +89,8 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         lease, owner = store.lease(record.incarnation)
         visible = store.visible(record.incarnation)
         sinks = store.deliveries(record.incarnation)
+        stored = store.release(record.incarnation, visible)
+    told = None if stored is None else release_of(stored.payload).tables.get(EXHAUSTED)
     config = json.loads(record.config)
     last = record.last_tick + config["plan"]["horizon"]
     shown = max(released, record.last_tick)
@@ -106,6 +112,7 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         lease_owner=owner,
         lag=_lag(Stream.from_plain(config["stream"]), shown, last),
         sinks={name: {"undelivered": left, "last_tick": sent} for name, left, sent in sinks},
+        exhausted={} if told is None else dict(told.select("key", "high").iter_rows()),
         refused=RefusedFile.told(RefusedFile.beside(found.folder, found.witness)) if show_refused else None,
     )
 

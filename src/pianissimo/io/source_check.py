@@ -81,8 +81,6 @@ class _Check:
         self.plan = spec.stream.plan()
         self.units: dict[str, pl.DataFrame] = {}
         """For each query about capped users, how many of its units each user has, in each period."""
-        self.read = 0
-        """How many lines are rows, counted or not."""
         self.ticks: Counter[int] = Counter()
         self.given: set[str] = set()
         self.times: list[int] = []
@@ -180,7 +178,6 @@ class _Check:
             outside = query.cut_off(piece.columns)
             if outside is not None:
                 self.outside[query.name] += int(outside.sum())
-        self.read += len(piece.lines)
         user = self.spec.stream.user
         if user is not None:
             content = user_input(self.spec.stream.queries, judged.table, user, drop_bad_rows=False)
@@ -192,14 +189,12 @@ class _Check:
             self._count_users(content)
 
     def _count_users(self, content: pl.DataFrame) -> None:
-        """Add up the units that each user has, where a cap holds: rows, or different values."""
+        """Add up the units that each user has, where a cap holds: rows, or rows of each value."""
         for part, query in {each.query.part: each.query for each in self._capped()}.items():
-            own, before = query.user_batch(content), [self.units[part]] if part in self.units else []
-            if query.capped == "values":
-                self.units[part] = pl.concat([*before, own]).unique()
-            else:
-                counts = pl.concat([*before, own.group_by("user").len("units")])
-                self.units[part] = counts.group_by("user").agg(pl.col("units").sum())
+            keys = ["user", "value"] if query.capped == "values" else ["user"]
+            counts = [self.units[part]] if part in self.units else []
+            counts.append(query.user_batch(content).group_by(keys).len("units"))
+            self.units[part] = pl.concat(counts).group_by(keys).agg(pl.col("units").sum())
 
     def _capped(self) -> list[QueryPlan]:
         """The queries that a cap may cut something off."""
@@ -207,22 +202,17 @@ class _Check:
         return [each for each in found if each.query.own_cap is None]
 
     def _above_caps(self) -> dict[str, list[dict[str, int]]]:
-        """For each query, at its first cap and at those that it may be raised to, who is above it and by how much."""
+        """For each query, who is above its caps and by how much, up to the first that nobody is above."""
         found: dict[str, list[dict[str, int]]] = {}
-        for each in self._capped():
-            units = self.units.get(each.query.part)
-            if units is None:
-                continue
-            if "units" not in units.columns:
-                units = units.group_by("user").len("units")
-            beyond = [(cap, units["units"].cast(pl.Int64) - cap) for cap in each.mechanism.cap.caps]
-            told = [
-                {"cap": cap, "users": int((more > 0).sum()), each.query.capped: int(more.clip(0).sum())}
-                for cap, more in beyond
-            ]
-            # After the first cap that nobody is above, nobody is above the next.
-            last = next((place for place, line in enumerate(told) if not line["users"]), len(told))
-            found[each.query.name] = told[: last + 1]
+        for each in self._capped() if self.units else ():
+            query, units = each.query, self.units[each.query.part]
+            numbers = units.group_by("user").len() if query.capped == "values" else units.select("user", len="units")
+            lines = found[query.name] = []
+            for cap in each.mechanism.cap.caps:
+                more = (numbers["len"].cast(pl.Int64) - cap).clip(0)
+                lines.append({"cap": cap, "users": int((more > 0).sum()), query.capped: int(more.sum())})
+                if not lines[-1]["users"]:
+                    break
         return found
 
     def _tell_rows(self) -> None:
@@ -271,15 +261,12 @@ class _Check:
     def _broken_lines(self) -> list[str]:
         """Whether more lines of CSV are rows where fields in quotes may hold line breaks."""
         written, source = self.wanted.written, self.source
-        if (
-            written.line_breaks
-            or not isinstance(source, FileSource)
-            or "fields, in quotes" not in " ".join(self.refused)
-        ):
+        malformed = sum(count for why, count in self.refused.items() if "fields, in quotes" in why)
+        if written.line_breaks or not malformed or not isinstance(source, FileSource):
             return []
         joined = replace(self.wanted, written=replace(written, line_breaks=True))
         pieces = (piece for path, form in find_files(source) for piece in READERS[form](path, joined))
-        if sum(len(piece.lines) for piece in pieces) <= self.read:
+        if sum(len(piece.lines) for piece in pieces) <= self.rows - malformed:
             return []
         return ["source.line_breaks must be true, got false; fields in quotes hold line breaks"]
 

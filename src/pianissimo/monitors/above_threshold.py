@@ -24,17 +24,19 @@ is (e (25 + 75 (k + 1) / L), 3 d)-DP for adding or removing a user, over any num
 natural. Section 4 of the paper replaces a user's data, which is two such steps: (2 x, 3 d (1 + e^x)) if one is
 (x, 3 d).
 
-**Who is active** (`UserCharges`, for every monitor): how often each user was charged in her life, and what the users
-hold in the open tick. They are kept under keyed 128-bit names, and only those that were ever charged: a user without an
-entry is a new one. What users hold is gathered by user, in the order of their names, and each one's keys once. A user's
-first keys of a tick count, in the order in which they come, so that her own order is kept. Nothing is told of the order
-between users.
+**Who is active** (`UserCharges`, for every monitor): how often each user was charged, in her life or in a period, and
+what the users hold in the open tick. They are kept under keyed 128-bit names, and only those that were ever charged: a
+user without an entry is a new one. What users hold is gathered by user, in the order of their names, and each one's
+keys once. A user's first keys of a tick count, in the order in which they come, so that her own order is kept. Nothing
+is told of the order between users.
 """
 
 import math
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import Self
 
 import numpy as np
@@ -52,15 +54,53 @@ MOST_CHARGES = 2**15
 """No monitor charges a user more often, nor for more keys in a tick: charges are 16 bits."""
 
 
+class ReportSizes:
+    """The sizes of all reports since charges began, as far as they bound how many users are exhausted: public.
+
+    Of N exhausted users each was in k reports, and no report held more than all of them: with sizes s_1 >= s_2 >= ..,
+    k N <= j N + s_(j+1) + s_(j+2) + .. for each j < k. The least of these bounds is reached where the same users come.
+
+    >>> sizes = ReportSizes(2)
+    >>> sizes.add([300, 200])
+    >>> sizes.most_exhausted(), sizes.most_exhausted(margin=20)
+    (200, 220)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.count = self.total = 0
+        self.largest: list[int] = []
+        self._limit = limit
+
+    def add(self, sizes: Iterable[int]) -> None:
+        """Reports of one tick."""
+        more = [max(0, size) for size in sizes]
+        self.count, self.total = self.count + len(more), self.total + sum(more)
+        self.largest = sorted([*self.largest, *more], reverse=True)[: self._limit]
+
+    def most_exhausted(self, margin: int = 0) -> int:
+        """How many users are exhausted at most, if each size may be too small by a margin."""
+        if self.count < self._limit:
+            return 0
+        rests = accumulate((-size - margin for size in self.largest), initial=self.total + self.count * margin)
+        return max(
+            0, min(rest // (self._limit - place) for place, rest in zip(range(self._limit), rests, strict=False))
+        )
+
+
 class UserCharges:
-    """Lifetime charges of users, and the holdings of the open tick: secret."""
+    """Charges of users, and the holdings of the open tick: secret."""
 
     def __init__(self, noise: Noise, *, limit: int, per_tick: int) -> None:
         self.limit, self.per_tick = limit, per_tick
         self.tests = 0
         """How many times a monitor has tested with these charges: a part of the path of each test's noise."""
         self._noise = noise.at("users")
-        self._book = _core.ChargeBook(limit, per_tick)
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew with every user, between two ticks."""
+        self._book = _core.ChargeBook(self.limit, self.per_tick)
+        self.sizes = ReportSizes(self.limit)
 
     def add(self, users: pl.Series, slots: NDArray[np.int64]) -> None:
         """Note which user holds which key; keys with slot -1 are nobody's.
@@ -93,11 +133,12 @@ class UserCharges:
 
     def to_plain(self) -> codec.Plain:
         """Names and charges, and the open tick."""
-        return [self.tests, *self._book.content()]
+        sizes = self.sizes
+        return [self.tests, *self._book.content(), *([sizes.total, sizes.count, *sizes.largest] if sizes.count else [])]
 
     def take_plain(self, content: codec.Plain) -> None:
         """Take over stored charges; without them returning users would be charged anew, and the promise void."""
-        tests, charged, counts, users, holders, keys = content
+        tests, charged, counts, users, holders, keys, *sizes = content
         if not (isinstance(tests, int) and tests >= 0):
             raise StateError("a number of tests must not be negative, got something else")
         try:
@@ -105,6 +146,8 @@ class UserCharges:
         except ValueError as error:
             raise StateError(f"{error}, got something else") from None
         self.tests = tests
+        if sizes:
+            self.sizes.total, self.sizes.count, *self.sizes.largest = sizes
 
     def __len__(self) -> int:
         return len(self._book)

@@ -22,14 +22,10 @@ from pianissimo.checks import check_at_least, check_fraction, check_name, check_
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex
-from pianissimo.loss.losses import Guarantee, Neighbors, Unit
+from pianissimo.loss.losses import Guarantee, Neighbors, Race, Unit
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.monitors.above_threshold import UserCharges, add_holdings, all_holdings
-from pianissimo.monitors.race_monitor import (
-    RaceMonitor,
-    margin_of_detection,
-    race_noise,
-)
+from pianissimo.monitors.race_monitor import RaceMonitor, margin_of_detection, race_noise
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
 
@@ -44,6 +40,8 @@ class Found:
 
     labels: pl.Series
     estimates: NDArray[np.int64]
+    exhausted: tuple[int, int] | None = None
+    """How many users had no charge left when they were counted: if the same ones came to all reports, and at most."""
 
     def to_dict(self) -> dict[str, int]:
         """The keys and estimates as a dict."""
@@ -61,15 +59,93 @@ class AlarmState:
     index: LabelIndex = field(metadata=TRANSIENT)
 
 
+EXHAUSTED_FAILURE = Fraction(1, 1000)
+"""With what chance more users are exhausted than is told, over a whole run, or a period."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watcher:
+    """What alarms and trends have in common: a noise, charges of users, and when these begin anew."""
+
+    horizon: int
+    """How many releases one run may make."""
+
+    alarms_per_user: int
+    """How many reports a user may be charged for, in her life or in a period, before she counts no more: k."""
+
+    scale: Fraction
+    """Of the noise: b."""
+
+    replacement: bool = False
+    """Whether the promise is for a user's data replaced, or removed in part, and not only for a user removed."""
+
+    period: int | None = None
+    """After every so many ticks charges begin anew: the promise is for a user's events of one period."""
+
+    tells_exhausted: bool = False
+    """Whether a release tells how many users are exhausted at most."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, horizon=self.horizon, **({} if self.period is None else {"period": self.period}))
+        check_fraction(scale=self.scale)
+        race_noise(self.scale)
+
+    def race(self, threshold: int, together: int) -> RaceMonitor:
+        """The monitor that tests are made with."""
+        return RaceMonitor(self.alarms_per_user, self.scale, threshold, together, self.replacement)
+
+    @property
+    def ticks_of_a_user(self) -> int:
+        """In how many ticks what is hidden may take part."""
+        return self.horizon if self.period is None else min(self.horizon, self.period)
+
+    def promise(self, loss: Race) -> Guarantee:
+        """The promise of a whole run."""
+        return Guarantee(
+            loss=loss,
+            unit=Unit.USER if self.period is None else Unit.USER_PERIOD,
+            neighbors=Neighbors.REPLACE if self.replacement else Neighbors.ADD_OR_REMOVE,
+            horizon=self.horizon,
+            source="Theorem R; docs/monitors.md",
+        )
+
+    def error(self, tick: int, coverage: float) -> float:  # noqa: ARG002
+        """The half-width around the median of the noise, before the cut at the threshold."""
+        return float(race_noise(self.scale).half_width(coverage))
+
+    def margin(self, ticks: int | None, coverage: float, tests: int = 1) -> int:
+        """How far above its threshold a weight is found, with this chance over these ticks of so many tests."""
+        check_probability(coverage=coverage)
+        last = self.horizon if ticks is None else ticks
+        check_at_least(1, ticks=last)
+        return margin_of_detection(self.scale, last * tests, 1 - Fraction(coverage))
+
+    def close(
+        self, charges: UserCharges, tick: int, reported: NDArray[np.bool_], sizes: NDArray[np.int64]
+    ) -> tuple[int, int] | None:
+        """Charge the holders of what is reported; how many users were exhausted before: see docs/privacy.md."""
+        told = None
+        if self.tells_exhausted:
+            reports = max(1, charges.sizes.count)
+            margin = margin_of_detection(self.scale, reports * (reports + 1) // 2, EXHAUSTED_FAILURE)
+            middle = race_noise(self.scale).median
+            told = charges.sizes.most_exhausted(-middle), charges.sizes.most_exhausted(margin)
+            charges.sizes.add(sizes.tolist())
+        charges.close(reported)
+        if self.period is not None and tick % self.period == 0:
+            charges.renew()
+        return told
+
+
 @identified("alarms")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alarms:
+class Alarms(Watcher):
     """The predicates that unusually many users match in a tick, released at every tick.
 
     A batch is a frame with the column `user` and a column of truth values for each alarm, one row an event.
 
-    Guarantee: the loss `Race(charges=alarms_per_user + number of alarms - 1, scale)` per user with all her events, over
-    the whole run.
+    Guarantee: the loss `Race(charges=alarms_per_user + number of alarms - 1, scale)` per user with all her events, or
+    those of one period, over the whole run.
     Error: the quantile of the noise around its median, before the cut at the threshold.
     Cost: 24 to 30 bytes for each user that was ever charged; one block of bits an alarm and tick.
 
@@ -84,52 +160,27 @@ class Alarms:
     {'fever': 180}
     """
 
-    horizon: int
-    """How many releases one run may make."""
-
     thresholds: tuple[tuple[str, int], ...]
     """The alarms by name, and the noisy number of users from which each rings."""
 
-    alarms_per_user: int
-    """How many alarms a user may be charged for in her life, before she counts no more: k."""
-
-    scale: Fraction
-    """Of the noise: b."""
-
-    replacement: bool = False
-    """Whether the promise is for a user's data replaced, or removed in part, and not only for a user removed."""
-
     def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon)
+        Watcher.__post_init__(self)
         if not self.thresholds or len({name for name, _ in self.thresholds}) != len(self.thresholds):
             raise ParameterError("alarms must have different names, got none or one twice")
         if any(name == "user" for name, _ in self.thresholds):
             raise ParameterError("an alarm must not be called 'user', as the column of users is, got 'user'")
-        check_fraction(scale=self.scale)
         for name, threshold in self.thresholds:
             check_name(name=name)
             self._monitor(threshold)  # refuses what cannot be a monitor
-        race_noise(self.scale)
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee(
-            loss=self._monitor(self.thresholds[0][1]).loss(tests=self.horizon * len(self.thresholds)),
-            unit=Unit.USER,
-            neighbors=Neighbors.REPLACE if self.replacement else Neighbors.ADD_OR_REMOVE,
-            horizon=self.horizon,
-            source="Theorem R; docs/monitors.md",
-        )
+        tests = self.ticks_of_a_user * len(self.thresholds)
+        return self.promise(self._monitor(self.thresholds[0][1]).loss(tests=tests))
 
     def detectable(self, name: str, *, ticks: int | None = None, coverage: float = 0.95) -> int:
         """The least number of users for whom the alarm rings whenever they come, with this chance over these ticks."""
-        check_probability(coverage=coverage)
-        last = self.horizon if ticks is None else ticks
-        check_at_least(1, ticks=last)
-        return dict(self.thresholds)[name] + margin_of_detection(self.scale, last, 1 - Fraction(coverage))
-
-    def error(self, tick: int, coverage: float) -> float:  # noqa: ARG002
-        return float(race_noise(self.scale).half_width(coverage))
+        return dict(self.thresholds)[name] + self.margin(ticks, coverage)
 
     def start(self, noise: Noise) -> AlarmState:
         index = LabelIndex(noise)
@@ -164,8 +215,8 @@ class Alarms:
         tops = self._monitor(0).decide(weights, bits, limits)
         reported = np.zeros(count, dtype=np.bool_)
         reported[tops.places] = True
-        state.charges.close(reported)
-        return Found(self._names.gather(tops.places), tops.values - race_noise(self.scale).median)
+        exhausted = self.close(state.charges, tick, reported, tops.values)
+        return Found(self._names.gather(tops.places), tops.values - race_noise(self.scale).median, exhausted)
 
     @property
     def _names(self) -> pl.Series:
@@ -173,10 +224,4 @@ class Alarms:
         return Domain([name for name, _ in self.thresholds]).labels
 
     def _monitor(self, threshold: int) -> RaceMonitor:
-        return RaceMonitor(
-            k=self.alarms_per_user,
-            b=self.scale,
-            threshold=threshold,
-            together=len(self.thresholds),
-            replacement=self.replacement,
-        )
+        return self.race(threshold, len(self.thresholds))

@@ -7,7 +7,7 @@ is charged. A user who holds s keys may so be charged s - 1 times too often, and
 **Which keys are tested** must not tell who holds them. *Known domain:* all of its keys. *Huge domain:* all of its keys,
 those of weight 0 by lot (`draw_empty`). *Unknown domain:* only keys that an active user holds. Then a key held by one
 user alone can be reported with her and cannot without her, so the threshold is so high that this happens in her whole
-life with probability at most delta_skip, which is booked as bad mass:
+life, or period, with probability at most delta_skip, which is booked as bad mass:
 
 *Proof.* In the lemma of docs/privacy.md, 'Composition and conversion', let A be the monitor that also tests the keys
 which the user, if she were there and active, would hold alone; and let G be: none of these is reported while she would
@@ -32,10 +32,10 @@ from pianissimo.checks import check_at_least, check_fraction, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
-from pianissimo.loss.losses import Guarantee, Neighbors, Race, Unit
+from pianissimo.loss.losses import Guarantee, Race
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.monitors.above_threshold import UserCharges, add_holdings, first_holdings
-from pianissimo.monitors.alarms import Found
+from pianissimo.monitors.alarms import Found, Watcher
 from pianissimo.monitors.race_monitor import (
     LARGEST_DOMAIN,
     MOST_EMPTY,
@@ -43,7 +43,6 @@ from pianissimo.monitors.race_monitor import (
     RaceMonitor,
     draw_empty,
     lone_threshold,
-    margin_of_detection,
     quiet_threshold,
     race_noise,
 )
@@ -112,14 +111,14 @@ class TrendingState:
 
 @identified("trending-monitor")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrendingMonitor:
+class TrendingMonitor(Watcher):
     """The keys that unusually many users hold in a tick, each with its noisy weight, released at every tick.
 
     A batch is a frame with the columns `user` and `key`. A user counts for her first `max_keys_per_user` distinct keys
     of a tick, once each, in the order in which they come.
 
     Guarantee: the loss `Race(charges=alarms_per_user + max_keys_per_user - 1, scale)` per user with all her events,
-    over the whole run, with `delta_skip` as bad mass in an unknown domain.
+    or those of one period, over the whole run, with `delta_skip` as bad mass in an unknown domain.
     Error: the quantile of the noise around its median, before the cut at the threshold.
     Cost: 24 to 30 bytes for each user that was ever charged; one block of bits a tested key and tick.
 
@@ -140,17 +139,8 @@ class TrendingMonitor:
     {}
     """
 
-    horizon: int
-    """How many releases one run may make."""
-
-    alarms_per_user: int
-    """How many reports a user may be charged for in her life, before she counts no more: k."""
-
     max_keys_per_user: int = 1
     """How many keys of a user count at a tick: s."""
-
-    scale: Fraction
-    """Of the noise: b."""
 
     threshold: int
     """A key is reported from this noisy weight on."""
@@ -161,12 +151,9 @@ class TrendingMonitor:
     delta_skip: Fraction = Fraction(0)
     """The chance that a key which one user alone holds is ever reported; above 0 in an unknown domain only."""
 
-    replacement: bool = False
-    """Whether the promise is for a user's data replaced, or removed in part, and not only for a user removed."""
-
     def __post_init__(self) -> None:
-        check_at_least(1, horizon=self.horizon)
-        check_fraction(scale=self.scale, delta_skip=self.delta_skip)
+        Watcher.__post_init__(self)
+        check_fraction(delta_skip=self.delta_skip)
         _ = self._monitor  # refuses what cannot be a monitor
         law = race_noise(self.scale)
         if self.domain is None:
@@ -187,39 +174,28 @@ class TrendingMonitor:
         versions = 2 if self.replacement else 1
         # Only draws in which the user takes part count: the others are the same on both neighbors, whatever their law.
         lots = _EMPTY_DRAWS if self.domain is not None and not isinstance(self.domain, Domain) else 0
-        draws = self.horizon * (self.max_keys_per_user * versions + lots)
-        return Guarantee(
-            loss=Race(
+        draws = self.ticks_of_a_user * (self.max_keys_per_user * versions + lots)
+        return self.promise(
+            Race(
                 charges=self.alarms_per_user + self.max_keys_per_user - 1,
                 scale=self.scale,
                 bad=versions * self.delta_skip,
                 distance=draws * DRAW_DISTANCE,
                 replacement=self.replacement,
-            ),
-            unit=Unit.USER,
-            neighbors=Neighbors.REPLACE if self.replacement else Neighbors.ADD_OR_REMOVE,
-            horizon=self.horizon,
-            source="Theorem R; docs/monitors.md",
+            )
         )
 
     def detectable(self, *, ticks: int | None = None, candidates: int | None = None, coverage: float = 0.95) -> int:
         """The smallest weight that is found whenever it comes, with a chance of `coverage` over these ticks and keys.
 
-        Unless its holders are exhausted: nobody is who holds fewer than `alarms_per_user` reported keys in her life.
+        Unless its holders are exhausted: nobody is who held fewer than `alarms_per_user` reported keys.
         """
-        check_probability(coverage=coverage)
-        last = self.horizon if ticks is None else ticks
-        check_at_least(1, ticks=last)
         if candidates is None:
             if self.domain is None:
                 raise ParameterError("candidates must be given where the domain is unknown, got None")
             candidates = domain_size(self.domain)
         check_at_least(1, candidates=candidates)
-        margin = margin_of_detection(self.scale, last * candidates, 1 - Fraction(coverage))
-        return self.threshold + margin
-
-    def error(self, tick: int, coverage: float) -> float:  # noqa: ARG002
-        return float(race_noise(self.scale).half_width(coverage))
+        return self.threshold + self.margin(ticks, coverage, candidates)
 
     def start(self, noise: Noise) -> TrendingState:
         known = None
@@ -280,27 +256,23 @@ class TrendingMonitor:
             values = np.concatenate([values, their_values])
         reported = np.zeros(len(index), dtype=np.bool_)
         reported[places] = True
-        state.charges.close(reported)
+        # Of all that is reported: who is to know which keys nobody holds?
+        exhausted = self.close(state.charges, tick, reported, values)
         if state.known is None:
             state.index = LabelIndex(noise)
         # The order of the reports must tell nothing about who came when.
         order = labels.arg_sort().to_numpy()
-        return Found(detached(labels.gather(order)), values[order] - race_noise(self.scale).median)
+        return Found(detached(labels.gather(order)), values[order] - race_noise(self.scale).median, exhausted)
 
     @property
     def _monitor(self) -> RaceMonitor:
-        return RaceMonitor(
-            k=self.alarms_per_user,
-            b=self.scale,
-            threshold=self.threshold,
-            together=self.max_keys_per_user,
-            replacement=self.replacement,
-        )
+        return self.race(self.threshold, self.max_keys_per_user)
 
     def _check_lone_keys(self) -> None:
         chance = race_noise(self.scale).chance(self.threshold - 1) + Fraction(1, 2**128)
-        if not self.horizon * self.max_keys_per_user * chance <= self.delta_skip:
-            least = lone_threshold(self.scale, self.horizon, self.max_keys_per_user, self.delta_skip)
+        ticks = self.ticks_of_a_user
+        if not ticks * self.max_keys_per_user * chance <= self.delta_skip:
+            least = lone_threshold(self.scale, ticks, self.max_keys_per_user, self.delta_skip)
             raise ParameterError(
                 f"threshold must be at least {least} where the domain is unknown, got {self.threshold}: a lower one "
                 f"shows that a user is there by keys that she alone holds; give a domain, or allow a larger delta_skip"

@@ -55,7 +55,7 @@ FEW_SERIES = 100
 PREDICTED_TICKS = 2**20
 """Errors are predicted from at most so many ticks, evenly spaced over the horizon; of an open one, from the first."""
 
-PREDICTED_WINDOWS = 256
+PREDICTED_WINDOWS = 128
 """Those of windows from so many: both ends of each are looked at by themselves."""
 
 
@@ -95,8 +95,9 @@ class ExpectedError:
     @property
     def often(self) -> str:
         """How often it holds, and the largest half-width where a person would tell it from the typical one."""
+        chance = Fraction(self.coverage).limit_denominator(1000)
         worst = f" ({number_text(self.largest)} at the worst tick)" if self.largest > 1.02 * self.typical else ""
-        return f"{how_often(self.coverage)}{worst}"
+        return f"{chance.numerator} times out of {chance.denominator}{worst}"
 
     @classmethod
     def of(cls, halves: NDArray[np.float64], coverage: float) -> "ExpectedError":
@@ -180,16 +181,6 @@ def _window_profile(plan: NoisePlan, window: int) -> NDArray[np.float64]:
     spread = np.arange(1, PREDICTED_WINDOWS + 1) * ((math.sqrt(5) - 1) / 2) % 1
     ends = np.arange(last) if last <= PREDICTED_WINDOWS else np.unique((last * spread).astype(np.int64))
     return np.array([float(difference_variance(plan, max(0, end - window), end)) for end in (ends + 1).tolist()])
-
-
-def how_often(coverage: float) -> str:
-    """A chance as people say it.
-
-    >>> how_often(0.95)
-    '19 times out of 20'
-    """
-    chance = Fraction(coverage).limit_denominator(1000)
-    return f"{chance.numerator} times out of {chance.denominator}"
 
 
 def number_text(value: float) -> str:

@@ -78,8 +78,7 @@ def user_ways(
     watching, counting = _split(budget, sum((shares[query.name] for query in watched), Fraction(0)))
     monitors: dict[str, list[Candidate]] = {}
     if watched:
-        replacement = setting.period is not None  # a part of her events is missing, not all of them
-        made = monitor_candidates(watched, watching, setting.ticks, setting.coverage, replacement=replacement)
+        made = monitor_candidates(watched, watching, setting.ticks, setting.coverage, period=setting.period)
         monitors = {name: [candidate] for name, candidate in made.items()}
     if not counted:
         return [[monitors[query.name] for query in queries]]
@@ -153,7 +152,8 @@ def _caps(setting: UserSetting, parts: Sequence[Part]) -> Iterator[Any]:
     if all(own):
         yield lambda _: own[0]
         return
-    if period is not None and units is not None:
+    if period is not None:
+        assert units is not None  # noqa: S101
         yield lambda _: PeriodCap(units=units, ticks=period)
         return
     if units is not None:
@@ -228,11 +228,7 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
     error = predict_error(plan, setting.coverage, query.user_scale)
     is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
     rule = f"a cap that follows the stream, from {mechanism.cap.caps[0]}" if is_adaptive else f"a fixed cap of {cap}"
-    note = f"at most {cap} {query.capped} of a user count" if query.own_cap is None else "each user counts once"
-    if isinstance(mechanism.cap, PeriodCap):
-        note += f" in each period of {mechanism.cap.ticks} ticks"
-    elif is_adaptive:
-        note += f" at first, up to {mechanism.cap.caps[-1]:,}"
+    note = "" if query.own_cap is None else f"each user counts once{_each_period(mechanism.cap)}"
     law = "Laplace" if mechanism.epsilon is not None else "Gaussian"
     return Candidate(
         name=f"{type(mechanism).__name__}, {rule}, over {plan.name}",
@@ -257,18 +253,22 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
     # They differ in the size of their noise alone.
     sizes = [math.sqrt(plan.noises[0].variance) for plan in plans if plan is not None]
     errors = [chosen.expected_error.typical * size / sizes[start - 1] for size in sizes]
-    period = f" in each period of {rule.ticks} ticks" if isinstance(rule, PeriodCap) else ""
     most, beyond = user.most_events_per_user, query.beyond_cap
-    if most is not None and isinstance(rule, AdaptiveCap):
-        beyond = f"bars reach over what the cap cuts off, as no user has more than {most:,}"
-    is_whole = most is not None and most <= rule.caps[0]
+    is_adaptive, is_whole = isinstance(rule, AdaptiveCap), most is not None and most <= rule.caps[0]
+    if most is not None and (is_whole or is_adaptive):
+        what = "nothing is cut off" if is_whole else "bars reach over what the cap cuts off"
+        beyond = f"{what}, as no user has more than {most:,}"
     return {
         "at": cap,
-        "counted": "" if is_whole else f", of {query.capped} up to the cap of {cap:,} a user{period}",
-        "beyond": f"nothing is cut off, as no user has more than {most:,}" if is_whole else beyond,
+        "counted": "" if is_whole else f", of {query.capped} up to the cap of {cap:,} a user{_each_period(rule)}",
+        "beyond": beyond,
         "errors": [{"cap": each, "typical": error} for each, error in zip(rule.caps, errors, strict=True)],
-        **({} if user.caps is None or not isinstance(rule, AdaptiveCap) else {"asked_for": user.caps}),
+        "asked_for": (user.caps if is_adaptive else None) or 1,
     }
+
+
+def _each_period(cap: Cap) -> str:
+    return f" in each period of {cap.ticks} ticks" if isinstance(cap, PeriodCap) else ""
 
 
 def _standing(cap: Cap, user: User) -> tuple[int, int]:

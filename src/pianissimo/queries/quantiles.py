@@ -13,7 +13,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.queries.columns import exactly
-from pianissimo.queries.expected import Candidate, ExpectedError, number_text
+from pianissimo.queries.expected import Candidate, number_text
 from pianissimo.queries.query import released_table
 from pianissimo.queries.sum import ValueQuery
 from pianissimo.users import Head, QuantilesHead, deviations_below
@@ -50,7 +50,8 @@ class Quantiles(ValueQuery):
     tidies = ()
     nothing = None
     told = ("range", "at")
-    answer = "quantiles of {0.value}"
+    answer = "quantiles of {0.value}{0.clamped}"
+    error_unit = " ranks"
     beyond_cap = "quantiles are those of capped events"
 
     def _check(self) -> None:
@@ -112,14 +113,10 @@ class Quantiles(ValueQuery):
         events = math.ceil(chosen.expected_error.typical * (high - low) / within)
         return ValueQuery.facts(self, chosen) | {"error_in_value": {"within": within, "events": events}}
 
-    def error_words(self, error: ExpectedError, counted: str) -> str:
-        return f"within {number_text(error.typical)} ranks of the true {self.about}{counted}, {error.often}"
-
     def left_out(self, chosen: Candidate) -> list[str]:
-        told = self.facts(chosen)["error_in_value"]
-        within, events = number_text(told["within"]), number_text(told["events"])
-        own = [f"in value, within {within} once {events} events lie evenly over {self.span}"]
-        return own + ValueQuery.left_out(self, chosen)
+        within, events = map(number_text, self.facts(chosen)["error_in_value"].values())
+        own = f"in value, within {within} once {events} events lie evenly over {self.span}"
+        return [own, *ValueQuery.left_out(self, chosen)]
 
     def open_ends(self, value: Any) -> tuple[str, ...]:
         # Of the events that the cap let through: how others would move a quantile has no bound to be open at.

@@ -40,16 +40,7 @@ from pianissimo.queries.columns import (
     label_column,
     told_value,
 )
-from pianissimo.queries.expected import (
-    HISTORY,
-    Candidate,
-    ExpectedError,
-    PlanMaker,
-    Share,
-    noise_plans,
-    number_text,
-    predict_error,
-)
+from pianissimo.queries.expected import HISTORY, Candidate, PlanMaker, Share, noise_plans, predict_error
 from pianissimo.users import AboveHead, AdaptiveCap, Bars, Cap, Counters, Head, UserDistinct, UserStatistics
 
 UserMechanism = UserStatistics | UserDistinct
@@ -145,6 +136,9 @@ class Query:
 
     answer: ClassVar[str] = "number of events"
     """What it answers, and what its error is about: words in which {0} is the query."""
+
+    error_unit: ClassVar[str] = ""
+    """What its error is counted in, if not in what it answers."""
 
     shown: ClassVar[str] = "a {0.key} appears"
     """What happens from its threshold on, where it has one."""
@@ -323,9 +317,8 @@ class Query:
         """Whether it may show labels that nobody listed."""
         return False
 
-    @property
-    def unit_value(self) -> float:
-        """What one step of its counts is worth."""
+    def unit_value(self, mechanism: Any) -> float:
+        """What one step of a mechanism's counts is worth."""
         return 1.0
 
     def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
@@ -342,7 +335,7 @@ class Query:
             return Candidate(
                 name=f"{type(mechanism).__name__} over {plan.name}",
                 mechanism=mechanism,
-                expected_error=predict_error(plan, coverage, self.unit_value, window=self.window),
+                expected_error=predict_error(plan, coverage, self.unit_value(mechanism), window=self.window),
                 pure=is_pure(plan),
             )
 
@@ -372,7 +365,7 @@ class Query:
         Of a label that was not shown before, all that is known is that no more were added than there are; one that is
         not shown any more is left out.
         """
-        steps = (pl.col("estimate") / self.unit_value).round().cast(pl.Int64)
+        steps = (pl.col("estimate") / self.unit_value(mechanism)).round().cast(pl.Int64)
         before, now = before.with_columns(steps), now.with_columns(steps)
         error = mechanism.between_error(*releases, coverage)
         if "key" not in now.columns:
@@ -419,7 +412,7 @@ class Query:
     @property
     def user_scale(self) -> float:
         """How much of a series' noise the answer has."""
-        return self.unit_value
+        return 1.0
 
     def user_value(self, release: Release[Any]) -> Any:
         """What the part's mechanism released for this query, with its noise and what is known of the cut."""
@@ -448,17 +441,8 @@ class Query:
     @property
     def about(self) -> str:
         """What its error is about, in words."""
-        when = "" if self.per is None else " in each tick" if self.per == 1 else f" in each {self.per} ticks"
-        return f"{self.answer.format(self)}{when}{'' if self.where is None else f' where {self.where}'}{self.clamped}"
-
-    @property
-    def clamped(self) -> str:
-        """How values are changed before they count, in words."""
-        return ""
-
-    def error_words(self, error: ExpectedError, counted: str) -> str:
-        """How far answers are from the truth; `counted` says of which events, where that is not all."""
-        return f"within {number_text(error.typical)} of the true {self.about}{counted}, {error.often}"
+        when = "" if self.per is None else " in each tick" if self.per == 1 else f" in the last {self.per} ticks"
+        return f"{self.answer.format(self)}{when}{'' if self.where is None else f' where {self.where}'}"
 
     def left_out(self, chosen: Candidate) -> list[str]:
         """What of the events is not in its answers, or hidden, in words."""
@@ -561,7 +545,8 @@ def count_table(value: int | LabelCounts | list[tuple[str, int]], error: float, 
         return table
     rest = value.rest.estimate
     spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * value.rest.deviation)
-    return pl.concat([table, released_table([rest], [rest - spread], [rest + spread], key=[None])])
+    high = rest + spread + math.ceil(value.rest.lean)
+    return pl.concat([table, released_table([rest], [rest - spread], [high], key=[None])])
 
 
 def bars_table(estimates: Sequence[int], bars: Sequence[Bars], *, key: Any = None) -> pl.DataFrame:

@@ -22,6 +22,9 @@ from pianissimo.users import Head, SumHead
 
 _MOST_STEPS = 2**40
 _FINE_STEPS = 2**20
+_EVENT_STEPS = (_FINE_STEPS, 2**17, 2**14, 2**10)
+"""How many steps a sum of events counts in at least: the most that samplers have noise for."""
+
 _USER_STEPS = 2**6
 
 
@@ -78,6 +81,7 @@ class ValueQuery(Query):
 
     @property
     def clamped(self) -> str:
+        """What happens to values outside the range, in words."""
         return f", of values cut to {self.span}" if self.outside == "clamp" else ""
 
     @property
@@ -114,11 +118,12 @@ class Sum(ValueQuery):
 
     grid: float | Fraction | None = None
     """Values are rounded to multiples of it, each by itself; both ends of the range are multiples. Without it, a grid
-    of at least 2^20 steps over the range. Noise is a multiple of the range, so a finer grid does not add any."""
+    of at least 2^20 steps over the range, or where no sampler has so much noise, of at least 2^10. Noise is a multiple
+    of the range, so a finer grid does not add any."""
 
     kind = "sum"
     called = "a sum"
-    answer = "sum of {0.value}"
+    answer = "sum of {0.value}{0.clamped}"
     told = ("range",)
     adds_up = True
     deletable = True
@@ -155,20 +160,31 @@ class Sum(ValueQuery):
         low, high = (_whole(end, self) for end in self.range)
         return low, high
 
-    @property
-    def unit_value(self) -> float:
-        return float(self.exact_grid)
+    def unit_value(self, mechanism: Any) -> float:
+        return float(self._grid_in(mechanism))
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
         return grid_steps(self._values(frame), self.exact_grid).clip(*self.steps)
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         low, high = self.steps
-        plan = plan_for(share, magnitude=max(abs(low), abs(high)))
-        return Summer(plan=plan, low=low, high=high, history=HISTORY), plan
+        sizes = dict.fromkeys(self._grid_of(steps) / self.exact_grid for steps in _EVENT_STEPS)
+        problems = []
+        for coarse in (int(size) for size in sizes if size.denominator == 1):
+            try:
+                plan = plan_for(share, magnitude=max(abs(low), abs(high)) // coarse)
+            except ParameterError as error:
+                problems.append(error)
+            else:
+                return Summer(plan=plan, low=low, high=high, history=HISTORY, coarse=coarse), plan
+        raise problems[-1]
+
+    def _grid_in(self, mechanism: Any) -> Fraction:
+        """What values are rounded to by a mechanism; for users what lies between is rounded right on average."""
+        return self.exact_grid * getattr(mechanism, "coarse", 1)
 
     def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
-        return scaled(Query.table(self, mechanism, release, coverage), self.exact_grid)
+        return scaled(Query.table(self, mechanism, release, coverage), self._grid_in(mechanism))
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
         # An event that adds nothing adds 0: it is in the range of all events, and none moves the sum further.
@@ -183,14 +199,16 @@ class Sum(ValueQuery):
         return scaled(Query.user_table(self, release, coverage, most_events), self._user_grid)
 
     def facts(self, chosen: Candidate) -> dict[str, Any]:
-        told = Query.facts(self, chosen) | {"grid": self.unit_value}
-        low, high = self.steps
-        if high - low >= _FINE_STEPS:
+        grid, (low, high) = self.unit_value(chosen.mechanism), map(float, self.range)
+        told = Query.facts(self, chosen) | {"grid": grid}
+        # Ends of the range are whole steps, so that no rounding error makes this one too few.
+        if round((high - low) / grid) >= _FINE_STEPS:
             return told
         # How many events there are is nothing that a bar could be made of, so it is said instead.
+        way_out = "" if self.grid is None else "; without a grid it is rounded as finely as the noise allows"
         return told | {
-            "rounding": f"each value by itself, to multiples of {self.unit_value:g}: by up to {self.unit_value / 2:g} "
-            "an event, which no bar covers; without a grid it is rounded to less than a millionth of the range"
+            "rounding": f"each value by itself, to multiples of {grid:g}: by up to {grid / 2:g} an event, which no bar "
+            f"covers{way_out}"
         }
 
 

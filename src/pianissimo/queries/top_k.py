@@ -110,6 +110,12 @@ class TopK(KeyQuery):
             raise ParameterError("a histogram of unknown labels must bound the labels of an event, got any number")
         return TopList(histogram=histogram, k=self.k), plan
 
+    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
+        table = Query.table(self, mechanism, release, coverage)
+        # A label that is missing from a cell's answer loses that cell, and nothing that is released bounds it.
+        is_biased = isinstance(mechanism, MetaTopList)
+        return table.with_columns(high=pl.lit(None, pl.Int64)) if is_biased else table
+
     def head(self, share: Fraction = Fraction(1)) -> Head:
         if not isinstance(self.domain, Domain) or self.max_keys_per_event != 1:
             return Query.head(self, share)

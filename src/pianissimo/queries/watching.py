@@ -21,6 +21,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.monitors import Alarms, RaceMonitor, TrendingMonitor, clock_delta, lone_threshold, quiet_threshold
+from pianissimo.monitors.alarms import Found
 from pianissimo.queries.columns import LargeDomain, Reads, Role, check_column, domain_of, key_column
 from pianissimo.queries.expected import Candidate, ExpectedError
 from pianissimo.queries.query import KeyQuery, Query, Tidy, parts_of, released_table, with_cap
@@ -32,7 +33,11 @@ class Clocks:
 
     scale: Fraction
     delta_skip: Fraction
-    replacement: bool
+    period: int | None
+    """How many ticks charges last; None where it is the whole run."""
+
+    life: int
+    """In how many ticks what is hidden may take part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +48,13 @@ class WatchingQuery(Query):
     """From how many users on, noise included; "auto" is the least that the promise, or quiet ticks, allow."""
 
     alarms_per_user: int = 4
-    """For how many reports a user may be charged; after so many she counts no more."""
+    """For how many reports a user may be charged, in the whole run or in each period; after so many she counts no
+    more."""
 
     watched: ClassVar[bool] = True
     tidies: ClassVar[tuple[Tidy, ...]] = ()
+    shared: ClassVar[str] = ""
+    """With what it shares its charges, in words."""
 
     def __post_init__(self) -> None:
         check_at_least(1, alarms_per_user=self.alarms_per_user)
@@ -84,7 +92,9 @@ class WatchingQuery(Query):
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         half, found = math.ceil(release.error), release.value
-        return released_table(found.estimates, found.estimates - half, found.estimates + half, key=found.labels)
+        # Those who count no more may be there too.
+        high = found.estimates + half + (found.exhausted[1] if found.exhausted else 0)
+        return released_table(found.estimates, found.estimates - half, high, key=found.labels)
 
     def capped_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         # At a tick a user counts once, or with so many keys.
@@ -103,13 +113,13 @@ class WatchingQuery(Query):
 
 
 def monitor_candidates(
-    queries: Sequence[Query], budget: Budget, ticks: int, coverage: float, *, replacement: bool
+    queries: Sequence[Query], budget: Budget, ticks: int, coverage: float, *, period: int | None
 ) -> dict[str, Candidate]:
     """For each watching query its monitor; queries of one part share one."""
     if budget.pure:
         raise ParameterError("alarms and trends must have a delta, got a budget without; allow one such as 1e-9")
     parts: list[Any] = parts_of(queries)
-    clocks = _clocks(parts, budget, ticks, replacement=replacement)
+    clocks = _clocks(parts, budget, ticks, period=period)
     found: dict[str, Candidate] = {}
     for part in parts:
         monitor = part[0].monitor(part, clocks, ticks)
@@ -117,27 +127,32 @@ def monitor_candidates(
     return found
 
 
-def _clocks(parts: Sequence[Sequence[WatchingQuery]], budget: Budget, ticks: int, *, replacement: bool) -> Clocks:
-    versions = 2 if replacement else 1
+def _clocks(parts: Sequence[Sequence[WatchingQuery]], budget: Budget, ticks: int, *, period: int | None) -> Clocks:
     unknown = sum(query.lone_keys for part in parts for query in part)
     delta = Fraction(budget.delta)
-    skip = delta / (2 * unknown * versions) if unknown else Fraction(0)
+    skip = delta / (2 * unknown) if unknown else Fraction(0)
     together = sum(part[0].tests(part) for part in parts)
     charges = sum(part[0].charges(part) for part in parts)
-    left = clock_delta(budget.epsilon, delta - skip * unknown * versions, versions * ticks * together)
-    scale = RaceMonitor.calibrate(epsilon=budget.epsilon, delta=left, k=charges, replacement=replacement)
-    return Clocks(scale=scale, delta_skip=skip, replacement=replacement)
+    life = ticks if period is None else min(ticks, period)
+    left = clock_delta(budget.epsilon, delta - skip * unknown, life * together)
+    scale = RaceMonitor.calibrate(epsilon=budget.epsilon, delta=left, k=charges)
+    return Clocks(scale=scale, delta_skip=skip, period=period, life=life)
 
 
 def _candidate(query: WatchingQuery, monitor: Any, ticks: int, coverage: float) -> Candidate:
-    half = monitor.error(1, coverage)
+    half, charges = monitor.error(1, coverage), monitor.alarms_per_user
+    own, times = ("1 charge", "once") if charges == 1 else (f"{charges} charges", f"{charges} times")
+    per, until = (
+        ("", "") if monitor.period is None else (f" in each period of {monitor.period} ticks", " until the next")
+    )
     return Candidate(
         name=f"{type(monitor).__name__} over a race",
         mechanism=monitor,
         expected_error=ExpectedError(coverage=coverage, typical=half, largest=half),
         pure=False,
-        note=f"{query.detectable(monitor, ticks)} users or more in a tick is found, in all ticks, with a chance of "
-        f"95 %; a user is charged for at most {monitor.alarms_per_user} reports",
+        note=f"{query.detectable(monitor, ticks)} users or more in a tick who have charges left is found, in all "
+        f"ticks, with a chance of 95 %; a user has {own}{per}, one for each report that she is in{query.shared}: a "
+        f"crowd of the same users is found {times} and then missed{until}; each release tells how many may be missed",
         noise=f"Gumbel in whole numbers, scale {float(monitor.scale):.4g}",
     )
 
@@ -161,6 +176,7 @@ class Alarm(WatchingQuery):
     called = "an alarm"
     answer = "number of users when it rings"
     shown = "it rings"
+    shared = " (of any alarm of the stream)"
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
         return self.matches(frame)
@@ -188,7 +204,8 @@ class Alarm(WatchingQuery):
             thresholds=tuple((query.name, query.allowed_threshold(least)) for query in part),
             alarms_per_user=_alarms_per_user(part),
             scale=clocks.scale,
-            replacement=clocks.replacement,
+            period=clocks.period,
+            tells_exhausted=True,
         )
 
     def detectable(self, monitor: Any, ticks: int) -> str:
@@ -273,18 +290,19 @@ class Trending(WatchingQuery):
         domain = self.domain if isinstance(self.domain, Domain) else None
         keys = self.max_keys_per_user
         if domain is None:
-            least = lone_threshold(clocks.scale, ticks, keys, clocks.delta_skip)
+            least = lone_threshold(clocks.scale, clocks.life, keys, clocks.delta_skip)
         else:
             least = quiet_threshold(clocks.scale, ticks * len(domain))
         return TrendingMonitor(
             horizon=ticks,
             alarms_per_user=self.alarms_per_user,
             max_keys_per_user=keys,
-            scale=clocks.scale,
             threshold=self.allowed_threshold(least),
             domain=domain,
             delta_skip=clocks.delta_skip if domain is None else Fraction(0),
-            replacement=clocks.replacement,
+            scale=clocks.scale,
+            period=clocks.period,
+            tells_exhausted=True,
         )
 
     def detectable(self, monitor: Any, ticks: int) -> str:
@@ -294,3 +312,16 @@ class Trending(WatchingQuery):
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         return mechanism.threshold, mechanism.threshold
+
+
+EXHAUSTED = "exhausted"
+"""The table of a release that tells, for each watching query, how many users had no charge left at the tick."""
+
+
+def exhausted_table(queries: Sequence[Query], release: Release[Any]) -> dict[str, pl.DataFrame]:
+    """How many users count no more, by its name, where a monitor tells it."""
+    if not isinstance(release.value, Found) or release.value.exhausted is None:
+        return {}
+    estimate, high = ([number] * len(queries) for number in release.value.exhausted)
+    table = released_table(estimate, [0] * len(queries), high, key=[query.name for query in queries])
+    return {EXHAUSTED: with_cap(table, 1)}

@@ -22,8 +22,8 @@ from pianissimo.unit import User
 
 _log = logging.getLogger(__name__)
 
-RESERVED_NAMES = ("above_cap", "key", "user", "value", "weight")
-"""Columns that mechanisms about users have themselves: a query of that name would take their place."""
+RESERVED_NAMES = ("above_cap", "exhausted", "key", "user", "value", "weight")
+"""Columns and tables that mechanisms about users have themselves: a query of that name would take their place."""
 
 _LARGEST_EXACT = 2.0**53
 

@@ -273,7 +273,7 @@ class StreamPlan:
             "coverage": self.coverage,
             "budget": {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)},
             "promise": {"epsilon": self.price.epsilon, "delta": self.price.delta, "method": self.price.method},
-            "warnings": self.budget.doubts(expected_units([plan.query for plan in self.queries])),
+            "warnings": self.budget.doubts(_expected_events([plan.query for plan in self.queries])),
             "digest": self.digest.hex(),
             "queries": [plan.to_dict(self.unit if isinstance(self.unit, User) else None) for plan in self.queries],
         }
@@ -320,7 +320,7 @@ class StreamPlan:
 
 def make_plan(stream: "Stream") -> StreamPlan:
     """The best plan for a stream's queries within its budget."""
-    stream.budget.warn(expected_units(stream.queries))
+    stream.budget.warn(_expected_events(stream.queries))
     budget, queries, weights = stream.budget, stream.queries, _relative_weights(stream.queries)
     unit, tick = cast(Unit | User, stream.unit), stream.tick
     ticks = OPEN_HORIZON if stream.horizon is None else stream.horizon
@@ -353,9 +353,8 @@ def make_plan(stream: "Stream") -> StreamPlan:
     )
 
 
-def expected_units(queries: Sequence[Query]) -> int | None:
-    """How many events somebody said to expect, if anybody did."""
-    return max((each for query in queries if (each := getattr(query, "expected_events", None))), default=None)
+def _expected_events(queries: Sequence[Query]) -> int | None:
+    return max((getattr(query, "expected_events", None) or 0 for query in queries), default=0) or None
 
 
 def _mechanisms(plans: Sequence[QueryPlan]) -> list[Any]:

@@ -16,6 +16,7 @@ from pianissimo.mechanism import Guard, Release, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.queries import Query
 from pianissimo.queries.of_users import above_cap_table
+from pianissimo.queries.watching import exhausted_table
 from pianissimo.stream.batches import as_frame, columns_read, query_inputs, table_of, times_in, user_input
 from pianissimo.stream.calendar import LARGEST_TIME, iso, microseconds
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
@@ -91,7 +92,9 @@ class LivePart:
             release = self.run.between(max(0, release.tick - window), release.tick)
         shown = [query for query in self.queries if tick % query.every == 0]
         tables = {query.name: self._tidiers[query.name].add(self._table(query, release)) for query in shown}
-        return tables if self._user is None else tables | above_cap_table(release, self.run.coverage)
+        if self._user is None:
+            return tables
+        return tables | above_cap_table(release, self.run.coverage) | exhausted_table(self.queries, release)
 
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What the ticks after `start` up to `end` added, if it was published at both and answers intervals.
@@ -203,7 +206,10 @@ class LiveCore:
 
     def release(self, place: int) -> dict[str, pl.DataFrame]:
         """Close a tick: what is published at it. `place` counts from the first tick of this run."""
-        return {name: table for part in self.parts for name, table in part.tables(place).items()}
+        found: dict[str, list[pl.DataFrame]] = {}
+        for name, table in (each for part in self.parts for each in part.tables(place).items()):
+            found.setdefault(name, []).append(table)
+        return {name: pl.concat(tables) for name, tables in found.items()}
 
     def between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What ticks start + 1 .. end added, for the queries that tell it."""

@@ -1,6 +1,6 @@
 """A plan as a person reads it: the promise, then at most three lines a query, in words.
 
-Explained, a table of the queries follows and a paragraph for each: mechanism, noise, theorem, and what did not win.
+Explained, a paragraph for each query follows: mechanism, noise, theorem, and what did not win.
 """
 
 import io
@@ -27,7 +27,9 @@ def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableTyp
         parts += [Text(), Text(query["name"], "bold").append(f": {first}", "not bold")]
         parts += [Padding(Text(line), (0, 0, 0, 2)) for line in others]
     if explain:
-        parts += [Text(), _accounting(plan), Text(), _queries(plan)]
+        given = "epsilon {epsilon:g} and delta {delta:g}".format_map(plan["budget"])
+        whose = f"neighbors: {_neighbors(plan)} added or removed"
+        parts += [Text(), Text(f"Of a budget of {given}; {whose}; by {plan['promise']['method']}.")]
         for query in plan["queries"]:
             parts += [Text(), *_details(query)]
     return Group(*parts)
@@ -42,7 +44,8 @@ def render_plan(plan: dict[str, Any], width: int = 120, *, explain: bool = False
 
 def words_of(query: Query, chosen: Candidate, cap: dict[str, Any]) -> list[str]:
     """At most three lines: the error and what it is about; what is cut or hidden; what a cap does."""
-    first = query.error_words(chosen.expected_error, cap.get("counted", ""))
+    error, about = chosen.expected_error, f"{query.about}{cap.get('counted', '')}"
+    first = f"within {number_text(error.typical)}{query.error_unit} of the true {about}, {error.often}"
     threshold = query.thresholds(chosen.mechanism)
     if threshold is not None:
         least, largest = (f"{each:,}" for each in threshold)
@@ -59,15 +62,13 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any]) -> list[str]:
 def _cap_words(cap: dict[str, Any]) -> str:
     if not cap:
         return ""
-    above = [each for each in cap["errors"] if each["cap"] > cap["at"]]
-    if not above:
-        return str(cap["beyond"])
-    told = [f"{number_text(each['typical'])} at {each['cap']:,}" for each in above]
-    told = told if len(told) <= _FEW_CAPS + 1 else [*told[:_FEW_CAPS], "..", told[-1]]
-    fewer = ""
-    if len(cap["errors"]) < cap.get("asked_for", 0):
-        fewer = f"; of the {cap['asked_for']} caps asked for, noise can be drawn for {len(cap['errors'])}"
-    return f"when the cap is raised the error is about {', '.join(told).replace('.., ', '.. ')}{fewer}; {cap['beyond']}"
+    errors = cap["errors"]
+    told = [f"{number_text(each['typical'])} at {each['cap']:,}" for each in errors if each["cap"] > cap["at"]]
+    if len(told) > _FEW_CAPS + 1:
+        told[_FEW_CAPS:] = [f".. {told[-1]}"]
+    raised = f"when the cap is raised the error is about {', '.join(told)}; " if told else ""
+    fewer = f"of the {cap['asked_for']} caps asked for, noise can be drawn for {len(errors)}; "
+    return f"{raised}{fewer if len(errors) < cap['asked_for'] else ''}{cap['beyond']}"
 
 
 def _promise(plan: dict[str, Any]) -> Text:
@@ -96,47 +97,11 @@ def _neighbors(plan: dict[str, Any]) -> str:
     return "one user with all her events" if "user" in plan else "one event"
 
 
-def _accounting(plan: dict[str, Any]) -> Text:
-    budget = plan["budget"]
-    given = f"epsilon {budget['epsilon']:g}" + (f" and delta {budget['delta']:g}" if budget["delta"] else "")
-    return Text(
-        f"Of a budget of {given}; neighbors: {_neighbors(plan)} added or removed; by {plan['promise']['method']}."
-    )
-
-
-def _queries(plan: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("query", "noise plan", "share", "every", "shown from", f"error ({plan['coverage']:.0%})", "worst"):
-        is_text = column in ("query", "noise plan")
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
-    for query in plan["queries"]:
-        expected = query["expected_error"]
-        table.add_row(
-            query["name"],
-            _split(query["mechanism"])[1],
-            f"{query['share_of_budget']:.0%}",
-            "tick" if query["every"] == 1 else f"{query['every']} ticks",
-            _thresholds(query["threshold"]),
-            f"± {number_text(expected['typical'])}",
-            number_text(expected["largest"]),
-        )
-    return table
-
-
 def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
-    title = Text(query["name"], "bold")
-    title.append(f", {query['called']}", "not bold")
-    if "domain" in query:
-        labels = "labels that nobody listed" if query["domain"] == "unknown" else f"a domain of {query['domain']}"
-        title.append(f" over {labels}", "not bold")
-    if "where" in query:
-        title.append(f" where {query['where']}", "not bold")
-    title.append(f": {query['mechanism']}", "not bold")
-    yield title
+    yield Text(query["name"], "bold").append(f", {query['called']}: {query['mechanism']}", "not bold")
     lines = {
+        "share": f"{query['share_of_budget']:.0%} of the budget",
         "noise": query["noise"] if query["noise"] != query["note"] else "",
-        "note": query["note"],
-        "rounding": query.get("rounding", ""),
         "memory": _memory(query),
         "promise": _loss(query["guarantee"]),
         "by": query["guarantee"]["theorem"],
@@ -194,10 +159,3 @@ def _split(mechanism: str) -> tuple[str, str]:
     """What a mechanism is and the noise plan it stands over, or twice its name."""
     kind, _, noise_plan = mechanism.rpartition(" over ")
     return kind or noise_plan, noise_plan
-
-
-def _thresholds(threshold: dict[str, int] | None) -> str:
-    if threshold is None:
-        return "-"
-    least, largest = f"{threshold['least']:,}", f"{threshold['largest']:,}"
-    return least if least == largest else f"{least} to {largest}"

@@ -138,7 +138,9 @@ class Stream:
     def _check_user(self) -> None:
         if not isinstance(self.unit, User):
             return
-        self.unit.period(self.tick)
+        is_capped = any(query.own_cap is None and not query.watched for query in self.queries)
+        if self.unit.period(self.tick) is not None and self.unit.max_events_per_user is None and is_capped:
+            raise ParameterError("max_events_per_user must be given with within, got none: it holds in each period")
         for query in self.queries:
             if query.name in RESERVED_NAMES:
                 reserved = ", ".join(map(repr, RESERVED_NAMES))

@@ -1,0 +1,169 @@
+"""What is true of rows, from the words of the documents: plain Python over lists, and nothing of the library.
+
+A truth is a dict from a key to a number, with the key None where there is one number. A row counts where it has what a
+query asks for: a finite number, or a label of at most 256 bytes.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from datetime import date
+
+from tests.truth.generated_rows import Row
+
+Truth = dict[str | None, float]
+Told = Callable[[list[Row]], Truth]
+
+
+def value_of(row: Row) -> float | None:
+    value = row["amount"]
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def label_of(row: Row, column: str) -> str | None:
+    """A label as it is shown: truth values as true and false, days as 2026-01-31."""
+    value = row[column]
+    if value is None:
+        return None
+    text = (
+        str(value).lower() if isinstance(value, bool) else value.isoformat() if isinstance(value, date) else str(value)
+    )
+    return text if len(text.encode()) <= 256 else None
+
+
+def labels_of(row: Row, most: int | None) -> list[str]:
+    """The first so many different labels of a row; none where one of them is none."""
+    labels = row["tags"]
+    if labels is None or any(label is None or len(label.encode()) > 256 for label in labels):
+        return []
+    different = list(dict.fromkeys(labels))
+    return different if most is None else different[:most]
+
+
+def is_above(row: Row, limit: float) -> bool:
+    value = value_of(row)
+    return value is not None and value > limit
+
+
+def is_large(row: Row) -> bool:
+    return is_above(row, 100)
+
+
+def count(rows: list[Row]) -> Truth:
+    return {None: len(rows)}
+
+
+def large(rows: list[Row]) -> Truth:
+    return {None: sum(map(is_large, rows))}
+
+
+def total(low: float, high: float, grid: float | None = None) -> Told:
+    """The sum of values that are moved into a range, and to the nearest multiple of a grid where there is one."""
+
+    def told(rows: list[Row]) -> Truth:
+        values = [min(max(value, low), high) for row in rows if (value := value_of(row)) is not None]
+        return {None: math.fsum(values if grid is None else (grid * round(value / grid) for value in values))}
+
+    return told
+
+
+def each_label(column: str, *, nulls: bool = False) -> Told:
+    """How many rows have each label; rows without one under "(null)", where that is asked for."""
+
+    def told(rows: list[Row]) -> Truth:
+        labels = ((label_of(row, column)) for row in rows)
+        return dict(Counter("(null)" if label is None else label for label in labels if nulls or label is not None))
+
+    return told
+
+
+def each_tag(most: int | None) -> Told:
+    return lambda rows: dict(Counter(label for row in rows for label in labels_of(row, most)))
+
+
+def commonest(column: str, domain: Iterable[str]) -> Told:
+    known = list(domain)
+    return lambda rows: {None: max((each_label(column)(rows).get(label, 0) for label in known), default=0)}
+
+
+def quantiles(low: float, high: float, parts: Iterable[float], places: Iterable[int]) -> Told:
+    """The least value at or below which so large a part of all lies; the k-th largest and smallest; nothing of none."""
+
+    def told(rows: list[Row]) -> Truth:
+        values = sorted(min(max(value, low), high) for row in rows if (value := value_of(row)) is not None)
+        if not values:
+            return {}
+        found: Truth = {f"{part:g}": values[max(math.ceil(part * len(values)), 1) - 1] for part in parts}
+        for place in places:
+            if place <= len(values):
+                found |= {f"largest {place}": values[-place], f"smallest {place}": values[place - 1]}
+        return found
+
+    return told
+
+
+def different(column: str) -> Told:
+    return lambda rows: {None: len({label_of(row, column) for row in rows} - {None})}
+
+
+def people(condition: Callable[[Row], bool] = lambda row: True) -> Told:
+    return lambda rows: {None: len({row["user"] for row in rows if condition(row)})}
+
+
+def first_of_each(rows_by_tick: list[list[Row]], cap: int, period: int | None) -> list[Row]:
+    """The first so many rows of each user, in all or in each period of so many ticks."""
+    seen: Counter[tuple[str, int]] = Counter()
+    kept = []
+    for tick, rows in enumerate(rows_by_tick):
+        for row in rows:
+            whose = (row["user"], 0 if period is None else tick // period)
+            seen[whose] += 1
+            if seen[whose] <= cap:
+                kept.append(row)
+    return kept
+
+
+def above(rows_by_tick: list[list[Row]], cap: int, period: int | None) -> int:
+    """How many users, or pairs of a user and a period, have more rows than that."""
+    numbers = Counter(
+        (row["user"], 0 if period is None else tick // period) for tick, rows in enumerate(rows_by_tick) for row in rows
+    )
+    return sum(number > cap for number in numbers.values())
+
+
+def first_values(rows_by_tick: list[list[Row]], column: str, cap: int, period: int | None) -> list[Row]:
+    """Of the rows of each user those with her first so many different labels, in all or in each period."""
+    held: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+    kept = []
+    for tick, rows in enumerate(rows_by_tick):
+        for row in rows:
+            label = label_of(row, column)
+            mine = held[row["user"], 0 if period is None else tick // period]
+            if label is not None and (label in mine or len(mine) < cap):
+                mine.add(label)
+                kept.append(row)
+    return kept
+
+
+class Charges:
+    """Who still counts for what is watched: each report takes a charge from those who were counted in it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._used: Counter[str] = Counter()
+
+    def holders(self, rows: list[Row], held: Callable[[Row], str | None]) -> dict[str, set[str]]:
+        """For each key the users who hold it in a tick, each for her first key, and have charges left."""
+        keys: dict[str, str] = {}
+        for row in rows:
+            key = held(row)
+            if key is not None:
+                keys.setdefault(row["user"], key)
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for user, key in keys.items():
+            if self._used[user] < self._most:
+                found[key].add(user)
+        return found
+
+    def report(self, users: Iterable[str]) -> None:
+        self._used.update(users)

@@ -1,0 +1,87 @@
+"""Bars hold the truth of what they say they are about: every kind of query, with every unit, on rows that are hard.
+
+False alarms: a row of the table is blamed if so few bars held by a chance below 1e-10, were each held with 94 %. There
+are fewer than 300 rows, so that the whole test fails by chance less than once in 1e7 choices of the seeds.
+"""
+
+import math
+
+import pytest
+from tests.truth import coverage
+from tests.truth.coverage import EVENT, GROUPS, REFUSED, UNITS, USER, Tally, blamed, cases, measured, plan_of, seeded
+
+import pianissimo as pp
+from pianissimo.queries import KINDS
+
+RUNS = 20
+
+
+@pytest.fixture(scope="module")
+def table() -> list[Tally]:
+    return measured(RUNS, seeded)
+
+
+def test_no_kind_of_query_and_no_unit_is_forgotten() -> None:
+    for kind, unit, asked in cases():
+        refused = REFUSED.get((EVENT if unit == EVENT else USER, kind.kind))
+        assert bool(asked) != (refused is not None), (kind.kind, unit)
+        if refused is not None:
+            with pytest.raises(pp.ParameterError, match=r"users|events"):
+                pp.Stream("s", unit=UNITS[unit], budget=pp.Budget(8, 1e-6), horizon=6, queries=[refused]).plan()
+    assert {kind.kind for kind in KINDS} == {kind for _, kind in REFUSED} | {
+        each.query.kind for groups in GROUPS.values() for _, asked in groups for each in asked
+    }
+
+
+def test_bars_hold_what_they_are_about(table: list[Tally]) -> None:
+    assert not [(row.query, row.unit, row.about, row.lots, row.runs) for row in blamed(table)]
+    # Rows of one run have noise of their own, so that all of them together are judged more sharply.
+    held, runs = sum(row.lots for row in table), sum(row.runs for row in table)
+    assert coverage.chance_of_at_most(held, runs, coverage.LEAST) > 1e-8
+
+
+def test_every_query_releases_numbers_for_every_unit(table: list[Tally]) -> None:
+    found = {(row.query, row.unit) for row in table if row.numbers >= RUNS / 4}
+    for kind, unit, asked in cases():
+        for each in asked:
+            assert (each.query.name, unit) in found, (kind.kind, each.query.name, unit)
+
+
+def test_an_end_is_open_where_something_is_cut_off_and_only_there(table: list[Tally]) -> None:
+    closed = {"users", "quantiles", "alarm", "trending"}
+    kinds = {each.query.name: each.query.kind for groups in GROUPS.values() for _, asked in groups for each in asked}
+    for row in table:
+        if row.unit == EVENT:
+            # A top list from selections lacks what a part of them left out.
+            assert row.ends == ({"low"} if row.query == "top_of_many" else {"both"}), row
+            continue
+        if row.query not in kinds or "by the plan" in row.about:
+            continue
+        is_open = kinds[row.query] not in closed and row.unit in ("user", "user, fixed cap", "user within 2 ticks")
+        wanted = {"none" if row.query == "signed" else "low"} if is_open else {"both"}
+        assert row.ends == wanted, row
+
+
+def test_a_cut_is_said_beside_the_number() -> None:
+    for unit in UNITS:
+        for group in range(len(GROUPS[EVENT if unit == EVENT else USER])):
+            for told in plan_of(unit, group).to_dict()["queries"]:
+                if "range" in told:
+                    assert "cut to" in told["error_about"], told["name"]
+                if (told.get("max_keys_per_event") or 1) > 1:
+                    assert "Of an event at most" in " ".join(told["words"]), told["name"]
+
+
+def test_bars_of_half_the_width_are_caught() -> None:
+    table = measured(RUNS, seeded, factor=0.5, units=(EVENT, "user, all events fit the cap"))
+    # Some bars are wide, since they allow for more than noise; those of noise alone are all caught.
+    caught = {row.query for row in blamed(table)}
+    assert {"n", "amount"} & caught
+    held, runs = sum(row.lots for row in table), sum(row.runs for row in table)
+    assert coverage.chance_of_at_most(held, runs, coverage.LEAST) < 1e-30
+
+
+def test_the_binomial_law_is_exact() -> None:
+    assert coverage.chance_of_at_most(1, 3, 0.5) == pytest.approx(0.5)
+    assert coverage.chance_of_at_most(3, 3, 0.5) == pytest.approx(1)
+    assert coverage.chance_of_at_most(0, 10, 0.9) == pytest.approx(math.pow(0.1, 10))
