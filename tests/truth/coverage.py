@@ -196,6 +196,7 @@ class Seen:
 
 
 Bar = dict[str, Any]
+INTERVAL = "events of an interval"
 
 
 def seen(query: str, about: str, bar: Bar, truth: float) -> Seen:
@@ -326,7 +327,7 @@ def begin(query: Query, tick: int) -> int:
 
 def of_events(asked: Asked, bars: Sequence[Bar], truth: Oracle, start: int, end: int) -> Iterator[Seen]:
     true, kind = truth.events(asked, start, end), asked.query.kind
-    about = "all events" if start == 0 else "events of a window"
+    about = "events of a window" if asked.query.per else "all events" if start == 0 else INTERVAL
     if kind == "heavy_hitters" and asked.query.expected_keys is None:  # type: ignore[attr-defined]
         # The bars of a sketch hold all shown keys at once.
         every = [seen(asked.query.name, "all shown keys at once", bar, true.get(bar["key"], 0)) for bar in bars]
@@ -531,9 +532,23 @@ def measured(
     return list(found.values())
 
 
+def pools(table: Sequence[Tally]) -> list[Tally]:
+    """The rows of each query, of each unit, and of all together, of those that have noise of their own."""
+    found: dict[tuple[str, str], Tally] = {}
+    for row in table:
+        # An interval has the noise of its ends; and of a bar with an open end another row is about both its sides.
+        if row.about == INTERVAL or (row.about == "all events" and row.ends != {"both"} and row.unit != EVENT):
+            continue
+        for query, unit in ((row.query, ""), ("", row.unit), ("", "")):
+            pool = found.setdefault((query, unit), Tally(query, unit, "together"))
+            pool.runs += row.runs
+            pool.lots += row.lots
+    return list(found.values())
+
+
 def blamed(table: Sequence[Tally]) -> list[Tally]:
     """Rows whose bars hold too seldom: by the binomial law of one number a run."""
-    return [row for row in table if row.doubt < PER_ROW]
+    return [row for row in (*table, *pools(table)) if row.doubt < PER_ROW]
 
 
 def seeded(text: str) -> bytes:

@@ -7,6 +7,7 @@ import math
 import random
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pianissimo as pp
@@ -99,5 +100,5 @@ def allowances(count: int, first: int = 0) -> Iterator[tuple[int, str]]:
 
 if __name__ == "__main__":
     wanted, begin = (int(each) for each in (sys.argv[1:] + ["1000", "0"][len(sys.argv) - 1 :]))
-    for found in (*ours(wanted, begin), *allowances(wanted, begin)):
-        print(*found, stream(found[0]))
+    for found in chain(ours(wanted, begin), allowances(wanted, begin)):
+        print(*found, stream(found[0]), flush=True)

@@ -1,7 +1,7 @@
 """Bars hold the truth of what they say they are about: every kind of query, with every unit, on rows that are hard.
 
 False alarms: a row of the table is blamed if so few bars held by a chance below 1e-10, were each held with 94 %. There
-are fewer than 300 rows, so that the whole test fails by chance less than once in 1e7 choices of the seeds.
+are fewer than 400 rows and sums of rows, so that the whole test fails by chance less than once in 1e7 choices of the seeds.
 """
 
 import math
@@ -35,9 +35,6 @@ def test_no_kind_of_query_and_no_unit_is_forgotten() -> None:
 
 def test_bars_hold_what_they_are_about(table: list[Tally]) -> None:
     assert not [(row.query, row.unit, row.about, row.lots, row.runs) for row in blamed(table)]
-    # Rows of one run have noise of their own, so that all of them together are judged more sharply.
-    held, runs = sum(row.lots for row in table), sum(row.runs for row in table)
-    assert coverage.chance_of_at_most(held, runs, coverage.LEAST) > 1e-8
 
 
 def test_every_query_releases_numbers_for_every_unit(table: list[Tally]) -> None:
@@ -74,11 +71,10 @@ def test_a_cut_is_said_beside_the_number() -> None:
 
 def test_bars_of_half_the_width_are_caught() -> None:
     table = measured(RUNS, seeded, factor=0.5, units=(EVENT, "user, all events fit the cap"))
-    # Some bars are wide, since they allow for more than noise; those of noise alone are all caught.
-    caught = {row.query for row in blamed(table)}
-    assert {"n", "amount"} & caught
-    held, runs = sum(row.lots for row in table), sum(row.runs for row in table)
-    assert coverage.chance_of_at_most(held, runs, coverage.LEAST) < 1e-30
+    caught = blamed(table)
+    assert {row.unit for row in caught if not row.query} >= {EVENT, "user, all events fit the cap"}
+    # One number a run is little for one query, and enough for those that are in both.
+    assert {row.query for row in caught} & {"n", "amount", "places", "codes"}
 
 
 def test_the_binomial_law_is_exact() -> None:

@@ -17,11 +17,11 @@ def test_plans_of_specs_at_random_stay_within_their_budgets() -> None:
     ("unit", "query", "epsilon", "delta", "horizon"),
     [
         (pp.user("u"), pp.Sum("s", value="v", range=(0, 600), grid=1), 0.1, 1e-9, 366),
-        *(
-            (pp.user("u", first_cap=1, caps=6, cap_share=0.5), pp.Count("n"), epsilon, delta, 12)
-            for epsilon in (0.1, 0.5, 1, 2, 4)
-            for delta in (0, 1e-9, 1e-6)
-        ),
+        (pp.user("u", first_cap=1, caps=6, cap_share=0.5), pp.Count("n"), 1, 1e-9, 12),
+        # Where the scale of the cap's tests is a short binary fraction, no rounding of it leaves room.
+        (pp.user("u", caps=2, cap_share=0.25), pp.Count("n"), 0.25, 1e-5, 13),
+        (pp.user("u", caps=2, cap_share=0.5), pp.Count("n"), 0.5, 1e-6, 5),
+        (pp.user("u", caps=2, cap_share=0.5), pp.Count("n"), 2, 1e-5, 13),
     ],
 )
 def test_specs_that_were_refused_for_a_fault_of_ours(

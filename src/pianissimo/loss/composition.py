@@ -142,10 +142,7 @@ def _race_ways(
     ways: list[tuple[str, Convert]] = []
     plain = _plain_sum([*pure, *ranges])
     if not rest:
-        offset = float_up(plain)
-        ways.append(
-            ("pure plus race" if plain else "race", lambda left: _add_up(offset, epsilon_of_races(races, left)))
-        )
+        ways.append(("pure plus race" if plain else "race", lambda left: _add_up(plain, epsilon_of_races(races, left))))
     else:
         ways.append(("race plus integer orders", _race_apart(races, plain, rest)))
     ways.append(("integer orders", _by_orders(Fraction(0), [*pure, *ranges, *rest], races)))
@@ -177,26 +174,24 @@ def _race_apart(races: Sequence[Race], plain: Fraction, rest: Sequence[Loss]) ->
 
 
 def _by_orders(plain: Fraction, losses: Sequence[Loss], races: Sequence[Race] = ()) -> Convert:
-    offset = float_up(plain)
     rho = sum((_least_rho(loss) for loss in losses), Fraction(0))
 
     def convert(left: Fraction) -> float:
-        return _add_up(offset, epsilon_beside(rho, races, left) if races else epsilon_from_rho(rho, left))
+        return _add_up(plain, epsilon_beside(rho, races, left) if races else epsilon_from_rho(rho, left))
 
     return convert
 
 
 def _range_ways(plain: Fraction, ranges: Sequence[BoundedRange]) -> list[tuple[str, Convert]]:
-    offset = float_up(plain)
     each = [(loss.steps, loss.width) for loss in ranges]
     # A step is also one of any larger width, and then no order of the widths, adaptive or not, can matter.
     steps, width = sum(steps for steps, _ in each), max(width for _, width in each)
 
     def concentrated(left: Fraction) -> float:
-        return _add_up(offset, epsilon_by_concentration(each, left))
+        return _add_up(plain, epsilon_by_concentration(each, left))
 
     def recursive(left: Fraction) -> float:
-        return _add_up(offset, epsilon_by_recursion(steps, width, left))
+        return _add_up(plain, epsilon_by_recursion(steps, width, left))
 
     ways: list[tuple[str, Convert]] = [("bounded range concentration", concentrated)]
     if steps <= _MOST_STEPS:
@@ -228,8 +223,11 @@ def _is_empty(loss: Loss) -> bool:
     return loss.charges == 0 if isinstance(loss, Race) else loss.as_booked().rho == 0
 
 
-def _add_up(plain: float, converted: float) -> float:
-    return math.nextafter(plain + converted, math.inf) if plain and converted else plain + converted
+def _add_up(plain: Fraction | float, converted: float) -> float:
+    """The sum, exactly and rounded up once: where both are what a budget was split into, it is that budget."""
+    if math.inf in (plain, converted):
+        return math.inf
+    return float_up(Fraction(plain) + Fraction(converted))
 
 
 def one_entry(losses: Sequence[Loss]) -> Booked:
