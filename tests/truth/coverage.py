@@ -304,7 +304,7 @@ def streamed(unit: str, group: int, run: int, noise: Noise, factor: float) -> It
         else:
             yield [
                 *of_users(asked, tables, truth, tick, UNITS[unit].within),
-                *watch.seen(tables, truth.named[tick - 1]),
+                *watch.seen(tables, truth.named[tick - 1], tick, UNITS[unit].within),
             ]
     if unit == EVENT and asked is not MANY_TAGS:  # which answers no intervals
         start = run % (TICKS - 1)
@@ -374,18 +374,26 @@ class Watch:
     def __init__(self, asked: Sequence[Asked]) -> None:
         self._charges = {each: plain.Charges(each.query.alarms_per_user) for each in asked if each.query.watched}  # type: ignore[attr-defined]
 
-    def seen(self, tables: dict[str, list[Bar]], rows: list[Row]) -> Iterator[Seen]:
+    def seen(
+        self, tables: dict[str, list[Bar]], rows: list[Row], tick: int, period: int | None
+    ) -> Iterator[Seen]:
         for asked, charges in self._charges.items():
             query: Any = asked.query
+            if period is not None and (tick - 1) % period == 0:
+                charges.begin_anew()
             if query.kind == "alarm":
-                holders = charges.holders(rows, lambda row: "" if plain.is_above(row, 25) else None)
+                holders = plain.holders_of(rows, lambda row: "" if plain.is_above(row, 25) else None)
             else:
                 known = None if query.domain is None else DOMAIN
-                holders = charges.holders(rows, lambda row: label_within(row, query.key, known))  # noqa: B023
+                holders = plain.holders_of(rows, lambda row: label_within(row, query.key, known))  # noqa: B023
+            exhausted = charges.exhausted
+            for bar in tables["exhausted"]:
+                if bar["key"] == query.name:
+                    yield seen(f"exhausted, {query.name}", "users without a charge", bar, len(exhausted))
             for bar in tables[query.name]:
-                counted = holders.get(bar.get("key", ""), set())
-                yield seen(query.name, "users of the tick with charges left", bar, len(counted))
-                charges.report(counted)
+                held = holders.get(bar.get("key", ""), set())
+                yield seen(query.name, "users of the tick", bar, len(held))
+                charges.report(held - exhausted)
 
 
 def label_within(row: Row, column: str, known: Sequence[str] | None) -> str | None:

@@ -145,6 +145,19 @@ def first_values(rows_by_tick: list[list[Row]], column: str, cap: int, period: i
     return kept
 
 
+def holders_of(rows: list[Row], held: Callable[[Row], str | None]) -> dict[str, set[str]]:
+    """For each key the users who hold it in a tick, each for her first key."""
+    keys: dict[str, str] = {}
+    for row in rows:
+        key = held(row)
+        if key is not None:
+            keys.setdefault(row["user"], key)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for user, key in keys.items():
+        found[key].add(user)
+    return found
+
+
 class Charges:
     """Who still counts for what is watched: each report takes a charge from those who were counted in it."""
 
@@ -152,18 +165,12 @@ class Charges:
         self._most = most
         self._used: Counter[str] = Counter()
 
-    def holders(self, rows: list[Row], held: Callable[[Row], str | None]) -> dict[str, set[str]]:
-        """For each key the users who hold it in a tick, each for her first key, and have charges left."""
-        keys: dict[str, str] = {}
-        for row in rows:
-            key = held(row)
-            if key is not None:
-                keys.setdefault(row["user"], key)
-        found: defaultdict[str, set[str]] = defaultdict(set)
-        for user, key in keys.items():
-            if self._used[user] < self._most:
-                found[key].add(user)
-        return found
+    @property
+    def exhausted(self) -> set[str]:
+        return {user for user, used in self._used.items() if used >= self._most}
 
     def report(self, users: Iterable[str]) -> None:
         self._used.update(users)
+
+    def begin_anew(self) -> None:
+        self._used.clear()
