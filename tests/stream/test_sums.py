@@ -105,7 +105,7 @@ def test_a_sum_that_was_stored_without_a_grid_has_one_of_one() -> None:
     assert from_plain(to_plain(pp.Sum("s", value="v", range=(0, 5)))).grid is None
 
 
-USERS = pp.user("u", max_events_per_user=4)
+USERS = pp.user("u", first_cap=4)
 
 
 def of_users(rows: list[dict[str, Any]], **fields: Any) -> float:
@@ -118,6 +118,21 @@ def test_what_users_add_is_rounded_right_on_average() -> None:
     rows = [{"u": f"u{place % 20_000}", "v": 0.449} for place in range(40_000)]
     assert of_users(rows) == pytest.approx(17_960, abs=5 * 0.2 * 200)
     assert of_users([row | {"v": -0.449} for row in rows]) == pytest.approx(-17_960, abs=5 * 0.2 * 200)
+
+
+def test_under_a_fixed_cap_a_sum_of_users_is_as_fine_as_samplers_allow() -> None:
+    """With steps of a 64th of the range, coins alone move a sum of ten million values by more than its bar."""
+    asked = stream(pp.Sum("s", value="v", range=(0, 600)), unit=pp.user("u", max_events_per_user=1), horizon=366)
+    plan = asked.plan()
+    mechanism: Any = plan.queries[0].mechanism
+    assert mechanism.heads[0].coarse == 1
+    table = Live(plan, NoNoise()).tick([{"u": place, "v": 0.4567} for place in range(2000)])["s"]
+    assert table["estimate"].item() == pytest.approx(913.4, abs=2000 * 0.0005)
+    count = stream(pp.Count("n"), unit=asked.unit, horizon=366).plan().queries[0].expected_error.typical
+    assert plan.queries[0].expected_error.typical == pytest.approx(600 * count, rel=0.02)
+    large = stream(pp.Sum("s", value="v", range=(0, 600)), unit=pp.user("u", max_events_per_user=10**5), horizon=366)
+    coarser: Any = large.plan().queries[0].mechanism
+    assert coarser.heads[0].coarse > 1
 
 
 def test_the_ends_of_a_range_are_not_rounded() -> None:

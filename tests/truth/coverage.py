@@ -374,9 +374,7 @@ class Watch:
     def __init__(self, asked: Sequence[Asked]) -> None:
         self._charges = {each: plain.Charges(each.query.alarms_per_user) for each in asked if each.query.watched}  # type: ignore[attr-defined]
 
-    def seen(
-        self, tables: dict[str, list[Bar]], rows: list[Row], tick: int, period: int | None
-    ) -> Iterator[Seen]:
+    def seen(self, tables: dict[str, list[Bar]], rows: list[Row], tick: int, period: int | None) -> Iterator[Seen]:
         for asked, charges in self._charges.items():
             query: Any = asked.query
             if period is not None and (tick - 1) % period == 0:

@@ -1,7 +1,7 @@
 """Bars hold the truth of what they say they are about: every kind of query, with every unit, on rows that are hard.
 
 False alarms: a row of the table is blamed if so few bars held by a chance below 1e-10, were each held with 94 %. There
-are fewer than 400 rows and sums of rows, so that the whole test fails by chance less than once in 1e7 choices of the seeds.
+are fewer than 400 rows and sums of rows, so that the test fails by chance less than once in 1e7 choices of the seeds.
 """
 
 import math

@@ -225,7 +225,7 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
     plan = counters.plan(start, cap, 0)
     if plan is None:
         raise ParameterError("a plan must have a tick, got none")
-    error = predict_error(plan, setting.coverage, query.user_scale)
+    error = predict_error(plan, setting.coverage, query.user_scale(mechanism))
     is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
     rule = f"a cap that follows the stream, from {mechanism.cap.caps[0]}" if is_adaptive else f"a fixed cap of {cap}"
     note = "" if query.own_cap is None else f"each user counts once{_each_period(mechanism.cap)}"

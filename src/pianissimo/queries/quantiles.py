@@ -100,8 +100,7 @@ class Quantiles(ValueQuery):
             share=share,
         )
 
-    @property
-    def user_scale(self) -> float:
+    def user_scale(self, mechanism: Any) -> float:
         # The noise of the rank, at its worst cell.
         parts = self.parts or (Fraction(1, 2),)
         return max(float(deviations_below(self.depth, float(part)).max()) for part in parts)

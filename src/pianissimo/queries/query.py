@@ -11,7 +11,8 @@ the cap cuts off may lie beyond.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
 from enum import Enum
 from fractions import Fraction
@@ -41,7 +42,17 @@ from pianissimo.queries.columns import (
     told_value,
 )
 from pianissimo.queries.expected import HISTORY, Candidate, PlanMaker, Share, noise_plans, predict_error
-from pianissimo.users import AboveHead, AdaptiveCap, Bars, Cap, Counters, Head, UserDistinct, UserStatistics
+from pianissimo.users import (
+    AboveHead,
+    AdaptiveCap,
+    Bars,
+    Cap,
+    Counters,
+    Head,
+    SumHead,
+    UserDistinct,
+    UserStatistics,
+)
 
 UserMechanism = UserStatistics | UserDistinct
 ABOVE_SHARE = Fraction(1, 20)
@@ -402,6 +413,10 @@ class Query:
             heads += (AboveHead(share=others * ABOVE_SHARE / (1 - ABOVE_SHARE)),)
         if isinstance(cap, AdaptiveCap):
             return UserStatistics.fitting(cap=cap, heads=heads, **parameters)
+        # Sums count as finely as samplers have noise for: what coins add to a sum of very many events is in no bar.
+        for size in (1, 10, 100, 1000):
+            with suppress(ParameterError):
+                return UserStatistics(cap=cap, heads=tuple(_finer(head, size) for head in heads), **parameters)
         return UserStatistics(cap=cap, heads=heads, **parameters)
 
     def user_counters(self, mechanism: Any) -> Counters:
@@ -409,8 +424,7 @@ class Query:
         counters: Counters = mechanism.counters[[head.name for head in mechanism.heads].index(self.name)]
         return counters
 
-    @property
-    def user_scale(self) -> float:
+    def user_scale(self, mechanism: Any) -> float:
         """How much of a series' noise the answer has."""
         return 1.0
 
@@ -498,6 +512,11 @@ class KeyQuery(Query):
         if domain is not None:
             return [*found, f"labels that are not among the {len(domain)} listed are passed over"]
         return found if self.thresholds(chosen.mechanism) is None else [*found, "rarer ones stay hidden"]
+
+
+def _finer(head: Head, size: int) -> Head:
+    """A sum that counts in steps of at most so many of its grid's, as far as they divide its own."""
+    return replace(head, coarse=math.gcd(head.coarse, size)) if isinstance(head, SumHead) else head
 
 
 Part = tuple[Query, ...]

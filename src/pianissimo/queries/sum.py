@@ -150,11 +150,6 @@ class Sum(ValueQuery):
         return _fine_grid(*map(exactly, self.range), steps) if self.grid is None else exactly(self.grid)
 
     @property
-    def _user_grid(self) -> Fraction:
-        """What totals of users are counted in: samplers have noise for so many steps at large caps too."""
-        return self._grid_of(_USER_STEPS)
-
-    @property
     def steps(self) -> tuple[int, int]:
         """Both ends of the range in steps of the grid."""
         low, high = (_whole(end, self) for end in self.range)
@@ -189,14 +184,16 @@ class Sum(ValueQuery):
     def head(self, share: Fraction = Fraction(1)) -> Head:
         # An event that adds nothing adds 0: it is in the range of all events, and none moves the sum further.
         low, high = min(self.steps[0], 0), max(self.steps[1], 0)
-        return SumHead(name=self.name, low=low, high=high, coarse=int(self._user_grid / self.exact_grid), share=share)
+        # In so many steps a cap that follows can rise; where it is fixed they are finer.
+        coarse = int(self._grid_of(_USER_STEPS) / self.exact_grid)
+        return SumHead(name=self.name, low=low, high=high, coarse=coarse, share=share)
 
-    @property
-    def user_scale(self) -> float:
-        return float(self._user_grid)
+    def user_scale(self, mechanism: Any) -> float:
+        return float(self.exact_grid * next(head.coarse for head in mechanism.heads if head.name == self.name))
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        return scaled(Query.user_table(self, release, coverage, most_events), self._user_grid)
+        grid = max(abs(exactly(end)) for end in self.range) / release.value[self.name].unit
+        return scaled(Query.user_table(self, release, coverage, most_events), grid)
 
     def facts(self, chosen: Candidate) -> dict[str, Any]:
         grid, (low, high) = self.unit_value(chosen.mechanism), map(float, self.range)
