@@ -4,6 +4,7 @@ How each kind of mechanism is attacked is a list of cases, to which new mechanis
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pianissimo.audit.answer_attacks import answer_composition, meta_composition
@@ -71,7 +72,8 @@ def audit(
     for number, (attempt, size) in enumerate(zip(attempts, sizes, strict=True)):
         if progress is not None:
             progress(sum(sizes[:number]), sum(sizes))
-        findings.append(attempt.carry_out(size, ALPHA / len(attempts), root.at("audit", number)))
+        found = attempt.carry_out(size, ALPHA / len(attempts), root.at("audit", number))
+        findings.append(replace(found, pair=attempt.name))
     if progress is not None:
         progress(sum(sizes), sum(sizes))
     parts: tuple[AuditPart, ...] = ()

@@ -219,7 +219,6 @@ def own_part(
             found = sum(shown(twin, keys, noise.at("run", run)) > 0 for run in range(runs))
             reachable = chance(twin, held)
             return Finding(
-                pair=name,
                 measure="delta",
                 claim=float(held * delta) * factor,
                 lower_bound=lower_rate(found, runs, alpha),
@@ -305,7 +304,6 @@ def order_attempt(
         chances = [1 / (1 + math.exp(-lead * length)) for lead in (events - behind, -behind)]
         likely, unlikely = (round(runs * chance) for chance in chances)
         return Finding(
-            pair=name,
             measure="range",
             claim=length * factor,
             lower_bound=found / events,
@@ -350,7 +348,6 @@ def counts_attempt(
         features = np.concatenate(batches, axis=1)
         found = attack(Seen(features[0]), Seen(features[1]), measure=Measure.MU, alpha=alpha)
         return Finding(
-            pair=name,
             measure="mu",
             claim=own * factor,
             lower_bound=found.lower_bound / events,

@@ -100,7 +100,6 @@ class PlanAttack:
             known = is_sharp and (pair.is_tight or self.measure is Measure.MU)
             reachable, expected = self._expected(pair, found.trials, alpha) if known else (None, None)
             return Finding(
-                pair=label,
                 measure=self.measure.value,
                 claim=self.claim,
                 lower_bound=found.lower_bound / pair.events,
@@ -226,7 +225,6 @@ def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> A
             ever[places_of(twin.release(state, tick, noise))] = True
         count = int(ever.reshape(runs, keys).any(axis=1).sum())
         return Finding(
-            pair=name,
             measure="delta",
             claim=float(twin.guarantee.loss.as_booked().bad),
             lower_bound=lower_rate(count, runs, alpha),

@@ -43,9 +43,6 @@ class AuditVerdict(Enum):
 class Finding:
     """What one attack has found."""
 
-    pair: str
-    """The two streams."""
-
     measure: str
     """`mu`, `epsilon`, `rho`, `range` of the log-likelihood ratio, `rate` of a monitor's reports, as its logarithm per
     user, or `delta`: the chance of what should not happen."""
@@ -58,6 +55,9 @@ class Finding:
 
     runs: int
     """Of each stream; half of them trained the attack."""
+
+    pair: str = ""
+    """The two streams: the name of the attack, which `audit` puts here."""
 
     releases: int | None = None
     """How many releases of each run were looked at: of a long run, those that show the event best."""

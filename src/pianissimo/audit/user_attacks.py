@@ -166,7 +166,6 @@ def distinct_attempts(mechanism: UserDistinct) -> list[Attempt]:
         worlds = [Seen(releases(present, runs, noise.at(int(present)))) for present in (False, True)]
         found = attack(*worlds, measure=Measure.EPSILON if pure else Measure.MU, alpha=alpha)
         return Finding(
-            pair=name,
             measure="epsilon" if pure else "mu",
             claim=claim,
             lower_bound=found.lower_bound,
@@ -200,7 +199,6 @@ def trending_attempts(mechanism: TrendingMonitor | Alarms) -> list[Attempt]:
         leads = (users - users // 2, -(users // 2))
         few, many = (round(runs * math.exp(-math.exp(lead / float(scale)))) for lead in leads)
         return Finding(
-            pair=f"rate of reports: {users} users",
             measure="rate",
             claim=claim,
             lower_bound=_rate_bound(silent_with, silent_without, runs, alpha) / users,

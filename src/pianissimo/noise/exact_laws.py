@@ -179,8 +179,10 @@ def shift_divergence(variance: int, coordinates: int, epsilon: float) -> float:
     start = epsilon * variance - coordinates / 2
     first = math.floor(start) + 1
     deviation = math.sqrt(spread)
-    # Past the first place, or past the middle, the weights fall by e^-u^2/2 over u deviations.
-    last = math.ceil(max(float(first), 0.0) + _span(max(first / deviation, 0.0)) * deviation) + 2
+    # Past the first place, or the middle, the weights fall by e^-(u^2 / 2 + past u) over u deviations: below e^-45.
+    past = max(first / deviation, 0.0)
+    span = 90.0 / (past + math.sqrt(past * past + 90.0))
+    last = math.ceil(max(float(first), 0.0) + span * deviation) + 2
     low = max(first, -math.ceil(_REACH * deviation))
     total = 0.0
     for begin in range(last, low - 1, -_PIECE):
@@ -193,11 +195,6 @@ def shift_divergence(variance: int, coordinates: int, epsilon: float) -> float:
         lattice = np.arange(1, 64, dtype=np.float64)
         whole = max(whole, 1 + 2 * float(np.exp(-lattice * lattice / (2 * spread)).sum()))
     return enlarge(total / whole) * math.exp(exchange_exponent(variance, coordinates))
-
-
-def _span(start: float) -> float:
-    """How many deviations past `start` the weights are below e^-45 of the first one: u^2 / 2 + start u >= 45."""
-    return 90.0 / (start + math.sqrt(start * start + 90.0))
 
 
 @lru_cache(maxsize=4096)
@@ -224,45 +221,13 @@ def shift_divergences(variance: int, coordinates: int, epsilons: Floats) -> Floa
     return np.asarray(bounds * math.exp(exchange_exponent(variance, coordinates)))
 
 
-_LOG_ROOT_TAU = math.log(2 * math.pi) / 2
-_FAR = 8.0
-
-
-def mills_ratio(y: float) -> float:
-    """P[Z >= y] over the density at y, of a standard normal Z; without cancellation for any y above -37."""
-    if y < _FAR:
-        return math.sqrt(math.pi / 2) * math.exp(y * y / 2) * math.erfc(y / math.sqrt(2))
-    # The continued fraction 1 / (y + 1 / (y + 2 / (y + ...))), from its far end.
-    value = y
-    for term in range(60, 0, -1):
-        value = y + term / value
-    return 1 / value
-
-
-def log_tail(y: float) -> float:
-    """ln P[Z >= y] of a standard normal Z, also where the chance is too small for a floating-point number."""
-    return (
-        math.log(math.erfc(y / math.sqrt(2)) / 2) if y < _FAR else -y * y / 2 - _LOG_ROOT_TAU + math.log(mills_ratio(y))
-    )
-
-
-def log_shift_divergence(sigma: float, coordinates: int, epsilon: float) -> float:
-    """ln of the hockey-stick divergence at e^epsilon of a shift by one in so many coordinates."""
-    mu = math.sqrt(coordinates) / sigma
-    x = mu / 2 - epsilon / mu
-    if x > 5:
-        # Phi(x) - e^epsilon Phi(x - mu), whose second term is the smaller one by far or leaves much.
-        return log_tail(-x) + math.log(-math.expm1(epsilon + log_tail(mu - x) - log_tail(-x)))
-    return -x * x / 2 - _LOG_ROOT_TAU + math.log(mills_ratio(-x) - mills_ratio(mu - x))
-
-
-def least_sigma(epsilon: float, delta: float, coordinates: int = 1) -> float:
-    """The least sigma whose divergence for a shift in all coordinates is at most delta."""
-    log_delta = math.log(delta)
+def least_sigma(epsilon: float, delta: float) -> float:
+    """The least sigma of real-valued noise whose divergence for a shift by one is at most delta."""
     low, high = -30.0, 30.0
     for _ in range(100):
         middle = (low + high) / 2
-        enough = log_shift_divergence(math.exp(middle), 1, epsilon) <= log_delta
-        low, high = (low, middle) if enough else (middle, high)
-    # A shift by one in j coordinates is one of length sqrt(j).
-    return math.exp(high) * math.sqrt(coordinates)
+        mu = math.exp(-middle)
+        x = mu / 2 - epsilon / mu
+        divergence = math.erfc(-x / math.sqrt(2)) - math.exp(epsilon) * math.erfc((mu - x) / math.sqrt(2))
+        low, high = (low, middle) if divergence <= 2 * delta else (middle, high)
+    return math.exp(high)

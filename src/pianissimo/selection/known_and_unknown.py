@@ -34,7 +34,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -90,6 +90,16 @@ class RacedCounts(NoisyCounts):
         check_variance(self.variance)
         if self.max_keys_per_event is not None:
             check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+
+    @classmethod
+    def calibrated(cls, *, k: int, rho: Fraction | float, max_keys_per_event: int | None = None, **others: Any) -> Self:
+        """The one whose rho is at most this, half of it for the order and half for the counts."""
+        check_at_least(1, k=k)
+        check_positive(rho=rho)
+        half = Fraction(rho) / 2
+        variance = gaussian_node(moved_counts(k, max_keys_per_event) / (2 * half)).variance
+        scale = race_scale(k, half)
+        return cls(k=k, scale=scale, variance=variance, max_keys_per_event=max_keys_per_event, **others)
 
     @property
     def rho(self) -> Fraction:
@@ -159,14 +169,6 @@ class KnownGumb(RacedCounts):
         RacedCounts.__post_init__(self)
         if not self.k <= len(self.domain):
             raise ParameterError(f"k must be at most the {len(self.domain)} labels of the domain, got {self.k}")
-
-    @classmethod
-    def calibrated(
-        cls, *, domain: Domain, k: int, rho: Fraction | float, max_keys_per_event: int | None = None
-    ) -> Self:
-        """The one whose rho is at most this, half of it for the order and half for the counts."""
-        scale, variance = halves(k, rho, max_keys_per_event)
-        return cls(domain=domain, k=k, scale=scale, variance=variance, max_keys_per_event=max_keys_per_event)
 
     @property
     def loss(self) -> Booked:
@@ -269,21 +271,6 @@ class UnkGumb(RacedCounts):
         check_at_least(self.k, candidates=self.candidates)
         check_bad_mass(self.delta, moved_counts(self.candidates, self.max_keys_per_event))
 
-    @classmethod
-    def calibrated(
-        cls, *, k: int, candidates: int, rho: Fraction | float, delta: Fraction, max_keys_per_event: int | None = None
-    ) -> Self:
-        """The one whose rho is at most this, half of it for the order and half for the counts."""
-        scale, variance = halves(k, rho, max_keys_per_event)
-        return cls(
-            k=k,
-            candidates=candidates,
-            scale=scale,
-            variance=variance,
-            delta=delta,
-            max_keys_per_event=max_keys_per_event,
-        )
-
     @property
     def gap(self) -> int:
         # A label that is scale * ln(1 / delta) behind is before the threshold with chance delta / (1 + delta).
@@ -318,14 +305,6 @@ def gaussian_half_width(variance: Fraction, coverage: float) -> int:
 def moved_counts(k: int, max_keys_per_event: int | None) -> int:
     """How many of k published counts one event can move."""
     return k if max_keys_per_event is None else min(k, max_keys_per_event)
-
-
-def halves(k: int, rho: Fraction | float, max_keys_per_event: int | None) -> tuple[Fraction, Fraction]:
-    """The scale of the order and the variance of the counts that cost at most half of `rho` each."""
-    check_at_least(1, k=k)
-    check_positive(rho=rho)
-    half = Fraction(rho) / 2
-    return race_scale(k, half), gaussian_node(moved_counts(k, max_keys_per_event) / (2 * half)).variance
 
 
 def check_variance(variance: Fraction) -> None:

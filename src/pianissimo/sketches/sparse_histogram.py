@@ -191,21 +191,15 @@ def _shown_chance(moved: int, variance: int, tau: int) -> float:
 @lru_cache(maxsize=1024)
 def sparse_calibration(moved: int, epsilon: float, delta: float) -> tuple[int, int]:
     """The least whole variance and tau within (epsilon, delta)."""
-    start = max(1, math.floor(least_sigma(epsilon, delta, moved) ** 2 * 0.98) - 1)
+    # A shift by one in so many coordinates is one of the length of their root.
+    start = max(1, math.floor(moved * least_sigma(epsilon, delta) ** 2 * 0.98) - 1)
     variance = least_integer(start, lambda each: shift_divergence(each, moved, epsilon) <= delta)
     while variance < 2**40:
-        tau = _least_tau(moved, variance, delta)
+        tau = least_integer(1, lambda each: _shown_chance(moved, variance, each) <= delta)  # noqa: B023
         if holds_for_all(moved, variance, tau, epsilon, delta):
             return variance, tau
         variance += max(1, variance // 2000)
     raise ParameterError("no whole variance up to 2^40 is enough; allow a larger epsilon or delta")
-
-
-def _least_tau(moved: int, variance: int, delta: float) -> int:
-    law = gaussian_law(Fraction(variance))
-    chances = law.tail(np.arange(1, law.reach + 1))
-    near = max(1, int(np.argmax(chances <= delta / moved)) - 1)
-    return least_integer(near, lambda tau: _shown_chance(moved, variance, tau) <= delta)
 
 
 @identified("correlated-histogram")
