@@ -174,7 +174,7 @@ class Alarm(WatchingQuery):
 
     kind = "alarm"
     called = "an alarm"
-    answer = "number of users when it rings"
+    answer = "number of users with charges left when it rings"
     shown = "it rings"
     shared = " (of any alarm of the stream)"
 
@@ -251,7 +251,7 @@ class Trending(WatchingQuery):
 
     kind = "trending"
     called = "a list of what is common now"
-    answer = "number of users with each {0.key} that is reported"
+    answer = "number of users with charges left of each {0.key} that is reported"
     shown = "a {0.key} is reported"
     nothing = None
     null_rules = KeyQuery.null_rules
