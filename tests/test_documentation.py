@@ -84,11 +84,11 @@ def test_the_python_of_a_guide_runs(page: Path) -> None:
         exec(compile(block, f"{page.name}, Python block {number}", "exec"), names)
 
 
-def test_the_plan_that_the_quick_start_shows_is_the_one_that_is_printed() -> None:
-    page = ROOT / "docs" / "quickstart.md"
+@pytest.mark.parametrize("page", ["quickstart.md", "monitors.md"])
+def test_the_plan_that_a_guide_shows_is_the_one_that_is_printed(page: str) -> None:
     names: dict[str, Any] = {}
-    exec(compile(blocks_of(page, "python")[0], page.name, "exec"), names)
-    assert blocks_of(page, "text")[0].rstrip("\n") == str(names["plan"])
+    exec(compile(blocks_of(ROOT / "docs" / page, "python")[0], page, "exec"), names)
+    assert blocks_of(ROOT / "docs" / page, "text")[0].rstrip("\n") in str(names["stream"].plan())
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=relative_name)

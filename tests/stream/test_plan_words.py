@@ -34,8 +34,8 @@ OF_USERS: dict[str, tuple[Query, str]] = {
     "quantiles": (pp.Quantiles("q", value="x", range=(0, 600)), f"quantiles of x, of values cut to 0 .. 600{CAP}"),
     "distinct": (pp.Distinct("q", key="k"), f"number of different values of k{CAP.replace('events', 'values')}"),
     "users": (pp.Users("q"), "number of users"),
-    "alarm": (pp.Alarm("q", where="x > 3"), 'number of users when it rings where "x" > 3'),
-    "trending": (pp.Trending("q", key="k"), "number of users with each k that is reported"),
+    "alarm": (pp.Alarm("q", where="x > 3"), 'number of users with charges left when it rings where "x" > 3'),
+    "trending": (pp.Trending("q", key="k"), "number of users with charges left of each k that is reported"),
 }
 
 
