@@ -149,11 +149,9 @@ class LabelIndex:
             self._labels = self._labels.rechunk()
 
     def to_plain(self) -> pl.Series:
-        """The labels in slot order."""
         return self._labels
 
     def take_plain(self, content: pl.Series) -> None:
-        """Give the stored labels their slots again."""
         self.slots_or_new(content)
 
     def _keys(self, labels: pl.Series) -> Keys:

@@ -253,11 +253,9 @@ class Course:
         return users.over - rule.discount(self.level, self._horizon) + test > threshold
 
     def to_plain(self) -> codec.Plain:
-        """Four numbers."""
         return [self.level, self.tests, self.start, self.since]
 
     def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
         level, tests, start, since = content
         if not (1 <= level <= len(self._rule.caps) and tests >= 0 and 1 <= start <= level and since >= 0):
             raise ValueError("a course must be possible")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked, Guarantee, Loss, Mixed, Neighbors, Pure, Unit
+from pianissimo.mechanism import Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
@@ -270,7 +271,7 @@ def _scale(node: NodeNoise) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserBudget:
+class UserBudget(Gathering):
     """What the counters and the promise of a user-level mechanism follow from: a base class of all of them."""
 
     cap: Cap
@@ -321,11 +322,6 @@ class UserBudget:
     def begin(self, noise: Noise) -> dict[str, Any]:
         """What every state has before the first event."""
         return {"users": UserUnits(noise, self.cap.caps[0]), "course": Course(self.cap, self.horizon)}
-
-    def update(self, state: Any, batch: Any) -> None:
-        """Count the events of a batch."""
-        mechanism: Any = self
-        mechanism.add(state, mechanism.gather(state, batch))
 
     def counters_of(self, sensitivity: Sensitivity, *, share: Fraction = Fraction(1), series: int = 1) -> Counters:
         """The counters that get this share of the budget."""

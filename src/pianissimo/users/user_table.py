@@ -68,12 +68,10 @@ class UserUnits:
         self._table.clear()
 
     def to_plain(self) -> codec.Plain:
-        """Names and units, without the ids."""
         names, units, accepted = self._table.content()
         return {"cap": self._cap, "names": names, "units": codec.narrow(units), "accepted": codec.narrow(accepted)}
 
     def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
         units, accepted = (content[name].astype(np.uint64) for name in ("units", "accepted"))
         self._table.restore(content["names"], units, accepted)
         self.set_cap(content["cap"])
@@ -118,11 +116,9 @@ class Names:
         self._seen.clear()
 
     def to_plain(self) -> codec.Plain:
-        """The names seen, in their order."""
         return self._seen.names()
 
     def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
         self._seen.add(content)
 
     def __repr__(self) -> str:
@@ -218,9 +214,7 @@ class Rows:
         return [np.concatenate(pieces) for pieces in zip(*self._chunks, strict=True)]
 
     def to_plain(self) -> codec.Plain:
-        """The columns."""
         return self._whole()
 
     def take_plain(self, content: codec.Plain) -> None:
-        """Take over a stored content."""
         self._chunks = [list(content)] if content else []
