@@ -128,7 +128,7 @@ class SimulatedLedger:
     charges: dict[str, int] = field(default_factory=dict)
     users: dict[str, str] = field(default_factory=dict)
     place: str = "simulated"
-    identity: bytes = bytes(16)
+    header: Any = field(default_factory=lambda: SimpleNamespace(identity=bytes(16)))
     budget: Charge = field(default_factory=lambda: Charge(rho_units=1))
 
     def is_away(self) -> bool:

@@ -1,6 +1,5 @@
 """The small rules of storage and ledgers: places, locks, heads, units."""
 
-import os
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -92,7 +91,8 @@ def test_where_the_files_of_a_ledger_are(tmp_path: Path) -> None:
     assert not is_state_place("budget.db")
     place = tmp_path / "budget.db"
     open_guarded(place, key=f"{place}.key", budget=Charge(steps=5), dataset="clicks").close()
-    assert sorted(os.listdir(tmp_path)) == ["budget.db", "budget.db-journal", "budget.db.key", "budget.db.key.head"]
+    names = ["budget.db", "budget.db-journal", "budget.db.key", "budget.db.key.head"]
+    assert sorted(path.name for path in tmp_path.glob("budget*")) == names
 
 
 def test_a_charge_is_used_by_whoever_came_first(tmp_path: Path) -> None:
