@@ -290,13 +290,13 @@ def test_an_intention_from_before_a_rotation_is_used_after_it(house: House, poin
     newer = read_secret(house.folder / "new", beside=house.folder / "new", create=True)
     with house.open() as live:
         live.rotate_secret(newer)
-        live.tick([{}] * 10)
+        live.tick([{}] * 10, position=live.position)
     house.witness.unlink()
     done = accept_lost_witness(house.kind(), wire(house.state, secret=newer))
     assert (done.last_tick, done.charged) == (3, True)
     assert house.charges() == ["stream", "stream"]
     with DurableStream(house.kind(), wire(house.state, secret=newer)) as live:
-        assert live.tick([{}] * 10).tick == 4
+        assert live.tick([{}] * 10, position=live.position).tick == 4
     assert verify(house.kind(), house.state, secret=newer).incarnations == 2
 
 

@@ -221,7 +221,7 @@ def test_after_a_lost_witness_a_store_that_was_rolled_back_draws_other_noise(hou
     restore = house.backup()
     with house.open() as live:
         before = live.incarnation
-        live.tick([{}] * 1000)
+        live.tick([{}] * 1000, position=live.position)
     restore()
     done = house.lose_witness()
     assert (done.last_tick, done.charged, done.incarnation == before) == (2, True, False)
@@ -230,7 +230,7 @@ def test_after_a_lost_witness_a_store_that_was_rolled_back_draws_other_noise(hou
     with house.open() as live:
         assert live.incarnation == done.incarnation
         assert live.position == {"read": 200}
-        live.tick([{}] * 1007)
+        live.tick([{}] * 1007, position=live.position)
     with pytest.raises(RefusalError, match="one that is there"):
         accept_lost_witness(house.kind(), house.wiring)
 
@@ -377,10 +377,10 @@ def test_a_witness_that_is_put_back_to_an_older_one_stops_its_stream(house: Hous
     house.run(10, 10)
     older = house.witness.read_bytes()
     with house.open() as live:
-        live.tick([{}] * 10)
+        live.tick([{}] * 10, position=live.position)
         house.witness.write_bytes(older)
         with pytest.raises(RollbackError, match="one that lacks it"):
-            live.tick([{}] * 10)
+            live.tick([{}] * 10, position=live.position)
         assert house.witness.read_bytes() == older
 
 
@@ -449,10 +449,10 @@ def test_a_sealer_that_was_overtaken_before_its_line_is_told_so(house: House) ->
         if not shown:
             shown.append(0)
             with house.open(take_over=True) as other:
-                shown.extend(other.tick([{}] * 10).tick for _ in range(3))
+                shown.extend(other.tick([{}] * 10, position=other.position).tick for _ in range(3))
 
     with armed({"witness.before_append": meanwhile}), pytest.raises(RollbackError, match="runs twice"):
-        live.tick([{}] * 10)
+        live.tick([{}] * 10, position=live.position)
     live.close()
     assert shown == [0, 3, 4, 5]
     ticks = [int(each.split(b" ")[2]) for each in house.witness.read_bytes().splitlines()]
@@ -473,7 +473,7 @@ def test_a_sealer_that_hangs_over_the_file_keeps_others_from_it(house: House, mo
                 house.open(take_over=True)
 
     with house.open() as live, armed({"witness.append": meanwhile}), pytest.raises(LeaseError):
-        live.tick([{}] * 10)
+        live.tick([{}] * 10, position=live.position)
     assert refused
     with house.open() as live:
         assert (live.tick_number, live.visible_tick) == (2, 2)
@@ -738,7 +738,7 @@ def test_a_recovery_that_was_free_is_charged_if_a_sink_turns_out_to_be_ahead(hou
 def released(house: House) -> bytes:
     """The bytes of one more tick."""
     with house.open() as live:
-        live.tick([{}] * 3)
+        live.tick([{}] * 3, position=live.position)
         return live.payload(live.tick_number)
 
 
@@ -770,7 +770,7 @@ def test_a_recovery_is_charged_where_the_stream_was_and_nowhere_else(tmp_path: P
     one = charge_of(request.stream.plan())
     open_guarded(tmp_path / "X", key=tmp_path / "X.key", budget=one, dataset="").close()
     with request.stream.open(tmp_path / "state", ledger=tmp_path / "X") as live:
-        live.tick([{"user": "ann"}] * 5)
+        live.tick([{"user": "ann"}] * 5, position=live.position)
     (tmp_path / "state.witness").unlink()
     with pytest.raises(BudgetError):
         accept_lost_witness(request, wire(tmp_path / "state", ledger=str(tmp_path / "X")))

@@ -1,12 +1,34 @@
-"""The rows of a spec's files, all at once; and the lines of a stream file that many tests share."""
+"""The rows of a spec's files, all at once; and a stream file that many tests share."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from pianissimo.io.sources.event_files import CheckedRows, RowChecker, find_files
 from pianissimo.stream.spec import StreamSpec
+
+_SPEC = """
+[stream]
+name = "s"
+epsilon = 1
+delta = 1e-9
+tick = "1h"
+horizon = 24
+origin = 2026-01-05
+[source]
+{source}
+[queries.n]
+kind = "count"
+"""
+
+
+def write_count(folder: Path, source: str = "", *, path: str | None = "events.csv") -> Path:
+    """A stream file of one count, with these lines in [source]; of a file, unless they say which source it is."""
+    of_file = "" if path is None else f'path = "{path}"\ntime = "time"\n'
+    (folder / "s.toml").write_text(_SPEC.format(source=of_file + source))
+    return folder / "s.toml"
 
 
 def read_rows(spec: StreamSpec) -> CheckedRows:

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import polars as pl
 import pytest
 
 from pianissimo.budget import Budget
-from pianissimo.errors import SourceError
+from pianissimo.errors import DiskFullError, SourceError
 from pianissimo.io.sources import event_files
 from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.queries import Histogram
@@ -132,3 +133,59 @@ def test_a_stream_that_was_read_from_elsewhere_does_not_go_on_with_complete_file
     write_jsonl(path, [(10, "a")])
     with pytest.raises(SourceError, match=r"the one that was read before, got complete files; mend \[source\]"):
         ticks_of(path).seek(position, 1)
+
+
+def rows_in_three_pieces(path: Path, monkeypatch: pytest.MonkeyPatch) -> FileTicks:
+    """A Parquet file of three pieces, in each of which a row is refused; there is no room for that of the second."""
+    monkeypatch.setattr(event_files, "PIECE", 2)
+    pl.DataFrame({"time": ["2026-01-01T00:00:10Z", "never"] * 3, "drug": ["a", "b"] * 3}).write_parquet(path)
+    told: list[int] = []
+
+    def refused(_: str, lines: pl.DataFrame) -> None:
+        told.append(lines.height)
+        if len(told) == 2:
+            raise DiskFullError("the disk must have room, got none")
+
+    return FileTicks(spec_of(path), refused)
+
+
+def counted_with_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    ticks = rows_in_three_pieces(path, monkeypatch)
+    found: list[str] = []
+    ticks.seek(None, 0)
+    for _ in range(2):
+        with suppress(DiskFullError):
+            for batch in ticks.batches(1):
+                found += batch["drug"].to_list()
+    return found
+
+
+def test_where_there_was_no_room_a_tick_goes_on_after_what_was_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert counted_with_a_full_disk(tmp_path / "e.parquet", monkeypatch) == ["a"] * 3
+
+
+def test_handing_over_from_the_beginning_once_more_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose, as it was: the first piece counts twice."""
+    sound = FileTicks.batches
+
+    def broken(self: FileTicks, tick: int) -> Iterator[pl.DataFrame]:
+        self._handed = 0
+        return sound(self, tick)
+
+    monkeypatch.setattr(FileTicks, "batches", broken)
+    assert counted_with_a_full_disk(tmp_path / "e.parquet", monkeypatch) == ["a"] * 4
+
+
+@pytest.mark.parametrize(("name", "write"), [("e.jsonl", write_jsonl), ("e.csv", write_csv)])
+def test_a_column_without_a_value_is_told_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, write: Callable[[Path, list[Event]], None]
+) -> None:
+    write(tmp_path / name, [(10, "a")])
+    ticks_of(tmp_path / name)
+    assert not caplog.messages
+    path = tmp_path / name
+    path.write_text(path.read_text().replace('"drug"', '"remedy"').replace(",a,", ",,").replace(",b,", ",,"))
+    ticks_of(path)
+    assert caplog.messages == [f"columns 'drug' must be in records, got none that has them in {path}"]

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 from prometheus_client import generate_latest
+from tests.io.reading import write_count
 
 from pianissimo.cli.main import cli
 from pianissimo.errors import InputError, SpecError
@@ -19,21 +20,6 @@ from pianissimo.io.sources import event_files
 from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.stream.spec import load_spec
 
-SPEC = """
-[stream]
-name = "s"
-epsilon = 1
-delta = 1e-9
-tick = "1h"
-horizon = 24
-origin = 2026-01-05
-[source]
-path = "{name}"
-time = "time"
-{more}
-[queries.n]
-kind = "count"
-"""
 WAYS = [("--out",), ("--state",), ("--in-memory", "--out")]
 GOOD, BAD = "2026-01-05T02:30:00Z", "1767580215"
 NO_TIME = "column 'time' must be a date-time such as 2026-01-31T12:00:00Z"
@@ -45,8 +31,7 @@ def prepare(folder: Path, good: int, bad: int, more: str = "", name: str = "even
         pl.DataFrame({"time": times}).write_parquet(folder / name)
     else:
         (folder / name).write_text("time\n" + "".join(f"{time}\n" for time in times))
-    (folder / "s.toml").write_text(SPEC.format(name=name, more=more))
-    return folder / "s.toml"
+    return write_count(folder, more, path=name)
 
 
 def invoke(*words: object) -> Result:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
-from tests.io.reading import read_rows
+from tests.io.reading import read_rows, write_count
 
 from pianissimo.budget import Budget
 from pianissimo.cli.render import cell
@@ -126,21 +126,6 @@ def test_what_a_writer_of_csv_writes_is_read_again(
     assert rows.table["drug"].to_list() == labels
 
 
-SPEC = """
-[stream]
-name = "s"
-epsilon = 1
-delta = 1e-9
-tick = "1h"
-horizon = 24
-origin = 2026-01-05
-[source]
-{source}
-[queries.n]
-kind = "count"
-"""
-
-
 @pytest.mark.parametrize(
     ("source", "told"),
     [
@@ -151,9 +136,9 @@ kind = "count"
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, source: str, told: str) -> None:
-    (tmp_path / "s.toml").write_text(SPEC.format(source=source))
+    file = write_count(tmp_path, source, path=None)
     with pytest.raises(SpecError) as refused:
-        load_spec(tmp_path / "s.toml")
+        load_spec(file)
     assert told.replace("\\\\", "\\") in str(refused.value)
 
 

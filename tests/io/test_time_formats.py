@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.io.reading import read_rows
+from tests.io.reading import read_rows, write_count
 
 from pianissimo.budget import Budget
 from pianissimo.errors import InputError, SourceError, SpecError
@@ -133,11 +133,10 @@ def test_a_form_that_the_first_row_tells_is_caught(monkeypatch: pytest.MonkeyPat
 
 def test_the_zone_of_the_stream_reaches_the_rows_of_its_files(tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("time\n05/01/2026 02:30\n")
-    spec = SPEC.format(more='time_format = "%d/%m/%Y %H:%M"').replace(
-        "[source]", 'time_zone = "Europe/Berlin"\n[source]'
-    )
-    (tmp_path / "s.toml").write_text(spec.replace("2026-01-05\n", "2026-01-05T00:00:00Z\n"))
-    assert read_rows(load_spec(tmp_path / "s.toml")).ticks.tolist() == [2]
+    file = write_count(tmp_path, 'time_format = "%d/%m/%Y %H:%M"')
+    zoned = 'origin = 2026-01-05T00:00:00Z\ntime_zone = "Europe/Berlin"\n'
+    file.write_text(file.read_text().replace("origin = 2026-01-05\n", zoned))
+    assert read_rows(load_spec(file)).ticks.tolist() == [2]
 
 
 def test_what_a_time_is_depends_on_no_other_row() -> None:
@@ -158,34 +157,17 @@ def test_a_form_that_was_changed_between_two_starts_is_refused(tmp_path: Path) -
         FileTicks(spec_of(path, "%m/%d/%Y %H:%M")).seek(first.position, 1)
 
 
-SPEC = """
-[stream]
-name = "s"
-epsilon = 1
-delta = 1e-9
-tick = "1h"
-horizon = 24
-origin = 2026-01-05
-[source]
-path = "events.csv"
-time = "time"
-{more}
-[queries.n]
-kind = "count"
-"""
-
-
 @pytest.mark.parametrize(
     "pattern",
     ["%d/%m", "%H:%M", "day", "%", "%Q", "%d/%m/%Y %Z", "%d/%m/%Y %H%M%S%f", "%s", "%d/%m/%Y %d", "epoch", 3, ""],
 )
 def test_patterns_that_tell_no_day_are_refused(tmp_path: Path, pattern: object) -> None:
-    (tmp_path / "s.toml").write_text(SPEC.format(more=f"time_format = {json.dumps(pattern)}"))
+    file = write_count(tmp_path, f"time_format = {json.dumps(pattern)}")
     with pytest.raises(SpecError, match=r"source\.time_format must be"):
-        load_spec(tmp_path / "s.toml")
+        load_spec(file)
 
 
 def test_a_file_says_how_times_are_written(tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("time\n05/01/2026 02:30\n")
-    (tmp_path / "s.toml").write_text(SPEC.format(more='time_format = "%d/%m/%Y %H:%M"'))
-    assert read_rows(load_spec(tmp_path / "s.toml")).ticks.tolist() == [3]
+    file = write_count(tmp_path, 'time_format = "%d/%m/%Y %H:%M"')
+    assert read_rows(load_spec(file)).ticks.tolist() == [3]
