@@ -305,7 +305,7 @@ class KnownLabels:
 
 
 Universe = IntegerRange | KnownLabels
-"""Keys in a public order: each has a place from 0 on."""
+"""Keys in a public order: each has a place from 0 on, and what is not among them has None."""
 
 
 def as_universe(keys: Universe | Domain | range) -> Universe:
