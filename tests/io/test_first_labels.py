@@ -94,3 +94,21 @@ def test_users_and_conditions_read_one_label_too(tmp_path: Path) -> None:
     listed = [{"who": [1], "k": "a"}]
     with pytest.raises(pp.InputError, match="column 'who' must name a user"):
         of_users.start().tick(listed)
+
+
+@pytest.mark.parametrize("form", ["rows", "columns", "jsonl"])
+def test_a_list_in_one_row_does_not_decide_which_others_match(form: str, tmp_path: Path) -> None:
+    # A text that is too long to be a label is one in a condition all the same, whatever stands beside it.
+    query = pp.Count("n", where="k LIKE 'x%'")
+
+    def found(values: list[Any]) -> int:
+        batch = FORMS[form](tmp_path, values)
+        if isinstance(batch, Path):
+            asked = stream(query, tick="1h", origin="2026-01-05")
+            batch = next(by_tick(read_rows(StreamSpec(stream=asked, source=FileSource(path=batch, time="time"))), 1))
+        return int(quiet(query).tick(batch)["n"]["estimate"].item())
+
+    others = [LONG] * 5
+    alone = found(others)
+    for value in (["a"], ["x"], [LONG], ["a", LONG], [None], []):
+        assert 0 <= found([*others, value]) - alone <= 1

@@ -96,7 +96,8 @@ def fault_of(column: pl.Series) -> pl.Series:
 
 def first_labels(column: pl.Series) -> pl.Series:
     """Of lists of labels the first, where one counts; null where a list holds what is no label, as where all count."""
-    bad = pl.Series("bad", fault_of(column))
+    # A list of one is that label, also where it is too long: as one, it stands beside lists of others.
+    bad = pl.Series("bad", fault_of(column) & (column.list.len() != 1))
     return pl.select(pl.when(~bad).then(column.list.first()).alias(column.name)).to_series()
 
 
