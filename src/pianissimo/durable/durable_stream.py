@@ -568,7 +568,8 @@ class DurableStream:
         assert self._unsure is not None  # noqa: S101
         seal, gathered, error = self._unsure
         try:
-            with self._store.settled():
+            # One that is still under way is waited for.
+            with self._store.connection.writing():
                 found = self._store.seal(seal.incarnation, seal.tick, self._ring)
         except (SyncError, RefusalError):
             raise
@@ -675,7 +676,7 @@ class DurableStream:
                 reach("release.commit")
         except UnknownCommitError as error:
             # The same row again, or for the first time: inserting is harmless either way.
-            with self._store.settled():
+            with self._store.connection.writing():
                 is_there = self._store.has("releases", incarnation, tick)
             if not is_there:
                 raise (DiskFullError(str(error)) if error.full else error) from None

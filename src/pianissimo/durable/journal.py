@@ -9,7 +9,7 @@ harm, since it only keeps its holder out.
 
 import hmac
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -77,39 +77,20 @@ class Journal:
     @contextmanager
     def writing(self, step: str) -> Iterator[None]:
         """One durable transaction; `step` names its failpoints."""
-        # Wherever an interrupt falls, no transaction is left open: to undo one that is over does nothing.
-        try:
+        with self.connection.writing():
             try:
-                self.connection.begin_write()
                 yield
                 reach(f"{step}.before_commit")
             except OSError as error:  # of a failpoint
                 raise fault_of(error, self.place) from None
             self.connection.commit()
-        finally:
-            self.connection.rollback()
         reach(f"{step}.after_commit")
-
-    @contextmanager
-    def settled(self) -> Iterator[None]:
-        """To look after a commit whose outcome is unknown: one that is still under way is waited for."""
-        try:
-            self.connection.begin_write()
-            yield
-        finally:
-            self.connection.rollback()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """One state of the store; within a transaction, that one."""
-        if self.connection.in_transaction:
+        with nullcontext() if self.connection.in_transaction else self.connection.reading():
             yield
-            return
-        try:
-            self.connection.begin_read()
-            yield
-        finally:
-            self.connection.rollback()
 
     def is_made(self) -> bool:
         """Whether the tables are there, in a version that is known."""

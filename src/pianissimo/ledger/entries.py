@@ -58,8 +58,7 @@ class Book:
         self, chain: Chain, budget: Charge, dataset: str, claim: Callable[[], None] | None = None
     ) -> None:
         """Make a ledger without entries, unless there is one; `claim` may refuse it."""
-        try:
-            self.connection.begin_write()
+        with self.connection.writing():
             if self.has_tables():
                 return
             created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -71,19 +70,13 @@ class Book:
             if claim is not None:
                 claim()  # first, so that whoever finds the ledger finds what it claims
             self.connection.commit()
-        finally:
-            self.connection.rollback()  # of nothing, after a commit
 
     def header(self) -> tuple[Header, bytes]:
         """What the ledger was created with, and its root; `AbsentError` if there is none."""
-        try:
-            self.connection.begin_read()
+        with self.connection.reading():
             if not self.has_tables():
                 raise AbsentError(self.connection.place, "none")
-            header, root, _, _ = self.balance()
-        finally:
-            self.connection.rollback()
-        return header, root
+            return self.balance()[:2]
 
     def entries(self, rest: str = "", values: Row = ()) -> list[Entry]:
         """The entries under a condition, in their order; not verified."""

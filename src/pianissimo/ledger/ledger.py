@@ -322,20 +322,16 @@ class Ledger:
 
     def _once(self, look: Callable[[], Found | None], write: Callable[[], Found]) -> Found:
         """What `look` finds, or else what `write` writes; a commit that fails is looked for and never repeated."""
-        connection = self._store.connection
         with self._lock, speaking():
-            try:
-                connection.begin_write()
+            with self._store.connection.writing():
                 found = look()
                 if found is not None:
                     return found
                 made = write()
                 try:
-                    connection.commit()
+                    self._store.connection.commit()
                 except (UnknownCommitError, SyncError) as error:
                     return self._after_unknown(look, error)
-            finally:
-                connection.rollback()  # of nothing, after a commit
             self._seen = self._written
             if self._witness is not None:
                 self._witness.advance(self._seen)
@@ -343,11 +339,8 @@ class Ledger:
 
     def _after_unknown(self, look: Callable[[], Found | None], error: StoreError) -> Found:
         try:
-            try:
-                self._store.connection.begin_write()  # waits until the lost transaction is over, one way or the other
+            with self._store.connection.writing():  # waits until the lost transaction is over, one way or the other
                 found = look()
-            finally:
-                self._store.connection.rollback()
         except (LedgerError, StoreError, DamageError):
             raise LedgerError(f"{error}; it is unknown whether the charge stands: ask again under its key") from None
         if found is None:
@@ -458,12 +451,8 @@ class Ledger:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with self._lock, speaking():
-            try:
-                self._store.connection.begin_read()
-                yield
-            finally:
-                self._store.connection.rollback()
+        with self._lock, speaking(), self._store.connection.reading():
+            yield
 
 
 def _check_opening(header: Header, *, budget: Charge | None, dataset: str, keyed: bool) -> None:

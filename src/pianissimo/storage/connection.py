@@ -9,8 +9,8 @@ import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 from urllib.parse import unquote
@@ -264,6 +264,25 @@ class Connection(ABC):
     def begin_read(self) -> None:
         """See one state until `rollback`."""
         self._begin(self._begin_read)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A transaction that is undone unless it is committed within."""
+        # Wherever an interrupt falls, none is left open: to undo one that is over does nothing.
+        try:
+            self.begin_write()
+            yield
+        finally:
+            self.rollback()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """One state of what is stored."""
+        try:
+            self.begin_read()
+            yield
+        finally:
+            self.rollback()
 
     def _begin(self, statement: str) -> None:
         if self._turn.is_mine:

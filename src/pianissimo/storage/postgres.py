@@ -42,13 +42,9 @@ class PostgresConnection(Connection):
     def _make_schema(self) -> None:
         if self.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", [self.schema]):
             return
-        try:
-            self.begin_write()  # under the lock: of two that make it at once, one would fail
+        with self.writing():  # under the lock: of two that make it at once, one would fail
             self.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
             self.commit()
-        except BaseException:
-            self.rollback()
-            raise
 
     def begin_write(self) -> None:
         super().begin_write()
