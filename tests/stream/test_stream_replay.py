@@ -116,7 +116,7 @@ def test_the_origin_and_the_end_are_given_once() -> None:
         ({}, {"origin": "2026-02-01"}, "origin must be the one of the stream"),
         ({"origin": None}, {}, "origin and tick must be given to cut the ticks"),
         ({"origin": None, "tick": None}, {"origin": "2026-02-01"}, "tick must be given with origin"),
-        ({"horizon": None}, {}, "until must be a number of ticks within the horizon of None"),
+        ({"horizon": None}, {}, "until must be given where the horizon is None"),
         ({}, {"until": 7}, "until must be a number of ticks within the horizon of 6"),
         ({}, {"until": 0}, "until must be a number of ticks"),
         ({}, {"until": "2026-01-01T03:30"}, "until must be a number of ticks .* or when one of them ends"),
