@@ -46,7 +46,7 @@ def test_signals_stop_it_and_the_same_command_goes_on(tmp_path: Path) -> None:
         assert process.returncode == 0, err
         done = json.loads(out.splitlines()[-1])
         assert done["stopped"]
-        assert health(tmp_path)["state"] == "stopped"
+        assert (health(tmp_path)["state"], health(tmp_path)["lag"]) == ("stopped", None)
         assert health(tmp_path)["tick"] == done["ticks"]
         append(log, events("b") * (number + 1))
     process = begin(tmp_path)
