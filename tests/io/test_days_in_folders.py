@@ -84,6 +84,20 @@ def test_parts_of_other_formats_are_put_together_too(tmp_path: Path) -> None:
     assert len(names(tmp_path)) == 3 + 10
 
 
+@pytest.mark.parametrize(("most_ticks", "most_rows"), [(7, 10**6), (4096, 4), (7, 1), (11, 4)])
+def test_parts_are_bounded_in_ticks_and_rows_and_none_is_lost(
+    tmp_path: Path, most_ticks: int, most_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "MOST_TICKS", most_ticks)
+    monkeypatch.setattr(folders, "MOST_ROWS", most_rows)
+    for tick in range(1, LAST + 1):
+        sink(tmp_path).write(release(tick))  # each in a process of its own
+        check(tmp_path, tick)
+    if most_rows < 10:
+        for path in (tmp_path / "n").iterdir():
+            assert pl.read_parquet(path).height <= most_rows
+
+
 def test_without_an_origin_ticks_stay_by_themselves(tmp_path: Path) -> None:
     folder = FolderSink(tmp_path, plan={"digest": "3f"})
     for tick in range(1, LAST + 1):

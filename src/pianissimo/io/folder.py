@@ -29,6 +29,12 @@ from pianissimo.stream.calendar import TickCalendar, zone_of
 from pianissimo.stream.release import MOMENT, TIMES, release_of
 from pianissimo.stream.spec import FileFormat
 
+MOST_TICKS = 4096
+"""At so many parts of one tick they become one, also amid a day."""
+
+MOST_ROWS = 4_000_000
+"""A part that is put together holds about so many rows at most; a day that has more becomes several."""
+
 _PLAN = "plan.json"
 _COLUMNS = "columns.json"
 _ISO_8601 = "%Y-%m-%dT%H:%M:%S%.fZ"
@@ -228,9 +234,9 @@ class FolderSink:
     `is_new` a folder that holds releases or a plan is refused.
 
     When a tick of a later day is sent, by the clock of the stream's time zone, the parts of each day before it become
-    one, named by the first and the last tick that the query was published at. That one has its name before they are
-    removed; whoever is killed in between leaves both, `read_folder` takes the wider, and the first tick that is sent by
-    the next process removes the others.
+    one, of bounded size, named by the first and the last tick that the query was published at. That one has its name
+    before they are removed; whoever is killed in between leaves both, `read_folder` takes the wider, and the first tick
+    that is sent by the next process removes the others.
 
     >>> import tempfile
     >>> release = StreamRelease(tick=1, coverage=0.95, tables={
@@ -293,9 +299,9 @@ class FolderSink:
 
     def write(self, release: StreamRelease) -> None:
         """Take the release of one tick: it is on the disk afterwards, and days that are over are put together."""
-        today = self._day(release.tick)
-        if today != self._today:
-            self._put_together(today)
+        today, is_full = self._day(release.tick), release.tick % MOST_TICKS == 0
+        if today != self._today or is_full:
+            self._put_together(date.max if is_full else today)
             self._today = today
         for name, table in release.items():
             part = ReleasePart(name, release.tick, release.tick, with_tick(release.tick, table))
@@ -328,14 +334,28 @@ class FolderSink:
 
     def _put_together_day(self, name: str, parts: Sequence[_Part]) -> None:
         kept = _widest(parts)
-        if len(kept) > 1:
-            schema = _read_schemas(self.path).get(name)
-            table = pl.concat([_read(file, schema) for _, _, file in kept])
-            whole = ReleasePart(name, kept[0][0], kept[-1][1], table)
-            _write_part(self.path, whole, self.format)
-            kept = [(whole.first, whole.last, _path_of(self.path, whole, self.format))]
+        _remove(part for part in parts if part not in kept)
+        # Those of one tick that no wider one lies between: it would seem to be held by theirs.
+        for is_single, run in groupby(kept, lambda part: part[0] == part[1]):
+            left = list(run) if is_single else []
+            while len(left) > 1:
+                left = left[self._put_together_first(name, left) :]
+
+    def _put_together_first(self, name: str, parts: Sequence[_Part]) -> int:
+        """Make one part of the first ones; gives how many they were."""
+        schema, tables, rows = _read_schemas(self.path).get(name), list[pl.DataFrame](), 0
+        while len(tables) < len(parts) and rows < MOST_ROWS:
+            tables.append(_read(parts[len(tables)][2], schema))
+            rows += tables[-1].height
+        if len(tables) > 1:
+            last = parts[len(tables) - 1][1]
+            _write_part(self.path, ReleasePart(name, parts[0][0], last, pl.concat(tables)), self.format)
             reach("compact.written")
-        for part in parts:
-            if part not in kept:
-                part[2].unlink()
-                reach("compact.removed")
+            _remove(parts[: len(tables)])
+        return len(tables)
+
+
+def _remove(parts: Iterable[_Part]) -> None:
+    for part in parts:
+        part[2].unlink()
+        reach("compact.removed")
