@@ -12,6 +12,9 @@ from tests.truth.coverage import EVENT, GROUPS, REFUSED, UNITS, USER, Tally, bla
 
 import pianissimo as pp
 from pianissimo.queries import KINDS
+from pianissimo.stream.live import LiveCore
+from pianissimo.testing import SeededNoise
+from pianissimo.users.heads import UserCounts
 
 RUNS = 20
 
@@ -81,3 +84,27 @@ def test_the_binomial_law_is_exact() -> None:
     assert coverage.chance_of_at_most(1, 3, 0.5) == pytest.approx(0.5)
     assert coverage.chance_of_at_most(3, 3, 0.5) == pytest.approx(1)
     assert coverage.chance_of_at_most(0, 10, 0.9) == pytest.approx(math.pow(0.1, 10))
+
+
+def held_by_the_first(runs: int) -> int:
+    """How often the bar of the first of 30 labels holds, all of which are alike: it is the one with most noise."""
+    domain = [f"label {place}" for place in range(30)]
+    query = pp.TopK("top", key="k", k=1, domain=domain)
+    user = pp.user("u", max_events_per_user=4, most_events_per_user=4)
+    plan = pp.Stream("s", unit=user, budget=pp.Budget(1, 1e-9), horizon=2, queries=[query]).plan()
+    rows = [{"u": place, "k": domain[place % 30]} for place in range(900)]
+    held = 0
+    for run in range(runs):
+        core = LiveCore(plan, lambda every, run=run: SeededNoise(run))  # type: ignore[misc]
+        core.update(core.inputs(rows, 1, drop_bad_rows=False))
+        bar = core.release(1)["top"].row(0, named=True)
+        held += bar["low"] <= 30 <= bar["high"]
+    return held
+
+
+def test_the_bar_of_the_first_of_many_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It held in about half of the releases, when it was that of one label's noise."""
+    assert coverage.chance_of_at_most(held_by_the_first(60), 60, coverage.LEAST) > 1e-8
+    bars = UserCounts.bars
+    monkeypatch.setattr(UserCounts, "bars", lambda own, chance, most_units: bars(own, 0.95, most_units=most_units))
+    assert coverage.chance_of_at_most(held_by_the_first(60), 60, coverage.LEAST) < 1e-8

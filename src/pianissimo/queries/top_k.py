@@ -31,7 +31,7 @@ from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict
 from pianissimo.queries.histogram import known_histogram, series_of, unknown_histogram, unknown_thresholds
 from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, Tidy, bars_table
 from pianissimo.selection import KnownGumb, SparseGumbel, UnkGumb
-from pianissimo.users import Head, HistogramHead
+from pianissimo.users import Bars, Head, HistogramHead
 
 SWITCHES = 5
 """How often a sparse top list may choose anew."""
@@ -125,8 +125,11 @@ class TopK(KeyQuery):
         own = release.value[self.name]
         # Ties go by the bytes of the labels, which is the order they come in.
         first = sorted(range(len(own.estimates)), key=lambda place: -own.estimates[place])[: self.k]
-        bars = own.bars(coverage, most_units=most_events)
-        return bars_table(own.estimates[first], [bars[place] for place in first], key=own.labels.gather(first))
+        # Those with lucky noise come first, so that the low ends hold for all labels at once.
+        together = 1 - (1 - coverage) / len(own.estimates)
+        wide, each = (own.bars(chance, most_units=most_events) for chance in (together, coverage))
+        bars = [Bars(wide[place].low, each[place].high) for place in first]
+        return bars_table(own.estimates[first], bars, key=own.labels.gather(first))
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         return unknown_thresholds(mechanism.histogram) if isinstance(mechanism, TopList) else None
