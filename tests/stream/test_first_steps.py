@@ -121,3 +121,18 @@ def test_a_length_that_is_none_is_named(length: Any) -> None:
     if length is not None:
         with pytest.raises(pp.ParameterError, match=r"^tick must be a duration such as '30s'"):
             stream(pp.Count("n"), tick=length)
+
+
+def test_messages_name_the_way_out(tmp_path: Path) -> None:
+    told = pp.Stream("s", unit=pp.user("who"), budget=pp.Budget(1, 1e-9), horizon=2, tick="1h", queries=[pp.Count("n")])
+    rows = [{"time": "2026-01-01T00:30Z", "who": None}, {"time": "2026-01-01T00:30Z", "who": "ann"}]
+    with pytest.raises(pp.InputError, match=r"column 'who' must name a user.* give drop_bad_rows=True"):
+        told.replay(rows, origin="2026-01-01")
+    assert told.replay(rows, origin="2026-01-01", drop_bad_rows=True)["tick"].max() == 2
+    file = tmp_path / "shop.duckdb"
+    duckdb = pytest.importorskip("duckdb")
+    duckdb.connect(str(file)).close()
+    with pytest.raises(pp.ParameterError, match="name must be a table of the database, got none; give it second"):
+        pp.Table(file, user="who", budget=pp.Budget(1, 1e-9))
+    with pytest.raises(pp.InputError, match="the database must have the table 'visits'"):
+        pp.Table(file, "visits", user="who", budget=pp.Budget(1, 1e-9))
