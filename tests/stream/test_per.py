@@ -1,5 +1,6 @@
 """What is published per tick or per window: the window's own estimate and bars, of the noise of the totals."""
 
+import errno
 import json
 import math
 from fractions import Fraction
@@ -10,13 +11,14 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 from polars.testing import assert_frame_equal
+from tests.faults.points import armed
 
 import pianissimo as pp
 from pianissimo.cli.main import cli
 from pianissimo.counting import Counter, counter
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.start import Request
-from pianissimo.errors import SpecError
+from pianissimo.errors import PendingError, SpecError
 from pianissimo.io.folder import FolderSink
 from pianissimo.io.inspect import verify_folder
 from pianissimo.mechanism import Run
@@ -374,3 +376,22 @@ def test_the_plan_is_stored_and_read_again() -> None:
     again = StreamPlan.from_plain(json.loads(json.dumps(plan.to_plain())))
     assert again.queries[0].query.per == 3
     assert again.digest == plan.digest
+
+
+def test_no_window_tells_which_labels_a_tick_shows_that_is_not_released_yet(tmp_path: Path) -> None:
+    # The witness has not seen it: from a backup of the store it could be sealed again, with other events.
+    asked = pp.Stream("s", budget=pp.Budget(4, 1e-6), horizon=8, queries=[pp.Histogram("h", key="k")])
+
+    def no_room(_: str) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with asked.open(tmp_path / "state") as live:
+        live.tick()
+        with armed({"release.commit": no_room}), pytest.raises(PendingError):
+            live.tick([{"k": "rare"}] * 5000)
+        with pytest.raises(PendingError, match="a window must be asked for when all ticks are released"):
+            live.window(1)
+    with open_stream(asked, tmp_path / "state", read_only=True) as reader, pytest.raises(PendingError):
+        reader.between(0, 1)
+    with asked.open(tmp_path / "state") as live:
+        assert live.window(1)["h"]["key"].to_list() == ["rare"]

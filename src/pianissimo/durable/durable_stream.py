@@ -357,6 +357,9 @@ class DurableStream:
                 raise ParameterError(
                     f"an interval must lie within ticks {first} to {self.tick_number}, got {start} to {end}"
                 )
+            if self._open_tick is not None or self.tick_number < self._tick:
+                # Counted already: which labels are shown would be that of a tick that could be sealed again.
+                raise PendingError("a window must be asked for when all ticks are released, got one that is not yet")
             tables = self._core.between(start - first, end - first)
         return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **self.plan.span(start + 1, end))
 
