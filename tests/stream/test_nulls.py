@@ -1,10 +1,13 @@
 """Each query judges its own columns: a row without a value for one of them counts in all others."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from tests.io.reading import by_tick, read_rows
@@ -12,8 +15,10 @@ from tests.stream.test_features import estimates, quiet, stream
 
 import pianissimo as pp
 from pianissimo.noise import KeyedNoise, Secret
-from pianissimo.stream.live import LiveCore
+from pianissimo.stream import batches, live
+from pianissimo.stream.live import Live, LiveCore
 from pianissimo.stream.spec import FileSource, StreamSpec
+from pianissimo.testing import NoNoise
 
 SECRET = Secret(bytes(range(32)))
 DELAY = pp.Sum("delay", value="delay", range=(-60, 600))
@@ -174,3 +179,37 @@ def test_a_column_that_no_row_has_is_told_at_once_by_its_name_alone(caplog: pyte
         assert not caplog.messages
         live.tick([{"prise": 8.25}])
     assert caplog.messages == ["no row of a batch has 'price': these columns count as nulls"]
+
+
+def object_counts(labels: list[Any]) -> dict[str, int]:
+    table = pd.DataFrame({"k": pd.Series(labels, dtype=object), "price": 1.5})
+    queries = [
+        pp.Histogram("h", key="k", domain=["5", "2026-01-02"]),
+        pp.Sum("s", value="price", range=(0, 2), grid=0.5),
+    ]
+    plan = pp.Stream("s", budget=pp.Budget(4, 1e-6), horizon=4, queries=queries).plan()
+    release = Live(plan, NoNoise()).tick(table)
+    assert release["s"]["estimate"].item() == 1.5 * len(labels)
+    return dict(release["h"].select("key", "estimate").rows())
+
+
+def test_values_of_a_pandas_column_of_objects_are_judged_one_by_one() -> None:
+    # Arrow makes days of all whole numbers beside one day, and stops at a text beside a number.
+    assert object_counts([5] * 4) == {"5": 4, "2026-01-02": 0}
+    assert object_counts([date(2026, 1, 2), 5, 5, 5, 5]) == {"5": 4, "2026-01-02": 1}
+    assert object_counts([5, "5", np.array(["5", "6"]), ["5"], None, 2.5, b"5", pd.NaT]) == {"5": 4, "2026-01-02": 0}
+
+
+def test_objects_that_arrow_gives_one_type_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose, as it was."""
+    monkeypatch.setattr(batches, "table_of", lambda batch: batch)
+    monkeypatch.setattr(live, "table_of", lambda batch: batch)
+    assert object_counts([date(2026, 1, 2), 5, 5, 5, 5])["5"] == 0
+
+
+def test_decimals_of_objects_are_numbers() -> None:
+    query = pp.Sum("s", value="price", range=(0, 10), grid=0.5)
+    values = [Decimal("2.5"), 1, None, Decimal("sNaN"), Decimal("Infinity"), "x"]
+    plan = pp.Stream("s", budget=pp.Budget(4, 1e-6), horizon=4, queries=[query]).plan()
+    for batch in (pd.DataFrame({"price": pd.Series(values, dtype=object)}), [{"price": value} for value in values]):
+        assert Live(plan, NoNoise()).tick(batch)["s"]["estimate"].item() == 3.5

@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str
 
 def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) -> pl.DataFrame:
     """The batch as a polars frame with the columns that are needed. None holds no event, nor does what is empty."""
-    columns = columns_read(queries, user)
+    columns, batch = columns_read(queries, user), table_of(batch)
     if batch is None or (isinstance(batch, Sequence | Mapping) and len(batch) == 0):
         kinds = {True: pl.Float64, False: pl.String}
         return pl.DataFrame(schema={name: kinds[column.role is Role.NUMBERS] for name, column in columns.items()})
@@ -61,10 +62,18 @@ def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) 
     return frame.with_columns(_one_label(column, frame[column.name]) for column in columns.values())
 
 
-def table_of(batch: object) -> object:
-    """A batch of Python values as it is, and any other table as a polars frame."""
-    is_python = batch is None or isinstance(batch, str | bytes | Mapping | Sequence)
-    return batch if is_python else _from_table(batch)
+def table_of(batch: Any) -> object:
+    """A batch of Python values as it is, and any other table as a polars frame.
+
+    A column of objects of pandas holds Python values, which Arrow would give the type that suits all of them.
+    """
+    if batch is None or isinstance(batch, str | bytes | Mapping | Sequence):
+        return batch
+    is_pandas = hasattr(batch, "iterrows") and batch.columns.is_unique
+    objects = [name for name, kind in batch.dtypes.items() if str(kind) == "object"] if is_pandas else []
+    if not objects:
+        return _from_table(batch)
+    return _from_table(batch.drop(columns=objects)).to_dict() | {name: batch[name].to_list() for name in objects}
 
 
 def times_in(batch: object, name: str, *, texts: bool = True) -> pl.Series | None:
@@ -152,7 +161,8 @@ def _typed_column(column: Reads, values: Any) -> pl.Series:
 
 def _labels(value: object) -> str | list[str | None] | None:
     """A Python value as a label or labels; None, which no query counts, for whatever is neither."""
-    return [label_text(part) for part in value] if isinstance(value, list | tuple) else label_text(value)
+    is_list = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    return [label_text(part) for part in value] if is_list else label_text(value)  # type: ignore[attr-defined]
 
 
 def _one_label(column: Reads, values: pl.Series) -> pl.Series:
@@ -163,11 +173,11 @@ def _one_label(column: Reads, values: pl.Series) -> pl.Series:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | np.integer | np.floating):
         return None
     try:
         return float(value) if math.isfinite(value) else None
-    except OverflowError:
+    except (OverflowError, ValueError):
         return None
 
 
