@@ -5,13 +5,14 @@ are fewer than 400 rows and sums of rows, so that the test fails by chance less 
 """
 
 import math
+from typing import Any
 
 import pytest
 from tests.truth import coverage
 from tests.truth.coverage import EVENT, GROUPS, REFUSED, UNITS, USER, Tally, blamed, cases, measured, plan_of, seeded
 
 import pianissimo as pp
-from pianissimo.queries import KINDS
+from pianissimo.queries import KINDS, top_k
 from pianissimo.stream.live import LiveCore
 from pianissimo.testing import SeededNoise
 from pianissimo.users.heads import UserCounts
@@ -86,25 +87,42 @@ def test_the_binomial_law_is_exact() -> None:
     assert coverage.chance_of_at_most(0, 10, 0.9) == pytest.approx(math.pow(0.1, 10))
 
 
-def held_by_the_first(runs: int) -> int:
+FOUR_EVENTS = pp.user("u", max_events_per_user=4, most_events_per_user=4)
+ALIKE = 300
+"""How many events each of 30 labels has: so many that those nobody listed are all shown."""
+
+
+def held_by_the_first(runs: int, unit: Any, *, is_known: bool = True, delta: float = 1e-9) -> int:
     """How often the bar of the first of 30 labels holds, all of which are alike: it is the one with most noise."""
     domain = [f"label {place}" for place in range(30)]
-    query = pp.TopK("top", key="k", k=1, domain=domain)
-    user = pp.user("u", max_events_per_user=4, most_events_per_user=4)
-    plan = pp.Stream("s", unit=user, budget=pp.Budget(1, 1e-9), horizon=2, queries=[query]).plan()
-    rows = [{"u": place, "k": domain[place % 30]} for place in range(900)]
+    query = pp.TopK("top", key="k", k=1, domain=domain if is_known else None)
+    plan = pp.Stream("s", unit=unit, budget=pp.Budget(1, delta), horizon=2, queries=[query]).plan()
+    rows = [{"u": place, "k": domain[place % 30]} for place in range(30 * ALIKE)]
     held = 0
     for run in range(runs):
         core = LiveCore(plan, lambda every, run=run: SeededNoise(run))  # type: ignore[misc]
         core.update(core.inputs(rows, 1, drop_bad_rows=False))
         bar = core.release(1)["top"].row(0, named=True)
-        held += bar["low"] <= 30 <= bar["high"]
+        held += bar["low"] <= ALIKE <= bar["high"]
     return held
+
+
+def holds(**setting: Any) -> bool:
+    return coverage.chance_of_at_most(held_by_the_first(60, **setting), 60, coverage.LEAST) > 1e-8
 
 
 def test_the_bar_of_the_first_of_many_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """It held in about half of the releases, when it was that of one label's noise."""
-    assert coverage.chance_of_at_most(held_by_the_first(60), 60, coverage.LEAST) > 1e-8
+    assert holds(unit=FOUR_EVENTS)
     bars = UserCounts.bars
     monkeypatch.setattr(UserCounts, "bars", lambda own, chance, most_units: bars(own, 0.95, most_units=most_units))
-    assert coverage.chance_of_at_most(held_by_the_first(60), 60, coverage.LEAST) < 1e-8
+    assert not holds(unit=FOUR_EVENTS)
+
+
+@pytest.mark.parametrize("setting", [{}, {"is_known": False}, {"delta": 0}])
+def test_the_bar_of_the_first_of_many_holds_for_events(
+    setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert holds(unit="event", **setting)
+    monkeypatch.setattr(top_k, "_wider", lambda *_: 1.0)
+    assert not holds(unit="event", **setting)

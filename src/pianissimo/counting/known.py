@@ -41,6 +41,8 @@ class LabelCounts:
     labels: pl.Series
     estimates: NDArray[np.int64]
     rest: Rest | None = None
+    among: int = 0
+    """Of a top list: how many labels it was chosen from."""
 
     def to_dict(self) -> dict[str, int]:
         return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))

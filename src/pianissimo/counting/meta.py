@@ -274,11 +274,13 @@ class TopList(_SortedRelease):
 
     Guarantee: that of the histogram; sorting its release is post-processing.
     Error: that of the histogram's estimates; the label on top is also the one with lucky noise, so its estimate leans
-    upward where counts are close.
+    upward where counts are close, and a low end that holds must hold for all labels together.
     Cost: that of the histogram.
     """
 
     histogram: KnownHistogram | UnknownHistogram
+    holds_together: bool = False
+    """Whether low ends of bars hold for all labels that were chosen from, at once."""
 
     def __post_init__(self) -> None:
         _SortedRelease.__post_init__(self)
@@ -317,4 +319,4 @@ class MetaTopList(_SortedRelease):
 def _first_of(value: LabelCounts, k: int) -> LabelCounts:
     """The k largest estimates, in order; labels come in the order of their bytes, which is kept among equals."""
     order = np.argsort(-value.estimates, kind="stable")[:k]
-    return LabelCounts(detached(value.labels.gather(order)), value.estimates[order])
+    return LabelCounts(detached(value.labels.gather(order)), value.estimates[order], among=len(value.labels))

@@ -24,7 +24,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise import TreePlan, best_base
-from pianissimo.noise.plan import NoisePlan
+from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.noise.tree import digits_of
 from pianissimo.queries.columns import LargeDomain, domain_of
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
@@ -108,10 +108,13 @@ class TopK(KeyQuery):
             histogram, plan = unknown_histogram(self.max_keys_per_event, share, plan_for)
         else:
             raise ParameterError("a histogram of unknown labels must bound the labels of an event, got any number")
-        return TopList(histogram=histogram, k=self.k), plan
+        return TopList(histogram=histogram, k=self.k, holds_together=True), plan
 
     def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
         table = Query.table(self, mechanism, release, coverage)
+        if isinstance(mechanism, TopList) and mechanism.holds_together and release.value.among > 1:
+            wide = math.ceil(release.error * _wider(mechanism.plan, coverage, release.value.among))
+            return table.with_columns(low=pl.col("estimate") - wide)
         # A label that is missing from a cell's answer loses that cell, and nothing that is released bounds it.
         is_biased = isinstance(mechanism, MetaTopList)
         return table.with_columns(high=pl.lit(None, pl.Int64)) if is_biased else table
@@ -133,6 +136,16 @@ class TopK(KeyQuery):
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         return unknown_thresholds(mechanism.histogram) if isinstance(mechanism, TopList) else None
+
+
+def _wider(plan: NoisePlan, coverage: float, labels: int) -> float:
+    """How many times as wide a bar is that holds for so many labels at once, each failing so much more seldom."""
+    if is_pure(plan):
+        # The logarithm of a tail of Laplace noises is concave from 0 on, so that it falls at least in proportion.
+        return 1 - math.log(labels) / math.log(1 - coverage)
+    chances = (1 - (1 - coverage) / labels, coverage)
+    wide, each = (NormalDist().inv_cdf((1 + chance) / 2) for chance in chances)
+    return wide / each
 
 
 def _meta_top_list(query: TopK, share: Share, releases: int, coverage: float) -> Candidate:
