@@ -136,3 +136,11 @@ def test_messages_name_the_way_out(tmp_path: Path) -> None:
         pp.Table(file, user="who", budget=pp.Budget(1, 1e-9))
     with pytest.raises(pp.InputError, match="the database must have the table 'visits'"):
         pp.Table(file, "visits", user="who", budget=pp.Budget(1, 1e-9))
+
+
+@pytest.mark.parametrize("queries", [[pp.Count("n")], [pp.Histogram("h", key="drug")]])
+def test_one_row_that_is_no_list_is_not_spelled_out(queries: list[Any]) -> None:
+    """One event of 500 letters was counted as 500 events."""
+    live = pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=2, queries=queries).start()
+    with pytest.raises(pp.InputError, match=r"put a single row in a list"):
+        live.tick({"drug": "a" * 500})

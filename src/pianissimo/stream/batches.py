@@ -128,6 +128,8 @@ def _from_rows(rows: Sequence[Any], columns: Mapping[str, Reads]) -> pl.DataFram
 
 
 def _from_columns(values: Mapping[Any, Any], columns: Mapping[str, Reads], height: int | None = None) -> pl.DataFrame:
+    if any(isinstance(column, str | bytes) for column in values.values()):
+        raise InputError("columns of a batch must be lists of values, got a text; put a single row in a list: [{...}]")
     _check_present(columns, list(values))
     lengths = {len(values[column]) for column in columns} if columns else {len(column) for column in values.values()}
     if height is None and len(lengths) != 1:
