@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +22,7 @@ import pianissimo
 from pianissimo.cli.data_commands import KEYS
 from pianissimo.cli.main import cli
 from pianissimo.cli.stream_commands import FORMATS
+from pianissimo.io import inspect as looking
 from pianissimo.io import read_releases
 from pianissimo.io.sketch_files import FileKeys
 from pianissimo.queries import Query
@@ -429,6 +432,30 @@ def test_a_demo_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert done.stdout.splitlines(keepends=True)[: len(releases)] == releases
     assert len(done.stdout.splitlines()) == 60
     assert not list((tmp_path / "out").glob(".state*"))
+
+
+@pytest.mark.parametrize("options", [(), ("--window", "1h")])
+def test_releases_of_a_stream_that_moves_on_are_those_of_one_instant(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    """Between any two looks at the store another tick is released: all that is shown is of one look."""
+    real = looking._reading
+
+    @contextmanager
+    def reading(place: Any) -> Iterator[Any]:
+        with real(place) as store:
+            yield store
+        live.tick([{"drug": "aspirin"}])
+
+    stream = load_spec(shop).stream
+    with replace(stream, horizon="50h").open(shop.parent / "state") as live:
+        live.tick([{"drug": "aspirin"}])
+        monkeypatch.setattr(looking, "_reading", reading)
+        asked = ("releases", shop.parent / "state", "--query", "purchases", "--last", 1, *options)
+        (shown,) = objects(call(*asked, "--json").stdout)
+        assert len(shown["release"]) == 1
+        assert "since" in shown
+        assert "since" in call(*asked).stdout
 
 
 def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> None:

@@ -268,27 +268,31 @@ def releases(
     from pianissimo.cli.render import console, release_table, rings_table
     from pianissimo.demo.pharmacy import is_demo, read_demo
     from pianissimo.io import last_tick, read_plan, read_releases
-    from pianissimo.io.inspect import is_state, stored_plan, visible_tick, without_windows
+    from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.watching import EXHAUSTED
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
-    durable, folder = is_state(place), Path(place)
+    folder = Path(place)
     length = int(window) if window is not None and window.isdecimal() else window
     left_out: dict[str, str] = {}
     with arguments():
-        tables = read_demo(folder) if is_demo(folder) and window is None else read_releases(place, window=length)
-        if window is not None:
-            left_out = without_windows(place, length)
+        if is_demo(folder) and window is None:
+            tables, seen, plan = read_demo(folder), 0, dict[str, Any]()
+        elif is_state(place):
+            found = seen_releases(place, window=length)
+            tables, seen, plan, left_out = found.tables, found.tick, found.plan, found.without_windows
+        else:
+            # The last tick first: of those before it, a folder that is written meanwhile holds all.
+            seen = last_tick(folder)
+            tables, plan = read_releases(place, window=length), read_plan(folder)
     if query in left_out:
         raise InputError(f"query must have windows of {window}, got {query!r}: {left_out[query]}")
     if query is not None and query not in tables:
         raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
-    plan = {} if is_demo(folder) else stored_plan(place) if durable else read_plan(folder)
     queries = plan.get("queries", [])
     every = {each["name"]: each["every"] for each in queries}
     # A tick at which no label passed its threshold and no alarm rang has no row, and was released all the same.
-    seen = visible_tick(place) if durable else last_tick(folder)
     end = seen or max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
     ticks = _chosen_ticks(end, tick, last)
     watched = [] if as_json else [each["name"] for each in queries if each["kind"] in _WATCHED]

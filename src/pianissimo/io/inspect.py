@@ -155,12 +155,6 @@ def stored_plan(place: Path | str) -> dict[str, Any]:
     return plan
 
 
-def without_windows(place: Path | str, window: object) -> dict[str, str]:
-    """Why some queries of the stream at a place have no windows of this length."""
-    plan = StreamPlan.from_plain(_config(place)["chosen"])
-    return windowless(plan, ticks_in(window, plan.tick))
-
-
 def _config(place: Path | str) -> dict[str, Any]:
     """What is written down of the stream at a place."""
     with _reading(place) as store:
@@ -168,29 +162,44 @@ def _config(place: Path | str) -> dict[str, Any]:
         return config
 
 
-def visible_tick(place: Path | str) -> int:
-    """The last tick that readers may see of the stream at a place."""
-    with _reading(place) as store:
-        return store.visible(store.streams()[-1].incarnation)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenReleases:
+    """What readers may see of a stream, all of it at one instant."""
+
+    tables: dict[str, pl.DataFrame]
+    tick: int
+    """The last that they may see."""
+
+    plan: dict[str, Any]
+    without_windows: dict[str, str]
+    """Why some queries have no windows of the length that was asked for."""
 
 
 def stored_releases(place: Path | str, *, window: object = None) -> dict[str, pl.DataFrame]:
     """What readers may see of the stream at a place, by query, with the column tick first; see `read_releases`."""
+    return seen_releases(place, window=window).tables
+
+
+def seen_releases(place: Path | str, *, window: object = None) -> SeenReleases:
+    """The same with its last tick and its plan: a stream that runs does not move on between them."""
     tables: dict[str, list[pl.DataFrame]] = {}
+    without: dict[str, str] = {}
     with _reading(place) as store:
         for record in store.streams():
-            found = []
-            for tick in range(record.last_tick + 1, store.visible(record.incarnation) + 1):
+            found, config, last = [], json.loads(record.config), store.visible(record.incarnation)
+            for tick in range(record.last_tick + 1, last + 1):
                 stored = store.release(record.incarnation, tick)
                 if stored is None:
                     raise InputError(f"tick {tick} must be stored where it is visible, got none; run verify")
                 found.append(release_of(stored.payload))
             if window is not None:
-                found = windows_of(StreamPlan.from_plain(json.loads(record.config)["chosen"]), found, window)
+                chosen = StreamPlan.from_plain(config["chosen"])
+                found, without = windows_of(chosen, found, window), windowless(chosen, ticks_in(window, chosen.tick))
             for release in found:
                 for name, table in release.tables.items():
                     tables.setdefault(name, []).append(with_tick(release.tick, table))
-    return {name: pl.concat(parts) for name, parts in tables.items()}
+    joined = {name: pl.concat(parts) for name, parts in tables.items()}
+    return SeenReleases(tables=joined, tick=last, plan=config["plan"], without_windows=without)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
