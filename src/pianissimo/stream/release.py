@@ -224,6 +224,9 @@ def windows_of(plan: "StreamPlan", releases: Sequence[StreamRelease], length: ob
             if name in left_out or name not in release:
                 continue
             tables[name] = bare(release[name]).drop("tidy", strict=False)
+            if "key" in tables[name].columns:
+                # The row of labels that are not shown is of the totals: of windows it would tell nothing.
+                tables[name] = tables[name].filter(pl.col("key").is_not_null())
             if begin:
                 before, places = releases[begin - 1][name], (begin // every, place // every)
                 tables[name] = each.query.window_table(each.mechanism, before, tables[name], places, release.coverage)
