@@ -10,6 +10,7 @@ binomial law. The share in the table is that of all released numbers.
 import hashlib
 import math
 import random
+import re
 import secrets
 import subprocess
 import sys
@@ -571,17 +572,23 @@ def page(table: Sequence[Tally], runs: int) -> str:
         "| query | unit | what the bar is about | ends | runs | numbers | held |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
+    asked = {each.query.name: shown(each.query) for groups in GROUPS.values() for _, some in groups for each in some}
     for row in table:
         ends = ", ".join(ENDS[each] for each in sorted(row.ends))
         lines.append(
-            f"| `{row.query}` | {row.unit} | {row.about} | {ends} | {row.runs:,} | {row.numbers:,} "
-            f"| {row.held / row.numbers:.1%} |"
+            f"| `{asked.get(row.query, row.query)}` | {row.unit} | {row.about} | {ends} "
+            f"| {row.runs:,} | {row.numbers:,} | {row.held / row.numbers:.1%} |"
         )
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     when = datetime.now(UTC).date().isoformat()
     return "\n".join([f"{runs} runs of each stream, {when}, commit {commit}.", "", *lines])
+
+
+def shown(query: Query) -> str:
+    """A query as it is written, its labels by their number."""
+    return re.sub(r"Domain\((\d+) labels[^)]*\)", r"[\1 labels]", repr(query))
 
 
 def main(runs: int) -> None:

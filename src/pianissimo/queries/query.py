@@ -12,7 +12,7 @@ the cap cuts off may lie beyond.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
 from datetime import timedelta
 from enum import Enum
 from fractions import Fraction
@@ -162,6 +162,14 @@ class Query:
 
     told: ClassVar[tuple[str, ...]] = ()
     """Which of its own fields a plan tells."""
+
+    def __init_subclass__(cls) -> None:
+        cls.__repr__ = Query.__repr__  # type: ignore[method-assign]  # a kind's own would tell all defaults
+
+    def __repr__(self) -> str:
+        given = [(each.name, getattr(self, each.name), each.default) for each in fields(self)[1:]]
+        told = [f"{name}={value!r}" for name, value, default in given if default is MISSING or value != default]
+        return f"{type(self).__name__}({', '.join([repr(self.name), *told])})"
 
     def __post_init__(self) -> None:
         check_name(name=self.name)
