@@ -22,13 +22,16 @@ import pianissimo
 from pianissimo.cli.data_commands import KEYS
 from pianissimo.cli.main import cli
 from pianissimo.cli.stream_commands import FORMATS
+from pianissimo.durable.durable_stream import open_stream
 from pianissimo.io import inspect as looking
 from pianissimo.io import read_releases
+from pianissimo.io.folder import FolderSink
 from pianissimo.io.sketch_files import FileKeys
 from pianissimo.queries import Query
 from pianissimo.stream import render_plan
 from pianissimo.stream.spec import FileFormat, load_spec
 from pianissimo.table import StepAllowance
+from pianissimo.testing import NoNoise
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pharmacy.toml"
 
@@ -432,6 +435,29 @@ def test_a_demo_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert done.stdout.splitlines(keepends=True)[: len(releases)] == releases
     assert len(done.stdout.splitlines()) == 60
     assert not list((tmp_path / "out").glob(".state*"))
+
+
+@pytest.mark.parametrize("unit", ["event", pianissimo.user("who", first_cap=2)], ids=["event", "user"])
+def test_what_is_cut_or_rounded_is_said_where_the_number_is_shown(tmp_path: Path, unit: Any) -> None:
+    queries = [pianissimo.Count("n"), pianissimo.Sum("price", value="x", range=(0, 100), grid=10)]
+    made = pianissimo.Stream("shop", queries=queries, unit=unit, budget=pianissimo.Budget(1, 1e-6), horizon=4)
+    state, out, capped = tmp_path / "state", tmp_path / "out", ""
+    sinks = [FolderSink(out, plan=made.plan().to_dict())]
+    with open_stream(made, state, sinks=sinks, make_noise=lambda _: NoNoise()) as live:
+        release = live.tick([{"who": f"w{each % 5000}", "x": 14} for each in range(50_000)])
+    if unit != "event":
+        assert release["n"]["cap"].item() == 32, "not the cap of the plan: it was raised"
+        capped = ", of events up to the cap of 32 a user"
+    rounded = "values are rounded, each value by itself, to multiples of 10: by up to 5 an event, which no bar covers"
+    about = [capped and f"number of events{capped}", f"sum of x, of values cut to 0 .. 100{capped}; {rounded}"]
+    for place in (state, out):
+        shown = {each["query"]: each.get("about", "") for each in objects(call("releases", place, "--json").stdout)}
+        assert [shown["n"], shown["price"]] == about
+        for query, words in zip(("n", "price"), about, strict=True):
+            text = " ".join(call("releases", place, "--query", query).stdout.split())
+            assert text.startswith(
+                f"{query}, tick 1 about the true {words} estimate" if words else "n, tick 1 estimate"
+            )
 
 
 @pytest.mark.parametrize("options", [(), ("--window", "1h")])

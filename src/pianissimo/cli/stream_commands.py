@@ -270,6 +270,7 @@ def releases(
     from pianissimo.io import last_tick, read_plan, read_releases
     from pianissimo.io.inspect import is_state, seen_releases
     from pianissimo.queries.watching import EXHAUSTED
+    from pianissimo.stream.plan_table import about_told
 
     if tick is not None and last is not None:
         raise click.UsageError("--tick or --last must be given alone, got both")
@@ -290,12 +291,12 @@ def releases(
         raise InputError(f"query must have windows of {window}, got {query!r}: {left_out[query]}")
     if query is not None and query not in tables:
         raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
-    queries = plan.get("queries", [])
-    every = {each["name"]: each["every"] for each in queries}
+    planned = {each["name"]: each for each in plan.get("queries", [])}
+    every = {name: each["every"] for name, each in planned.items()}
     # A tick at which no label passed its threshold and no alarm rang has no row, and was released all the same.
     end = seen or max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
     ticks = _chosen_ticks(end, tick, last)
-    watched = [] if as_json else [each["name"] for each in queries if each["kind"] in _WATCHED]
+    watched = [] if as_json else [name for name, each in planned.items() if each["kind"] in _WATCHED]
     terminal = console()
     calendar = _calendar(plan)
     for number, name, rows in _chosen(tables, query, ticks, every):
@@ -303,13 +304,16 @@ def releases(
         if rows.height and "since" in rows.columns:
             times["since"] = rows["since"][0]
         shown = rows.drop("since", strict=False)
+        cap = rows["cap"][0] if rows.height and "cap" in rows.columns else None
+        about = about_told(planned[name], cap) if name in planned else ""
         if as_json:
             told = {"tick": number, **times, **({} if window is None else {"window": length}), "query": name}
-            echo_json({**told, "release": shown.to_dicts()})
+            echo_json({**told, **({"about": about} if about else {}), "release": shown.to_dicts()})
         elif name not in watched and (name != EXHAUSTED or query == EXHAUSTED):
             when = "".join(f", {word} {moment:%Y-%m-%d %H:%M:%S} UTC" for word, moment in times.items())
             title = f"{name}, tick {number}{when}{'' if window is None else f', window {window}'}"
-            terminal.print(Text(title, style="bold"), release_table(None, shown), Text(), sep="\n")
+            lines = [Text(title, style="bold"), *([Text(f"about the true {about}")] if about else [])]
+            terminal.print(*lines, release_table(None, shown), Text(), sep="\n")
     for name in watched:
         if name in tables and query in (None, name):
             terminal.print(rings_table(name, tables[name], ticks, tables.get(EXHAUSTED)), Text())

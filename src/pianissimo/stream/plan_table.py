@@ -4,7 +4,8 @@ Explained, a paragraph for each query follows: mechanism, noise, theorem, and wh
 """
 
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -17,6 +18,8 @@ from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, numb
 
 _FEW_CAPS = 3
 """Of how many further caps the error is told, beside that of the last."""
+
+_UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,]+ a user")
 
 
 def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableType:
@@ -57,6 +60,22 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any]) -> list[str]:
     left_out = [*query.left_out(chosen), *([] if cap or not chosen.note else [chosen.note])]
     others = filter(None, ("; ".join(left_out), _cap_words(cap)))
     return [f"{first}.", *(f"{line[0].upper()}{line[1:]}." for line in others)]
+
+
+def about_told(query: Mapping[str, Any], cap: int | None = None) -> str:
+    """What the numbers of a query of a plan are about, at the cap of a release, where something is cut or rounded.
+
+    >>> about_told({"error_about": "number of events, of events up to the cap of 16 a user"}, cap=64)
+    'number of events, of events up to the cap of 64 a user'
+    >>> about_told({"error_about": "number of events"})
+    ''
+    """
+    about, rounding = query["error_about"], query.get("rounding", "").partition(";")[0]
+    if not (rounding or "of values cut to" in about or _UP_TO_THE_CAP.search(about)):
+        return ""
+    if cap is not None:
+        about = _UP_TO_THE_CAP.sub(rf"\g<1>{cap:,} a user", about)
+    return f"{about}; values are rounded, {rounding}" if rounding else about
 
 
 def _cap_words(cap: dict[str, Any]) -> str:
