@@ -101,6 +101,17 @@ def test_where_events_are_taken_back_both_ends_are_open() -> None:
     assert table.rows() == [(-1, None, None, 64)]
 
 
+@pytest.mark.parametrize(
+    "unit", [{"first_cap": 64}, {"first_cap": 64, "weight": "change"}], ids=["events", "taken back"]
+)
+def test_plans_say_which_ends_are_open_as_the_bars_are(unit: dict[str, Any]) -> None:
+    for query in QUERIES[:6]:
+        plan = flights(query, **unit)
+        table = Live(plan, NoNoise()).tick([row | {"change": 1} for row in ROWS])[query.name]
+        words = "at both ends" if table["low"].null_count() else "on that side"
+        assert f"bars are open {words}" in plan.to_dict()["queries"][0]["words"][-1], query.name
+
+
 def test_plans_say_what_their_error_is_about() -> None:
     plan = flights()
     told = {each["name"]: each for each in plan.to_dict()["queries"]}

@@ -254,6 +254,8 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
     sizes = [math.sqrt(plan.noises[0].variance) for plan in plans if plan is not None]
     errors = [chosen.expected_error.typical * size / sizes[start - 1] for size in sizes]
     most, beyond = user.most_events_per_user, query.beyond_cap
+    if user.weight is not None or min(getattr(query, "range", (0,))) < 0:
+        beyond = beyond.replace("on that side", "at both ends")
     is_adaptive, is_whole = isinstance(rule, AdaptiveCap), most is not None and most <= rule.caps[0]
     if most is not None and (is_whole or is_adaptive):
         what = "nothing is cut off" if is_whole else "bars reach over what the cap cuts off"
