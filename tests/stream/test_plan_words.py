@@ -138,12 +138,20 @@ def test_the_head_says_promise_unit_and_ticks() -> None:
     promise = plan.to_dict()["promise"]
     epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
     if promise["method"] != "pure":
-        assert lines[0].startswith(f"Stream s: differential privacy with epsilon {epsilon} and delta {delta}, for all")
+        assert lines[0].startswith(f"Stream s: differential privacy with epsilon {epsilon} and delta {delta}")
     assert lines[1] == "It hides one user with all her events."
     assert lines[2].startswith("It has 366 ticks, each of 1d, from 2025-12-31T23:00:00Z (UTC) on")
     assert "by the clocks of Europe/Berlin." in lines[2]
     assert str(plan) == render_plan(plan.to_dict())
     assert plan._repr_html_().startswith("<pre>Stream s: ")
+
+
+@pytest.mark.parametrize(("epsilon", "words"), [(0.7636, " (of a budget of epsilon 1)"), (0.995, "")])
+def test_the_head_names_the_budget_where_not_all_of_it_is_used(epsilon: float, words: str) -> None:
+    content = planned(pp.Count("q")).to_dict()
+    content["promise"] |= {"epsilon": epsilon, "delta": 1e-9, "method": "zcdp"}
+    head = " ".join(render_plan(content).split())
+    assert f"epsilon {epsilon} and delta 1e-09{words}, for all queries" in head
 
 
 @pytest.mark.parametrize(

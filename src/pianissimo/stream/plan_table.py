@@ -98,6 +98,8 @@ def _promise(plan: dict[str, Any]) -> Text:
         delta = f" (drawn noise is off its law, which adds a delta of {delta})"
     else:
         what, delta = f"differential privacy with epsilon {epsilon} and delta {delta}", ""
+    whole = plan["budget"]["epsilon"]
+    what += f" (of a budget of epsilon {whole:g})" if promise["epsilon"] < 0.99 * whole else ""
     text = Text(f"Stream {plan['stream']}: {what}, for all queries and ticks together{delta}.", "bold")
     is_open = plan["horizon"] >= OPEN_HORIZON
     ticks = "There is no end to its ticks" if is_open else f"It has {plan['horizon']:,} ticks"
