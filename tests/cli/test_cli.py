@@ -219,7 +219,7 @@ def test_what_was_run_can_be_shown(shop: Path, form: str) -> None:
     out = shop.parent / "out"
     ran = call("run", shop, "--out", out, "--format", form)
     assert ran.exit_code == 0
-    told = f"The stream began; 4 of 4 ticks are released in {shop.with_suffix('.state')}, and as files in {out}"
+    told = f"The stream began; all 4 ticks are released in {shop.with_suffix('.state')}, and as files in {out}"
     assert ran.stdout.index("differential privacy") < ran.stdout.index(told)
     assert "were refused" not in ran.stdout
     assert list((out / "drugs").glob(f"*.{form}"))
@@ -318,7 +318,9 @@ def test_a_second_run_goes_on_and_one_in_memory_is_refused(shop: Path) -> None:
     call("run", shop, "--out", out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     again = call("run", shop, "--out", out).stdout
-    assert "The stream went on at tick 5; 4 of 4" in again
+    assert "The stream had ended before; all 4 ticks are released" in again
+    left = json.loads(call("budget", shop.with_suffix(".state"), "--json").stdout)["left"]
+    assert (left["epsilon"], left["delta"]) == (0, 0), "all is spent"
     assert again.startswith(f"The stream goes on; its plan: pianissimo plan {shop}\n")
     assert "differential privacy" not in again, "the plan is printed when a stream begins"
     for words in (["--in-memory"], ["--state", shop.parent / "another"]):
@@ -490,7 +492,7 @@ def test_a_durable_run_can_be_looked_at_verified_and_recovered(shop: Path) -> No
     assert first.exit_code == 0, first.output
     ticks = json.loads(first.stdout)["ticks"]
     again = call("run", shop, "--state", state)
-    assert f"went on at tick {ticks + 1}" in again.output
+    assert f"had ended before; all {ticks} ticks are released" in again.output
     status = json.loads(call("status", state, "--json").stdout)
     assert (status["sealed_tick"], status["visible_tick"], status["witnessed_tick"]) == (ticks, ticks, ticks)
     assert json.loads(call("verify", state, "--json").stdout)["verified"]
@@ -572,7 +574,7 @@ def test_run_prints_alarms_and_trends_as_they_happen(clinic: Path) -> None:
     out = clinic.parent / "out"
     result = call("run", clinic, "--out", out)
     assert result.exit_code == 0
-    said = result.stdout[: result.stdout.index("4 of 4 ticks are released in")].splitlines()
+    said = result.stdout[: result.stdout.index("all 4 ticks are released in")].splitlines()
     rings = [line for line in said if line.startswith("tick ")]
     assert len(rings) == 2
     assert all(re.fullmatch(form, line) for form, line in zip(RINGS, rings, strict=True))

@@ -243,9 +243,11 @@ def _told(done: "RunSummary", place: str, out: Path | None) -> str:
     if not done.created and loop.tick == 0:
         return "\nIt was told to stop before the stream was begun; nothing was charged or released"
     begun = "began" if done.created else f"went on at tick {loop.first_tick}"
+    begun = begun if loop.first_tick <= loop.last_tick else "had ended before"
+    many = "all" if loop.tick == loop.last_tick else f"{loop.tick} of"
     folder = "" if out is None or str(out) == place else f", and as files in {out}"
     stopped = "\nIt was told to stop; the same command goes on." if loop.stopped else ""
-    return f"\nThe stream {begun}; {loop.tick} of {loop.last_tick} ticks are released in {place}{folder}{stopped}"
+    return f"\nThe stream {begun}; {many} {loop.last_tick} ticks are released in {place}{folder}{stopped}"
 
 
 @click.command()

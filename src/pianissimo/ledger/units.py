@@ -95,7 +95,8 @@ class Charge:
         """
         if delta is None or self.bad >= delta:
             return {}
-        return {"epsilon": epsilon_from_rho(self.rho, delta - self.bad), "delta": float(delta)}
+        told = delta if self.rho_units else self.bad
+        return {"epsilon": epsilon_from_rho(self.rho, delta - self.bad), "delta": float(told)}
 
     def fits(self, left: "Charge") -> bool:
         """Whether it is at most `left` in every unit."""
