@@ -1,11 +1,12 @@
 """The (epsilon, delta) that a stream may spend."""
 
+import math
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 
 from pianissimo.checks import Real, check_positive, check_probability
-from pianissimo.errors import BudgetWarning
+from pianissimo.errors import BudgetWarning, ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.conversion import nothing_left, remaining_delta, rho_from_budget
 from pianissimo.loss.losses import Booked
@@ -80,6 +81,10 @@ class Budget:
         Booked(Fraction(0), bad, distance)  # refuses what cannot be a bad mass or a distance
         delta = Fraction(self.delta)
         left = remaining_delta(delta, bad=bad, distance=distance, epsilon=self.epsilon)
+        if left is None and delta - bad > 2 * distance:
+            most, got = math.log((delta - bad) / distance - 1), float(self.epsilon)
+            told = f"epsilon must be below about {most:.3g}, got {got:g}: too large for the noise that can be drawn"
+            raise ParameterError(f"{told}; take a smaller one")
         if left is None:
             raise nothing_left(delta, bad=bad, distance=distance)
         return rho_from_budget(self.epsilon, left)

@@ -288,6 +288,20 @@ def test_of_files_that_are_followed_what_is_there_is_looked_at(tmp_path: Path) -
     assert "stream.unit.user" in check_source(load_spec(tmp_path / "shop.toml"))["faults"][0]
 
 
+def test_complete_files_before_those_that_are_followed_are_looked_at(tmp_path: Path) -> None:
+    spec = SPEC.replace('time = "time"', 'time = "time"\nfollow = "logs"\nlive_from = 2026-01-05T12:00:00Z')
+    (tmp_path / "logs").mkdir()
+    file = write(tmp_path, ROWS[:30], spec=spec)
+    found = check_source(load_spec(file))
+    assert (found["rows"], found["faults"], found["rows_per_tick"]["ticks"]) == (30, [], 12)
+    assert found["notes"][-2:] == [
+        "figures are of source.path; source.follow holds 0 rows, 0 of them refused",
+        "source.follow: the source holds no rows",
+    ]
+    (tmp_path / "logs" / "a.jsonl").write_text(json.dumps({"Client": "x", "drug": "aspirin", "price": 1}) + "\n")
+    assert any("stream.unit.user" in fault for fault in check_source(load_spec(file))["faults"])
+
+
 def test_of_a_topic_the_first_records_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [json.dumps({**row, "price": 1.5}) for row in ROWS] * 20
     asked: list[object] = []

@@ -58,7 +58,8 @@ def test_one_query_needs_no_list() -> None:
     asked = pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=10, queries=pp.Count("n"))  # type: ignore[arg-type]
     assert asked.queries == (pp.Count("n"),)
     for wrong in (3, "n", None, [3]):
-        with pytest.raises(pp.ParameterError, match="queries must be of Count"):
+        name = type(wrong[0] if isinstance(wrong, list) else wrong).__name__
+        with pytest.raises(pp.ParameterError, match=f"queries must be a list of Count.*got {name}"):
             pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=10, queries=wrong)  # type: ignore[arg-type]
 
 
@@ -144,3 +145,17 @@ def test_one_row_that_is_no_list_is_not_spelled_out(queries: list[Any]) -> None:
     live = pp.Stream("s", budget=pp.Budget(1, 1e-9), horizon=2, queries=queries).start()
     with pytest.raises(pp.InputError, match=r"put a single row in a list"):
         live.tick({"drug": "a" * 500})
+
+
+def test_refusals_of_a_plan_say_what_to_change() -> None:
+    for query in (pp.Histogram("h", key="k"), pp.TopK("h", key="k", k=3)):
+        with pytest.raises(
+            pp.ParameterError, match=r"^epsilon must be below about 2\d.*, got 50: too large for the noise"
+        ):
+            stream(query, budget=pp.Budget(50, 1e-9)).plan()
+        assert stream(query, budget=pp.Budget(20, 1e-9)).plan()
+    for of_users in (pp.Users("n"), pp.Distinct("n", key="k")):
+        with pytest.raises(pp.ParameterError, match=r"^\w+ must be asked of users, got single events; give unit=user"):
+            stream(of_users).plan()
+    with pytest.raises(pp.ParameterError, match=r"queries must be a list of .*, got dict$"):
+        pp.Stream("s", budget=pp.Budget(1, 0), horizon=3, queries={"n": pp.Count("n")})  # type: ignore[arg-type]

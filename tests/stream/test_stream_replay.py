@@ -102,7 +102,7 @@ def test_rows_outside_the_ticks_are_refused_or_dropped() -> None:
         with pytest.raises(InputError, match=reason):
             stream().replay(frame)
         assert stream().replay(pl.concat([frame, events(1)]), drop_bad_rows=True).height == 6 + 3 * 2
-    with pytest.raises(InputError, match="column 'when' must be in the table"):
+    with pytest.raises(InputError, match="columns 'when' must be in the batch, got 'time', 'drug'"):
         stream().replay(events(1), time="when")
     with pytest.raises(InputError, match="must be a date-time such as 2026-01-31T12:00:00Z, got a column of Int64"):
         stream().replay(pl.DataFrame({"time": [1], "drug": ["a"]}))
@@ -158,7 +158,7 @@ def test_a_batch_that_skips_ticks_is_refused(begin: Any, tmp_path: Any) -> None:
         live.add(events(0.5))  # late, as from a live source
         with pytest.raises(InputError, match=r"column 'time' must hold times of tick 2, which is due.*got others"):
             live.add(events(0.5), time="time")
-        with pytest.raises(InputError, match="column 'when' must be in the batch"):
+        with pytest.raises(InputError, match="columns 'when' must be in the batch, got 'time', 'drug'"):
             live.add(events(1.5), time="when")
         live.add(events(1.5), time="time")
         live.add(events(1.5, 4.5), time="time", drop_bad_rows=True)
@@ -177,3 +177,69 @@ def test_batches_are_added_within_a_tick(begin: Any, tmp_path: Any) -> None:
         for _ in range(3):
             live.add(events(*[0.5] * 100))
         assert abs(live.tick(events(*[0.5] * 100))["n"]["estimate"][0] - 400) < 30
+
+
+def test_what_replay_refuses_comes_with_the_way_out() -> None:
+    asked = stream(queries=[pp.Count("n")])
+    for frame in (events(0.5), events(0.5).to_pandas(), events(0.5).to_dicts()):
+        with pytest.raises(InputError, match="columns 'zeit' must be in the batch, got 'time', 'drug'"):
+            asked.replay(frame, time="zeit")
+    for hour in (-1, 7):
+        with pytest.raises(
+            InputError, match="got others; choose another origin, horizon or until, mend those rows, or"
+        ):
+            asked.replay(events(0.5, hour))
+    with pytest.raises(InputError, match=r"must be a date-time.* got others; give their time_format, mend those rows"):
+        asked.replay([{"time": "01/01/2026 02:30"}])
+
+
+@pytest.mark.parametrize(
+    ("form", "values"),
+    [
+        ("%d/%m/%Y %H:%M", ["01/01/2026 02:30", "02/01/2026 00:00"]),
+        ("epoch_s", [1767234600, 1767312000]),
+        ("epoch_ms", [1767234600000.0, 1767312000000.0]),
+        ("epoch_us", ["1767234600000000", "1767312000000000"]),
+    ],
+)
+def test_replay_reads_times_in_the_words_of_a_file(form: str, values: list[Any]) -> None:
+    asked = stream(queries=[pp.Count("n")], budget=pp.Budget(9, 1e-6))
+    frame = pl.DataFrame({"time": values * 500})
+    for batch in (frame, frame.to_pandas(), frame.to_dicts(), {"time": values * 500}):
+        table = asked.replay(batch, time_format=form, drop_bad_rows=True)  # the second lies behind the last tick
+        assert [round(each, -2) for each in table["estimate"].to_list()] == [0, 0, 500, 500, 500, 500]
+    with pytest.raises(InputError, match="must be before the end of tick 6"):
+        asked.replay(frame, time_format=form)
+    with pytest.raises(InputError, match=r"must be (a number of|a date-time in the form)"):
+        asked.replay([{"time": True}], time_format=form)
+
+
+def test_a_form_of_times_that_is_none_is_refused() -> None:
+    with pytest.raises(ParameterError, match=r"^time_format must be one of 'iso', 'epoch_s'"):
+        stream().replay(events(0.5), time_format="soon")
+    with pytest.raises(InputError, match="must be a number of seconds since 1970, got a column of Boolean"):
+        stream(queries=[pp.Count("n")]).replay(pl.DataFrame({"time": [True]}), time_format="epoch_s")
+
+
+@pytest.mark.parametrize("begin", [lambda asked, _: asked.start(), opened])
+def test_times_that_nobody_looks_at_are_told_once(begin: Any, tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    other = events(4.5).rename({"time": "sold_at"})
+    with begin(stream(queries=[pp.Count("n")]), tmp_path) as live:
+        live.tick(events(0.5))
+        live.tick(pl.DataFrame({"drug": ["a"]}))
+        live.tick(other.rename({"sold_at": "when"}).with_columns(when=events(2.5)["time"]), time="when")
+        assert not caplog.records
+        live.tick(other)
+        live.tick(other)
+    (told,) = caplog.messages
+    assert told == "the times of a batch are not looked at; to hold them against its tick give time='sold_at'"
+
+
+@pytest.mark.parametrize("begin", [lambda asked, _: asked.start(), opened])
+def test_a_window_longer_than_the_stream_begins_with_it(begin: Any, tmp_path: Any) -> None:
+    with begin(stream(queries=[pp.Count("n")]), tmp_path) as live:
+        live.tick(events(0.5, 0.6))
+        live.tick(events(1.5))
+        day, both = live.window("24h"), live.window(2)
+        assert (day.start, day.end) == (both.start, both.end) == (ORIGIN, ORIGIN + 2 * HOUR)
+        assert day["n"].equals(both["n"])

@@ -346,7 +346,7 @@ class DurableStream:
     def window(self, length: object) -> StreamRelease:
         """What the last ticks added: `live.window("1h")`, or a number of ticks; see `Live.window`."""
         ticks = ticks_in(length, self.plan.tick)
-        return self.between(self.tick_number - ticks, self.tick_number)
+        return self.between(max(self._record.last_tick, self.tick_number - ticks), self.tick_number)
 
     def between(self, start: int, end: int) -> StreamRelease:
         """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""

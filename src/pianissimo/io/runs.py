@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -138,7 +138,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
     with stop_on_signals() if stop is None else nullcontext(stop) as told:
         wall = _wall_clock(spec, given.get("longest_leap"), given.get("clock", WallClock))
         known = is_known(place)
-        before = spec if wall is None else _before(spec)
+        before = spec if wall is None else spec.before
         if wall is not None and not known:
             wall.check_origin(0 if before is None else before.last_tick)
         refused = RefusedFile(RefusedFile.beside(place.folder, place.witness))
@@ -213,12 +213,6 @@ def is_known(place: Place) -> bool:
         return False
     with closing(Journal(place.connect(create=False, read_only=True))) as store:
         return is_created(store)
-
-
-def _before(spec: StreamSpec) -> StreamSpec | None:
-    """What is read before a live source, as a stream file of its own; None if there is nothing."""
-    before = spec.source.before if isinstance(spec.source, LiveSource) else None
-    return None if before is None else replace(spec, source=before)
 
 
 def _wall_clock(spec: StreamSpec, longest_leap: int | None, clock: Callable[..., WallClock]) -> WallClock | None:

@@ -2,8 +2,8 @@
 
 All of it is exact, and none of it is private: it is no release, and for those alone who may see the data. Nothing is
 charged. Rows are judged as a run judges them: all those of complete files, those that are there now of files that are
-followed, and the first of a Kafka topic. A *fault* says which key of the stream file must be changed, since the source
-cannot be read as the file says. A *note* says what a run would do without a word.
+followed, and the first of a Kafka topic; where complete files come before, these too. A *fault* says which key of the
+stream file must be changed, since the source cannot be read so. A *note* says what a run would do without a word.
 """
 
 import csv
@@ -46,7 +46,15 @@ _SINCE_1990, _UNTIL_2100 = 631_152_000_000_000, 4_102_444_800_000_000
 
 def check_source(spec: StreamSpec) -> dict[str, Any]:
     """What a run would make of the source of a stream file, as plain data for its owner: exact, not private."""
-    return _Check(spec).run()
+    found = _Check(spec).run()
+    if spec.before is None:
+        return found
+    whole = _Check(spec.before).run()
+    refused = sum(found["refused"].values())
+    told = f"figures are of source.path; source.follow holds {found['rows']} rows, {refused} of them refused"
+    followed = [f"source.follow: {note}" for note in found["notes"] if note not in whole["notes"]]
+    faults = list(dict.fromkeys(whole["faults"] + found["faults"]))
+    return whole | {"faults": faults, "notes": [*whole["notes"], told, *followed]}
 
 
 class _Check:

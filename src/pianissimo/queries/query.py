@@ -342,6 +342,8 @@ class Query:
 
     def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
         """Each mechanism that may answer it where single events are hidden."""
+        if type(self).mechanism is Query.mechanism:
+            raise ParameterError(f"{self.kind} must be asked of users, got single events; give unit=user('column')")
         for make_plan in noise_plans(share, self.series, is_open=is_open):
             yield self._over(make_plan, share, releases, coverage)
 
@@ -361,8 +363,8 @@ class Query:
         return make
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
-        """Its counter over a noise plan."""
-        raise ParameterError(f"{self.kind} must be asked of users, got single events; give unit=user('column')")
+        """Its counter over a noise plan; queries without one are asked of users alone."""
+        raise NotImplementedError
 
     def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
         """What is published where single events are hidden."""

@@ -18,7 +18,7 @@ from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL, label_text
 from pianissimo.queries import Query, Reads, Role
 from pianissimo.queries.columns import LABEL_TYPES, fault_of, first_labels, label_column, number_column
-from pianissimo.stream.calendar import ASKED_OF_TIMES
+from pianissimo.stream.calendar import EPOCHS, asked_of_times
 from pianissimo.unit import User
 
 _log = logging.getLogger(__name__)
@@ -76,10 +76,18 @@ def table_of(batch: Any) -> object:
     return _from_table(batch.drop(columns=objects)).to_dict() | {name: batch[name].to_list() for name in objects}
 
 
-def times_in(batch: object, name: str, *, texts: bool = True) -> pl.Series | None:
+def check_has(name: str, batch: Any) -> None:
+    """Refuse a table, or rows, without a column."""
+    if isinstance(batch, pl.DataFrame | Mapping):
+        _check_present([name], batch.columns if isinstance(batch, pl.DataFrame) else list(batch))
+    else:
+        _check_present([name], list(dict.fromkeys(key for row in batch for key in row)))
+
+
+def times_in(batch: object, name: str, form: str = "iso", *, texts: bool = True) -> pl.Series | None:
     """The column of times of what `table_of` gave, or None where it has none; of Python values, each judged alone.
 
-    Without `texts` it takes dates and date-times alone.
+    Without `texts` it takes dates and date-times alone; numbers where the form is one of them.
     """
     values: Any = None
     if isinstance(batch, pl.DataFrame | Mapping):
@@ -89,13 +97,16 @@ def times_in(batch: object, name: str, *, texts: bool = True) -> pl.Series | Non
     if isinstance(values, np.ndarray):
         values = pl.Series(name, values)
     if isinstance(values, pl.Series):
-        fits = values.dtype in (pl.Date, pl.Datetime)
+        is_number = values.dtype.is_integer() or values.dtype.is_float()
+        fits = values.dtype in (pl.Date, pl.Datetime) or (form in EPOCHS and is_number)
         if texts and not fits and values.dtype != pl.String:
-            raise InputError(f"column {name!r} must be {ASKED_OF_TIMES}, got a column of {values.dtype}; cast it first")
+            asked = asked_of_times(form)
+            raise InputError(f"column {name!r} must be {asked}, got a column of {values.dtype}; cast it first")
         return values if fits or texts else None
     if values is None:
         return None
-    kinds = (date, str) if texts else (date,)
+    # What is no time as a text, such as True, is none by its form.
+    kinds = (date, str, int, float) if form in EPOCHS else (date, str) if texts else (date,)
     return pl.Series(name, [str(each) if isinstance(each, kinds) else None for each in values], dtype=pl.String)
 
 

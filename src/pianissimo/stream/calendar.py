@@ -202,7 +202,16 @@ def microseconds_of(moment: datetime) -> int:
 
 
 EPOCHS = {"epoch_s": (10**6, "seconds"), "epoch_ms": (1000, "milliseconds"), "epoch_us": (1, "microseconds")}
+"""The words for times since 1970: how many microseconds one is, and its name."""
+
 _NUMBER = r"^(?P<sign>-?)(?P<whole>[0-9]{1,19})(?:\.(?P<fraction>[0-9]+))?$"
+
+
+def asked_of_times(form: str) -> str:
+    """What times in a form must be."""
+    if form == "iso":
+        return ASKED_OF_TIMES
+    return f"a number of {EPOCHS[form][1]} since 1970" if form in EPOCHS else f"a date-time in the form {form!r}"
 
 
 def microseconds(times: pl.Series, form: str = "iso", zone: str = "UTC") -> pl.Series:

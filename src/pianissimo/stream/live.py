@@ -1,5 +1,6 @@
 """The runs of a stream, and a stream that runs in memory: one call a tick, one promise for all of them."""
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -17,11 +18,13 @@ from pianissimo.noise import Noise
 from pianissimo.queries import Query
 from pianissimo.queries.of_users import above_cap_table
 from pianissimo.queries.watching import exhausted_table
-from pianissimo.stream.batches import as_frame, columns_read, query_inputs, table_of, times_in, user_input
-from pianissimo.stream.calendar import LARGEST_TIME, iso, microseconds
+from pianissimo.stream.batches import as_frame, check_has, columns_read, query_inputs, table_of, times_in, user_input
+from pianissimo.stream.calendar import LARGEST_TIME, asked_of_times, iso, microseconds
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
 from pianissimo.stream.release import MOMENT, TIMES, StreamRelease, Tidier
 from pianissimo.unit import User
+
+_log = logging.getLogger(__name__)
 
 _TIME = "time"
 """The column that is looked at where none is named."""
@@ -127,6 +130,7 @@ class LiveCore:
 
     def __init__(self, plan: StreamPlan, noise_for: NoiseFor) -> None:
         self.plan = plan
+        self._warned = False
         answered: dict[object, list[QueryPlan]] = {}
         for each in plan.queries:
             shared = id(each.mechanism) if isinstance(plan.unit, User) else each.query.name
@@ -166,14 +170,24 @@ class LiveCore:
             return None
         times = times_in(batch, time or _TIME, texts=time is not None)
         if times is None:
-            if time is not None and batch is not None and as_frame(batch, ()).height:
-                raise InputError(f"column {time!r} must be in the batch, got none")
+            if time is None:
+                self._warn_of_times(batch)
+            elif batch is not None and as_frame(batch, ()).height:
+                check_has(time, batch)
             return None
         found = microseconds(times, zone=calendar.time_zone)
         begin, end = (min(calendar.microsecond(each), LARGEST_TIME) for each in (tick, tick + 1))
         if time is None:
             return (found >= end).fill_null(value=False)
         return ~found.is_between(begin, end, closed="left").fill_null(value=False)
+
+    def _warn_of_times(self, batch: object) -> None:
+        """Say once that the times of a table are not looked at; whoever cuts it by hand may cut it wrongly."""
+        columns = batch.get_columns() if isinstance(batch, pl.DataFrame) and not self._warned else ()
+        names = [column.name for column in columns if column.dtype == pl.Datetime]
+        if names:
+            self._warned = True
+            _log.warning("the times of a batch are not looked at; to hold them against its tick give time=%r", names[0])
 
     def _not_due(self, batch: object, tick: int, time: str, late: pl.Series) -> InputError:
         calendar = self.plan.calendar
@@ -302,10 +316,11 @@ class Live:
     def window(self, length: object) -> StreamRelease:
         """What the last ticks added: `live.window("1h")`, or a number of ticks.
 
-        It answers from the noise already public, at no further loss, for the queries that keep a history.
+        It answers from the noise already public, at no further loss, for the queries that keep a history. While the
+        stream is younger than that, all of its ticks are the last ones, as with `per`.
         """
         ticks = ticks_in(length, self.plan.tick)
-        return self.between(self._tick - ticks, self._tick)
+        return self.between(max(0, self._tick - ticks), self._tick)
 
     def between(self, start: int, end: int) -> StreamRelease:
         """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
@@ -325,22 +340,26 @@ class Live:
 
 
 def replayed(
-    live: Live, frame: object, time: str, last_tick: int, *, drop_bad_rows: bool, progress: bool
+    live: Live, frame: object, written: tuple[str, str], last_tick: int, *, drop_bad_rows: bool, progress: bool
 ) -> pl.DataFrame:
-    """One table of all releases up to a tick, of events that a column of times gives their ticks."""
+    """One table of all releases up to a tick, of events that a column of times, in a form, gives their ticks."""
+    time, form = written
     calendar, queries = live.plan.calendar, [each.query for each in live.plan.queries]
     assert calendar is not None  # noqa: S101
     user = live.plan.unit if isinstance(live.plan.unit, User) else None
     frame = table_of(frame)
     rows, names = as_frame(frame, queries, user), list(columns_read(queries, user))
-    times = times_in(frame, time)
+    times = times_in(frame, time, form)
     if times is None and rows.height:
-        raise InputError(f"column {time!r} must be in the table that is replayed, got none")
-    found = microseconds(pl.Series(dtype=pl.String) if times is None else times, zone=calendar.time_zone)
+        check_has(time, frame)
+    found = microseconds(pl.Series(dtype=pl.String) if times is None else times, form, calendar.time_zone)
     rows = rows.select(names) if names else pl.DataFrame({"": pl.repeat(None, rows.height, eager=True)})
-    faults = calendar.faults(time, found, last_tick)
+    faults = calendar.faults(time, found, last_tick, asked_of_times(form))
     if faults.count() and not drop_bad_rows:
-        raise InputError(f"{faults.drop_nulls()[0]}, got others; mend those rows, or give drop_bad_rows=True")
+        is_read = found.filter(faults.is_not_null())[0] is not None
+        way_out = "choose another origin, horizon or until" if is_read else "give their time_format"
+        told = f"{faults.drop_nulls()[0]}, got others; {way_out}, mend those rows, or give drop_bad_rows=True"
+        raise InputError(told)
     ticks = calendar.ticks(found.filter(faults.is_null())).to_numpy()
     order = np.argsort(ticks, kind="stable")
     rows, ticks = rows.filter(faults.is_null())[order], ticks[order]

@@ -6,7 +6,7 @@ query's table are those of the query.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -193,6 +193,12 @@ class StreamSpec:
                     f"queries.{query.name} must read {self.source.time!r} as numbers alone, got the column of times; "
                     "give the file a second column"
                 )
+
+    @property
+    def before(self) -> "StreamSpec | None":
+        """What is read before a live source, as a stream file of its own; None if there is nothing."""
+        before = self.source.before if isinstance(self.source, LiveSource) else None
+        return None if before is None else replace(self, source=before)
 
     @property
     def last_tick(self) -> int:

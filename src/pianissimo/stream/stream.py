@@ -1,6 +1,6 @@
 """What a user writes: a stream with its unit, its budget, its horizon and its queries."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from pianissimo.stream.batches import RESERVED_NAMES, columns_read
 from pianissimo.stream.calendar import TickCalendar, zone_of
 from pianissimo.stream.choosing import StreamPlan, make_plan
 from pianissimo.stream.live import Live, replayed
+from pianissimo.stream.toml_table import time_format_of
 from pianissimo.unit import User
 
 if TYPE_CHECKING:
@@ -96,9 +97,11 @@ class Stream:
             object.__setattr__(self, "origin", TickCalendar(self.origin, self.tick, self.time_zone).origin)
         check_probability(coverage=self.coverage)
         asked = (self.queries,) if isinstance(self.queries, Query) else self.queries
-        if not isinstance(asked, Iterable) or not all(isinstance(query, Query) for query in asked):
+        is_list = isinstance(asked, Iterable) and not isinstance(asked, str | Mapping)
+        wrong = [each for each in asked if not isinstance(each, Query)] if is_list else [asked]
+        if wrong:
             known = ", ".join(each.__name__ for each in KINDS)
-            raise ParameterError(f"queries must be of {known}, got something else")
+            raise ParameterError(f"queries must be a list of {known}, got {type(wrong[0]).__name__}")
         object.__setattr__(self, "queries", tuple(map(self._scheduled, asked)))
         names = [query.name for query in self.queries]
         if not names:
@@ -264,6 +267,7 @@ class Stream:
         origin: datetime | str | None = None,
         *,
         until: int | datetime | str | None = None,
+        time_format: str = "iso",
         drop_bad_rows: bool = False,
         progress: bool = False,
     ) -> pl.DataFrame:
@@ -271,7 +275,8 @@ class Stream:
 
         The ticks are public: from the origin to the horizon, or to `until`, a number of ticks or the moment at which
         the last one ends, and those without events are released too. Choose none of these by looking at the data. Rows
-        whose `time` lies in none of the ticks are an error, or left out where `drop_bad_rows` says so. It has a fresh
+        whose `time` lies in none of the ticks are an error, or left out where `drop_bad_rows` says so. Texts are read
+        as `time_format` says, and numbers, in the words of a stream file: "%d/%m/%Y %H:%M", "epoch_s". It has a fresh
         secret: to replay the same events twice costs the budget twice.
 
         >>> from pianissimo.queries import Count
@@ -299,7 +304,11 @@ class Stream:
                 f"until must be a number of ticks within the horizon of {self.horizon}, or when one of them ends, got "
                 f"{until!r}; it is public and must never be derived from the data"
             )
-        return replayed(stream.start(), frame, time, last, drop_bad_rows=drop_bad_rows, progress=progress)
+        try:
+            times = (time, time_format_of(time_format))
+        except ParameterError as refusal:
+            raise ParameterError(f"time_format {refusal}") from None
+        return replayed(stream.start(), frame, times, last, drop_bad_rows=drop_bad_rows, progress=progress)
 
     def start(self) -> Live:
         """Run it in memory, with a fresh secret. Two runs over the same events cost the budget twice.

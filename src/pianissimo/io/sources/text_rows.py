@@ -32,7 +32,7 @@ import polars as pl
 from pianissimo.errors import InputError
 from pianissimo.labels import label_text
 from pianissimo.queries.columns import first_labels
-from pianissimo.stream.calendar import ASKED_OF_TIMES, EPOCHS, microseconds
+from pianissimo.stream.calendar import EPOCHS, asked_of_times, microseconds
 
 REFUSED = {"line": pl.Int64, "reason": pl.String}
 
@@ -60,11 +60,7 @@ class Written:
     @property
     def asked_of_times(self) -> str:
         """What a time must be."""
-        if self.time_format == "iso":
-            return ASKED_OF_TIMES
-        if self.time_format in EPOCHS:
-            return f"a number of {EPOCHS[self.time_format][1]} since 1970"
-        return f"a date-time in the form {self.time_format!r}"
+        return asked_of_times(self.time_format)
 
     def instants(self, times: pl.Series) -> pl.Series:
         """Times as microseconds since 1970 in UTC."""
