@@ -82,8 +82,11 @@ class Budget:
         delta = Fraction(self.delta)
         left = remaining_delta(delta, bad=bad, distance=distance, epsilon=self.epsilon)
         if left is None and delta - bad > 2 * distance:
-            most, got = math.log((delta - bad) / distance - 1), float(self.epsilon)
-            told = f"epsilon must be below about {most:.3g}, got {got:g}: too large for the noise that can be drawn"
+            room = (delta - bad) / distance - 1
+            most = min(700.0, math.log(room.numerator) - math.log(room.denominator))
+            told = (
+                f"epsilon must be below about {most:.3g}, got {self.epsilon}: too large for the noise that can be drawn"
+            )
             raise ParameterError(f"{told}; take a smaller one")
         if left is None:
             raise nothing_left(delta, bad=bad, distance=distance)
