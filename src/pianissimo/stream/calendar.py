@@ -202,8 +202,6 @@ def microseconds_of(moment: datetime) -> int:
 
 
 EPOCHS = {"epoch_s": (10**6, "seconds"), "epoch_ms": (1000, "milliseconds"), "epoch_us": (1, "microseconds")}
-"""The words for times since 1970: how many microseconds one is, and its name."""
-
 _NUMBER = r"^(?P<sign>-?)(?P<whole>[0-9]{1,19})(?:\.(?P<fraction>[0-9]+))?$"
 
 
