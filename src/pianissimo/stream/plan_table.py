@@ -67,8 +67,6 @@ def about_told(query: Mapping[str, Any], cap: int | None = None) -> str:
 
     >>> about_told({"error_about": "number of events, of events up to the cap of 16 a user"}, cap=64)
     'number of events, of events up to the cap of 64 a user'
-    >>> about_told({"error_about": "number of events"})
-    ''
     """
     about, rounding = query["error_about"], query.get("rounding", "").partition(";")[0]
     if not (rounding or "of values cut to" in about or _UP_TO_THE_CAP.search(about)):
