@@ -119,7 +119,9 @@ def _drug_table(record: Record, most_drugs: int, width: int) -> Table:
 def _top_line(record: Record) -> Text:
     shops = record.last("top_shops")
     names = ", ".join(f"{row['key']} {row['estimate']:,}" for row in shops.iter_rows(named=True))
-    return Text(f"Top {shops.height} of {len(SHOPS)} shops: {names}, each ± {_error(shops.row(0, named=True)):,}")
+    first = shops.row(0, named=True)
+    below = first["estimate"] - first["low"]
+    return Text(f"Top {shops.height} of {len(SHOPS)} shops: {names}, each - {below:,} + {_error(first):,}")
 
 
 def summary(record: Record) -> str:
