@@ -127,7 +127,8 @@ def test_an_enumeration_and_a_class_are_stored_by_slug() -> None:
 
 
 @pytest.mark.parametrize(
-    "plain", [{"is": "unheard-of/1"}, {"is": 3}, {"other": 1}, {"fraction": "x"}, {"is": "count"}, {}]
+    "plain",
+    [{"is": "unheard-of/1"}, {"is": 3}, {"other": 1}, {"fraction": "x"}, {"is": "count"}, {}, {"microseconds": 10**99}],
 )
 def test_what_is_not_known_is_refused(plain: Any) -> None:
     with pytest.raises(StateError, match="kinds that this version knows"):

@@ -98,7 +98,7 @@ def from_plain(plain: Plain) -> Any:
             return _made(plain)
         ((name, content),) = plain.items()
         return _READERS[name](content)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise StateError(
             "what is stored of a stream must be of kinds that this version knows, got others; "
             "open it with the version that wrote it, or a later one"

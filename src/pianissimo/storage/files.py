@@ -136,7 +136,8 @@ def keep_from_git(folder: Path, pattern: str = "*") -> None:
     with contextlib.suppress(OSError, UnicodeDecodeError):
         known = path.read_text(encoding="utf-8") if path.exists() else ""
         if pattern not in known.splitlines():
-            with path.open("a", encoding="utf-8") as file:
+            # For its owner alone, as all that is beside it.
+            with path.open("a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 file.write(("" if known.endswith("\n") or not known else "\n") + pattern + "\n")
 
 
