@@ -137,7 +137,7 @@ def keep_from_git(folder: Path, pattern: str = "*") -> None:
         known = path.read_text(encoding="utf-8") if path.exists() else ""
         if pattern not in known.splitlines():
             # For its owner alone, as all that is beside it.
-            with path.open("a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            with os.fdopen(os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600), "a", encoding="utf-8") as file:
                 file.write(("" if known.endswith("\n") or not known else "\n") + pattern + "\n")
 
 
