@@ -208,16 +208,17 @@ def test_tidy_estimates_stand_beside_the_raw_ones() -> None:
         budget=pp.Budget(0.1, 1e-9),
     )
     live = Live(some.plan(), SeededNoise(4))
-    before = [0, 0]
+    before, changed = [0, 0], 0
     for _ in range(8):
         release = live.tick(None)
         tidy = release["h"]["tidy"].to_list()
+        changed += release["h"]["estimate"].to_list() != tidy
         assert all(new >= old >= 0 for new, old in zip(tidy, before, strict=True))
         before = tidy
         assert release["h"].columns == ["key", "estimate", "low", "high", "tidy"]
         ranked = release["t"]["tidy"].to_list()
         assert ranked == sorted(ranked, reverse=True)
-    assert min(release["h"]["estimate"].to_list()) < 0 or release["h"]["estimate"].to_list() != before
+    assert changed
 
 
 def test_an_open_horizon_has_no_end_in_sight() -> None:
