@@ -18,12 +18,11 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 from tests.audit.race_enumeration import delta_of_best_adversary, delta_of_equal_tests
+from tests.monitors.forgetting import Forgets
 from tests.monitors.noises import AlteredBits, rows
 from tests.shared_checks import resumed, stored
 
 from pianissimo.audit.attack import lower_rate, upper_rate
-from pianissimo.codec import Plain
-from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Race
 from pianissimo.loss.race_clock import hockey_sticks
@@ -180,14 +179,6 @@ class ChargedOnBottom(UserCharges):
         super().close(~reported)
 
 
-class Forgetful(UserCharges):
-    """Mutant: stores no charges."""
-
-    def to_plain(self) -> Plain:
-        tests, charged, counts, *rest = super().to_plain()
-        return [tests, charged[:0], counts[:0], *rest]
-
-
 class OneMore(TrendingMonitor):
     """Mutant: a user is inactive one charge too late."""
 
@@ -207,18 +198,6 @@ class OnBottom(TrendingMonitor):
     def start(self, noise: Noise) -> TrendingState:
         state = super().start(noise)
         state.charges = ChargedOnBottom(noise, limit=self.alarms_per_user, per_tick=self.max_keys_per_user)
-        return state
-
-
-@identified("test-forgets")
-class Forgets(TrendingMonitor):
-    """Mutant: see Forgetful."""
-
-    __slots__ = ()
-
-    def start(self, noise: Noise) -> TrendingState:
-        state = super().start(noise)
-        state.charges = Forgetful(noise, limit=self.alarms_per_user, per_tick=self.max_keys_per_user)
         return state
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.monitors.test_race_audit import CAUGHT, NEGLIGIBLE, Forgets, Ticks, exact_law, excess, monitor
+from tests.monitors.forgetting import Forgets
+from tests.monitors.test_race_audit import CAUGHT, NEGLIGIBLE, Ticks, exact_law, excess, monitor
 from tests.shared_checks import resumed, stored
 
 from pianissimo.audit.attack import lower_rate, upper_rate
