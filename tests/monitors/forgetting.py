@@ -1,5 +1,7 @@
 """A monitor that loses what it charged: a mutant of several tests."""
 
+from functools import cache
+
 from pianissimo.codec import Plain
 from pianissimo.identity import identified
 from pianissimo.monitors import TrendingMonitor, UserCharges
@@ -15,13 +17,17 @@ class Forgetful(UserCharges):
         return [tests, charged[:0], counts[:0], *rest]
 
 
-@identified("test-forgets")
-class Forgets(TrendingMonitor):
-    """Mutant: see Forgetful."""
+@cache
+def forgetting_monitor() -> type[TrendingMonitor]:
+    """The mutant's class, named once however often this file is imported: see Forgetful."""
 
-    __slots__ = ()
+    @identified("test-forgets")
+    class Forgets(TrendingMonitor):
+        __slots__ = ()
 
-    def start(self, noise: Noise) -> TrendingState:
-        state = super().start(noise)
-        state.charges = Forgetful(noise, limit=self.alarms_per_user, per_tick=self.max_keys_per_user)
-        return state
+        def start(self, noise: Noise) -> TrendingState:
+            state = super().start(noise)
+            state.charges = Forgetful(noise, limit=self.alarms_per_user, per_tick=self.max_keys_per_user)
+            return state
+
+    return Forgets

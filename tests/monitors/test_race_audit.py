@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 from tests.audit.race_enumeration import delta_of_best_adversary, delta_of_equal_tests
-from tests.monitors.forgetting import Forgets
+from tests.monitors.forgetting import forgetting_monitor
 from tests.monitors.noises import AlteredBits, rows
 from tests.shared_checks import resumed, stored
 
@@ -212,7 +212,7 @@ def test_mutant_charges_are_caught(kind: type[TrendingMonitor]) -> None:
 
 
 def test_charges_that_a_restart_loses_are_caught_and_those_it_keeps_are_not() -> None:
-    sound, mutant = monitor(), monitor(Forgets)
+    sound, mutant = monitor(), monitor(forgetting_monitor())
     assert excess(sound, exact_law(sound, WITHOUT), exact_law(sound, WITH_HER, restart=True)) <= NEGLIGIBLE
     assert excess(mutant, exact_law(mutant, WITHOUT), exact_law(mutant, WITH_HER, restart=True)) > CAUGHT
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.monitors.forgetting import Forgets
+from tests.monitors.forgetting import forgetting_monitor
 from tests.monitors.test_race_audit import CAUGHT, NEGLIGIBLE, Ticks, exact_law, excess, monitor
 from tests.shared_checks import resumed, stored
 
@@ -93,7 +93,7 @@ def test_charges_that_begin_anew_within_a_period_are_caught() -> None:
 
 
 def test_charges_that_a_restart_within_a_period_loses_are_caught() -> None:
-    mutant = periods(Forgets, period=2, horizon=2, scale=Fraction(1, 2))
+    mutant = periods(forgetting_monitor(), period=2, horizon=2, scale=Fraction(1, 2))
     laws = exact_law(mutant, [NOBODY, NOBODY]), exact_law(mutant, [HERS, HERS], restart=True)
     assert excess(mutant, *laws) > CAUGHT
 
