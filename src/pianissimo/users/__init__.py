@@ -1,7 +1,7 @@
 """From one event to all events of a user: caps that follow the stream, and what is counted under them."""
 
 from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, CutOff, FixedCap, PeriodCap
-from pianissimo.users.counters import Counters, Law, Sensitivity
+from pianissimo.users.counters import Counters, Law, Sensitivity, s2
 from pianissimo.users.heads import ABOVE_CAP, AboveHead, Bars, CountHead, HistogramHead, SumHead, UserCounts, UserTotal
 from pianissimo.users.quantile_tree import QuantilesHead, deviations_below
 from pianissimo.users.statistics import Head, UserDistinct, UserRelease, UserStatistics, UserSum
@@ -31,4 +31,5 @@ __all__ = [
     "UserSum",
     "UserTotal",
     "deviations_below",
+    "s2",
 ]

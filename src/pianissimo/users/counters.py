@@ -51,6 +51,27 @@ class Sensitivity:
     of_user: bool = False
     """Whether it is that of a whole user, whatever the cap, and not of one unit."""
 
+    most_per_series: int | None = None
+    """How many units of one user may move the same series; None where all of them may."""
+
+
+def s2(units: int, per_series: int | None = None) -> int:
+    """The most that the squares of what a user adds to each series sum to: so many units, so many of them a series.
+
+    What Gaussian noise pays for, times the cost of a plan; it is attained. Laplace noise pays for `units`, however they
+    are spread. A series that takes the units of all others (a total, what is beside the listed labels) pays for
+    `units` squared. Card: units and windows, L1.
+
+    >>> s2(64, 4), s2(10, 4), s2(7, 1), s2(5)
+    (256, 36, 7, 25)
+    """
+    check_at_least(1, units=units)
+    if per_series is None:
+        return units**2
+    check_at_least(1, per_series=per_series)
+    full, rest = divmod(units, per_series)
+    return full * per_series**2 + rest**2
+
 
 @dataclass(frozen=True, slots=True)
 class Law:
@@ -189,7 +210,7 @@ class Counters:
         units = 1 if self.sensitivity.of_user else cap
         if self.is_pure:
             return share / (units * self.sensitivity.total)
-        return share / (units**2 * self.sensitivity.squared)
+        return share / (s2(units, self.sensitivity.most_per_series) * self.sensitivity.squared)
 
 
 class RunningCounters:
