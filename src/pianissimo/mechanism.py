@@ -298,8 +298,9 @@ class Guard:
 
 
 def _stored_parts(state: object) -> Iterator[tuple[str, Any]]:
+    """The parts that are stored; one that is None is not there, as in states of before there was such a part."""
     kept = (each.name for each in fields(cast(Any, state)) if not each.metadata.get("transient"))
-    return ((name, getattr(state, name)) for name in kept)
+    return ((name, part) for name in kept if (part := getattr(state, name)) is not None)
 
 
 def _restore(state: object, content: dict[str, codec.Plain], logs: Sequence[codec.Plain]) -> None:

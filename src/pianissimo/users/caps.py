@@ -207,17 +207,25 @@ class Course:
     @property
     def cap(self) -> int:
         """The cap that holds."""
-        return self._rule.caps[self.level - 1]
+        return self.cap_of(self.level)
+
+    def cap_of(self, level: int) -> int:
+        """The cap of a level."""
+        return self._rule.caps[level - 1]
 
     def place(self) -> tuple[int, int, int]:
         """What the noise of the counters depends on."""
         return self.start, self.cap, self.since
 
-    def cut_off(self) -> CutOff:
-        """What is public of the units that the cap leaves out."""
-        rule = self._rule
-        above = rule.users_above(self.level, self._horizon) if isinstance(rule, AdaptiveCap) else None
-        return CutOff(self.cap, above)
+    def standing(self) -> tuple[int, int, int]:
+        """The number of the start, the level of its cap, and the tick after which it counts."""
+        return self.start, self.level, self.since
+
+    def cut_off(self, level: int | None = None) -> CutOff:
+        """What is public of the units that the cap leaves out: the present one, or that of a level."""
+        rule, level = self._rule, level or self.level
+        above = rule.users_above(level, self._horizon) if isinstance(rule, AdaptiveCap) else None
+        return CutOff(self.cap_of(level), above)
 
     def ends_period(self, tick: int) -> bool:
         """Whether the next tick begins anew with every user."""

@@ -22,7 +22,7 @@ from pianissimo.mechanism import Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
-from pianissimo.noise.plan import NoisePlan, difference_weights, laplace_sum_quantile, variance_at
+from pianissimo.noise.plan import NoisePlan, difference_variance, difference_weights, laplace_sum_quantile
 from pianissimo.noise.running import RunningNoise, rounded, running_noise
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
 from pianissimo.users.user_table import UserUnits
@@ -75,7 +75,7 @@ def s2(units: int, per_series: int | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The noise of one release of one series: known from the plan and the transcript, without data."""
+    """The noise of one release of one series, or of a window: known from the plan and the transcript, without data."""
 
     plan: NoisePlan | None
     """Of the ticks after the restart; None where there are none."""
@@ -84,18 +84,29 @@ class Law:
     """How many ticks of the plan there were."""
 
     prefix: NodeNoise | None
-    """On what was kept before the restart; None before the first one."""
+    """On what was kept before the restart; None before the first one, and where it cancels."""
+
+    begin: int = 0
+    """Of a window: how many ticks of the plan there were when it began. It has the difference of both noises."""
+
+    others: tuple["Law", ...] = ()
+    """Independent noises that are in it besides, as those of the other segments of a window."""
+
+    roundings: int = 1
+    """How many roundings are in it, where there are any."""
 
     @property
     def variance(self) -> Fraction:
         """Of the noise, before its rounding."""
         own = Fraction(0) if self.prefix is None else self.prefix.variance
-        return own + (variance_at(self.plan, self.age) if self.plan is not None and self.age else 0)
+        if self.plan is not None and self.age:
+            own += difference_variance(self.plan, self.begin, self.age)
+        return own + sum((each.variance for each in self.others), start=Fraction(0))
 
     @property
     def deviation(self) -> float:
         """The standard deviation of the noise, with its rounding."""
-        return math.sqrt(self.variance + Fraction(1 if self._is_rounded else 0, 12))
+        return math.sqrt(self.variance + Fraction(self.roundings if self._is_rounded else 0, 12))
 
     def half_width(self, coverage: float) -> float:
         """How far, with this chance, a series is from that of what was kept."""
@@ -104,24 +115,26 @@ class Law:
             spread = laplace_sum_quantile(self._scales(), coverage)
         else:
             spread = NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(float(self.variance))
-        return float(math.ceil(spread + (0.5 if self._is_rounded else 0.0)))
+        return float(math.ceil(spread + (self.roundings / 2 if self._is_rounded else 0.0)))
 
     @property
     def _is_rounded(self) -> bool:
-        return self.plan is not None and self.plan.shift > 0 and self.age > 0
+        own = self.plan is not None and self.plan.shift > 0 and self.age > 0
+        return own or any(each._is_rounded for each in self.others)
 
     @property
     def _is_pure(self) -> bool:
+        if self.others:
+            return any(each._is_pure for each in self.others)
         node = self.prefix if self.prefix is not None or self.plan is None else self.plan.noises[0]
         return isinstance(node, LaplaceNode)
 
     def _scales(self) -> list[float]:
-        own = [] if self.prefix is None else [_scale(self.prefix)]
-        if self.plan is None or not self.age:
-            return own
-        plan = self.plan
-        nodes = difference_weights(plan, 0, self.age).items()
-        return own + [abs(weight) / 2.0**plan.shift * _scale(plan.noises[level]) for (level, _), weight in nodes]
+        found = [] if self.prefix is None else [_scale(self.prefix)]
+        if self.plan is not None and self.age:
+            plan, nodes = self.plan, difference_weights(self.plan, self.begin, self.age).items()
+            found += [abs(weight) / 2.0**plan.shift * _scale(plan.noises[level]) for (level, _), weight in nodes]
+        return found + [scale for each in self.others for scale in each._scales()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +257,7 @@ class RunningCounters:
         age = tick - place[2]
         if plan is None or self._running is None or self._noise is None or age == 0:
             return sums.copy()
-        return rounded(sums, self._running.at(self._noise, age, self.counters.series, _series_keys), plan.shift)
+        return rounded(sums, self._running.at(self._noise, age, self.counters.series, series_keys), plan.shift)
 
 
 @lru_cache(maxsize=256)
@@ -275,7 +288,8 @@ def has_no_negative_entries(plan: NoisePlan) -> bool:
     return all(term.weight >= 0 for tick in ticks for term in plan.influence(tick))
 
 
-def _series_keys(start: int, end: int) -> Keys:
+def series_keys(start: int, end: int) -> Keys:
+    """The item keys of the series of a head, from one number up to another."""
     keys = np.zeros((end - start, 2), dtype=np.uint64)
     keys[:, 0] = np.arange(start, end)
     return keys
@@ -283,7 +297,7 @@ def _series_keys(start: int, end: int) -> Keys:
 
 def _drawn(node: NodeNoise, noise: Noise, series: int) -> NDArray[np.int64]:
     values = np.empty(series, dtype=np.int64)
-    node.draw(noise, _series_keys(0, series), values)
+    node.draw(noise, series_keys(0, series), values)
     return values
 
 
@@ -310,8 +324,12 @@ class UserBudget(Gathering):
     epsilon: Fraction | None = None
     """Of all counters together, met by Laplace noise; either this or `rho` is given."""
 
+    history: int = 0
+    """How many past ticks are kept, so that intervals can be answered."""
+
     def __post_init__(self) -> None:
         check_at_least(1, horizon=self.horizon)
+        check_at_least(0, history=self.history)
         if (self.rho is None) == (self.epsilon is None):
             raise ParameterError("either rho or epsilon must be given, got both or neither")
         if not isinstance(self.amount, Fraction):
@@ -343,6 +361,10 @@ class UserBudget(Gathering):
     def begin(self, noise: Noise) -> dict[str, Any]:
         """What every state has before the first event."""
         return {"users": UserUnits(noise, self.cap.caps[0]), "course": Course(self.cap, self.horizon)}
+
+    def between_error(self, start: int, end: int, coverage: float) -> float:
+        plan = self.counters[0].plan(1, self.cap.caps[0], 0)
+        return Law(plan, end, None, begin=start).half_width(coverage)
 
     def counters_of(self, sensitivity: Sensitivity, *, share: Fraction = Fraction(1), series: int = 1) -> Counters:
         """The counters that get this share of the budget."""

@@ -28,8 +28,9 @@ from pianissimo.identity import identified
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
+from pianissimo.noise.running import ONE_SERIES
 from pianissimo.users.caps import Course
-from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget
+from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget, series_keys
 from pianissimo.users.heads import (
     AboveHead,
     CountHead,
@@ -42,6 +43,7 @@ from pianissimo.users.heads import (
     whole_steps,
 )
 from pianissimo.users.quantile_tree import QuantilesHead
+from pianissimo.users.segments import Segments, segments_of, there
 from pianissimo.users.user_table import Column, Names, Rows, UserUnits, by_user, first_of_each, row_coins
 
 _LARGEST_TOTAL = 2**61
@@ -77,7 +79,13 @@ class UserStatisticsState:
 
     pending: Rows
     left_out: Rows
+    segments: Segments | None
     counters: list[RunningCounters] = field(metadata=TRANSIENT)
+
+    @property
+    def kept(self) -> int:
+        """All units that count."""
+        return self.closed + self.users.kept
 
 
 @identified("user-statistics")
@@ -126,13 +134,15 @@ class UserStatistics(UserBudget):
         )
 
     def start(self, noise: Noise) -> UserStatisticsState:
+        begun = self.begin(noise)
         return UserStatisticsState(
             totals=[np.zeros(head.cells, dtype=np.int64) for head in self.heads],
             closed=0,
             pending=Rows(),
             left_out=Rows(),
             counters=[RunningCounters(counters) for counters in self.counters],
-            **self.begin(noise),
+            segments=segments_of(self.history, begun["course"]),
+            **begun,
         )
 
     def gather(self, state: UserStatisticsState, batch: pl.DataFrame) -> codec.Plain:
@@ -165,14 +175,20 @@ class UserStatistics(UserBudget):
         state.pending.append([before[within], *kept])
 
     def release(self, state: UserStatisticsState, tick: int, noise: Noise) -> UserRelease:
-        # Rows are accepted after the tests, against the cap that now holds.
-        if state.course.close(state.users, tick, noise):
-            self._accept(state, state.left_out)
+        course, segments, values = state.course, state.segments, {}
+        before = self._cells(state, 0 if segments is None else segments.kept)
+        # What the cap lets in that held when the tick began; then, after the tests, what one that was raised does.
         self._accept(state, state.pending)
         rest = state.pending.take_all()
         if rest:
             state.left_out.append(rest)
-        course, values = state.course, {}
+        accepted = self._cells(state, state.kept)
+        if course.close(state.users, tick, noise):
+            self._accept(state, state.left_out)
+            accepted = self._cells(state, state.kept) if tick == 1 else accepted
+        if segments is not None:
+            segments.add_all(accepted - before)
+            segments.close(kept=state.kept)
         for head, running, exact in zip(self.heads, state.counters, state.totals, strict=True):
             totals = self._totals(state, head, exact)
             estimates = running.release(totals, course.place(), tick, noise.at("head", head.name))
@@ -182,16 +198,38 @@ class UserStatistics(UserBudget):
             for head, exact in zip(self.heads, state.totals, strict=True):
                 if isinstance(head, AboveHead):
                     exact += state.users.over
-            state.closed += state.users.kept
+            state.closed = state.kept
             state.users.clear()
         return UserRelease(course.cap, values)
+
+    def between(self, state: UserStatisticsState, start: int, end: int, noise: Noise) -> UserRelease:
+        """What was accepted in ticks start + 1 .. end, each under the cap that held when it began; not who is above."""
+        window = there(state.segments).window(start, end, size=sum(head.cells for head in self._counting))
+        values, first = {}, 0
+        for head, running in zip(self.heads, state.counters, strict=True):
+            if isinstance(head, AboveHead):
+                continue
+            moves, first = head.expand(window.moves[first : first + head.cells]), first + head.cells
+            keys = series_keys(0, head.series)
+            estimates = window.estimates(running.counters, moves, noise.at("head", head.name), keys)
+            values[head.name] = head.value(estimates, window.law(running.counters), window.cut, is_signed=self.signed)
+        return UserRelease(window.cut.cap, values)
+
+    def _cells(self, state: UserStatisticsState, kept: int) -> NDArray[np.int64]:
+        """The exact totals of all heads but that of who is above, where so many units are kept."""
+        counted = np.array([kept], dtype=np.int64)
+        cells = [np.empty(0, dtype=np.int64)]
+        for head, exact in zip(self.heads, state.totals, strict=True):
+            if not isinstance(head, AboveHead):
+                cells.append(counted if isinstance(head, CountHead) and not self.signed else exact)
+        return np.concatenate(cells)
 
     def _totals(self, state: UserStatisticsState, head: Head, exact: NDArray[np.int64]) -> NDArray[np.int64]:
         if isinstance(head, AboveHead):
             return exact + state.users.over
         if isinstance(head, CountHead) and not self.signed:
             # Known without rows: the sum over users of the smaller of events and cap.
-            return np.array([state.closed + state.users.kept], dtype=np.int64)
+            return np.array([state.kept], dtype=np.int64)
         return head.expand(exact)
 
     def _accept(self, state: UserStatisticsState, rows: Rows) -> None:
@@ -214,8 +252,12 @@ class UserStatistics(UserBudget):
                 raise InputError("a total must stay below 2^61 in size, got more; start a new run")
 
     @property
+    def _counting(self) -> list[CountHead | SumHead | HistogramHead | QuantilesHead]:
+        return [head for head in self.heads if not isinstance(head, AboveHead)]
+
+    @property
     def _with_columns(self) -> list[SumHead | HistogramHead | QuantilesHead]:
-        return [head for head in self.heads if not isinstance(head, CountHead | AboveHead)]
+        return [head for head in self._counting if not isinstance(head, CountHead)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +265,8 @@ class CappedTotal(UserBudget):
     """A number to which each user adds at most the cap, released at every tick."""
 
     sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
+    called: ClassVar[str]
+    """Where its noise is."""
 
     @property
     def counters(self) -> tuple[Counters, ...]:
@@ -232,6 +276,14 @@ class CappedTotal(UserBudget):
         place = state.course.place()
         estimates = state.counters.release(np.array([total], dtype=np.int64), place, tick, noise)
         return UserTotal(int(estimates[0]), self.counters[0].law(*place, tick), state.course.cut_off())
+
+    def between(self, state: "UserSumState | UserDistinctState", start: int, end: int, noise: Noise) -> UserTotal:
+        """What was accepted in ticks start + 1 .. end, each under the cap that held when it began."""
+        window, counters = there(state.segments).window(start, end, size=1), self.counters[0]
+        estimates = window.estimates(counters, window.moves, noise.at(self.called), ONE_SERIES)
+        # A value that a cap left out is new when somebody else gives it: windows of values may be too large as well.
+        either = self.sensitivity.moves
+        return UserTotal(int(estimates[0]), window.law(counters), window.cut, is_signed=either)
 
 
 @dataclass(slots=True, repr=False)
@@ -243,6 +295,7 @@ class UserSumState:
     closed: int
     """What counts of periods that are over."""
 
+    segments: Segments | None
     counters: RunningCounters = field(metadata=TRANSIENT)
 
 
@@ -267,8 +320,16 @@ class UserSum(CappedTotal):
     30
     """
 
+    called: ClassVar[str] = "sum"
+
     def start(self, noise: Noise) -> UserSumState:
-        return UserSumState(closed=0, counters=RunningCounters(self.counters[0]), **self.begin(noise))
+        begun = self.begin(noise)
+        return UserSumState(
+            closed=0,
+            segments=segments_of(self.history, begun["course"]),
+            counters=RunningCounters(self.counters[0]),
+            **begun,
+        )
 
     def gather(self, state: UserSumState, batch: pl.DataFrame) -> codec.Plain:
         """Users by their names, and the units of each."""
@@ -286,9 +347,12 @@ class UserSum(CappedTotal):
         state.users.add(names, units.astype(np.uint64))
 
     def release(self, state: UserSumState, tick: int, noise: Noise) -> UserTotal:
+        accepted = state.closed + state.users.kept
         state.course.close(state.users, tick, noise)
         total = state.closed + state.users.kept
-        value = self._value(state, total, tick, noise.at("sum"))
+        if state.segments is not None:
+            state.segments.close_total(total if tick == 1 else accepted, total)
+        value = self._value(state, total, tick, noise.at(self.called))
         if state.course.ends_period(tick):
             state.closed = total
             state.users.clear()
@@ -308,6 +372,7 @@ class UserDistinctState:
 
     pending: Rows
     left_out: Rows
+    segments: Segments | None
     counters: RunningCounters = field(metadata=TRANSIENT)
 
 
@@ -334,16 +399,19 @@ class UserDistinct(CappedTotal):
     """
 
     sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1, moves=True)
+    called: ClassVar[str] = "distinct"
 
     def start(self, noise: Noise) -> UserDistinctState:
+        begun = self.begin(noise)
         return UserDistinctState(
             values=Names(noise, "values"),
             pairs=Names(noise, "pairs"),
             seen=np.zeros(0, dtype=np.bool_),
             pending=Rows(),
             left_out=Rows(),
+            segments=segments_of(self.history, begun["course"]),
             counters=RunningCounters(self.counters[0]),
-            **self.begin(noise),
+            **begun,
         )
 
     def gather(self, state: UserDistinctState, batch: pl.DataFrame) -> codec.Plain:
@@ -368,21 +436,27 @@ class UserDistinct(CappedTotal):
         state.pending.append([before[within], state.values.add(values[new][within])])
 
     def release(self, state: UserDistinctState, tick: int, noise: Noise) -> UserTotal:
-        raised = state.course.close(state.users, tick, noise)
-        cap = state.course.cap
         state.seen = np.concatenate([state.seen, np.zeros(len(state.values) - len(state.seen), dtype=np.bool_)])
-        # Only values that are kept count as seen: one that a cap left out is new when somebody else gives it.
-        for rows in (state.left_out, state.pending) if raised else (state.pending,):
-            for numbers in rows.take(lambda before: before < cap)[1:]:
-                state.seen[numbers] = True
+        accepted = self._accept(state, state.pending)
         rest = state.pending.take_all()
         if rest:
             state.left_out.append(rest)
-        value = self._value(state, int(np.count_nonzero(state.seen)), tick, noise.at("distinct"))
+        is_raised = state.course.close(state.users, tick, noise)
+        total = self._accept(state, state.left_out) if is_raised else accepted
+        if state.segments is not None:
+            state.segments.close_total(total if tick == 1 else accepted, total)
+        value = self._value(state, total, tick, noise.at(self.called))
         if state.course.ends_period(tick):
             state.users.clear()
             state.pairs.clear()
         return value
+
+    def _accept(self, state: UserDistinctState, rows: Rows) -> int:
+        """Only values that are kept count as seen: one that a cap left out is new when somebody else gives it."""
+        cap = state.course.cap
+        for numbers in rows.take(lambda before: before < cap)[1:]:
+            state.seen[numbers] = True
+        return int(np.count_nonzero(state.seen))
 
 
 def _pairs(users: Keys, values: Keys) -> Keys:
