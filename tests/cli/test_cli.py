@@ -28,7 +28,7 @@ from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink
 from pianissimo.io.sketch_files import FileKeys
 from pianissimo.queries import Query
-from pianissimo.stream import render_plan
+from pianissimo.stream import matrix, render_plan
 from pianissimo.stream.spec import FileFormat, load_spec
 from pianissimo.table import StepAllowance
 from pianissimo.testing import NoNoise
@@ -744,3 +744,14 @@ def test_help_texts_are_phrases(path: str, command: click.Command) -> None:
             assert told.endswith("."), (path, each.name)
             assert len(told.split()) >= 4, (path, each.name)
             assert not re.match(r"(Of|With|For|From) ", told), (path, each.name)
+
+
+def test_plan_shows_what_can_be_asked_of_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [each for each in matrix.cells() if each.kind.__name__ in ("Count", "Users")]
+    monkeypatch.setattr(matrix, "cells", lambda: few)
+    shown = call("plan", "--matrix").stdout
+    assert "Users" in shown
+    assert ") users must be asked of users" in shown
+    told = json.loads(call("plan", "--matrix", "--json").stdout)
+    assert {"question": "Count", "unit": "event", "time": "total", "answer": "yes", "reason": ""} in told
+    assert call("plan").exit_code == call("plan", "a.toml", "--matrix").exit_code == 2

@@ -57,10 +57,11 @@ _MEANING = {
 
 
 @click.command()
-@click.argument("file", type=PATH)
+@click.argument("file", type=PATH, required=False)
 @click.option("--explain", is_flag=True, help="Also show mechanisms, noise, theorems, and what else would have fitted.")
+@click.option("--matrix", is_flag=True, help="Without FILE: what can be asked of whom, and why not where it cannot.")
 @json_option
-def plan(*, file: Path, explain: bool, as_json: bool) -> None:
+def plan(*, file: Path | None, explain: bool, matrix: bool, as_json: bool) -> None:
     """Show what the stream in FILE promises, before any data are read.
 
     For each query it says how far answers will be from the truth, what that is the truth about, and what is hidden.
@@ -69,6 +70,19 @@ def plan(*, file: Path, explain: bool, as_json: bool) -> None:
     from pianissimo.stream import plan_tables
     from pianissimo.stream.spec import load_spec
 
+    if matrix == (file is not None):
+        raise click.UsageError("FILE or --matrix must be given, got both or neither")
+    if file is None:
+        from pianissimo.stream.matrix import cells, matrix_table
+
+        asked = cells()
+        if as_json:
+            told = [{"question": each.question, "unit": each.unit, "time": each.time} for each in asked]
+            answers = [{"answer": each.answer, "reason": each.refusal} for each in asked]
+            echo_json([one | other for one, other in zip(told, answers, strict=True)], indent=2)
+        else:
+            console().print(matrix_table(asked))
+        return
     content = plan_of(load_spec(file), file).to_dict()
     if as_json:
         echo_json(content, indent=2)

@@ -169,7 +169,10 @@ class MaxFrequency(KeyQuery):
     def _check(self) -> None:
         object.__setattr__(self, "domain", domain_of(self.domain))
         if self.domain is None:
-            raise ParameterError("domain must be given, got none: only the counts of listed labels have a largest")
+            raise ParameterError(
+                "domain must be given, got none: the largest count of labels that nobody listed may be that of one "
+                "event alone; list the labels, or ask for a top list with k=1, which shows it from a threshold on"
+            )
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
         # The largest of a histogram's noisy counts.

@@ -66,7 +66,15 @@ class WatchingQuery(Query):
                     f"threshold must be a whole number of at least 1 or 'auto', got {self.threshold!r}"
                 ) from None
         if self.every != 1:
-            raise ParameterError(f"every must be 1 for what is watched at every tick, got {self.every!r}")
+            raise ParameterError(
+                f"every must be 1 for what is watched at every tick, got {self.every!r}: what lies between would go "
+                "unwatched; make the tick as long as what is watched"
+            )
+        if self.per is not None:
+            raise ParameterError(
+                f"per must be left out for what is watched at every tick, got {self.per!r}: whoever is in a report is "
+                "charged at that tick; make the tick as long as what is watched"
+            )
         Query.__post_init__(self)
 
     def charges(self, part: Sequence[Any]) -> int:
