@@ -1,13 +1,18 @@
 """What a user costs, exactly: units that a series has at most so many of, and units that move to a later tick."""
 
+import math
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
+from typing import Any
 
 import pytest
 
 from pianissimo.errors import ParameterError
-from pianissimo.noise import HaarPlan, TopDownPlan
-from pianissimo.users import Counters, Sensitivity, s2
+from pianissimo.identity import from_plain, to_plain
+from pianissimo.noise import HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan
+from pianissimo.noise.laws import gaussian_node
+from pianissimo.users import Counters, FixedCap, Sensitivity, UserDistinct, s2
+from pianissimo.users import counters as room
 
 
 @pytest.mark.parametrize(
@@ -77,3 +82,92 @@ def test_laplace_counters_pay_for_all_units() -> None:
 def test_impossible_units_are_refused(units: int, per_series: int | None) -> None:
     with pytest.raises(ParameterError, match="must be a whole number"):
         s2(units, per_series)
+
+
+MOVING = Sensitivity(total=1, squared=1, moves=True, moves_priced=True)
+KINDS = (HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan)
+
+
+def moving(kind: Any, horizon: int, sensitivity: Sensitivity = MOVING) -> Counters:
+    weights = (Fraction(1, 2),) * 2
+    return Counters(
+        kind=kind, horizon=horizon, loss=Fraction(1, 4), is_pure=False, sensitivity=sensitivity, weights=weights
+    )
+
+
+def worst_of_a_unit(counters: Counters, start: int, since: int) -> Fraction:
+    """What the worst unit of all costs at one start, over its share: it is in the prefix or in a tick, or moves."""
+    room._plan_within.cache_clear()
+    plan, node = counters.plan(start, 3, since), counters.prefix(start, 3, since)
+    places: list[dict[Any, int]] = [{}] if node is None else [{}, {"prefix": 1}]
+    if plan is not None:
+        for tick in range(1, plan.horizon + 1):
+            places.append({(term.level, term.node): term.weight for term in plan.influence(tick)})
+
+    def price(name: Any, shift: int) -> Fraction:
+        law = node if name == "prefix" else None if plan is None else plan.noises[name[0]]
+        return Fraction(0) if law is None else law.price(shift)
+
+    worst = max(
+        sum((price(name, one.get(name, 0) - two.get(name, 0)) for name in one.keys() | two.keys()), Fraction(0))
+        for one in places
+        for two in places
+    )
+    return 3**2 * worst / (2 * counters.weights[start - 1] * counters.loss)
+
+
+@pytest.mark.parametrize(("horizon", "since"), [(1, 0), (2, 0), (9, 0), (9, 8), (9, 9), (9, 7), (9, 4), (12, 2)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_unit_costs_more_than_its_share_wherever_it_moves(kind: Any, horizon: int, since: int) -> None:
+    worst = worst_of_a_unit(moving(kind, horizon), 2 if since else 1, since)
+    assert worst <= 1
+    # The cost of a spline plan is certified, and more than that of its columns.
+    assert worst >= Fraction(19, 20) or kind is SplinePlan
+
+
+def test_a_prefix_that_forgets_the_plan_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutants: a prefix of the whole share, p = 2 u; a plan tuned for moves, c = 2 u, behind a prefix of half."""
+    counters = moving(HaarPlan, 9)
+    unit = counters._unit_loss(2, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Counters, "prefix", lambda *_: gaussian_node(1 / (2 * unit)))
+        assert worst_of_a_unit(counters, 2, 4) > Fraction(3, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            room,
+            "plan_for_moves",
+            lambda kind, horizon, *, pure, loss, after_prefix: kind.calibrated(horizon=horizon, rho=loss, moves=True),
+        )
+        patch.setattr(Counters, "prefix", lambda *_: gaussian_node(1 / unit))
+        assert worst_of_a_unit(counters, 2, 4) > Fraction(7, 5)
+
+
+def test_a_price_of_the_cost_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant: the price of a unit that never moves."""
+    monkeypatch.setattr(room, "move_price", lambda _: Fraction(0))
+    monkeypatch.setattr("pianissimo.noise.moves.move_price", lambda _: Fraction(0))
+    assert worst_of_a_unit(moving(ToeplitzPlan, 9), 1, 0) > Fraction(6, 5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("since", [0, 4, 8])
+def test_streams_begun_with_factors_keep_them(kind: Any, since: int) -> None:
+    old = UserDistinct(cap=FixedCap(units=3), plan=kind, horizon=9, rho=Fraction(1, 4))
+    assert from_plain(to_plain(old)) == old
+    assert "moves_priced" not in to_plain(old)
+    assert not old.moves_priced
+    (counters,) = old.counters
+    plan, unit = counters.plan(1, 3, since), counters._unit_loss(1, 3)
+    assert plan is not None
+    factor = 2 if kind is ToeplitzPlan or (since == 8 and kind is not SplinePlan) else 4
+    assert plan == kind.calibrated(horizon=9 - since, rho=unit / factor)
+    assert counters.prefix(1, 3, since) == (gaussian_node(1 / unit) if since else None)
+
+
+def test_a_year_of_hours_has_at_most_seven_tenths_of_the_noise() -> None:
+    def least(*, priced: bool) -> float:
+        sensitivity = Sensitivity(total=1, squared=1, moves=True, moves_priced=priced)
+        plans = [moving(kind, 8760, sensitivity).plan(1, 1, 0) for kind in (HaarPlan, HaarSkipPlan, SplinePlan)]
+        return math.sqrt(min(float(plan.variance_profile().mean()) for plan in plans if plan is not None))
+
+    assert least(priced=True) <= 0.66 * least(priced=False)

@@ -13,6 +13,8 @@ columns that are kept are again those of running sums. The price is that of one 
 typical one.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -30,6 +32,7 @@ from pianissimo.noise.plan import LevelPlan, Term, Ticks, TunedPlan, as_ticks, c
 
 _LONGEST_HORIZON = 2**22
 _WEIGHT_BITS = 12
+_HALVINGS = 40
 
 OPEN_LEVELS = 32
 """An open horizon has 2^32 ticks: 8,000 years of minutes, 136 years of seconds."""
@@ -53,10 +56,10 @@ class HaarPlan(LevelPlan):
         check_levels(self, levels=self.levels, leaves=2**self.levels)
 
     @classmethod
-    def tuned(cls, horizon: int, target: LossTarget) -> Self:
+    def tuned(cls, horizon: int, target: LossTarget, *, moves: bool = False) -> Self:
+        """The plan of this loss; with `moves`, also if an event may leave one tick for a later one."""
         levels = max(1, (horizon - 1).bit_length())
-        shares = target.best_shares(mean_squared_weights(levels))
-        return cls(levels=levels, noises=tuple(target.spread(shares)), horizon=horizon)
+        return cls(levels=levels, noises=_tuned_noises(levels, target, moves=moves), horizon=horizon)
 
     @classmethod
     def open(cls, *, rho: Fraction | float) -> Self:
@@ -140,9 +143,10 @@ class HaarSkipPlan(TunedPlan):
         check_plan(self)
 
     @classmethod
-    def tuned(cls, horizon: int, target: LossTarget) -> Self:
+    def tuned(cls, horizon: int, target: LossTarget, *, moves: bool = False) -> Self:
+        """The plan of this loss; with `moves`, also if an event may leave one tick for a later one."""
         levels = max(1, (horizon - 1).bit_length()) + 1
-        noises = tuple(target.spread(target.best_shares(mean_squared_weights(levels))))
+        noises = _tuned_noises(levels, target, moves=moves)
         return cls(tree=HaarPlan(levels=levels, noises=noises, horizon=2**levels), horizon=horizon)
 
     @cached_property
@@ -187,6 +191,37 @@ def mean_squared_weights(levels: int) -> list[float]:
     leaves = 2**levels
     total = (leaves + 1) * (2 * leaves + 1) / (6 * leaves**2)
     return [total] + [1 / 12 + 1 / (6 * 4**level) for level in range(1, levels + 1)]
+
+
+def _tuned_noises(levels: int, target: LossTarget, *, moves: bool) -> tuple[NodeNoise, ...]:
+    shares = target.best_shares(mean_squared_weights(levels))
+    return tuple(target.spread(_shares_for_moves(shares) if moves and not target.pure else shares))
+
+
+def _shares_for_moves(shares: Sequence[Fraction]) -> list[Fraction]:
+    """Prices with the least mean squared error where neither an event nor a move may cost more than their sum.
+
+    To minimise sum a_h / w_h with both sum w_h and 4 w_L + 2 (w_1 + .. + w_(L - 1)) bounded: w_h is proportional to
+    sqrt(a_h), over sqrt(1 + 2 k) below the top and over sqrt(1 + 4 k) at it, with k such that both sums are equal, or
+    0. `shares` are the sqrt(a_h). Card: units and windows, U4.
+    """
+
+    def split(k: float) -> list[Fraction]:
+        below, top = Fraction(1 / math.sqrt(1 + 2 * k)), Fraction(1 / math.sqrt(1 + 4 * k))
+        return [shares[0], *(share * below for share in shares[1:-1]), shares[-1] * top]
+
+    def fits(found: Sequence[Fraction]) -> bool:
+        return 4 * found[-1] + 2 * sum(found[1:-1]) <= sum(found)
+
+    low, high = 0.0, 1.0
+    if fits(split(low)):
+        return split(low)
+    while not fits(split(high)):
+        high *= 2
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(split(middle)) else (middle, high)
+    return split(high)
 
 
 def haar_profile(positions: NDArray[np.int64], noises: tuple[NodeNoise, ...]) -> NDArray[np.float64]:

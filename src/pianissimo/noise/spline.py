@@ -15,7 +15,7 @@ is certified when it is made.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
@@ -107,18 +107,7 @@ class SplinePlan(LevelPlan):
         return terms
 
     def influence(self, tick: int) -> list[Term]:
-        event, height = tick - 1, self.height
-        lattices = _lattices(height)
-        column = [_whole_term(0, spike, SPIKE_LATTICE, value) for spike, value in _spike_coefficients(event, 4**height)]
-        for level in range(1, height):
-            cells = 4 ** (height - level)
-            nodes = range(max(-2, event // 4**level - _REACH), min(cells - 1, event // 4**level + _REACH) + 1)
-            above = _top_step if level + 1 == height else _smooth_step
-            for node in nodes:
-                value = _smooth_step(level, event, node) - _refined(above, level + 1, event, node)
-                column.append(_whole_term(level, node + 2, lattices[level], value))
-        column += [_whole_term(height, node + 2, TOP_LATTICE, _top_step(height, event, node)) for node in (-2, -1, 0)]
-        return [term for term in column if term.weight]
+        return list(_column(self.height, tick))
 
     def bound_tick(self, level: int, node: int) -> int:
         # Drawn two ticks before its first use: tick `node` for a spike, one tick into its cell for a spline.
@@ -134,6 +123,22 @@ class SplinePlan(LevelPlan):
             squares = (part**2 / 2) ** 2 + (0.5 + part - part**2) ** 2 + ((1 - part) ** 2 / 2) ** 2
             profile += squares * float(self.noises[level].variance) / lattices[level] ** 2
         return profile
+
+
+@lru_cache(maxsize=256)
+def _column(height: int, tick: int) -> tuple[Term, ...]:
+    event = tick - 1
+    lattices = _lattices(height)
+    column = [_whole_term(0, spike, SPIKE_LATTICE, value) for spike, value in _spike_coefficients(event, 4**height)]
+    for level in range(1, height):
+        cells = 4 ** (height - level)
+        nodes = range(max(-2, event // 4**level - _REACH), min(cells - 1, event // 4**level + _REACH) + 1)
+        above = _top_step if level + 1 == height else _smooth_step
+        for node in nodes:
+            value = _smooth_step(level, event, node) - _refined(above, level + 1, event, node)
+            column.append(_whole_term(level, node + 2, lattices[level], value))
+    column += [_whole_term(height, node + 2, TOP_LATTICE, _top_step(height, event, node)) for node in (-2, -1, 0)]
+    return tuple(term for term in column if term.weight)
 
 
 def certified_cost(noises: tuple[NodeNoise, ...]) -> Fraction:

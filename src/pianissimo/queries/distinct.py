@@ -47,7 +47,7 @@ class Distinct(KeyQuery):
         shares: Mapping[str, Fraction],
         parameters: dict[str, Any],
     ) -> UserMechanism:
-        parameters = {name: value for name, value in parameters.items() if name != "signed"}
+        parameters = {name: value for name, value in parameters.items() if name != "signed"} | {"moves_priced": True}
         if isinstance(cap, AdaptiveCap):
             return UserDistinct.fitting(cap=cap, **parameters)
         return UserDistinct(cap=cap, **parameters)

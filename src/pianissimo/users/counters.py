@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,11 @@ from pianissimo.mechanism import Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
+from pianissimo.noise.moves import has_no_negative_entries, move_price, plan_for_moves
 from pianissimo.noise.plan import NoisePlan, difference_variance, difference_weights, laplace_sum_quantile
 from pianissimo.noise.running import RunningNoise, rounded, running_noise
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
 from pianissimo.users.user_table import UserUnits
-
-_LONGEST_CHECK = 4096
-"""Beyond so many ticks the columns of a plan are not looked at one by one."""
-
 
 PlanKind = type[NoisePlan]
 """A class of plans, as those of `counting`: its `calibrated` makes a plan for a horizon and a loss per unit."""
@@ -47,6 +44,10 @@ class Sensitivity:
 
     moves: bool = False
     """Whether without the user a unit may also appear elsewhere, as a distinct value that somebody else gave later."""
+
+    moves_priced: bool = False
+    """Whether such a unit is booked at what the plan's columns say; else at twice the price of one that does not move,
+    or four times where C has negative entries."""
 
     of_user: bool = False
     """Whether it is that of a whole user, whatever the cap, and not of one unit."""
@@ -177,7 +178,8 @@ class Counters:
         """Which noises enter the releases after tick `since`; None after the last tick."""
         if since == self.horizon:
             return None
-        return _plan_within(self.kind, self.horizon - since, self.is_pure, self._unit_loss(start, cap), self._moves)
+        rule = _Rule(self.is_pure, self._moves, self.sensitivity.moves_priced, after_prefix=since > 0)
+        return _plan_within(self.kind, self.horizon - since, rule, self._unit_loss(start, cap))
 
     def prefix(self, start: int, cap: int, since: int) -> NodeNoise | None:
         """The noise on what was kept up to tick `since`; None if the counters run from the beginning."""
@@ -186,6 +188,10 @@ class Counters:
         unit = self._unit_loss(start, cap)
         if self.is_pure:
             return laplace_node((2 if self._moves else 1) / unit)
+        if self._moves and self.sensitivity.moves_priced:
+            # A unit may leave the prefix for the plan: both together cost what one may.
+            plan = self.plan(start, cap, since)
+            return gaussian_node(1 / (2 * unit - (0 if plan is None else plan.cost)))
         # The prefix is one node with a positive entry: whether units only leave or also come, sqrt(2) covers it.
         return gaussian_node((2 if self._moves else 1) / (2 * unit))
 
@@ -260,32 +266,44 @@ class RunningCounters:
         return rounded(sums, self._running.at(self._noise, age, self.counters.series, series_keys), plan.shift)
 
 
-@lru_cache(maxsize=256)
-def _plan_within(kind: PlanKind, horizon: int, is_pure: bool, loss: Fraction, moves: bool) -> NoisePlan:  # noqa: FBT001
-    """The plan of a kind whose loss per unit is at most `loss`, also if a unit may leave one place for another.
+class _Rule(NamedTuple):
+    """What a plan must keep its loss for."""
 
-    Such a unit shifts the noise by the difference of two columns of C, each of at most the norm of one: twice that in
-    general, and sqrt(2) times if no entry of C is negative.
-    """
-    name = "epsilon" if is_pure else "rho"
-    factors = (1,) if not moves else (2,) if is_pure else (2, 4)
-    for factor in factors:
-        plan: NoisePlan = cast(Any, kind).calibrated(horizon=horizon, **{name: loss / factor})
-        if not plan.cost <= (1 if is_pure else 2) * loss / factor:
-            raise ParameterError(f"a {plan.name} plan must keep the loss it was asked for, got a larger one")
-        if isinstance(plan.noises[0], LaplaceNode) != is_pure:
-            raise ParameterError(f"the noise of a {plan.name} plan must suit its loss, got the other kind")
-        if factor == factors[-1] or has_no_negative_entries(plan):
-            break
+    is_pure: bool
+    moves: bool
+    moves_priced: bool
+    after_prefix: bool
+
+
+@lru_cache(maxsize=256)
+def _plan_within(kind: PlanKind, horizon: int, rule: _Rule, loss: Fraction) -> NoisePlan:
+    """The plan of a kind whose loss per unit is at most `loss`, also if a unit may leave one place for another."""
+    is_pure = rule.is_pure
+    if rule.moves and rule.moves_priced:
+        plan = plan_for_moves(kind, horizon, pure=is_pure, loss=loss, after_prefix=rule.after_prefix)
+        worst = max(plan.cost, move_price(plan))
+    else:
+        plan, factor = _plan_by_factor(kind, horizon, rule, loss)
+        worst = plan.cost * factor
+    if not worst <= (1 if is_pure else 2) * loss:
+        raise ParameterError(f"a {plan.name} plan must keep the loss it was asked for, got a larger one")
+    if isinstance(plan.noises[0], LaplaceNode) != is_pure:
+        raise ParameterError(f"the noise of a {plan.name} plan must suit its loss, got the other kind")
     return plan
 
 
-def has_no_negative_entries(plan: NoisePlan) -> bool:
-    """Whether no event lowers the sum of a node, as far as this is looked at."""
-    if plan.horizon > _LONGEST_CHECK:
-        return False
-    ticks = (1,) if getattr(plan, "columns_are_shifts", False) else range(1, plan.horizon + 1)
-    return all(term.weight >= 0 for tick in ticks for term in plan.influence(tick))
+def _plan_by_factor(kind: PlanKind, horizon: int, rule: _Rule, loss: Fraction) -> tuple[NoisePlan, int]:
+    """Without the plan's own price of moves: they shift the noise by the difference of two columns of C.
+
+    Each is at most of the norm of one: twice that in general, and sqrt(2) times if no entry of C is negative.
+    """
+    name = "epsilon" if rule.is_pure else "rho"
+    factors = (1,) if not rule.moves else (2,) if rule.is_pure else (2, 4)
+    for factor in factors:
+        plan: NoisePlan = cast(Any, kind).calibrated(horizon=horizon, **{name: loss / factor})
+        if factor == factors[-1] or has_no_negative_entries(plan):
+            break
+    return plan, factor
 
 
 def series_keys(start: int, end: int) -> Keys:

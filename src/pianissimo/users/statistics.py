@@ -9,8 +9,8 @@ units are shared by all bins and ticks, so a histogram costs no more than a coun
 mass that a user adds, however it is spread over ticks, so its error grows with the number of ticks alone. Values are
 whole steps of a public grid, each rounded by itself.
 
-*Different values:* the same section, with the factor two that Theorem IV.3 lacks. Repeats of a value by the same user
-are dropped, and of her different values the first so many are kept. What is counted is the number of values that
+*Different values:* the same section, with the price of a move that Theorem IV.3 lacks. Repeats of a value by the same
+user are dropped, and of her different values the first so many are kept. What is counted is the number of values that
 somebody's kept values hold, each at the tick where it first appears. Without a user each of her values may disappear,
 or appear later because somebody else gives it then: one unit leaves a tick and one may enter another.
 """
@@ -264,9 +264,13 @@ class UserStatistics(UserBudget):
 class CappedTotal(UserBudget):
     """A number to which each user adds at most the cap, released at every tick."""
 
-    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1)
     called: ClassVar[str]
     """Where its noise is."""
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Of one unit."""
+        return Sensitivity(total=1, squared=1)
 
     @property
     def counters(self) -> tuple[Counters, ...]:
@@ -398,8 +402,15 @@ class UserDistinct(CappedTotal):
     1
     """
 
-    sensitivity: ClassVar[Sensitivity] = Sensitivity(total=1, squared=1, moves=True)
     called: ClassVar[str] = "distinct"
+
+    moves_priced: bool = False
+    """Whether a value that somebody else gave later is booked at the plan's own price of a move; a stream that was
+    begun without keeps the two or four times of what a unit costs."""
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        return Sensitivity(total=1, squared=1, moves=True, moves_priced=self.moves_priced)
 
     def start(self, noise: Noise) -> UserDistinctState:
         begun = self.begin(noise)
