@@ -37,6 +37,7 @@ CORE_USERS = {
     "sketches/key_columns.py",
     "sketches/contents.py",
     "sketches/misra_gries.py",
+    "text_views.py",
     "users/user_table.py",
 }
 SECONDS_FOR_AN_EXAMPLE = 120

@@ -4,6 +4,10 @@
 
 use hashbrown::HashTable;
 
+use crate::error::Error;
+use crate::sketches::hashing::ByteHash;
+use crate::sketches::views::Views;
+
 /// The slot given to names that are not in a table.
 pub const NO_SLOT: i64 = -1;
 
@@ -67,9 +71,116 @@ impl SlotTable {
     }
 }
 
+/// Rows that go through each step of `number_rows` together.
+const BLOCK: usize = 256;
+
+/// The number of each row's text among the different ones, in the order of their first appearance, and the first row of
+/// each.
+///
+/// A cell is 0 if it is empty, else 32 bits of the hash above the number plus one; hashes are kept, so that cells grow
+/// without the texts. Rows are taken in blocks: all texts first, then all cells, so that the memory works on many misses
+/// at once.
+pub fn number_rows(columns: &[Views<'_>], hash: &ByteHash) -> Result<(Vec<u32>, Vec<u32>), Error> {
+    let rows: usize = columns.iter().map(Views::len).sum();
+    if rows >= u32::MAX as usize {
+        return Err(Error::Parameter("a batch must have fewer than 2^32 rows".into()));
+    }
+    let mut numbers = Vec::with_capacity(rows);
+    let (mut first, mut known, mut hashes): (Vec<u32>, Vec<&[u8]>, Vec<u64>) = Default::default();
+    let mut cells = vec![0u64; 1024];
+    let mut block = [0u64; BLOCK];
+    for column in columns {
+        for start in (0..column.len()).step_by(BLOCK) {
+            let end = column.len().min(start + BLOCK);
+            let mut touched = 0;
+            for (own, place) in block.iter_mut().zip(start..end) {
+                *own = column.hash(place, hash);
+                touched ^= cells[home(*own, cells.len())];
+            }
+            std::hint::black_box(touched);
+            for (&own, place) in block.iter().zip(start..end) {
+                let row = column.row(place);
+                let mut cell = home(own, cells.len());
+                let number = loop {
+                    let found = cells[cell];
+                    if found == 0 {
+                        cells[cell] = (own << 32) | (first.len() as u64 + 1);
+                        first.push(numbers.len() as u32);
+                        known.push(row);
+                        hashes.push(own);
+                        break first.len() as u32 - 1;
+                    }
+                    let number = found as u32 - 1;
+                    if found >> 32 == own & 0xffff_ffff && known[number as usize] == row {
+                        break number;
+                    }
+                    cell = (cell + 1) & (cells.len() - 1);
+                };
+                numbers.push(number);
+                if 2 * first.len() > cells.len() {
+                    cells = grown(&hashes, 4 * cells.len());
+                }
+            }
+        }
+    }
+    Ok((numbers, first))
+}
+
+#[inline]
+fn home(hash: u64, cells: usize) -> usize {
+    (hash >> 32) as usize & (cells - 1)
+}
+
+fn grown(hashes: &[u64], size: usize) -> Vec<u64> {
+    let mut cells = vec![0; size];
+    for (number, &hash) in hashes.iter().enumerate() {
+        let mut cell = home(hash, size);
+        while cells[cell] != 0 {
+            cell = (cell + 1) & (size - 1);
+        }
+        cells[cell] = (hash << 32) | (number as u64 + 1);
+    }
+    cells
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_are_numbered_by_their_first_appearance() {
+        let mut views = Vec::new();
+        let texts: Vec<String> =
+            (0..5000).map(|row| format!("{:0width$}", row % 700, width = 3 + row % 2 * 12)).collect();
+        let mut buffer = Vec::new();
+        for text in &texts {
+            views.extend((text.len() as u32).to_le_bytes());
+            if text.len() <= 12 {
+                let mut inline = text.as_bytes().to_vec();
+                inline.resize(12, 0);
+                views.extend(inline);
+            } else {
+                views.extend(&text.as_bytes()[..4]);
+                views.extend(0u32.to_le_bytes());
+                views.extend((buffer.len() as u32).to_le_bytes());
+                buffer.extend(text.as_bytes());
+            }
+        }
+        let buffers: [&[u8]; 1] = [&buffer];
+        let (left, right) = views.split_at(16 * 1234);
+        let columns = [left, right].map(|part| Views::new(part, &buffers, true).unwrap());
+        let (numbers, first) = number_rows(&columns, &ByteHash::new(&[7; 32])).unwrap();
+        let mut expected: Vec<&String> = Vec::new();
+        for (row, text) in texts.iter().enumerate() {
+            if !expected.contains(&text) {
+                assert_eq!(first[expected.len()] as usize, row);
+                expected.push(text);
+            }
+            assert_eq!(expected[numbers[row] as usize], text);
+        }
+        assert_eq!(first.len(), expected.len());
+        assert!(number_rows(&[], &ByteHash::new(&[7; 32])).unwrap().0.is_empty());
+    }
 
     #[test]
     fn slots_are_handed_out_in_order_and_kept() {

@@ -6,6 +6,7 @@ pub mod error;
 pub mod fixed_point;
 pub mod labels;
 pub mod monitors;
+pub mod pairs;
 pub mod prf;
 pub mod samplers;
 pub mod sketches;

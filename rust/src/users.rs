@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::prf::{self, Blocks, Keys};
 
 /// Ids that go through each step together.
-const BLOCK: usize = 256;
+pub(crate) const BLOCK: usize = 256;
 
 /// The longest text that is one block: a byte is left for its length.
 const SHORT_TEXT: usize = 15;
@@ -158,7 +158,8 @@ impl Drop for Namer {
 }
 
 /// Anything that lies in a slot under its name.
-trait Named {
+pub(crate) trait Named {
+    /// Its name.
     fn name(&self) -> u128;
 }
 
@@ -434,10 +435,18 @@ pub struct Groups {
 
 /// A row on its way to its user's others.
 #[derive(Clone, Copy)]
-struct Placed {
+pub(crate) struct Placed {
     low: u64,
     high: u64,
-    row: u32,
+    /// Which row it is.
+    pub(crate) row: u32,
+}
+
+impl Named for Placed {
+    #[inline]
+    fn name(&self) -> u128 {
+        u128::from(self.low) | (u128::from(self.high) << 64)
+    }
 }
 
 /// Brings rows together by the names of their users: what is told of the order between users is that of their names.
@@ -448,16 +457,15 @@ pub fn group(names: &[u128], weights: Option<&[u64]>) -> Result<Groups, Error> {
     if weights.is_some_and(|weights| weights.len() != names.len()) {
         return Err(Error::Parameter("weights must be one for each name".into()));
     }
-    check_room(0, names.len())?;
-    let placed = in_order(names);
+    let placed = in_order(names)?;
     let mut groups = Groups {
         names: Vec::new(),
         counts: Vec::new(),
         units: Vec::new(),
         order: placed.iter().map(|each| each.row).collect(),
     };
-    for same in placed.chunk_by(|left, right| (left.low, left.high) == (right.low, right.high)) {
-        groups.names.push(u128::from(same[0].low) | (u128::from(same[0].high) << 64));
+    for same in placed.chunk_by(|left, right| left.name() == right.name()) {
+        groups.names.push(same[0].name());
         groups.counts.push(same.len() as u32);
         groups.units.push(weights.map_or(same.len() as u64, |weights| {
             same.iter().fold(0u64, |sum, each| sum.saturating_add(weights[each.row as usize]))
@@ -466,8 +474,10 @@ pub fn group(names: &[u128], weights: Option<&[u64]>) -> Result<Groups, Error> {
     Ok(groups)
 }
 
-fn in_order(names: &[u128]) -> Vec<Placed> {
+/// The rows in the order of their names, those of one name in the order in which they came.
+pub(crate) fn in_order(names: &[u128]) -> Result<Vec<Placed>, Error> {
     const PER_HEAP: usize = 8;
+    check_room(0, names.len())?;
     let bits = (names.len() / PER_HEAP).checked_ilog2().unwrap_or(0).min(20);
     let heap = |name: u128| (name as u64).checked_shr(64 - bits).unwrap_or(0) as usize;
     let mut ends = vec![0usize; (1 << bits) + 1];
@@ -487,7 +497,7 @@ fn in_order(names: &[u128]) -> Vec<Placed> {
     for pair in ends.windows(2) {
         placed[pair[0]..pair[1]].sort_unstable_by_key(|each| (each.low, each.high, each.row));
     }
-    placed
+    Ok(placed)
 }
 
 fn check_room(held: usize, more: usize) -> Result<(), Error> {
@@ -615,6 +625,48 @@ impl UserTable {
             }
         });
         Ok(out)
+    }
+
+    /// Calls `visit` with this table, the place and the slot of each name, in order; new names get slots first.
+    pub(crate) fn for_each_slot(
+        &mut self,
+        names: &[u128],
+        mut visit: impl FnMut(&mut UserTable, usize, u32),
+    ) -> Result<(), Error> {
+        check_room(self.len(), names.len())?;
+        let mut slots = [0u32; BLOCK];
+        for (number, block) in names.chunks(BLOCK).enumerate() {
+            self.index.look_ahead(block, &self.users, &mut slots);
+            for (slot, &name) in slots.iter_mut().zip(block) {
+                if self.users.get(*slot).is_none_or(|user| user.name() != name) {
+                    *slot = self.index.find_or_add(name, &mut self.users, User::new);
+                }
+            }
+            for (place, &slot) in slots[..block.len()].iter().enumerate() {
+                visit(self, number * BLOCK + place, slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// The units of the user of a slot.
+    #[inline]
+    pub(crate) fn units_of(&self, slot: u32) -> u64 {
+        self.users.get(slot).map_or(0, |user| user.units)
+    }
+
+    /// One more unit of a user who has fewer than `most`: how many she had before.
+    #[inline]
+    pub(crate) fn take_unit(&mut self, slot: u32, most: u64) -> Option<u64> {
+        let user = self.users.at(slot);
+        let before = user.units;
+        if before >= most {
+            return None;
+        }
+        user.units = before + 1;
+        self.kept += u128::from(before < self.cap);
+        self.over += u64::from(before == self.cap);
+        Some(before)
     }
 
     /// Another cap: one pass over all users.

@@ -158,6 +158,18 @@ class LabelIndex:
         return self._noise.label_keys(*codec.join_texts(labels))
 
 
+def visible_labels(
+    index: LabelIndex, shown: NDArray[np.bool_], before: tuple[NDArray[np.int64], pl.Series] | None
+) -> tuple[NDArray[np.int64], pl.Series]:
+    """The slots of the labels that are shown, and these labels, in the order of their bytes; as before, if it holds."""
+    places = np.flatnonzero(shown)
+    if before is not None and np.array_equal(np.sort(before[0]), places):
+        return before
+    labels = index.labels.gather(places)
+    order = labels.arg_sort().to_numpy()
+    return places[order], detached(labels.gather(order))
+
+
 def detached(labels: pl.Series) -> pl.Series:
     """The same labels in memory of their own.
 

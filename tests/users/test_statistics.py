@@ -369,7 +369,7 @@ def test_a_user_takes_less_than_44_bytes() -> None:
     users = UserUnits(NoNoise(), cap=3)
     for number in range(1, 30):
         users.add(users.names(pl.Series(np.arange(7000 * (number - 1), 7000 * number))))
-        assert users._table.bytes() <= 44 * len(users)
+        assert users.table.bytes() <= 44 * len(users)
 
 
 def test_ids_are_not_stored() -> None:

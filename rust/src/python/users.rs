@@ -5,6 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::{contiguous, name_array, names_of, not_contiguous};
+use crate::pairs::{self, PairTable, UserRows};
 use crate::users::{self, Ids, NameSet, Namer, UserTable, Wanted};
 
 fn key_of(key: &[u8]) -> PyResult<&[u8; 32]> {
@@ -219,6 +220,92 @@ impl PyUserTable {
     }
 }
 
+/// The units of each pair of a user and a label.
+#[pyclass(name = "PairTable", module = "pianissimo._core")]
+struct PyPairTable(PairTable);
+
+#[pymethods]
+impl PyPairTable {
+    #[new]
+    fn new(key: &[u8], limit: u32) -> PyResult<Self> {
+        Ok(PyPairTable(PairTable::new(key_of(key)?, limit)?))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Bytes of all cells.
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// Forgets all pairs.
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The pairs of the units that were taken since this was last asked, as a user's slot above a label's.
+    fn take_fresh<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
+        self.0.take_fresh().into_pyarray(py)
+    }
+
+    /// Takes units of these pairs again, as `take_fresh` gave them.
+    fn restore(&mut self, py: Python<'_>, pairs: PyReadonlyArray1<'_, u64>) -> PyResult<()> {
+        let pairs = contiguous(pairs.as_slice())?;
+        Ok(py.detach(|| self.0.restore(pairs))?)
+    }
+}
+
+fn short<'a>(array: &'a PyReadonlyArray1<'_, u32>) -> PyResult<&'a [u32]> {
+    array.as_slice().map_err(|_| not_contiguous())
+}
+
+/// For each row how many units its user had before it, 2^64 - 1 where it is none.
+#[pyfunction]
+fn add_user_rows<'py>(
+    py: Python<'py>,
+    users: &Bound<'py, PyUserTable>,
+    pairs: Option<&Bound<'py, PyPairTable>>,
+    rows: (PyReadonlyArray2<'py, u64>, PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>),
+    most: u64,
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let (mut users, mut pairs) = (users.borrow_mut(), pairs.map(|pairs| pairs.borrow_mut()));
+    let (names, counts, labels) = (names_of(&rows.0)?, short(&rows.1)?, short(&rows.2)?);
+    let (users, pairs) = (&mut users.0, pairs.as_mut().map(|pairs| &mut pairs.0));
+    let rows = UserRows { names: &names, counts, labels };
+    Ok(py.detach(|| pairs::add_rows(users, pairs, &rows, most))?.into_pyarray(py))
+}
+
+type UnitArrays<'py> = (
+    Bound<'py, PyArray2<u64>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u32>>,
+);
+
+/// Rows by the names of their users, without those that can be no units: each name once, its rows, which they are, the
+/// different labels as they appear in them, and for each row the number of its label.
+#[pyfunction]
+fn group_units<'py>(
+    py: Python<'py>,
+    names: PyReadonlyArray2<'py, u64>,
+    labels: PyReadonlyArray1<'py, u32>,
+    limit: u32,
+    most: u64,
+) -> PyResult<UnitArrays<'py>> {
+    let (names, labels) = (names_of(&names)?, short(&labels)?);
+    let groups = py.detach(|| pairs::group_units(&names, labels, limit, most))?;
+    Ok((
+        name_array(py, &groups.names),
+        groups.counts.into_pyarray(py),
+        groups.order.into_pyarray(py),
+        groups.labels.into_pyarray(py),
+        groups.numbers.into_pyarray(py),
+    ))
+}
+
 type GroupArrays<'py> = (
     Bound<'py, PyArray2<u64>>,
     Bound<'py, PyArray1<u32>>,
@@ -248,7 +335,10 @@ fn group_names<'py>(
 /// Adds the classes and functions of this file to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(group_names, module)?)?;
+    module.add_function(wrap_pyfunction!(group_units, module)?)?;
+    module.add_function(wrap_pyfunction!(add_user_rows, module)?)?;
     module.add_class::<PyNamer>()?;
+    module.add_class::<PyPairTable>()?;
     module.add_class::<PyNameSet>()?;
     module.add_class::<PyUserTable>()
 }

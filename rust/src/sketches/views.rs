@@ -1,6 +1,7 @@
 //! A column of texts or bytes as Arrow lays it out in views: sixteen bytes a row, long rows in buffers beside them.
 
 use super::entries::ByteKey;
+use super::hashing::ByteHash;
 use crate::error::Error;
 
 /// A key has at most this many bytes.
@@ -73,6 +74,25 @@ impl<'a> Views<'a> {
     /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.views.is_empty()
+    }
+
+    /// The bytes of a row.
+    #[inline]
+    pub fn row(&self, place: usize) -> &'a [u8] {
+        self.any(&self.views[place]).unwrap_or_default()
+    }
+
+    /// The hash of a row.
+    #[inline]
+    pub fn hash(&self, place: usize, hash: &ByteHash) -> u64 {
+        let view = &self.views[place];
+        let length = word(&view[..4]);
+        if length <= LONGEST_INLINE {
+            // Whatever stands behind a short row is no part of it.
+            let whole = u128::from_le_bytes(*view) & (u128::MAX >> (8 * (LONGEST_INLINE - length)));
+            return hash.hash_pair(whole as u64, (whole >> 64) as u64);
+        }
+        hash.hash(self.any(view).unwrap_or_default())
     }
 
     /// The key in a row.

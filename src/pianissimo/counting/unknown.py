@@ -31,7 +31,7 @@ from pianissimo.counting.counter import OverPlan
 from pianissimo.counting.known import LabelCounts, Rest, Tally, in_order
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import MOST_LABELS, LabelIndex, add_counts, count_labels, detached
+from pianissimo.labels import MOST_LABELS, LabelIndex, add_counts, count_labels, visible_labels
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -246,10 +246,6 @@ class UnknownHistogram(OverPlan):
 
     def _visible(self, state: UnknownHistogramState, estimates: NDArray[np.int64]) -> LabelCounts:
         """The estimates of the labels that are shown, in the order of their bytes."""
-        places = np.flatnonzero(state.shown)
-        if state.visible is None or not np.array_equal(np.sort(state.visible[0]), places):
-            labels = state.index.labels.gather(places)
-            order = labels.arg_sort().to_numpy()
-            state.visible = places[order], detached(labels.gather(order))
+        state.visible = visible_labels(state.index, state.shown, state.visible)
         ordered, shown = state.visible
         return LabelCounts(shown.clone(), estimates[ordered])

@@ -1,16 +1,10 @@
 """Columns of keys: what may be counted, what is refused row by row, and public universes of keys.
 
 A key is a whole number of 64 bits, a text or a byte string of at most 256 bytes. Columns come from numpy, polars or
-anything that speaks Arrow's C interface. The buffers of a text or bytes column are read where they lie, without copy
-and without pyarrow: the structures are those of the Arrow specification, "The Arrow C data interface" and "The Arrow C
-stream interface", whose layout is frozen. A column of views has its validity, its views (sixteen bytes a row), its data
-buffers, and last the lengths of these.
+anything that speaks Arrow's C interface. Those of texts and bytes are read where they lie: `text_views`.
 """
 
-import ctypes
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -24,69 +18,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.noise import Noise
 from pianissimo.noise.exact_draws import uniform_below
-
-Octets = NDArray[np.uint8]
-Chunk = tuple[Octets, list[Octets]]
-"""Views, and the buffers that they point into."""
-
-_VIEW = 16
-
-
-class _Array(ctypes.Structure):
-    pass
-
-
-_Release = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Array))
-
-_Array._fields_ = [
-    ("length", ctypes.c_int64),
-    ("null_count", ctypes.c_int64),
-    ("offset", ctypes.c_int64),
-    ("n_buffers", ctypes.c_int64),
-    ("n_children", ctypes.c_int64),
-    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
-    ("children", ctypes.c_void_p),
-    ("dictionary", ctypes.c_void_p),
-    ("release", _Release),
-    ("private_data", ctypes.c_void_p),
-]
-
-
-class _Stream(ctypes.Structure):
-    _fields_ = (
-        ("get_schema", ctypes.c_void_p),
-        ("get_next", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_Array))),
-        ("get_last_error", ctypes.c_void_p),
-        ("release", ctypes.c_void_p),
-        ("private_data", ctypes.c_void_p),
-    )
-
-
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype = ctypes.c_void_p
-_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
-
-@contextmanager
-def view_chunks(column: pl.Series) -> Iterator[list[Chunk]]:
-    """The views and the data buffers of each chunk of a String or Binary column, valid inside the block alone."""
-    if column.dtype not in (pl.String, pl.Binary):
-        raise TypeError("a column of views must be of texts or bytes")
-    # Through Binary both have one layout; the capsule owns the stream and lets go of it at the end.
-    capsule: Any = column.cast(pl.Binary).__arrow_c_stream__()
-    stream = _Stream.from_address(_pointer(capsule, b"arrow_array_stream"))
-    with ExitStack() as at_end:
-        chunks = []
-        while True:
-            chunk = _Array()
-            if stream.get_next(ctypes.addressof(stream), ctypes.byref(chunk)):
-                raise RuntimeError("a column must be readable through Arrow's stream interface")
-            if not chunk.release:
-                break
-            at_end.callback(chunk.release, ctypes.byref(chunk))
-            if chunk.length:
-                chunks.append(_buffers(chunk))
-        yield chunks
+from pianissimo.text_views import view_chunks
 
 
 def are_texts(column: pl.Series) -> pl.Series:
@@ -95,20 +27,6 @@ def are_texts(column: pl.Series) -> pl.Series:
         parts = [_core.are_texts(views, buffers) for views, buffers in chunks]
     texts = pl.Series(np.concatenate(parts) if parts else np.empty(0, bool), dtype=pl.Boolean)
     return texts.zip_with(column.is_not_null(), pl.Series([None], dtype=pl.Boolean))
-
-
-def _buffers(chunk: _Array) -> Chunk:
-    last = chunk.n_buffers - 1
-    rows = _octets(chunk.buffers[1], _VIEW * (chunk.offset + chunk.length))
-    lengths = _octets(chunk.buffers[last], 8 * (last - 2)).view(np.int64).tolist()
-    data = [_octets(chunk.buffers[2 + place], length) for place, length in enumerate(lengths)]
-    return rows[_VIEW * chunk.offset :], data
-
-
-def _octets(address: int | None, length: int) -> Octets:
-    if not length or address is None:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(memoryview((ctypes.c_uint8 * length).from_address(address)), dtype=np.uint8)
 
 
 KeyKind = Literal["int64", "text", "bytes"]

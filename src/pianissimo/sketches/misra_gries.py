@@ -47,10 +47,11 @@ from pianissimo.sketches.contents import (
     plain_keys,
     series_of,
 )
-from pianissimo.sketches.key_columns import KeyColumn, KeyKind, check_key_kind, key_column, sets_of, view_chunks
+from pianissimo.sketches.key_columns import KeyColumn, KeyKind, check_key_kind, key_column, sets_of
 from pianissimo.sketches.private_release import PrivateMisraGries, SketchRelease
 from pianissimo.sketches.released_keys import SparseRelease, given_or_fresh
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram
+from pianissimo.text_views import view_chunks
 
 
 class Sketch(ABC):

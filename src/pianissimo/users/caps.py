@@ -181,13 +181,15 @@ class CutOff:
     users_above: int | None
     """Fewer users than this are above the cap, up to the failure probability; None where nothing is known."""
 
+    per_series: int | None = None
+    """How many units of one user may be missing in one series; None where all of them may."""
+
     def most_missing(self, most_units: int | None) -> int | None:
         """How many units are missing at most if no user has more than `most_units`; None if nothing is known."""
-        if most_units is None:
-            return None
-        if most_units <= self.cap:
+        if most_units is not None and most_units <= self.cap:
             return 0
-        return None if self.users_above is None else self.users_above * (most_units - self.cap)
+        bounds = [*([] if most_units is None else [most_units - self.cap]), *filter(None, [self.per_series])]
+        return None if self.users_above is None or not bounds else self.users_above * min(bounds)
 
 
 class Course:

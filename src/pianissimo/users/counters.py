@@ -24,7 +24,7 @@ from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
 from pianissimo.noise.moves import has_no_negative_entries, move_price, plan_for_moves
 from pianissimo.noise.plan import NoisePlan, difference_variance, difference_weights, laplace_sum_quantile
-from pianissimo.noise.running import RunningNoise, rounded, running_noise
+from pianissimo.noise.running import KeyRange, RunningNoise, rounded, running_noise
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
 from pianissimo.users.user_table import UserUnits
 
@@ -107,7 +107,7 @@ class Law:
     @property
     def deviation(self) -> float:
         """The standard deviation of the noise, with its rounding."""
-        return math.sqrt(self.variance + Fraction(self.roundings if self._is_rounded else 0, 12))
+        return math.sqrt(self.variance + Fraction(self.roundings if self.is_rounded else 0, 12))
 
     def half_width(self, coverage: float) -> float:
         """How far, with this chance, a series is from that of what was kept."""
@@ -116,12 +116,13 @@ class Law:
             spread = laplace_sum_quantile(self._scales(), coverage)
         else:
             spread = NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(float(self.variance))
-        return float(math.ceil(spread + (self.roundings / 2 if self._is_rounded else 0.0)))
+        return float(math.ceil(spread + (self.roundings / 2 if self.is_rounded else 0.0)))
 
     @property
-    def _is_rounded(self) -> bool:
+    def is_rounded(self) -> bool:
+        """Whether it is no whole number before it is rounded."""
         own = self.plan is not None and self.plan.shift > 0 and self.age > 0
-        return own or any(each._is_rounded for each in self.others)
+        return own or any(each.is_rounded for each in self.others)
 
     @property
     def _is_pure(self) -> bool:
@@ -240,30 +241,38 @@ class RunningCounters:
         self._place: tuple[int, int, int] | None = None
         self._noise: Noise | None = None
         self._running: RunningNoise | None = None
-        self._prefix: NDArray[np.int64] | None = None
+        self._prefix = np.empty(0, dtype=np.int64)
 
     def release(
-        self, totals: NDArray[np.int64], place: tuple[int, int, int], tick: int, noise: Noise
+        self,
+        totals: NDArray[np.int64],
+        place: tuple[int, int, int],
+        tick: int,
+        noise: Noise,
+        keys: KeyRange | None = None,
     ) -> NDArray[np.int64]:
-        """What was kept, with the noise of this tick."""
-        plan = self.counters.plan(*place)
+        """What was kept, with the noise of this tick; of series that may grow in number, under their `keys`."""
+        plan, node, keys = self.counters.plan(*place), self.counters.prefix(*place), keys or series_keys
         if self._place != place:
             self._place = None
             here = noise.at(*place)
-            node = self.counters.prefix(*place)
-            self._prefix = (
-                None if node is None else _drawn(node, sealed(here, place[2]).at("prefix"), self.counters.series)
-            )
+            self._prefix = np.empty(0, dtype=np.int64)
             self._running = None if plan is None else running_noise(plan)
             # The same object again, since a cache of noise belongs to the noise it was made with. Tick 1 of the plan is
             # the one after the restart.
             self._noise = sealed_since(here.at("plan"), place[2])
             self._place = place
-        sums = totals if self._prefix is None else totals + self._prefix
+        if node is not None and len(self._prefix) < len(totals):
+            # A series that begins later has the same noise as if it had been there: its prefix is 0.
+            more = np.empty(len(totals) - len(self._prefix), dtype=np.int64)
+            own = sealed(noise.at(*place), place[2]).at("prefix")
+            node.draw(own, keys(len(self._prefix), len(totals)), more)
+            self._prefix = np.concatenate([self._prefix, more])
+        sums = totals if node is None else totals + self._prefix
         age = tick - place[2]
         if plan is None or self._running is None or self._noise is None or age == 0:
             return sums.copy()
-        return rounded(sums, self._running.at(self._noise, age, self.counters.series, series_keys), plan.shift)
+        return rounded(sums, self._running.at(self._noise, age, len(totals), keys), plan.shift)
 
 
 class _Rule(NamedTuple):
@@ -311,12 +320,6 @@ def series_keys(start: int, end: int) -> Keys:
     keys = np.zeros((end - start, 2), dtype=np.uint64)
     keys[:, 0] = np.arange(start, end)
     return keys
-
-
-def _drawn(node: NodeNoise, noise: Noise, series: int) -> NDArray[np.int64]:
-    values = np.empty(series, dtype=np.int64)
-    node.draw(noise, series_keys(0, series), values)
-    return values
 
 
 def _scale(node: NodeNoise) -> float:
@@ -372,6 +375,11 @@ class UserBudget(Gathering):
         return cls(cap=replace(cap, levels=1), **fields)
 
     @property
+    def bad(self) -> Fraction:
+        """The chance that something is shown which only one user holds."""
+        return Fraction(0)
+
+    @property
     def amount(self) -> Fraction:
         """Of the one of both that is given."""
         return self.rho or self.epsilon or Fraction(0)
@@ -409,9 +417,9 @@ class UserBudget(Gathering):
         if self.epsilon is not None:
             loss = Pure(epsilon=pure + self.epsilon, distance=distance)
         elif pure:
-            loss = Mixed(pure=pure, rho=self.amount, distance=distance)
+            loss = Mixed(pure=pure, rho=self.amount, bad=self.bad, distance=distance)
         else:
-            loss = Booked(rho=self.amount, distance=distance)
+            loss = Booked(rho=self.amount, bad=self.bad, distance=distance)
         source = "Dong, Luo and Yi, Algorithms 4 and 5, corrected; docs/privacy.md, 'Users'"
         if isinstance(cap, PeriodCap):
             source = f"one user's events within one period of {cap.ticks} ticks; docs/privacy.md, 'Users'"

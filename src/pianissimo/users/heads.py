@@ -13,6 +13,7 @@ things alone. They cover what was kept, and where it is known how many units a u
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -74,15 +75,35 @@ class UserTotal:
         return {"estimate": self.estimate, "cap": self.cut.cap}
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenRest:
+    """All labels that are not shown, together: an estimate and the standard deviation of its noise."""
+
+    estimate: int
+    deviation: float
+    lean: float
+    """By how much it may be too low, since labels near the threshold are shown when their noise is high."""
+
+    cut: CutOff
+
+    def bars(self, coverage: float, *, most_units: int | None = None) -> Bars:
+        """Bars that cover what was kept of them, and with `most_units` what was cut off too where that is bounded."""
+        half = NormalDist().inv_cdf((1 + coverage) / 2) * self.deviation
+        missing = self.cut.most_missing(most_units) or 0
+        return Bars(self.estimate - half, self.estimate + half + self.lean + missing)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UserCounts:
-    """An estimate for each label of a domain, in the order of its bytes."""
+    """An estimate for each label of a domain, or that is shown, in the order of its bytes."""
 
     labels: pl.Series
     estimates: NDArray[np.int64]
     law: Law
     cut: CutOff
     is_signed: bool = False
+    rest: HiddenRest | None = None
+    """Of the labels that are not shown, where that is asked for."""
 
     def bars(self, coverage: float, *, most_units: int | None = None) -> list[Bars]:
         """Bars for each label, each with this chance."""

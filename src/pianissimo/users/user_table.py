@@ -5,8 +5,8 @@ secret can make. The counters are for life. If they are lost, a returning user g
 is void, so they are part of every snapshot. No other file of this folder knows the compiled core.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,14 @@ from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 
 Units = NDArray[np.uint64]
+UserRows = tuple[Keys, NDArray[np.uint32], NDArray[np.uint32]]
+"""Each user once by her name, how many rows each has, and a number for each row, those of the first user first."""
+
+NO_UNIT = 2**64 - 1
+"""What is told of a row that is no unit: above every cap."""
+
+LARGEST_LIMIT = 2**32 - 1
+"""So many units of one user and one label can be told apart."""
 
 _TWO_LABELS = np.ones(2, dtype=np.uint32)
 
@@ -28,22 +36,22 @@ class UserUnits:
 
     def __init__(self, noise: Noise, cap: int) -> None:
         key = _key(noise.at("users"))
-        self._table = _core.UserTable(key, cap)
+        self.table = _core.UserTable(key, cap)
         self._namer = _core.Namer(key)
         self._cap = cap
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self.table)
 
     @property
     def kept(self) -> int:
         """The sum over users of the smaller of their units and the cap."""
-        return self._table.kept()
+        return self.table.kept()
 
     @property
     def over(self) -> int:
         """How many users have given more units than the cap."""
-        return self._table.over()
+        return self.table.over()
 
     def names(self, users: pl.Series) -> Keys:
         """The names of users, by which they are counted."""
@@ -60,25 +68,25 @@ class UserUnits:
 
     def set_cap(self, cap: int) -> None:
         """Take another cap: one pass over all users."""
-        self._table.set_cap(cap)
+        self.table.set_cap(cap)
         self._cap = cap
 
     def clear(self) -> None:
         """Forget all users, as a new period does."""
-        self._table.clear()
+        self.table.clear()
 
     def to_plain(self) -> codec.Plain:
-        names, units, accepted = self._table.content()
+        names, units, accepted = self.table.content()
         return {"cap": self._cap, "names": names, "units": codec.narrow(units), "accepted": codec.narrow(accepted)}
 
     def take_plain(self, content: codec.Plain) -> None:
         units, accepted = (content[name].astype(np.uint64) for name in ("units", "accepted"))
-        self._table.restore(content["names"], units, accepted)
+        self.table.restore(content["names"], units, accepted)
         self.set_cap(content["cap"])
 
     def _add(self, names: Keys, units: Units | None, wanted: str) -> Units | None:
         try:
-            return self._table.add_names(names, units, wanted)
+            return self.table.add_names(names, units, wanted)
         except ValueError as error:
             raise InputError(str(error)) from None
 
@@ -123,6 +131,87 @@ class Names:
 
     def __repr__(self) -> str:
         return "Names(hidden)"
+
+
+class PairUnits:
+    """Which rows of users are units, where at most so many of one user's rows hold the same label; None: all are.
+
+    It is stored tick by tick: of each the pairs of its units, by the slots of users and labels.
+    """
+
+    def __init__(self, noise: Noise, limit: int | None, log_length: int) -> None:
+        self._table = None if limit is None else _core.PairTable(_key(noise.at("pairs")), limit)
+        self._log_length = 0 if limit is None else log_length
+        self._ticks = 0
+        self._last = np.empty(0, dtype=np.uint64)
+
+    def add(self, users: UserUnits, rows: UserRows, most: int) -> Units:
+        """For each row how many units its user had before it, `NO_UNIT` where it is none.
+
+        A row is a unit while its user has fewer than `most` and her pair with its label fewer than the limit. So which
+        rows are units depends on her own rows, in her own order, alone.
+        """
+        try:
+            return _core.add_user_rows(users.table, self._table, rows, most)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+    def close(self) -> None:
+        """End a tick."""
+        if self._table is not None:
+            self._ticks += 1
+            self._last = self._table.take_fresh()
+
+    def clear(self) -> None:
+        """Forget all pairs, as a new period does."""
+        if self._table is not None:
+            self._ticks = 0
+            self._table.clear()
+
+    @property
+    def log_length(self) -> int:
+        return self._log_length
+
+    def to_plain(self) -> codec.Plain:
+        return self._ticks
+
+    def log(self) -> codec.Plain:
+        return self._last
+
+    def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
+        if not 0 <= content <= len(logs):
+            raise ValueError("pairs must have the logs of all their ticks")
+        self._ticks = content
+        for pairs in logs[len(logs) - content :]:
+            if self._table is not None:
+                self._table.restore(pairs)
+
+    def __repr__(self) -> str:
+        return "PairUnits(hidden)"
+
+
+class UnitRows(NamedTuple):
+    """Rows by user, without those that can be no units."""
+
+    names: Keys
+    """Each user once, in the order of the names, which tells nothing."""
+
+    counts: NDArray[np.uint32]
+    """How many rows each has left."""
+
+    order: NDArray[np.uint32]
+    """Which: those of the first user as they came, then those of the next."""
+
+    labels: NDArray[np.uint32]
+    """The different labels of these rows, as they appear in them."""
+
+    numbers: NDArray[np.uint32]
+    """For each row the place of its label among these."""
+
+
+def unit_rows(names: Keys, labels: NDArray[np.uint32], limit: int | None, most: int) -> UnitRows:
+    """Rows by user, of which at most `most` may be units, and `limit` of each label; labels are small numbers."""
+    return UnitRows(*_core.group_units(names, labels, LARGEST_LIMIT if limit is None else limit, most))
 
 
 def by_user(names: Keys, units: Units | None = None) -> tuple[Keys, NDArray[np.uint32], Units, NDArray[np.uint32]]:
