@@ -27,7 +27,7 @@ from pianissimo.users.caps import Cap, Course
 from pianissimo.users.user_table import Column, PairUnits, Rows, UserRows, UserUnits
 
 
-class Accepted(NamedTuple):
+class AcceptedRows(NamedTuple):
     """What a tick let in: of each unit the slot of its label, and the columns beside it."""
 
     columns: list[Column]
@@ -57,7 +57,7 @@ class AcceptedUnits:
         beside = [column[within] for column in columns]
         self._pending.append([order.astype(np.uint32) if self._last < 2**32 else order, rows[2][within], *beside])
 
-    def close(self, tick: int, noise: Noise) -> Accepted:
+    def close(self, tick: int, noise: Noise) -> AcceptedRows:
         """Test the cap at the end of a tick, and let in what is within it now."""
         begun = self.course.cap
         self.pairs.close()
@@ -76,7 +76,7 @@ class AcceptedUnits:
             self.users.clear()
             self.pairs.clear()
         whole = [np.concatenate(pieces) for pieces in zip(*found, strict=True)]
-        return Accepted(whole, np.concatenate(in_tick) if in_tick else np.zeros(0, dtype=np.bool_))
+        return AcceptedRows(whole, np.concatenate(in_tick) if in_tick else np.zeros(0, dtype=np.bool_))
 
     def to_plain(self) -> codec.Plain:
         return [part.to_plain() for part in self._parts]

@@ -38,8 +38,10 @@ from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.users.accepted_units import AcceptedUnits, numbered, pairs_of
+from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import HiddenRest, UserCounts, batch_column, codes_in
+from pianissimo.users.segments import Segments, segments_of, there
 from pianissimo.users.user_table import LARGEST_LIMIT, PairUnits, unit_rows
 
 _ROUNDING_ERROR = 1e-9
@@ -90,6 +92,7 @@ class UserLabelsState:
     index: LabelIndex
     counts: NDArray[np.int64]
     shown: NDArray[np.bool_]
+    segments: Segments | None
     counters: list[RunningCounters] = field(metadata=TRANSIENT)
     visible: tuple[NDArray[np.int64], pl.Series] | None = field(metadata=TRANSIENT, default=None)
     """The slots of the labels that are shown, and these labels, in the order of their bytes."""
@@ -211,6 +214,7 @@ class UserLabels(UserBudget):
             index=index,
             counts=np.zeros(len(index), dtype=np.int64),
             shown=np.ones(len(index), dtype=np.bool_),
+            segments=segments_of(self.history, units.course),
             counters=[RunningCounters(each) for each in self.counters],
         )
 
@@ -262,7 +266,12 @@ class UserLabels(UserBudget):
         state.counts = np.concatenate([state.counts, np.zeros(more, dtype=np.int64)])
         state.shown = np.concatenate([state.shown, np.zeros(more, dtype=np.bool_)])
         if accepted.columns:
-            state.counts += np.bincount(accepted.columns[0], minlength=len(state.counts))
+            (slots,) = accepted.columns
+            state.counts += np.bincount(slots, minlength=len(state.counts))
+            if state.segments is not None:
+                state.segments.add_all(np.bincount(slots[accepted.in_tick], minlength=len(state.counts)))
+        if state.segments is not None:
+            state.segments.close()
         place, counters = units.course.place(), state.counters[0]
         estimates = counters.release(state.counts, place, tick, noise.at("labels"), state.index.keys)
         law = counters.counters.law(*place, tick)
@@ -271,11 +280,27 @@ class UserLabels(UserBudget):
             # Eligible by what was accepted: a label of left-out rows alone is not there yet.
             passing = (state.counts >= self.min_count) & (estimates >= threshold)
             state.shown = state.shown | passing if self.remember else passing
+        value = self._value(state, estimates, law, units.course.cut_off())
+        return replace(value, rest=self._rest(state, value, threshold, tick, noise)) if self.other else value
+
+    def between(self, state: UserLabelsState, start: int, end: int, noise: Noise) -> UserCounts:
+        """What was accepted in ticks start + 1 .. end, each under the cap that held when it began; of labels shown now.
+
+        It is free: all rows of a shown label are in the comparison mechanism, and nothing is compared with a threshold.
+        """
+        window, counters = there(state.segments).window(start, end, size=len(state.counts)), self.counters[0]
+        # Most labels are never shown, and need no noise.
+        shown, estimates = np.flatnonzero(state.shown), np.zeros(len(state.counts), dtype=np.int64)
+        keys = state.index.keys(0, len(state.counts))[shown]
+        estimates[shown] = window.estimates(counters, window.moves[shown], noise.at("labels"), keys)
+        return self._value(state, estimates, window.law(counters), window.cut)
+
+    def _value(self, state: UserLabelsState, estimates: NDArray[np.int64], law: Law, cut: CutOff) -> UserCounts:
+        """Of the labels that are shown."""
         state.visible = visible_labels(state.index, state.shown, state.visible)
         slots, labels = state.visible
-        cut = replace(units.course.cut_off(), per_series=self.per_label)
-        value = UserCounts(labels.clone(), estimates[slots], law, cut)
-        return replace(value, rest=self._rest(state, value, threshold, tick, noise)) if self.other else value
+        # Of a user above the cap no more is missing on one label than she may have on it.
+        return UserCounts(labels.clone(), estimates[slots], law, replace(cut, per_series=self.per_label))
 
     def _rest(
         self, state: UserLabelsState, value: UserCounts, threshold: int | None, tick: int, noise: Noise
