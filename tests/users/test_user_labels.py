@@ -1,4 +1,4 @@
-"""Unknown labels of users: the vectors of the card, what is accepted, and what is shown. Card: units and windows, U1."""
+"""Unknown labels of users: the vectors of the card, what is accepted, what is shown. Card: units and windows, U1."""
 
 import math
 from collections.abc import Sequence
