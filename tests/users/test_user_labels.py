@@ -24,7 +24,7 @@ Row = tuple[str, str]
 
 def labels_of(cap: int | Any = 16, **given_: Any) -> UserLabels:
     rule = FixedCap(units=cap) if isinstance(cap, int) else cap
-    fields = {"plan": HaarPlan, "horizon": 8, "rho": Fraction(10**6), "delta": DELTA} | given_
+    fields: dict[str, Any] = {"plan": HaarPlan, "horizon": 8, "rho": Fraction(10**6), "delta": DELTA} | given_
     return UserLabels(cap=rule, **fields)
 
 
