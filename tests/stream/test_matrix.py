@@ -105,14 +105,16 @@ def seen_at(cell: Cell, tick: int) -> pl.DataFrame:
         first = (tick - 1) // PERIOD * PERIOD
     elif cell.time == WINDOW:
         first = max(0, tick - PERIOD)
-    seen = rows().filter(pl.col("tick").is_between(first + 1, tick))
-    if cell.kind.__name__ == "Users" and cell.unit == USER_PERIOD:
+    every, counted = rows(), {"Distinct": "label", "Users": "user"}.get(cell.kind.__name__)
+    if counted == "user" and cell.unit == USER_PERIOD:
         # Each counts once in each period.
-        return seen.with_columns(user=pl.struct("user", (pl.col("tick") - 1) // PERIOD))
-    if cell.kind.__name__ == "Distinct" and cell.time != matrix.TOTAL:
+        every = every.with_columns(user=pl.col("user") * TICKS + (pl.col("tick") - 1) // PERIOD)
+    seen = every.filter(pl.col("tick").is_between(first + 1, tick))
+    begins_anew = cell.unit == USER_PERIOD and cell.time == EACH_PERIOD
+    if counted is not None and not begins_anew:
         # A window of it is what was first seen in it.
-        before = rows().filter(pl.col("tick") <= first)["label"]
-        return seen.filter(~pl.col("label").is_in(before.implode()))
+        before = every.filter(pl.col("tick") <= first)[counted]
+        return seen.filter(~pl.col(counted).is_in(before.implode()))
     return seen
 
 

@@ -16,7 +16,7 @@ from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDi
 @identified("query-distinct")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distinct(KeyQuery):
-    """The number of different values that events so far held.
+    """The number of different values that events so far held, or with `per` of those first seen in the last ticks.
 
     Values are capped by their own number, so each such query has a cap of its own.
 
@@ -27,6 +27,7 @@ class Distinct(KeyQuery):
     kind = "distinct"
     called = "a number of distinct values"
     answer = "number of different values of {0.key}"
+    of_window = " first seen"
     capped = "values"
     nothing = None
 
@@ -65,6 +66,8 @@ class Distinct(KeyQuery):
 class Users(Query):
     """The number of different users so far, or of those with an event that matches a condition.
 
+    With `per`, of those first seen in the last ticks.
+
     Each user counts once, so it has a cap of one, and noise for one event: nothing is cut off, and bars are closed on
     both sides. Where a user is hidden within a period, each counts once in each period.
 
@@ -75,6 +78,7 @@ class Users(Query):
     kind = "users"
     called = "a number of users"
     answer = "number of users"
+    of_window = " first seen"
     own_cap = 1
 
     @property

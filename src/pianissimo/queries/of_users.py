@@ -27,6 +27,7 @@ from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import (
     FEW_SERIES,
     GAUSSIAN_PLANS,
+    HISTORY,
     LAPLACE_PLANS,
     OPEN_HORIZON,
     Candidate,
@@ -215,7 +216,9 @@ def _mechanism(
 ) -> UserMechanism:
     share = sum((shares[query.name] for query in part), Fraction(0))
     signed = setting.user.weight is not None
-    parameters = {"plan": kind, "horizon": setting.ticks, "signed": signed, **spent.counters(share)}
+    # Its releases are those of all ticks, however seldom a query is published.
+    history = max([HISTORY, *(query.per or 0 for query in part)])
+    parameters = {"plan": kind, "horizon": setting.ticks, "signed": signed, "history": history, **spent.counters(share)}
     return part[0].user_mechanism(part, cap, shares, parameters)
 
 
@@ -225,7 +228,7 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
     plan = counters.plan(start, cap, 0)
     if plan is None:
         raise ParameterError("a plan must have a tick, got none")
-    error = predict_error(plan, setting.coverage, query.user_scale(mechanism))
+    error = predict_error(plan, setting.coverage, query.user_scale(mechanism), window=query.per)
     is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
     rule = f"a cap that follows the stream, from {mechanism.cap.caps[0]}" if is_adaptive else f"a fixed cap of {cap}"
     note = "" if query.own_cap is None else f"each user counts once{_each_period(mechanism.cap)}"
@@ -254,12 +257,16 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
     sizes = [math.sqrt(plan.noises[0].variance) for plan in plans if plan is not None]
     errors = [chosen.expected_error.typical * size / sizes[start - 1] for size in sizes]
     most, beyond = user.most_events_per_user, query.beyond_cap
-    if user.weight is not None or min(getattr(query, "range", (0,))) < 0:
+    # Without a user a value of hers may be first seen later, in the window.
+    is_either = user.weight is not None or bool(query.per and query.of_window)
+    if is_either or min(getattr(query, "range", (0,))) < 0:
         beyond = beyond.replace("on that side", "at both ends")
     is_adaptive, is_whole = isinstance(rule, AdaptiveCap), most is not None and most <= rule.caps[0]
     if most is not None and (is_whole or is_adaptive):
         what = "nothing is cut off" if is_whole else "bars reach over what the cap cuts off"
         beyond = f"{what}, as no user has more than {most:,}"
+        if query.per is not None and not is_whole:
+            beyond += ", but in a window that it is raised in, where they are open"
     return {
         "at": cap,
         "counted": "" if is_whole else f", of {query.capped} up to the cap of {cap:,} a user{_each_period(rule)}",

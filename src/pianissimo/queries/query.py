@@ -148,6 +148,9 @@ class Query:
     answer: ClassVar[str] = "number of events"
     """What it answers, and what its error is about: words in which {0} is the query."""
 
+    of_window: ClassVar[str] = ""
+    """What of it a window has, where that is not what a total of the same ticks would have: first seen in them."""
+
     error_unit: ClassVar[str] = ""
     """What its error is counted in, if not in what it answers."""
 
@@ -466,7 +469,8 @@ class Query:
     def about(self) -> str:
         """What its error is about, in words."""
         when = "" if self.per is None else " in each tick" if self.per == 1 else f" in the last {self.per} ticks"
-        return f"{self.answer.format(self)}{when}{'' if self.where is None else f' where {self.where}'}"
+        own = f"{self.answer.format(self)}{when and self.of_window}{when}"
+        return own if self.where is None else f"{own} where {self.where}"
 
     def left_out(self, chosen: Candidate) -> list[str]:
         """What of the events is not in its answers, or hidden, in words."""

@@ -89,26 +89,26 @@ class LivePart:
         if tick % self.every or not self._is_open():
             return {}
         release = self.run.release()
-        window = self.queries[0].window
-        if window is not None:
-            # Of users there is none.
-            release = self.run.between(max(0, release.tick - window), release.tick)
-        shown = [query for query in self.queries if tick % query.every == 0]
-        tables = {query.name: self._tidiers[query.name].add(self._table(query, release)) for query in shown}
+        windows: dict[int | None, Release[Any]] = {None: release}
+        tables = {}
+        for query in self.queries:
+            if tick % query.every:
+                continue
+            per: int | None = query.per
+            if per is not None and per not in windows:
+                windows[per] = self.run.between(max(0, release.tick - per // self.every), release.tick)
+            tables[query.name] = self._tidiers[query.name].add(self._table(query, windows[per]))
         if self._user is None:
             return tables
         return tables | above_cap_table(release, self.run.coverage) | exhausted_table(self.queries, release)
 
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
-        """What the ticks after `start` up to `end` added, if it was published at both and answers intervals.
-
-        Nothing about users: an interval that a cap was raised in has no noise of its own.
-        """
-        query, every = self.queries[0], self.every
-        answers = self._user is None and isinstance(self.run.mechanism, Windowed)
-        if not answers or start % every or end % every:
+        """What the ticks after `start` up to `end` added, if it was published at both and answers intervals."""
+        asked = [query for query in self.queries if not (start % query.every or end % query.every)]
+        if not (asked and isinstance(self.run.mechanism, Windowed)):
             return {}
-        return {query.name: self._table(query, self.run.between(start // every, end // every))}
+        release = self.run.between(start // self.every, end // self.every)
+        return {query.name: self._table(query, release) for query in asked}
 
     def _table(self, query: Query, release: Release[Any]) -> pl.DataFrame:
         if self._user is not None:

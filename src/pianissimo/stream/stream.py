@@ -152,12 +152,6 @@ class Stream:
                 raise ParameterError(
                     f"query {query.name!r} must read other columns than those of the users, got one of them"
                 )
-            if query.per is not None:
-                raise ParameterError(
-                    f"per of query {query.name!r} must be left out where users are hidden, got one: there are no "
-                    "windows of users yet, since what a raised cap lets in is of earlier ticks; ask for totals, or "
-                    "hide single events"
-                )
             if self.unit.weight is not None and not query.deletable:
                 raise ParameterError(f"query {query.name!r} must be a count, sum or histogram where events are deleted")
 

@@ -286,7 +286,7 @@ class CappedTotal(UserBudget):
         window, counters = there(state.segments).window(start, end, size=1), self.counters[0]
         estimates = window.estimates(counters, window.moves, noise.at(self.called), ONE_SERIES)
         # A value that a cap left out is new when somebody else gives it: windows of values may be too large as well.
-        either = self.sensitivity.moves
+        either = self.sensitivity.moves and start > 0
         return UserTotal(int(estimates[0]), window.law(counters), window.cut, is_signed=either)
 
 
