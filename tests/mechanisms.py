@@ -11,6 +11,7 @@ from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, UnknownH
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Mechanism
 from pianissimo.noise import HaarPlan, TreePlan
+from pianissimo.queries.user_sketch import UserSketch
 from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
 from pianissimo.users import (
     AdaptiveCap,
@@ -63,6 +64,12 @@ def as_users(events: list[list[str]]) -> pl.DataFrame:
         {"user": users, "label": users, "length": lengths, "value": lengths},
         schema={"user": pl.String, "label": pl.String, "length": pl.Int64, "value": pl.Int64},
     )
+
+
+def as_keys_of_users(events: list[list[str]]) -> pl.DataFrame:
+    """For sketches of users: the first label of an event is its user, and the last one its key."""
+    pairs = [(event[0], event[-1]) for event in events if event]
+    return pl.DataFrame(pairs, schema={"user": pl.String, "key": pl.String}, orient="row")
 
 
 SMALL_CAP = AdaptiveCap(epsilon=Fraction(8), first=2, fourfold=0, levels=3)
@@ -152,6 +159,11 @@ USER_CASES = {
         UserSum(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2)),
         as_users,
         always_shown=True,
+    ),
+    "user sketch": Case(
+        UserSketch.calibrated(FixedCap(units=2), horizon=6, rho=Fraction(2), bad=FEW, k=3),
+        as_keys_of_users,
+        always_shown=False,
     ),
     "user distinct over tree": Case(
         UserDistinct(cap=FixedCap(units=2), plan=TreePlan, horizon=6, epsilon=Fraction(4)),

@@ -150,9 +150,10 @@ def test_unknown_labels_need_a_delta() -> None:
         stream(budget=pp.Budget(1.0, 0)).plan()
 
 
-def test_users_are_not_hidden_by_a_sketch() -> None:
-    with pytest.raises(pp.ParameterError, match="'pages' must be asked of single events, got users"):
+def test_users_are_hidden_by_a_sketch_with_a_fixed_cap() -> None:
+    with pytest.raises(pp.ParameterError, match="'pages' must have a fixed cap where users are hidden"):
         stream(unit=pp.user("visitor")).plan()
+    assert stream(unit=pp.user("visitor", max_events_per_user=3)).plan().protected == "user"
 
 
 @pytest.mark.parametrize(

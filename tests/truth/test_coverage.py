@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 from tests.truth import coverage
-from tests.truth.coverage import EVENT, GROUPS, REFUSED, UNITS, USER, Tally, blamed, cases, measured, plan_of, seeded
+from tests.truth.coverage import (
+    EVENT,
+    GROUPS,
+    REFUSED,
+    UNITS,
+    Tally,
+    blamed,
+    cases,
+    groups_of,
+    kind_of,
+    measured,
+    plan_of,
+    seeded,
+)
 
 import pianissimo as pp
 from pianissimo.queries import KINDS, top_k
@@ -27,7 +40,7 @@ def table() -> list[Tally]:
 
 def test_no_kind_of_query_and_no_unit_is_forgotten() -> None:
     for kind, unit, asked in cases():
-        refused = REFUSED.get((EVENT if unit == EVENT else USER, kind.kind))
+        refused = REFUSED.get((kind_of(unit), kind.kind))
         assert bool(asked) != (refused is not None), (kind.kind, unit)
         if refused is not None:
             with pytest.raises(pp.ParameterError, match=r"users|events"):
@@ -65,7 +78,7 @@ def test_an_end_is_open_where_something_is_cut_off_and_only_there(table: list[Ta
 
 def test_a_cut_is_said_beside_the_number() -> None:
     for unit in UNITS:
-        for group in range(len(GROUPS[EVENT if unit == EVENT else USER])):
+        for group in range(len(groups_of(unit))):
             for told in plan_of(unit, group).to_dict()["queries"]:
                 if "range" in told:
                     assert "cut to" in told["error_about"], told["name"]

@@ -30,12 +30,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo.budget import Budget
 from pianissimo.checks import check_at_least
 from pianissimo.counting import UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS
 from pianissimo.mechanism import Release
+from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.expected import (
     OPEN_HORIZON,
@@ -48,9 +50,10 @@ from pianissimo.queries.expected import (
 )
 from pianissimo.queries.histogram import unknown_histogram, unknown_thresholds
 from pianissimo.queries.query import KeyQuery, Maker, PlanFor
+from pianissimo.queries.user_sketch import UserSketch
 from pianissimo.sketches import PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.sketches.contents import MOST_COUNTERS
-from pianissimo.users import Head
+from pianissimo.users import FixedCap, PeriodCap
 
 LABEL_BYTES = 32
 """What a label is taken to have."""
@@ -95,6 +98,9 @@ class HeavyHitters(KeyQuery):
 
     kind = "heavy_hitters"
     called = "a list of heavy hitters"
+    sketched = True
+    nothing = None
+    capped = "labels"
     told = ("max_keys_per_event", "k")
 
     def _check(self) -> None:
@@ -137,11 +143,51 @@ class HeavyHitters(KeyQuery):
         table: pl.DataFrame = release.value.to_frame(mechanism.reach(release.tick, coverage))
         return table
 
-    def head(self, share: Fraction = Fraction(1)) -> Head:
-        raise ParameterError(
-            f"query {self.name!r} must be asked of single events, got users: a sketch hides one event; "
-            "take a histogram with a domain"
-        )
+    def user_candidates(self, budget: Budget, setting: Any) -> list[Candidate]:
+        units, period = setting.user.max_events_per_user, setting.period
+        if units is None:
+            raise ParameterError(
+                f"query {self.name!r} must have a fixed cap where users are hidden, got one that follows the stream: "
+                "a sketch whose cap is raised would need keys that it has forgotten; give max_events_per_user"
+            )
+        if self.per is not None:
+            raise ParameterError(
+                f"per of query {self.name!r} must be left out where users are hidden, got one: a sketch has no "
+                "windows; ask for a histogram, which has them"
+            )
+        cap = FixedCap(units=units) if period is None else PeriodCap(units=units, ticks=period)
+        # As many draws as exact counts have, which are more than a tree's.
+        bad, draws = Fraction(budget.delta) / 2, 4 * (setting.ticks + 1) * self.series
+        if not bad:
+            raise ParameterError("unknown labels must have a delta to be shown with, got none; allow one such as 1e-9")
+        share = Share(rho=budget.rho(bad=bad, distance=draws * DRAW_DISTANCE), bad=bad)
+        found = _sketched(self, partial(_user_tree, cap), share, setting.ticks, setting.coverage)
+        if not found.selectable:
+            raise ParameterError(
+                f"query {self.name!r} must fit the memory it may take, got more: {found.excluded}; take a smaller k"
+            )
+        return [found]
+
+    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
+        return content.select("user", pl.col(self.name).alias("key")).drop_nulls("key")
+
+    def user_value(self, release: Release[Any]) -> Any:
+        return release.value
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        table: pl.DataFrame = release.value.to_frame(coverage)
+        return table
+
+    def open_ends(self, value: Any) -> tuple[str, ...]:
+        return ("high",)
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        found = KeyQuery.left_out(self, chosen)
+        if not isinstance(chosen.mechanism, UserSketch):
+            return found
+        cap = chosen.mechanism.cap
+        when = f" in each period of {cap.ticks} ticks" if isinstance(cap, PeriodCap) else ""
+        return [*found, f"of a user the first {cap.units:,} labels count{when}, and bars are open on that side"]
 
     def facts(self, chosen: Candidate) -> dict[str, Any]:
         own = KeyQuery.facts(self, chosen)
@@ -159,6 +205,8 @@ class HeavyHitters(KeyQuery):
                 return once.threshold, once.threshold
             case UnknownHistogram():
                 return unknown_thresholds(mechanism)
+            case UserSketch():
+                return self.thresholds(mechanism.tree)
         # No tick has more nodes than the longest row of ones within the horizon.
         busiest = (1 << ((mechanism.horizon + 1).bit_length() - 1)) - 1
         unit = mechanism.k + 1 if isinstance(mechanism, SketchTree) else 1
@@ -182,7 +230,7 @@ class HeavyHitters(KeyQuery):
 class _Sketched:
     """A sketch, its error at each release, its counters and its noise in words."""
 
-    mechanism: SketchMechanism
+    mechanism: SketchMechanism | UserSketch
     deviations: NDArray[np.float64]
     counters: int
     noise: str
@@ -198,6 +246,22 @@ def _sketch_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:
     deviation = math.sqrt(float(mechanism.variance)) / (query.k + 1)
     deviations = deviation * np.sqrt(_nodes(releases))
     return _Sketched(mechanism, deviations, 2 * mechanism.levels * query.k, _on_levels(deviation, mechanism.levels))
+
+
+def _user_tree(cap: FixedCap, query: HeavyHitters, share: Share, releases: int) -> _Sketched:
+    """The same tree, which hides all that a user may give."""
+    mechanism = UserSketch.calibrated(
+        cap,
+        max_keys_per_event=query.max_keys_per_event,
+        horizon=releases,
+        rho=share.rho,
+        bad=share.bad,
+        k=query.k,
+    )
+    tree = mechanism.tree
+    deviation = math.sqrt(float(tree.variance)) / (query.k + 1)
+    deviations = deviation * np.sqrt(_nodes(releases))
+    return _Sketched(mechanism, deviations, 2 * tree.levels * query.k, _on_levels(deviation, tree.levels))
 
 
 def _published_tree(query: HeavyHitters, share: Share, releases: int) -> _Sketched:

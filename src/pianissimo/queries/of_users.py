@@ -74,13 +74,18 @@ def user_ways(
 ) -> list[list[list[Candidate]]]:
     """For each way to spend the budget, for each query its candidates, best first."""
     shares = {query.name: weight for query, weight in zip(queries, weights, strict=True)}
-    counted = [query for query in queries if not query.watched]
+    counted = [query for query in queries if not (query.watched or query.sketched)]
     watched = [query for query in queries if query.watched]
     watching, counting = _split(budget, sum((shares[query.name] for query in watched), Fraction(0)))
     monitors: dict[str, list[Candidate]] = {}
     if watched:
         made = monitor_candidates(watched, watching, setting.ticks, setting.coverage, period=setting.period)
         monitors = {name: [candidate] for name, candidate in made.items()}
+    left = 1 - sum((shares[query.name] for query in watched), Fraction(0))
+    for query in (each for each in queries if each.sketched):
+        sketching, counting = _split(counting, shares[query.name] / left)
+        monitors[query.name] = query.user_candidates(sketching, setting)
+        left -= shares[query.name]
     if not counted:
         return [[monitors[query.name] for query in queries]]
     own = sum((shares[query.name] for query in counted), Fraction(0))

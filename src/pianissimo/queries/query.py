@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import polars as pl
 
+from pianissimo.budget import Budget
 from pianissimo.checks import Length, check_at_least, check_name, check_positive, length_of
 from pianissimo.counting import LabelCounts
 from pianissimo.errors import InputError, ParameterError
@@ -138,6 +139,9 @@ class Query:
 
     deletable: ClassVar[bool] = False
     """Whether events of users may be taken back."""
+
+    sketched: ClassVar[bool] = False
+    """Whether, of users, it has a mechanism and a part of the budget by itself, since it counts over no noise plan."""
 
     capped: ClassVar[str] = "events"
     """What of a user is counted towards a cap."""
@@ -431,6 +435,10 @@ class Query:
             with suppress(ParameterError):
                 return UserStatistics(cap=cap, heads=tuple(_finer(head, size) for head in heads), **parameters)
         return UserStatistics(cap=cap, heads=heads, **parameters)
+
+    def user_candidates(self, budget: Budget, setting: Any) -> list[Candidate]:
+        """What answers it by itself, where it is `sketched`."""
+        raise NotImplementedError
 
     def user_counters(self, mechanism: Any) -> Counters:
         """Those of the part's mechanism that count for this query."""

@@ -142,7 +142,7 @@ def event_sets(events: pl.Series, max_keys_per_event: int | None) -> pl.Series:
 
 def gather_keys(keys: pl.Series, kind: KeyKind) -> codec.Plain:
     """Distinct keys in their order, and how often each came."""
-    return _counted(_checked(keys, kind).to_frame().group_by("key").len("count"))
+    return _counted(checked_keys(keys, kind).to_frame().group_by("key").len("count"))
 
 
 def _counted(frame: pl.DataFrame) -> codec.Plain:
@@ -217,7 +217,7 @@ class OpenKeys(OpenTick):
 def gather_sets(sets: pl.Series, kind: KeyKind) -> codec.Plain:
     """Distinct sets, the short ones first, and how often each came: keys, and for each size the sets and counts."""
     flat, ends, trusted = sets_of(sets)
-    keys = _checked(flat, kind, trusted=trusted)
+    keys = checked_keys(flat, kind, trusted=trusted)
     known = keys.unique().sort()
     places = pl.DataFrame({"key": known, "place": np.arange(len(known), dtype=np.uint32)})
     sizes = np.diff(ends, prepend=0)
@@ -262,7 +262,7 @@ def _listed(gathered: codec.Plain) -> pl.Series:
     )
 
 
-def _checked(keys: pl.Series, kind: KeyKind, *, trusted: bool = True) -> pl.Series:
+def checked_keys(keys: pl.Series, kind: KeyKind, *, trusted: bool = True) -> pl.Series:
     """The keys as whole numbers, texts or bytes, refused unless all of them can be counted."""
     column = key_column(keys, kind, trusted=trusted)
     if isinstance(column.column, np.ndarray):
