@@ -7,9 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, UnknownHistogram
+from pianissimo.cells import EvenCells
+from pianissimo.counting import Counter, EventQuantiles, KnownHistogram, MetaHistogram, UnknownHistogram
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Mechanism
+from pianissimo.monitors import TickCounts
 from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.queries.user_sketch import UserSketch
 from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
@@ -54,6 +56,11 @@ def as_events(events: list[list[str]]) -> list[list[str]]:
 def as_labels(events: list[list[str]]) -> pl.Series:
     """For histograms: lists of labels."""
     return pl.Series(events, dtype=pl.List(pl.String))
+
+
+def as_lengths(events: list[list[str]]) -> pl.Series:
+    """For quantiles: how many labels each event has."""
+    return pl.Series([len(event) for event in events], dtype=pl.Int64)
 
 
 def as_users(events: list[list[str]]) -> pl.DataFrame:
@@ -172,3 +179,20 @@ USER_CASES = {
     ),
 }
 """Those whose unit is a user: the audits of tests/users replay them with a user left out."""
+
+EVENT_CASES = {
+    "quantiles of events over haar": Case(
+        EventQuantiles(plan=HAAR, cells=EvenCells(low=0.0, high=4.0, depth=2)), as_lengths, always_shown=True
+    ),
+    "counts of a tick": Case(
+        TickCounts(horizon=6, scale=2 * QUARTER, threshold=3, domain=DOMAIN, max_keys_per_event=2),
+        as_labels,
+        always_shown=False,
+    ),
+    "counts of a tick, unknown keys": Case(
+        TickCounts(horizon=6, scale=2 * QUARTER, threshold=3, delta=FEW, max_keys_per_event=2),
+        as_labels,
+        always_shown=False,
+    ),
+}
+"""Those of single events that are audited by enumerations of their own: tests/counting and tests/monitors."""

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.mechanisms import CASES, USER_CASES
+from tests.mechanisms import CASES, EVENT_CASES, USER_CASES
 
 from pianissimo.loss.losses import float_up
 from pianissimo.mechanism import Mechanism
@@ -27,5 +27,5 @@ def promise_of(mechanism: Mechanism[Any, Any, Any]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    promises = {name: promise_of(case.mechanism) for name, case in (CASES | USER_CASES).items()}
+    promises = {name: promise_of(case.mechanism) for name, case in (CASES | USER_CASES | EVENT_CASES).items()}
     PINNED.write_text(json.dumps(promises, indent=2) + "\n")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.mechanisms import CASES, USER_CASES, Case
+from tests.mechanisms import CASES, EVENT_CASES, USER_CASES, Case
 from tests.pin_guarantees import PINNED, promise_of
 from tests.shared_checks import (
     check_gathering,
@@ -25,7 +25,7 @@ from pianissimo.testing import SeededNoise
 
 events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), max_size=4), max_size=12)
 ticks = st.lists(events, min_size=6, max_size=6)
-ALL_CASES = CASES | USER_CASES
+ALL_CASES = CASES | USER_CASES | EVENT_CASES
 every_mechanism = pytest.mark.parametrize("case", ALL_CASES.values(), ids=ALL_CASES.keys())
 few_examples = settings(max_examples=25, deadline=None)
 

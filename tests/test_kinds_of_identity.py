@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.mechanisms import CASES, USER_CASES
+from tests.mechanisms import CASES, EVENT_CASES, USER_CASES
 
 import pianissimo as pp
 from pianissimo.errors import ParameterError, StateError
@@ -70,7 +70,7 @@ def default_text(own: Field[Any]) -> str:
 
 
 def test_whatever_a_plan_may_hold_comes_back_as_it_was() -> None:
-    values = [*planned(), *(case.mechanism for case in (*CASES.values(), *USER_CASES.values()))]
+    values = [*planned(), *(case.mechanism for case in (CASES | USER_CASES | EVENT_CASES).values())]
     assert len(values) > 50
     for value in values:
         stored = json.loads(json.dumps(to_plain(value)))

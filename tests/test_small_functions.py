@@ -17,7 +17,6 @@ from pianissimo.ledger import ledger_beside
 from pianissimo.unit import User
 from pianissimo.users import Bars, CutOff, Law, QuantilesHead
 from pianissimo.users.heads import UserTotal
-from pianissimo.users.quantile_tree import UserQuantiles
 
 
 def test_lengths_and_texts() -> None:
@@ -66,6 +65,6 @@ def test_quantiles_of_exact_counts() -> None:
     head = QuantilesHead(name="seconds", low=0.0, high=60.0, depth=6)
     assert (head.cells, head.series, head.sensitivity.total) == (64, 127, 7)
     head = QuantilesHead(name="seconds", low=0.0, high=4.0, depth=2)
-    value = UserQuantiles(head, np.array([0, 4, 0, 1, 4, 1, 5]), Law(None, 0, None), CutOff(64, None))
+    value = head.value(np.array([0, 4, 0, 1, 4, 1, 5]), Law(None, 0, None), CutOff(64, None), is_signed=False)
     assert (value.quantile(Fraction(1, 2)), value.bars(Fraction(1, 2), 0.95)) == (1.5, Bars(low=1.0, high=2.0))
     assert (value.kth_largest(1), value.kth_smallest(1)) == (3.0, 2.0)

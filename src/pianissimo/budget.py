@@ -66,8 +66,10 @@ class Budget:
             # By the place of this line, so that Python shows a text once, wherever it comes from.
             warnings.warn(each, BudgetWarning, stacklevel=1)
 
-    def rho(self, bad: Fraction = Fraction(0), distance: Fraction = Fraction(0)) -> Fraction:
-        """Find the largest total zCDP, rounded down, that fits beside `bad` and `distance`.
+    def rho(
+        self, bad: Fraction = Fraction(0), distance: Fraction = Fraction(0), beside: Fraction = Fraction(0)
+    ) -> Fraction:
+        """Find the largest total zCDP, rounded down, that fits beside `bad`, `distance` and a pure epsilon.
 
         docs/privacy.md, 'Composition and conversion': (epsilon, d) for the comparison mechanism is (epsilon, d +
         bad) for ours; noise at total variation `distance` from the ideal noise adds (1 + e^epsilon) *
@@ -90,4 +92,4 @@ class Budget:
             raise ParameterError(f"{told}; take a smaller one")
         if left is None:
             raise nothing_left(delta, bad=bad, distance=distance)
-        return rho_from_budget(self.epsilon, left)
+        return rho_from_budget(Fraction(self.epsilon) - beside if beside else self.epsilon, left)

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
@@ -118,6 +118,8 @@ class Release(Generic[Value_co]):
     tick: int
     value: Value_co
     error: float
+    since: int = field(default=0, repr=False)
+    """Of an interval: the tick after which it begins."""
 
 
 class Run(Generic[Batch, State, Value]):
@@ -235,7 +237,8 @@ class Run(Generic[Batch, State, Value]):
                 known = f"the {self._tick} released ticks"
                 raise ParameterError(f"an interval must lie within {known}, got {start} to {end}")
             value = self.mechanism.between(self._state, start, end, self._noise)
-        return Release(tick=end, value=value, error=self.mechanism.between_error(start, end, self.coverage))
+        error = self.mechanism.between_error(start, end, self.coverage)
+        return Release(tick=end, value=value, error=error, since=start)
 
     @cached_property
     def _identity(self) -> bytes:

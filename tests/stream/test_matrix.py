@@ -93,6 +93,12 @@ TRUTHS: dict[str, Truth] = {
     "Sum by key": each(pl.col("amount").sum()),
     "Mean by key": each(pl.col("amount").mean()),
 }
+EVENT_TRUTHS: dict[str, Truth] = {
+    "Trending": each(pl.len()),
+    "Alarm": one(pl.col("amount").filter(pl.col("amount") > 2).len()),
+}
+"""Where single events are hidden, each counts."""
+
 BY_TICK = ("Alarm", "Trending")
 
 
@@ -152,7 +158,8 @@ class Walk:
                 assert tick % cell.query().every, cell
                 continue
             by_key = " by key" if "key" in tables[name].columns and cell.kind.__name__ in ("Sum", "Mean") else ""
-            truth = TRUTHS[cell.kind.__name__ + by_key](seen_at(cell, tick))
+            truths = TRUTHS | EVENT_TRUTHS if cell.unit == matrix.EVENT else TRUTHS
+            truth = truths[cell.kind.__name__ + by_key](seen_at(cell, tick))
             found = tables[name].select("estimate", "low", "high", *(["key"] if "key" in tables[name].columns else []))
             for row in found.to_dicts():
                 numbers += 1

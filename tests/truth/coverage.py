@@ -109,6 +109,18 @@ WATCHED = [
     Asked(pp.Trending("rising", key="place", domain=DOMAIN, alarms_per_user=2), plain.count),
     Asked(pp.Trending("any_rising", key="code", alarms_per_user=2), plain.count),
 ]
+OF_EVENTS = [
+    *OF_USERS[:2],
+    Asked(
+        pp.Quantiles("any_spread", value="amount", at=[0.1, 0.5, 0.9]),
+        plain.quantiles(-(2.0**32), 2.0**32, [0.1, 0.5, 0.9], []),
+    ),
+    Asked(pp.MaxFrequency("most_of_two", key="place", domain=DOMAIN, per=2), plain.commonest("place", DOMAIN)),
+    Asked(pp.Alarm("events_over_25", where="amount > 25"), plain.over_25),
+    Asked(pp.Trending("common", key="place", domain=DOMAIN, threshold=20), plain.each_label("place")),
+    Asked(pp.Trending("common_codes", key="code"), plain.each_label("code")),
+    Asked(pp.Trending("common_tags", key="tags", max_keys_per_event=2), plain.each_tag(2)),
+]
 PER = [
     Asked(pp.Count("of_a_tick", per="tick"), plain.count),
     Asked(pp.Sum("of_two_ticks", value="amount", range=(0, 600), per=2), plain.total(0, 600)),
@@ -129,6 +141,7 @@ GROUPS: dict[str, list[tuple[pp.Budget, list[Asked]]]] = {
     EVENT: [
         (pp.Budget(8, 1e-6), [*COUNTS, *SUMS, *KNOWN, *TAGGED, *PER]),
         (pp.Budget(12, 1e-6), [*UNKNOWN, *HEAVY]),
+        (pp.Budget(12, 1e-6), OF_EVENTS),
         (pp.Budget(2, 1e-6), MANY_TAGS),
         (pp.Budget(1, 0), [*COUNTS[:1], *SUMS[:1], *KNOWN[:1]]),
     ],
@@ -142,7 +155,7 @@ GROUPS: dict[str, list[tuple[pp.Budget, list[Asked]]]] = {
 GROUPS[FIXED] = [*GROUPS[USER], (pp.Budget(30, 1e-6), HEAVY[:1])]
 """Sketches of users have a fixed cap."""
 
-REFUSED: dict[tuple[str, str], Query] = {(EVENT, each.query.kind): each.query for each in [*OF_USERS, *WATCHED]} | {
+REFUSED: dict[tuple[str, str], Query] = {(EVENT, each.query.kind): each.query for each in OF_USERS[2:]} | {
     (USER, each.query.kind): each.query for each in HEAVY
 }
 """Kinds that a unit has no answer for."""
@@ -338,12 +351,24 @@ def streamed(unit: str, group: int, run: int, noise: Noise, factor: float) -> It
 
 def begin(query: Query, tick: int) -> int:
     """After which tick a release counts."""
+    if query.watched:
+        return tick - 1
     return max(0, tick - query.per) if isinstance(query.per, int) else 0
 
 
 def of_events(asked: Asked, bars: Sequence[Bar], truth: Oracle, start: int, end: int) -> Iterator[Seen]:
     true, kind = truth.events(asked, start, end), asked.query.kind
-    about = "events of a window" if asked.query.per else "all events" if start == 0 else INTERVAL
+    if kind == "quantiles":
+        bars = [bar for bar in bars if bar["key"] in true]
+    about = (
+        "events of the tick"
+        if asked.query.watched
+        else "events of a window"
+        if asked.query.per
+        else "all events"
+        if start == 0
+        else INTERVAL
+    )
     if kind == "heavy_hitters" and asked.query.expected_keys is None:  # type: ignore[attr-defined]
         yield from at_once(asked, bars, true)
         return

@@ -57,6 +57,10 @@ def large(rows: list[Row]) -> Truth:
     return {None: sum(map(is_large, rows))}
 
 
+def over_25(rows: list[Row]) -> Truth:
+    return {None: sum(is_above(row, 25) for row in rows)}
+
+
 def total(low: float, high: float, grid: float | None = None) -> Told:
     """The sum of values that are moved into a range, and to the nearest multiple of a grid where there is one."""
 

@@ -55,6 +55,11 @@ def queries(chance: random.Random, *, of_users: bool) -> list[Any]:
             pp.Histogram("uh", key="k", max_keys_per_event=chance.choice([1, 3])),
             pp.TopK("ut", key="k", k=2),
             pp.HeavyHitters("hh", key="k", k=chance.choice([2, 64])),
+            pp.Quantiles("q", value="v", range=chance.choice([None, (0, 600)])),
+            pp.MaxFrequency("m", key="k", domain=["a", "b"]),
+            pp.Alarm("a", where="v > 3", weight=chance.choice([1, 0.01, 3])),
+            pp.Trending("tr", key="k", domain=chance.choice([None, ["a", "b"]])),
+            pp.Trending("tl", key="l", max_keys_per_event=chance.choice([1, 4])),
         ]
     return chance.sample(named, chance.choice([1, 1, 2, 3, 5]))
 

@@ -12,6 +12,7 @@ import pytest
 from tests.shared_checks import GivenNoise
 from tests.users.replaying import law_of, raised_at
 
+from pianissimo.cells import cell_of_kth_largest
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import DoublingPlan, HaarPlan, TreePlan
@@ -28,7 +29,6 @@ from pianissimo.users import (
     UserSum,
 )
 from pianissimo.users.caps import discount_of, falling_weights, reach_of
-from pianissimo.users.quantile_tree import cell_of_kth_largest
 
 LOSS = Fraction(2)
 PUBLISHED = AdaptiveCap(epsilon=Fraction(1, 5), first=64, fourfold=0, levels=15, early_probability=Fraction(1, 1000))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.shared_checks import resumed, stored
 from tests.users.replaying import law_of, raised_at
 
+from pianissimo.cells import deviations_below, sums_below
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked, Mixed, Pure, Unit
@@ -36,9 +37,7 @@ from pianissimo.users import (
     UserDistinct,
     UserStatistics,
     UserSum,
-    deviations_below,
 )
-from pianissimo.users.quantile_tree import sums_below
 from pianissimo.users.user_table import UserUnits
 
 TICKS = 5

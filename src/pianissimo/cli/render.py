@@ -116,7 +116,8 @@ def silence(exhausted: int) -> str:
 def echo_ring(tick: int, query: str, row: Mapping[str, Any]) -> None:
     """Say that an alarm or a trend rang."""
     what = f"{query} {quoted(row['key'])}" if "key" in row else query
-    text = f"tick {tick}  {what}: about {row['estimate']} users ({row['low']} to {row['high']})"
+    whom = "users" if "cap" in row else "events"
+    text = f"tick {tick}  {what}: about {row['estimate']} {whom} ({row['low']} to {row['high']})"
     # To sys.stdout as it is now: left to itself, click writes past the bar that may stand there.
     click.echo(text, file=sys.stdout)
 

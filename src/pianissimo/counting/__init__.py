@@ -2,6 +2,7 @@
 
 from pianissimo.counting.compare import Comparison, compare, make
 from pianissimo.counting.counter import Counter, CounterState, Summer, grid_steps
+from pianissimo.counting.event_quantiles import EventQuantiles
 from pianissimo.counting.known import KnownHistogram, KnownHistogramState, LabelCounts
 from pianissimo.counting.meta import MetaHistogram, MetaHistogramState, MetaTopList, OneShot, TopList
 from pianissimo.counting.unknown import ThresholdRule, UnknownHistogram, UnknownHistogramState
@@ -10,6 +11,7 @@ __all__ = [
     "Comparison",
     "Counter",
     "CounterState",
+    "EventQuantiles",
     "KnownHistogram",
     "KnownHistogramState",
     "LabelCounts",

@@ -10,6 +10,7 @@ from pianissimo.monitors.race_monitor import (
     lone_threshold,
     quiet_threshold,
 )
+from pianissimo.monitors.tick_counts import TickCounts, lone_event_threshold, noise_margin, tick_noise
 from pianissimo.monitors.trending_monitor import FixedLength, TrendingMonitor
 
 __all__ = [
@@ -20,10 +21,14 @@ __all__ = [
     "NumberedDomain",
     "RaceMonitor",
     "ThresholdMonitor",
+    "TickCounts",
     "Tops",
     "TrendingMonitor",
     "UserCharges",
     "clock_delta",
+    "lone_event_threshold",
     "lone_threshold",
+    "noise_margin",
     "quiet_threshold",
+    "tick_noise",
 ]

@@ -33,6 +33,13 @@ KeyRange = Callable[[int, int], Keys]
 """The item keys of the series from one number up to another."""
 
 
+def series_keys(start: int, end: int) -> Keys:
+    """The item keys of series that have no name but their number."""
+    keys = np.zeros((end - start, 2), dtype=np.uint64)
+    keys[:, 0] = np.arange(start, end)
+    return keys
+
+
 class RunningNoise(Protocol):
     """The noise of a growing list of series, release after release."""
 

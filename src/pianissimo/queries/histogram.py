@@ -1,5 +1,6 @@
 """How many events hold each label, and how many the label that most events hold."""
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,7 +17,7 @@ from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import LargeDomain, check_flags, domain_of
 from pianissimo.queries.expected import HISTORY, OPEN_HORIZON, Share, sampled_profile
-from pianissimo.queries.query import KeyQuery, PlanFor, Query, bars_table
+from pianissimo.queries.query import KeyQuery, PlanFor, Query, bars_table, released_table
 from pianissimo.users import Head, HistogramHead
 
 
@@ -165,6 +166,21 @@ class MaxFrequency(KeyQuery):
     beyond_cap = f"{KeyQuery.beyond_cap}; the largest count is that of capped events"
     told = ("domain",)
     deletable = True
+
+    @property
+    def series(self) -> int:
+        return series_of(self.domain)
+
+    def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        assert isinstance(self.domain, Domain)  # noqa: S101
+        return known_histogram(self.domain, 1, share, plan_for)
+
+    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
+        # As `UserTotal.bars`: above, the noise of the label that is truly largest; below, that of all.
+        found, above = int(release.value.estimates.max()), int(release.error)
+        of_all = 1 - (1 - coverage) / len(release.value.labels)
+        below = math.ceil(mechanism.between_error(release.since, release.tick, of_all))
+        return released_table([found], [found - below], [found + above])
 
     def _check(self) -> None:
         object.__setattr__(self, "domain", domain_of(self.domain))

@@ -1,24 +1,29 @@
 """Quantiles of a column of numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import polars as pl
 
+from pianissimo.cells import DEEPEST, Bars, DoubleCells, EvenCells, deviations_below
 from pianissimo.checks import check_at_least
+from pianissimo.counting import EventQuantiles
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
+from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import exactly
-from pianissimo.queries.expected import Candidate, number_text
-from pianissimo.queries.query import released_table
+from pianissimo.queries.expected import HISTORY, Candidate, Share, number_text
+from pianissimo.queries.query import PlanFor, released_table
 from pianissimo.queries.sum import ValueQuery
-from pianissimo.users import Head, QuantilesHead, deviations_below
+from pianissimo.users import Head, QuantilesHead
 
-_MOST_CELLS = 2**16
+_MOST_CELLS = 1 << DEEPEST
+_DEFAULT_CELLS = 1024
+_RELATIVE_WIDTH = 2**-9
 _POWERS = tuple(1 << place for place in range(1, 17))
 
 
@@ -27,11 +32,16 @@ _POWERS = tuple(1 << place for place in range(1, 17))
 class Quantiles(ValueQuery):
     """The values below which given parts of all events so far lie: the median, the 95 % point; and the extremes.
 
-    Any number of them costs the same. The key of a row is the part, or which extreme it is.
+    Any number of them costs the same. The key of a row is the part, or which extreme it is. Of single events `per`
+    gives those of the last ticks. Without a range values of any size count, to 1 in 512, for more noise.
 
     >>> Quantiles("reading_time", value="seconds", at=[0.5, 0.95], range=(0, 600)).depth
     10
     """
+
+    range: tuple[float, float] | None = None  # type: ignore[assignment]  # the only kind that has cells without
+    """Where values lie, such as [0, 500]: public; see `outside`. None where nobody knows: cells are then 1/512 of a
+    value wide, from 2^-32 up to 2^32 in size, and ranks have about 1.45 times the noise of 1,024 cells."""
 
     at: Sequence[float] = (0.5,)
     """Which parts, each above 0 and below 1."""
@@ -42,8 +52,9 @@ class Quantiles(ValueQuery):
     smallest: Sequence[int] = ()
     """Also the k-th smallest value for each of these k, rather above than below the true one; 1 is the minimum."""
 
-    cells: int = 1024
-    """Into how many cells of equal width the range is cut, a power of two; an answer is a cell."""
+    cells: int = _DEFAULT_CELLS
+    """Into how many cells of equal width the range is cut, a power of two; an answer is a cell. Without a range there
+    are 65,536."""
 
     kind = "quantiles"
     called = "quantiles"
@@ -53,6 +64,15 @@ class Quantiles(ValueQuery):
     answer = "quantiles of {0.value}{0.clamped}"
     error_unit = " ranks"
     beyond_cap = "quantiles are those of capped events"
+
+    def _check_range(self) -> None:
+        if self.range is not None:
+            ValueQuery._check_range(self)
+            return
+        if self.outside != "clamp":
+            raise ParameterError("outside must be left out without a range, got 'refuse': nothing is outside")
+        if self.cells not in (_DEFAULT_CELLS, _MOST_CELLS):
+            raise ParameterError(f"cells must be left out without a range, got {self.cells!r}: there are {_MOST_CELLS}")
 
     def _check(self) -> None:
         try:
@@ -75,12 +95,17 @@ class Quantiles(ValueQuery):
     @property
     def limits(self) -> tuple[float, float]:
         """Both ends of the range."""
-        return float(self.range[0]), float(self.range[1])
+        return float(self.ends[0]), float(self.ends[1])
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The range, or without one where the outermost cells end."""
+        return (-DoubleCells.largest, DoubleCells.largest) if self.range is None else self.range
 
     @property
     def depth(self) -> int:
         """How often the range is halved."""
-        return self.cells.bit_length() - 1
+        return DoubleCells.depth if self.range is None else self.cells.bit_length() - 1
 
     @property
     def parts(self) -> tuple[Fraction, ...]:
@@ -88,7 +113,7 @@ class Quantiles(ValueQuery):
         return tuple(map(exactly, self.at))
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
-        low, high = self.limits
+        low, high = (None, None) if self.range is None else self.limits
         return QuantilesHead(
             name=self.name,
             low=low,
@@ -100,6 +125,23 @@ class Quantiles(ValueQuery):
             share=share,
         )
 
+    @property
+    def series(self) -> int:
+        return (2 << self.depth) - 1
+
+    def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        low, high = self.limits
+        cells = DoubleCells() if self.range is None else EvenCells(low=low, high=high, depth=self.depth)
+        # An event lies in one bin of each size.
+        plan = plan_for(share, series=self.depth + 1)
+        return EventQuantiles(plan=plan, cells=cells, history=HISTORY), plan
+
+    def unit_value(self, mechanism: Any) -> float:
+        return self.user_scale(mechanism)
+
+    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
+        return self._table(release.value, lambda part: release.value.interval(part, coverage))
+
     def user_scale(self, mechanism: Any) -> float:
         # The noise of the rank, at its worst cell.
         parts = self.parts or (Fraction(1, 2),)
@@ -107,12 +149,20 @@ class Quantiles(ValueQuery):
 
     def facts(self, chosen: Candidate) -> dict[str, Any]:
         # A rank is worth the more of the range the fewer events there are, which is not public: so many make it this.
+        told = ValueQuery.facts(self, chosen)
+        if self.range is None:
+            return told | {"relative_width": _RELATIVE_WIDTH}
         low, high = self.limits
         within = (high - low) / min(100, self.cells)
         events = math.ceil(chosen.expected_error.typical * (high - low) / within)
-        return ValueQuery.facts(self, chosen) | {"error_in_value": {"within": within, "events": events}}
+        return told | {"error_in_value": {"within": within, "events": events}}
 
     def left_out(self, chosen: Candidate) -> list[str]:
+        if self.range is None:
+            own = (
+                "no range is given: an answer is a cell 1/512 of its value wide; values below 2^-32 in size count as 0"
+            )
+            return [own, *ValueQuery.left_out(self, chosen)]
         within, events = map(number_text, self.facts(chosen)["error_in_value"].values())
         own = f"in value, within {within} once {events} events lie evenly over {self.span}"
         return [own, *ValueQuery.left_out(self, chosen)]
@@ -122,10 +172,15 @@ class Quantiles(ValueQuery):
         return ()
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        value, (least, most) = release.value[self.name], self.limits
+        value = release.value[self.name]
+        return self._table(value, lambda part: value.bars(part, coverage, most_units=most_events))
+
+    def _table(self, value: Any, bars_of: Callable[[Fraction], Bars]) -> pl.DataFrame:
+        # Without a range nothing is known beyond an extreme.
+        least, most = (None, None) if self.range is None else self.limits
         rows: list[tuple[str, float, float | None, float | None]] = []
         for part, written in zip(self.parts, self.at, strict=True):
-            bars = value.bars(part, coverage, most_units=most_events)
+            bars = bars_of(part)
             rows.append((f"{float(written):g}", value.quantile(part), bars.low, bars.high))
         # The k-th largest is a bound from below, and the k-th smallest one from above.
         rows += [(f"largest {place}", (found := value.kth_largest(place)), found, most) for place in self.largest]

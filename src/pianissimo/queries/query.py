@@ -476,8 +476,15 @@ class Query:
     @property
     def about(self) -> str:
         """What its error is about, in words."""
+        return self._about(self.answer)
+
+    def about_in(self, mechanism: Any) -> str:
+        """The same, of what a mechanism answers."""
+        return self.about
+
+    def _about(self, answer: str) -> str:
         when = "" if self.per is None else " in each tick" if self.per == 1 else f" in the last {self.per} ticks"
-        own = f"{self.answer.format(self)}{when and self.of_window}{when}"
+        own = f"{answer.format(self)}{when and self.of_window}{when}"
         return own if self.where is None else f"{own} where {self.where}"
 
     def left_out(self, chosen: Candidate) -> list[str]:

@@ -47,13 +47,21 @@ class ValueQuery(Query):
         check_column(value=self.value)
         if self.outside not in ("clamp", "refuse"):
             raise ParameterError(f"outside must be 'clamp' or 'refuse', got {self.outside!r}")
+        self._check_range()
+        Query.__post_init__(self)
+
+    def _check_range(self) -> None:
         if not (isinstance(self.range, Sequence) and len(self.range) == 2 and all(map(is_finite, self.range))):
             raise ParameterError(f"range must be two finite numbers such as [0, 500], got {self.range!r}")
         low, high = self.range
         if not low < high:
             raise ParameterError(f"range must begin below its end, got {low} to {high}")
         object.__setattr__(self, "range", (low, high))
-        Query.__post_init__(self)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Between which numbers values count as they are."""
+        return self.range
 
     @property
     def _own_reads(self) -> tuple[Reads, ...]:
@@ -68,7 +76,7 @@ class ValueQuery(Query):
         return values if self.outside == "clamp" else values.set(self._outside(values), None)
 
     def _outside(self, values: pl.Series) -> pl.Series:
-        low, high = self.range
+        low, high = self.ends
         return ((values < low) | (values > high)).fill_null(value=False)
 
     def faults(self, frame: pl.DataFrame) -> pl.Series | None:
@@ -87,7 +95,7 @@ class ValueQuery(Query):
     @property
     def span(self) -> str:
         """The range in words."""
-        return " .. ".join(f"{float(end):,.12g}" for end in self.range)
+        return " .. ".join(f"{float(end):,.12g}" for end in self.ends)
 
     def left_out(self, chosen: Candidate) -> list[str]:
         rounding = self.facts(chosen).get("rounding")
@@ -96,7 +104,7 @@ class ValueQuery(Query):
 
     @property
     def rule(self) -> str:
-        within = f" within {self.range[0]} and {self.range[1]}" if self.outside == "refuse" else ""
+        within = f" within {self.ends[0]} and {self.ends[1]}" if self.outside == "refuse" else ""
         return f"column {self.value!r} must hold finite numbers{within}"
 
 

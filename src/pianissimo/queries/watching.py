@@ -1,13 +1,16 @@
-"""Alarms (do unusually many users match a condition right now) and trends (which keys do unusually many users hold).
+"""Alarms (do unusually many match a condition right now) and trends (which keys do unusually many hold).
 
 They share one kind of noise. Monitors of one scale are one monitor with all their clocks (`losses.Race`), so all of a
 stream have the same noise, found for the sum of what they may charge a user for. Where the keys of a trend are unknown,
 half of delta is for keys that one user alone holds.
+
+Of single events nothing is charged: `TickCounts` adds fresh noise to the counts of each tick, for the query's own share
+of epsilon.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
@@ -20,11 +23,22 @@ from pianissimo.filters import Filter
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
-from pianissimo.monitors import Alarms, RaceMonitor, TrendingMonitor, clock_delta, lone_threshold, quiet_threshold
+from pianissimo.monitors import (
+    Alarms,
+    RaceMonitor,
+    TickCounts,
+    TrendingMonitor,
+    clock_delta,
+    lone_event_threshold,
+    lone_threshold,
+    noise_margin,
+    quiet_threshold,
+    tick_noise,
+)
 from pianissimo.monitors.alarms import Found
 from pianissimo.queries.columns import LargeDomain, Reads, Role, check_column, domain_of, key_column
-from pianissimo.queries.expected import Candidate, ExpectedError
-from pianissimo.queries.query import KeyQuery, Query, Tidy, parts_of, released_table, with_cap
+from pianissimo.queries.expected import Candidate, ExpectedError, Share
+from pianissimo.queries.query import KeyQuery, Maker, Query, Tidy, parts_of, released_table, with_cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +59,23 @@ class WatchingQuery(Query):
     """A query that reports what is unusual at a tick, and charges the users who are in a report."""
 
     threshold: int | Literal["auto"] = "auto"
-    """From how many users on, noise included; "auto" is the least that the promise, or quiet ticks, allow."""
+    """From how many users on, or events where these are hidden, noise included; "auto" is the least that the promise,
+    or quiet ticks, allow."""
 
     alarms_per_user: int = 4
     """For how many reports a user may be charged, in the whole run or in each period; after so many she counts no
-    more."""
+    more. Single events are not charged."""
 
     watched: ClassVar[bool] = True
     tidies: ClassVar[tuple[Tidy, ...]] = ()
     shared: ClassVar[str] = ""
     """With what it shares its charges, in words."""
+
+    of_events: ClassVar[str] = ""
+    """What it answers where single events are hidden."""
+
+    keys_of_an_event: ClassVar[int] = 1
+    """How many keys of an event count; a kind with labels says otherwise."""
 
     def __post_init__(self) -> None:
         check_at_least(1, alarms_per_user=self.alarms_per_user)
@@ -97,6 +118,75 @@ class WatchingQuery(Query):
     def detectable(self, monitor: Any, ticks: int) -> str:
         """What is found, in words."""
         raise NotImplementedError
+
+    def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
+        self._check_of_events()
+        yield lambda: self._counts(share, releases, coverage)
+
+    def _check_of_events(self) -> None:
+        """Refuse what is of users alone."""
+        for name in ("alarms_per_user", "max_keys_per_user"):
+            default = next((each.default for each in fields(self) if each.name == name), None)
+            if getattr(self, name, default) != default:
+                raise ParameterError(
+                    f"{name} of query {self.name!r} must be left out where single events are hidden, got "
+                    f"{getattr(self, name)}: nothing is charged; give unit=user('column') to hide users"
+                )
+
+    def _counts(self, share: Share, ticks: int, coverage: float) -> Candidate:
+        domain = self.keys_counted
+        keys = self.keys_of_an_event if domain is None else min(self.keys_of_an_event, len(domain))
+        noise, delta = tick_noise(share.epsilon, keys), Fraction(0) if domain is not None else share.bad / keys
+        if domain is None:
+            threshold = self.allowed_threshold(lone_event_threshold(noise.scale, delta))
+        else:
+            quiet = max(1, noise_margin(noise.scale, ticks * len(domain)))
+            threshold = quiet if self.threshold == "auto" else self.threshold
+        counts = TickCounts(
+            horizon=ticks,
+            scale=noise.scale,
+            threshold=threshold,
+            domain=domain,
+            max_keys_per_event=self.keys_of_an_event,
+            delta=delta,
+        )
+        half = counts.error(1, coverage)
+        return Candidate(
+            name="TickCounts over the noise of one tick",
+            mechanism=counts,
+            expected_error=ExpectedError(coverage=coverage, typical=max(half, 0.5), largest=max(half, 0.5)),
+            pure=domain is not None,
+            note=f"{self.found_of_events(counts)} events or more in a tick is found, in all ticks, with a chance of "
+            f"95 %; nothing is charged: it is reported whenever it is so{_noise_alone(counts)}",
+            noise=f"discrete Laplace of scale {float(noise.scale):.4g}, fresh at each tick",
+        )
+
+    @property
+    def keys_counted(self) -> Domain | None:
+        """The keys of which events are counted, if they are known."""
+        raise NotImplementedError
+
+    def found_of_events(self, counts: TickCounts) -> str:
+        """What is found of single events, in words."""
+        raise NotImplementedError
+
+    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
+        half, found = int(release.error), release.value
+        return released_table(found.estimates, found.estimates - half, found.estimates + half, key=found.labels)
+
+    def about_in(self, mechanism: Any) -> str:
+        return self._about(self.of_events) if isinstance(mechanism, TickCounts) else self.about
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        told, counts = Query.facts(self, chosen), chosen.mechanism
+        if not isinstance(counts, TickCounts):
+            return told
+        return told | {"margin": counts.margin, "max_keys_per_event": self.keys_of_an_event}
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        if not isinstance(chosen.mechanism, TickCounts) or self.keys_of_an_event == 1:
+            return []
+        return [f"of an event at most {self.keys_of_an_event} labels count"]
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         half, found = math.ceil(release.error), release.value
@@ -165,13 +255,23 @@ def _candidate(query: WatchingQuery, monitor: Any, ticks: int, coverage: float) 
     )
 
 
+def _noise_alone(counts: TickCounts) -> str:
+    """With what chance noise alone is reported at a tick, in words, where it will be at some tick."""
+    keys = 1 if counts.domain is None else len(counts.domain)
+    if counts.domain is None or counts.threshold >= noise_margin(counts.scale, counts.horizon * keys):
+        return ""
+    rate = 1 / float(counts.scale)
+    chance = math.exp(-rate * counts.threshold) / (1 + math.exp(-rate))
+    return f", and what no event holds at {chance:.2g} of the ticks"
+
+
 @identified("query-alarm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm(WatchingQuery):
-    """Rings at the ticks at which unusually many users have an event that matches a condition.
+    """Rings at the ticks at which unusually many users, or events, match a condition.
 
     A user counts once a tick. Those who are charged are the users of a tick at which it rang. Alarms of a stream share
-    what a user may be charged for.
+    what a user may be charged for. Of single events each counts, and nothing is charged.
 
     >>> [column.name for column in Alarm("fever", where="symptom = 'fever' AND age > 60", threshold=200).reads]
     ['age', 'symptom']
@@ -183,6 +283,7 @@ class Alarm(WatchingQuery):
     kind = "alarm"
     called = "an alarm"
     answer = "number of users with charges left when it rings"
+    of_events = "number of events of a tick at which it rings"
     shown = "it rings"
     shared = " (of any alarm of the stream)"
 
@@ -194,6 +295,19 @@ class Alarm(WatchingQuery):
 
     def user_column(self, frame: pl.DataFrame) -> pl.Series | None:
         return self.matches(frame)
+
+    @property
+    def keys_counted(self) -> Domain | None:
+        # Its name, of which each event that matches holds one.
+        return Domain([self.name])
+
+    def batch(self, frame: pl.DataFrame) -> pl.Series:
+        matches = self.matches(frame)
+        assert matches is not None  # noqa: S101
+        return pl.repeat(self.name, int(matches.sum()), dtype=pl.String, eager=True)
+
+    def found_of_events(self, counts: TickCounts) -> str:
+        return f"an alarm with {counts.detectable():,}"
 
     @property
     def part(self) -> str:
@@ -224,7 +338,13 @@ class Alarm(WatchingQuery):
         table = WatchingQuery.user_table(self, release, coverage, most_events)
         return table.filter(pl.col("key") == self.name).drop("key")
 
+    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
+        """A row if it rang, and none if it did not."""
+        return WatchingQuery.table(self, mechanism, release, coverage).drop("key")
+
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        if isinstance(mechanism, TickCounts):
+            return mechanism.threshold, mechanism.threshold
         threshold = dict(mechanism.thresholds)[self.name]
         return threshold, threshold
 
@@ -240,9 +360,10 @@ EXPECTED_KEYS = 10**6
 @identified("query-trending")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trending(WatchingQuery):
-    """The keys that unusually many users hold in a tick, each with about how many; they may change at every tick.
+    """The keys that unusually many users, or events, hold in a tick, each with about how many.
 
-    Those who are charged are the users who held a reported key.
+    They may change at every tick. Those who are charged are the users who held a reported key. Of single events each
+    counts, and nothing is charged.
 
     >>> Trending("searches", key="term", alarms_per_user=8).max_keys_per_user
     1
@@ -254,12 +375,16 @@ class Trending(WatchingQuery):
     max_keys_per_user: int = 1
     """How many keys of a user count at a tick: her first ones."""
 
+    max_keys_per_event: int = 1
+    """Where single events are hidden: how many distinct labels of one event count, its first ones."""
+
     domain: LargeDomain | None = None
     """The keys, if they are known and public."""
 
     kind = "trending"
     called = "a list of what is common now"
     answer = "number of users with charges left of each {0.key} that is reported"
+    of_events = "number of events in a tick of each {0.key} that is reported"
     shown = "a {0.key} is reported"
     nothing = None
     null_rules = KeyQuery.null_rules
@@ -267,12 +392,39 @@ class Trending(WatchingQuery):
 
     def _check(self) -> None:
         check_column(key=self.key)
-        check_at_least(1, max_keys_per_user=self.max_keys_per_user)
+        check_at_least(1, max_keys_per_user=self.max_keys_per_user, max_keys_per_event=self.max_keys_per_event)
         object.__setattr__(self, "domain", domain_of(self.domain))
 
     @property
     def _own_reads(self) -> tuple[Reads, ...]:
-        return (Reads(self.key, Role.LABELS),)
+        return (Reads(self.key, Role.LABELS, self.max_keys_per_event > 1),)
+
+    @property
+    def keys_of_an_event(self) -> int:  # type: ignore[override]
+        return self.max_keys_per_event
+
+    @property
+    def series(self) -> int:
+        return self.max_keys_per_event
+
+    @property
+    def needs_delta(self) -> bool:
+        return self.domain is None
+
+    @property
+    def keys_counted(self) -> Domain | None:
+        return self.domain if isinstance(self.domain, Domain) else None
+
+    def found_of_events(self, counts: TickCounts) -> str:
+        if counts.domain is not None:
+            return f"a key with {counts.detectable(len(counts.domain)):,}"
+        return f"a key, of {EXPECTED_KEYS:,} a tick, with {counts.detectable(EXPECTED_KEYS):,}"
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        found = WatchingQuery.left_out(self, chosen)
+        if self.domain is None or not isinstance(chosen.mechanism, TickCounts):
+            return found
+        return [*found, f"labels that are not among the {len(self.domain)} listed are passed over"]
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
         return key_column(self.key, frame, label_nulls=self.nulls == "label")
@@ -295,6 +447,11 @@ class Trending(WatchingQuery):
         return self.domain is None
 
     def monitor(self, part: Sequence["Trending"], clocks: Clocks, ticks: int) -> Any:
+        if self.max_keys_per_event != 1:
+            raise ParameterError(
+                f"max_keys_per_event of query {self.name!r} must be left out where users are hidden, got "
+                f"{self.max_keys_per_event}; give max_keys_per_user, one label an event"
+            )
         domain = self.domain if isinstance(self.domain, Domain) else None
         keys = self.max_keys_per_user
         if domain is None:

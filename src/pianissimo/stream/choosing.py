@@ -43,6 +43,9 @@ _PLAN_FORMAT = 1
 _TOLD = ("name", "pure", "note", "noise", "memory")
 """What a stored plan tells of a mechanism besides its parameters and its error."""
 
+_NEARLY_ALL = Fraction(999, 1000)
+"""Of delta, where only the distance of the drawn noise needs the rest."""
+
 _PURE_SLACK = 1e-12
 """A pure plan's delta, from the distance of its noise, is far below this."""
 
@@ -128,7 +131,7 @@ class QueryPlan:
             "note": self.chosen.note,
             "threshold": None if thresholds is None else {"least": thresholds[0], "largest": thresholds[1]},
             "expected_error": asdict(self.expected_error),
-            "error_about": f"{self.query.about}{cap.get('counted', '')}",
+            "error_about": f"{self.query.about_in(self.mechanism)}{cap.get('counted', '')}",
             **({"caps": cap["errors"]} if cap else {}),
             "words": words_of(self.query, self.chosen, cap),
             "reason": self.reason,
@@ -334,7 +337,8 @@ def make_plan(stream: "Stream") -> StreamPlan:
     for place, (query, share) in enumerate(zip(queries, weights, strict=True)):
         options = [option for way in ways for option in way[place]]
         chosen = _first_selectable(best[place])
-        others = sorted((each for each in options if each is not chosen), key=lambda each: each.expected_error.typical)
+        others = [each for each in options if each is not chosen and not _is_same(query, each, chosen)]
+        others.sort(key=lambda each: each.expected_error.typical)
         plans.append(QueryPlan(query=query, share=share, chosen=chosen, alternatives=tuple(others)))
     cost = price([mechanism.guarantee.loss for mechanism in _mechanisms(plans)], Fraction(budget.delta))
     allowed = _PURE_SLACK if budget.pure else float_up(Fraction(budget.delta))
@@ -351,6 +355,11 @@ def make_plan(stream: "Stream") -> StreamPlan:
         price=cost,
         calendar=stream.calendar,
     )
+
+
+def _is_same(query: Query, one: Candidate, other: Candidate) -> bool:
+    """Whether both are one and the same: what is watched tick by tick does not depend on how the rest is split."""
+    return query.watched and one.mechanism == other.mechanism
 
 
 def _expected_events(queries: Sequence[Query]) -> int | None:
@@ -383,9 +392,10 @@ Way = list[list[Candidate]]
 
 
 def _ways(queries: Sequence[Query], budget: Budget, horizon: int | None, coverage: float) -> list[Way]:
-    shares = [] if budget.pure else [_gaussian_shares(queries, budget, horizon)]
-    if not any(query.needs_delta for query in queries):
-        shares.append([Share(epsilon=Fraction(budget.epsilon) * weight) for weight in _relative_weights(queries)])
+    counted = [query for query in queries if not query.watched]
+    shares = [] if budget.pure or not counted else [_gaussian_shares(queries, budget, horizon)]
+    if not any(query.needs_delta for query in (queries if budget.pure else counted)):
+        shares.append(_pure_shares(queries, budget))
     ways, problems = [], []
     for split in shares:
         try:
@@ -435,17 +445,37 @@ def _relative_weights(queries: Sequence[Query]) -> list[Fraction]:
     return [weight / sum(weights) for weight in weights]
 
 
-def _gaussian_shares(queries: Sequence[Query], budget: Budget, horizon: int | None) -> list[Share]:
+def _pure_shares(queries: Sequence[Query], budget: Budget) -> list[Share]:
+    """Shares of epsilon; nearly all of delta is for keys of one event alone, where any are shown."""
     weights = _relative_weights(queries)
+    bad = _bad_masses(queries, weights, Fraction(budget.delta) * _NEARLY_ALL)
+    epsilon = Fraction(budget.epsilon)
+    return [Share(epsilon=epsilon * weight, bad=own) for weight, own in zip(weights, bad, strict=True)]
+
+
+def _bad_masses(queries: Sequence[Query], weights: Sequence[Fraction], set_aside: Fraction) -> list[Fraction]:
+    """What is set aside of delta, shared by the weights of those that may show labels that nobody listed."""
     unknown = [weight if query.needs_delta else Fraction(0) for query, weight in zip(queries, weights, strict=True)]
-    set_aside = Fraction(budget.delta) / 2 if any(unknown) else Fraction(0)
+    return [set_aside * each / (sum(unknown) or 1) for each in unknown]
+
+
+def _gaussian_shares(queries: Sequence[Query], budget: Budget, horizon: int | None) -> list[Share]:
+    """Shares of rho; what is watched tick by tick has a share of epsilon, whose pure loss adds to that of all others.
+
+    As rho it would be worth less: a share of 1/2 of epsilon = 1 is half of epsilon, and 1/2 of rho is .17 of it.
+    """
+    weights = _relative_weights(queries)
+    set_aside = Fraction(budget.delta) / 2 if any(query.needs_delta for query in queries) else Fraction(0)
+    bad = _bad_masses(queries, weights, set_aside)
+    watched = sum((weight for query, weight in zip(queries, weights, strict=True) if query.watched), Fraction(0))
+    epsilon = Fraction(budget.epsilon)
     # No plan has more than four nodes a tick and series; see `noise_plan.plan_loss`.
     ticks = OPEN_HORIZON if horizon is None else horizon
     distance = 4 * (ticks + 1) * sum(query.series for query in queries) * DRAW_DISTANCE
-    rho = budget.rho(bad=set_aside, distance=distance)
+    rho = budget.rho(bad=set_aside, distance=distance, beside=epsilon * watched)
     return [
-        Share(rho=rho * weight, bad=set_aside * hidden / (sum(unknown) or 1))
-        for weight, hidden in zip(weights, unknown, strict=True)
+        Share(epsilon=epsilon * weight, bad=own) if query.watched else Share(rho=rho * weight / (1 - watched), bad=own)
+        for query, weight, own in zip(queries, weights, bad, strict=True)
     ]
 
 
@@ -454,6 +484,8 @@ def _loss_dict(loss: Loss) -> dict[str, float]:
         return {"epsilon": float_up(loss.epsilon)}
     if isinstance(loss, Race):
         return {"charges": loss.charges, "scale": float(loss.scale)}
+    if isinstance(loss, Mixed) and not loss.rho:
+        return {"epsilon": float_up(loss.pure)}
     if isinstance(loss, Mixed):
         return {"pure": float_up(loss.pure), "rho": float_up(loss.rho)}
     return {"rho": float_up(loss.as_booked().rho)}

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pianissimo.loss.losses import Unit
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
 
@@ -47,13 +48,14 @@ def render_plan(plan: dict[str, Any], width: int = 120, *, explain: bool = False
 
 def words_of(query: Query, chosen: Candidate, cap: dict[str, Any]) -> list[str]:
     """At most three lines: the error and what it is about; what is cut or hidden; what a cap does."""
-    error, about = chosen.expected_error, f"{query.about}{cap.get('counted', '')}"
+    error, about = chosen.expected_error, f"{query.about_in(chosen.mechanism)}{cap.get('counted', '')}"
     first = f"within {number_text(error.typical)}{query.error_unit} of the true {about}, {error.often}"
     threshold = query.thresholds(chosen.mechanism)
     if threshold is not None:
         least, largest = (f"{each:,}" for each in threshold)
         some = "" if least == largest else f" ({largest} at some ticks)"
-        what = "users" if query.watched else "events"
+        of_users = query.watched and chosen.mechanism.guarantee.unit is not Unit.EVENT
+        what = "users" if of_users else "events"
         first += f"; {query.shown.format(query)} from about {least} {what} on{some}"
     if query.every != 1:
         first += f"; published every {query.every} ticks"
@@ -91,7 +93,7 @@ def _cap_words(cap: dict[str, Any]) -> str:
 def _promise(plan: dict[str, Any]) -> Text:
     promise = plan["promise"]
     epsilon, delta = f"{promise['epsilon']:.4g}", f"{promise['delta']:.2g}"
-    if promise["method"] == "pure":
+    if promise["method"] == "pure" and not any(query["guarantee"]["bad"] for query in plan["queries"]):
         what = f"pure differential privacy with epsilon {epsilon}"
         delta = f" (drawn noise is off its law, which adds a delta of {delta})"
     else:
@@ -158,7 +160,10 @@ def _loss(guarantee: dict[str, Any]) -> str:
         parts = f"{guarantee['pure']:.4g} pure for the cap, and rho = {guarantee['rho']:.4g} at whole orders"
         return f"{parts}, once for all queries that share the cap"
     if "epsilon" in guarantee:
-        return f"{guarantee['epsilon']:.4g}-differential privacy, pure up to the distance of the drawn noise"
+        told = f"{guarantee['epsilon']:.4g}-differential privacy"
+        if guarantee["bad"]:
+            return f"{told}, and a chance of {guarantee['bad']:.2g} to show a key of one event"
+        return f"{told}, pure up to the distance of the drawn noise"
     rare = f", and a chance of {guarantee['bad']:.2g} to show a label of one event" if guarantee["bad"] else ""
     return f"approximate, rho = {guarantee['rho']:.4g} at whole orders{rare}"
 

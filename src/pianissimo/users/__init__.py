@@ -1,9 +1,10 @@
 """From one event to all events of a user: caps that follow the stream, and what is counted under them."""
 
+from pianissimo.cells import Bars
 from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, CutOff, FixedCap, PeriodCap
 from pianissimo.users.counters import Counters, Law, Sensitivity, s2
-from pianissimo.users.heads import ABOVE_CAP, AboveHead, Bars, CountHead, HistogramHead, SumHead, UserCounts, UserTotal
-from pianissimo.users.quantile_tree import QuantilesHead, deviations_below
+from pianissimo.users.heads import ABOVE_CAP, AboveHead, CountHead, HistogramHead, SumHead, UserCounts, UserTotal
+from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.statistics import Head, UserDistinct, UserRelease, UserStatistics, UserSum
 
 __all__ = [
@@ -30,6 +31,5 @@ __all__ = [
     "UserStatistics",
     "UserSum",
     "UserTotal",
-    "deviations_below",
     "s2",
 ]

@@ -20,11 +20,11 @@ from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked, Guarantee, Loss, Mixed, Neighbors, Pure, Unit
 from pianissimo.mechanism import Gathering
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed, sealed_since
+from pianissimo.noise.keyed import DRAW_DISTANCE, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
 from pianissimo.noise.moves import has_no_negative_entries, move_price, plan_for_moves
 from pianissimo.noise.plan import NoisePlan, difference_variance, difference_weights, laplace_sum_quantile
-from pianissimo.noise.running import KeyRange, RunningNoise, rounded, running_noise
+from pianissimo.noise.running import KeyRange, RunningNoise, rounded, running_noise, series_keys
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
 from pianissimo.users.user_table import UserUnits
 
@@ -313,13 +313,6 @@ def _plan_by_factor(kind: PlanKind, horizon: int, rule: _Rule, loss: Fraction) -
         if factor == factors[-1] or has_no_negative_entries(plan):
             break
     return plan, factor
-
-
-def series_keys(start: int, end: int) -> Keys:
-    """The item keys of the series of a head, from one number up to another."""
-    keys = np.zeros((end - start, 2), dtype=np.uint64)
-    keys[:, 0] = np.arange(start, end)
-    return keys
 
 
 def _scale(node: NodeNoise) -> float:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo.cells import Bars, Codes, add_in_cells
 from pianissimo.checks import check_at_least, check_name, check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
@@ -27,20 +27,12 @@ from pianissimo.labels import Domain
 from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Law, Sensitivity
 
-Codes = NDArray[np.int64]
 Signs = NDArray[np.int8]
 
 ABOVE_CAP = "above_cap"
 """What the number of users above the cap is called in a release."""
 
 _LARGEST_STEPS = 2**40
-
-
-class Bars(NamedTuple):
-    """The ends of an interval that covers the truth."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,16 +111,6 @@ class UserCounts:
     def to_dict(self) -> dict[str, int]:
         """The labels and estimates as a dict."""
         return dict(zip(self.labels.to_list(), self.estimates.tolist(), strict=True))
-
-
-def add_in_cells(totals: NDArray[np.int64], codes: Codes, signs: Signs | None) -> None:
-    """Count codes from 0 up, with a sign where there are signs; negative codes are nowhere."""
-    known = codes >= 0
-    if signs is None:
-        totals += np.bincount(codes[known], minlength=len(totals))
-    else:
-        for sign in (1, -1):
-            totals += sign * np.bincount(codes[known & (signs == sign)], minlength=len(totals))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

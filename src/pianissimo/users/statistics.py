@@ -28,9 +28,9 @@ from pianissimo.identity import identified
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
-from pianissimo.noise.running import ONE_SERIES
+from pianissimo.noise.running import ONE_SERIES, series_keys
 from pianissimo.users.caps import Course
-from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget, series_keys
+from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import (
     AboveHead,
     CountHead,
