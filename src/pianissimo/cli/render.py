@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pianissimo.ledger.units import TOLD_UNITS
-from pianissimo.stream.release import OPEN_ENDS
+from pianissimo.stream.release import OPEN_ENDS, label_columns
 
 _WIDTH_WITHOUT_TERMINAL = 120
 
@@ -82,9 +82,10 @@ def frame_table(title: str | None, rows: pl.DataFrame) -> Table:
 
 def release_table(title: str | None, rows: pl.DataFrame) -> Table:
     """A table of a release, the largest estimates first."""
-    if "key" in rows.columns:
+    labels = label_columns(rows)
+    if labels:
         # The row without key, of all labels that are not shown, stays the last.
-        order = [pl.col("key").is_null(), -pl.col("estimate")]
+        order = [pl.col(labels[0]).is_null(), -pl.col("estimate")]
         order = [pl.col("tick"), *order] if "tick" in rows.columns else order
         rows = rows.sort(order, nulls_last=True, maintain_order=True)
     return frame_table(title, rows)
@@ -115,7 +116,8 @@ def silence(exhausted: int) -> str:
 
 def echo_ring(tick: int, query: str, row: Mapping[str, Any]) -> None:
     """Say that an alarm or a trend rang."""
-    what = f"{query} {quoted(row['key'])}" if "key" in row else query
+    labels = [quoted(value) for name, value in row.items() if isinstance(value, str)]
+    what = " ".join([query, *labels])
     whom = "users" if "cap" in row else "events"
     text = f"tick {tick}  {what}: about {row['estimate']} {whom} ({row['low']} to {row['high']})"
     # To sys.stdout as it is now: left to itself, click writes past the bar that may stand there.

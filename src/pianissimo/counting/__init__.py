@@ -4,6 +4,7 @@ from pianissimo.counting.compare import Comparison, compare, make
 from pianissimo.counting.counter import Counter, CounterState, Summer, grid_steps
 from pianissimo.counting.event_quantiles import EventQuantiles
 from pianissimo.counting.known import KnownHistogram, KnownHistogramState, LabelCounts
+from pianissimo.counting.label_sums import LabelSeries, LabelSums, LabelSumsState
 from pianissimo.counting.meta import MetaHistogram, MetaHistogramState, MetaTopList, OneShot, TopList
 from pianissimo.counting.unknown import ThresholdRule, UnknownHistogram, UnknownHistogramState
 
@@ -15,6 +16,9 @@ __all__ = [
     "KnownHistogram",
     "KnownHistogramState",
     "LabelCounts",
+    "LabelSeries",
+    "LabelSums",
+    "LabelSumsState",
     "MetaHistogram",
     "MetaHistogramState",
     "MetaTopList",

@@ -26,7 +26,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.storage.files import remove_temporaries, write_whole
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.calendar import TickCalendar, zone_of
-from pianissimo.stream.release import MOMENT, TIMES, release_of
+from pianissimo.stream.release import MOMENT, TIMES, label_columns, release_of
 from pianissimo.stream.spec import FileFormat
 
 MOST_TICKS = 4096
@@ -198,9 +198,16 @@ def _read(path: Path, schema: pl.Schema | None) -> pl.DataFrame:
             table = table.with_columns(pl.col(moments).str.to_datetime(_ISO_8601, time_unit="us", time_zone="UTC"))
     except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise _damaged(path) from None
-    # Only keys, and bars where a cap cuts off, may be null: a line without a number has lost it.
-    may_be_null = ["key", "low", "high"] if "cap" in schema else ["key"]
-    if table.schema != schema or table.select(pl.exclude(may_be_null).null_count()).sum_horizontal().sum():
+    # Only labels, bars where a cap cuts off, and an estimate between bars may be null: a line that lost one loses more.
+    may_be_null = [*label_columns(table), *(["low", "high"] if "cap" in schema else [])]
+    if table.schema != schema:
+        raise _damaged(path)
+    if {"estimate", "low", "high"} <= set(schema):
+        estimate = pl.when(pl.col("low").is_not_null() & pl.col("high").is_not_null()).then(0).otherwise("estimate")
+    else:
+        estimate = pl.lit(0)
+    numbers = table.with_columns(estimate.alias("estimate")).select(pl.exclude(may_be_null).null_count())
+    if numbers.sum_horizontal().sum():
         raise _damaged(path)
     return table
 

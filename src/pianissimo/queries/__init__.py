@@ -5,6 +5,7 @@ from pianissimo.queries.count import Count
 from pianissimo.queries.distinct import Distinct, Users
 from pianissimo.queries.heavy_hitters import HeavyHitters
 from pianissimo.queries.histogram import Histogram, MaxFrequency
+from pianissimo.queries.mean import Mean
 from pianissimo.queries.quantiles import Quantiles
 from pianissimo.queries.query import Query, Tidy
 from pianissimo.queries.sum import Sum
@@ -14,6 +15,7 @@ from pianissimo.queries.watching import Alarm, Trending
 KINDS: tuple[type[Query], ...] = (
     Count,
     Sum,
+    Mean,
     Histogram,
     TopK,
     MaxFrequency,
@@ -35,6 +37,7 @@ __all__ = [
     "Histogram",
     "LargeDomain",
     "MaxFrequency",
+    "Mean",
     "Quantiles",
     "Query",
     "Reads",

@@ -12,13 +12,20 @@ import numpy as np
 import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.labels import LONGEST_LABEL, Domain, any_too_long, labels_of
+from pianissimo.labels import LONGEST_LABEL, Domain, any_too_long, label_text, labels_of
 
-LargeDomain = Domain | Sequence[str | int | date] | pl.Series
+LargeDomain = Domain | Sequence[str | int | date | Sequence[str | int | date]] | pl.Series
 NULL_LABEL = "(null)"
 """What rows without a label count under, where a query says so; a label that is this text is one of them."""
 
 LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
+
+RELEASED_COLUMNS = ("key", "estimate", "low", "high", "cap", "tidy", "start", "end", "since", "tick", "query", "rank")
+"""Columns that a table of a release may have beside those of its labels."""
+
+_SEPARATOR, _ESCAPE = "\x1f", "\x1e"
+_JOINED = ((_ESCAPE, _ESCAPE + "0"), (_SEPARATOR, _ESCAPE + "1"))
+"""How what has a meaning in a joined label is written in its parts. Undone from the last to the first."""
 
 
 class Role(Enum):
@@ -65,9 +72,11 @@ def label_column(name: str, frame: pl.DataFrame) -> pl.Series:
     if labels_of(inner):  # type: ignore[arg-type]
         wanted = pl.List(pl.String) if isinstance(column.dtype, pl.List) else pl.String
         return column if column.dtype == wanted else column.cast(wanted)
+    # 1.0 and 1 would be one label here and two in a file of texts.
+    way_out = "whole numbers beside missing ones are Int64 in pandas" if inner.is_float() else "cast it first"
     raise InputError(
         f"column {name!r} must hold texts, whole numbers, booleans, dates or lists of these, got {column.dtype}; "
-        "cast it first"
+        f"{way_out}"
     )
 
 
@@ -79,6 +88,75 @@ def key_column(name: str, frame: pl.DataFrame, *, label_nulls: bool) -> pl.Serie
         return column
     label = [[NULL_LABEL]] if isinstance(column.dtype, pl.List) else [NULL_LABEL]
     return column.zip_with(~bad, pl.Series(label, dtype=column.dtype).new_from_index(0, len(column)))
+
+
+def checked_key(key: object) -> Any:
+    """The column of labels, or several as a tuple; refuse what is neither."""
+    if isinstance(key, str) or not isinstance(key, Sequence):
+        check_column(key=key)  # type: ignore[arg-type]
+        return key
+    if not key:
+        raise ParameterError("key must be the name of a column, or of several, got an empty list")
+    for each in key:
+        check_column(key=each)
+    if len(key) == 1:
+        return key[0]
+    if len(set(key)) != len(key):
+        raise ParameterError(f"key must be different columns, got {list(key)}")
+    taken = [name for name in key if name in RELEASED_COLUMNS]
+    if taken:
+        raise ParameterError(
+            f"several columns of a key must have names of their own in a release, got {taken[0]!r}; rename that column"
+        )
+    return tuple(key)
+
+
+def key_names(key: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The columns that labels are made of."""
+    return () if key is None else (key,) if isinstance(key, str) else tuple(key)
+
+
+def labels_in(names: Sequence[str], frame: pl.DataFrame, *, label_nulls: bool) -> pl.Series:
+    """The labels of a column, or of several as one label each; null where one of them is missing."""
+    parts = [key_column(name, frame, label_nulls=label_nulls) for name in names]
+    if len(parts) == 1:
+        return parts[0]
+    joined = join_labels([first_labels(each) if isinstance(each.dtype, pl.List) else each for each in parts])
+    bad = fault_of(joined) if label_nulls else None
+    if bad is None or not bad.any():
+        return joined
+    return joined.zip_with(~bad, join_labels([pl.Series([NULL_LABEL])] * len(parts)).new_from_index(0, len(joined)))
+
+
+def join_labels(parts: Sequence[pl.Series]) -> pl.Series:
+    r"""One label of several parts, null where one of them is: no two rows that differ give the same.
+
+    In the order of its bytes, labels are in the order of their first parts, then of their second ones.
+
+    >>> joined = join_labels([pl.Series(["a", "a\x1fb"]), pl.Series(["b\x1fc", "c"])])
+    >>> [part.to_list() for part in split_labels(joined, ("first", "second"))]
+    [['a', 'a\x1fb'], ['b\x1fc', 'c']]
+    """
+    written = []
+    for place, part in enumerate(parts):
+        column = pl.col(str(place))
+        for plain, told in _JOINED:
+            column = column.str.replace_all(plain, told, literal=True)
+        written.append((part.alias(str(place)), column))
+    joined = pl.concat_str([column for _, column in written], separator=_SEPARATOR).alias("key")
+    return pl.DataFrame([part for part, _ in written]).select(joined).to_series()
+
+
+def split_labels(labels: pl.Series, names: Sequence[str]) -> list[pl.Series]:
+    """The parts of joined labels, a column each; null where there is no label."""
+    fields = labels.str.split_exact(_SEPARATOR, len(names) - 1).struct.unnest()
+    parts = []
+    for name, field in zip(names, fields.get_columns(), strict=True):
+        part = field
+        for plain, told in reversed(_JOINED):
+            part = part.str.replace_all(told, plain, literal=True)
+        parts.append(pl.Series(name, part.to_list(), dtype=pl.String))
+    return parts
 
 
 def fault_of(column: pl.Series) -> pl.Series:
@@ -122,11 +200,27 @@ def check_flags(**flag: bool) -> None:
             raise ParameterError(f"{name} must be true or false, got {value!r}")
 
 
-def domain_of(domain: LargeDomain | None) -> Domain | None:
-    """The domain that a list of labels is."""
+def domain_of(domain: LargeDomain | None, names: Sequence[str] = ("key",)) -> Domain | None:
+    """The domain that a list of labels is; of several columns, a list of lists with a part for each."""
     if isinstance(domain, str):
         raise ParameterError("domain must be a list of texts, got one text")
-    return domain if domain is None or isinstance(domain, Domain) else Domain(domain)
+    if domain is None or (len(names) < 2 and isinstance(domain, Domain)):
+        return domain
+    if len(names) < 2:
+        return Domain(domain)  # type: ignore[arg-type]
+    wrong = ParameterError(
+        f"domain must be lists of {len(names)} labels, one for each of {', '.join(map(repr, names))}, got others"
+    )
+    if isinstance(domain, Domain):
+        # One that was stored.
+        if (domain.labels.str.count_matches(_SEPARATOR, literal=True) + 1 != len(names)).any():
+            raise wrong
+        return domain
+    rows = [list(each) if isinstance(each, list | tuple) else [] for each in domain]
+    if not rows or any(len(row) != len(names) for row in rows):
+        raise wrong
+    parts = [pl.Series([label_text(row[place]) for row in rows], dtype=pl.String) for place in range(len(names))]
+    return Domain(join_labels(parts))
 
 
 def is_finite(number: object) -> bool:

@@ -26,7 +26,7 @@ class Distinct(KeyQuery):
 
     kind = "distinct"
     called = "a number of distinct values"
-    answer = "number of different values of {0.key}"
+    answer = "number of different values of {0.keys_told}"
     of_window = " first seen"
     capped = "values"
     nothing = None

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo.checks import check_at_least
-from pianissimo.counting import KnownHistogram, ThresholdRule, UnknownHistogram
+from pianissimo.counting import KnownHistogram, LabelSums, ThresholdRule, UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, Domain
@@ -54,7 +54,7 @@ class Histogram(KeyQuery):
     def _check(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event)
         check_flags(remember=self.remember, other=self.other, constant_threshold=self.constant_threshold)
-        object.__setattr__(self, "domain", domain_of(self.domain))
+        object.__setattr__(self, "domain", domain_of(self.domain, self.key_names))
         if self.domain is not None and (self.other or self.constant_threshold):
             raise ParameterError(
                 "other and constant_threshold must stay off where the domain is known, got one of them on"
@@ -140,7 +140,7 @@ def unknown_histogram(
 
 def unknown_thresholds(mechanism: Any) -> tuple[int, int] | None:
     """The least and the largest threshold of a histogram of labels that nobody listed; None for others."""
-    if not isinstance(mechanism, UnknownHistogram):
+    if not isinstance(mechanism, UnknownHistogram | LabelSums) or getattr(mechanism, "domain", None) is not None:
         return None
     profile = sampled_profile(mechanism.plan)
     step = -(-min(mechanism.plan.horizon, OPEN_HORIZON - 1) // len(profile))
@@ -162,7 +162,7 @@ class MaxFrequency(KeyQuery):
 
     kind = "max_frequency"
     called = "a largest count"
-    answer = "number of events of the most frequent {0.key}"
+    answer = "number of events of the most frequent {0.keys_told}"
     beyond_cap = f"{KeyQuery.beyond_cap}; the largest count is that of capped events"
     told = ("domain",)
     deletable = True
@@ -183,7 +183,7 @@ class MaxFrequency(KeyQuery):
         return released_table([found], [found - below], [found + above])
 
     def _check(self) -> None:
-        object.__setattr__(self, "domain", domain_of(self.domain))
+        object.__setattr__(self, "domain", domain_of(self.domain, self.key_names))
         if self.domain is None:
             raise ParameterError(
                 "domain must be given, got none: the largest count of labels that nobody listed may be that of one "

@@ -18,7 +18,7 @@ from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import HISTORY, Candidate, Share, number_text
 from pianissimo.queries.query import PlanFor, released_table
-from pianissimo.queries.sum import ValueQuery
+from pianissimo.queries.value_query import ValueQuery
 from pianissimo.users import Head, QuantilesHead
 
 _MOST_CELLS = 1 << DEEPEST

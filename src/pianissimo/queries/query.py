@@ -28,21 +28,32 @@ from pianissimo.counting import LabelCounts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.filters import Filter
 from pianissimo.identity import identified
-from pianissimo.labels import LONGEST_LABEL
+from pianissimo.labels import LONGEST_LABEL, Domain
 from pianissimo.mechanism import Release, Windowed
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.columns import (
     NULL_LABEL,
     Reads,
     Role,
-    check_column,
+    checked_key,
     compared_column,
     fault_of,
-    key_column,
+    join_labels,
+    key_names,
     label_column,
+    labels_in,
+    split_labels,
     told_value,
 )
-from pianissimo.queries.expected import HISTORY, Candidate, PlanMaker, Share, noise_plans, predict_error
+from pianissimo.queries.expected import (
+    HISTORY,
+    Candidate,
+    ExpectedError,
+    PlanMaker,
+    Share,
+    noise_plans,
+    predict_error,
+)
 from pianissimo.users import (
     AboveHead,
     AdaptiveCap,
@@ -158,7 +169,7 @@ class Query:
     error_unit: ClassVar[str] = ""
     """What its error is counted in, if not in what it answers."""
 
-    shown: ClassVar[str] = "a {0.key} appears"
+    shown: ClassVar[str] = "a {0.keys_told} appears"
     """What happens from its threshold on, where it has one."""
 
     beyond_cap: ClassVar[str] = "what the cap cuts off is missing, and bars are open on that side"
@@ -206,8 +217,23 @@ class Query:
             raise ParameterError(f"nulls must be {allowed} for {self.called}, got {self.nulls!r}")
         self._check()
         domain = getattr(self, "domain", None)
-        if self.nulls == "label" and domain is not None and NULL_LABEL not in domain.labels:
+        listed = [] if domain is None else self.label_parts(domain)
+        if self.nulls == "label" and listed and not any(NULL_LABEL in part for part in listed):
             raise ParameterError(f"domain must hold {NULL_LABEL!r} where nulls are counted under it, got one without")
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The columns that its labels are made of; none where it has no labels."""
+        return key_names(getattr(self, "key", None))
+
+    @property
+    def keys_told(self) -> str:
+        """These columns in words."""
+        return " and ".join(self.key_names)
+
+    def label_parts(self, domain: Domain) -> list[pl.Series]:
+        """The labels of its domain, a column for each column of its key."""
+        return [domain.labels] if len(self.key_names) < 2 else split_labels(domain.labels, self.key_names)
 
     def _check_per(self) -> None:
         if not (isinstance(self.per, int) and isinstance(self.every, int)):
@@ -282,6 +308,9 @@ class Query:
         column = self._own_reads[0]
         if column.role is Role.NUMBERS:
             return f"column {column.name!r} must hold finite numbers"
+        if len(self.key_names) > 1:
+            names = " and ".join(map(repr, self.key_names))
+            return f"columns {names} must not be null and must have at most {LONGEST_LABEL} bytes together"
         return f"column {column.name!r} must not be null and its labels must have at most {LONGEST_LABEL} bytes"
 
     def faults(self, frame: pl.DataFrame) -> pl.Series | None:
@@ -363,11 +392,15 @@ class Query:
             return Candidate(
                 name=f"{type(mechanism).__name__} over {plan.name}",
                 mechanism=mechanism,
-                expected_error=predict_error(plan, coverage, self.unit_value(mechanism), window=self.window),
+                expected_error=self.predicted(mechanism, plan, coverage),
                 pure=is_pure(plan),
             )
 
         return make
+
+    def predicted(self, mechanism: Any, plan: NoisePlan, coverage: float) -> ExpectedError:
+        """The error to expect of a mechanism over a plan."""
+        return predict_error(plan, coverage, self.unit_value(mechanism), window=self.window)
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         """Its counter over a noise plan; queries without one are asked of users alone."""
@@ -405,6 +438,19 @@ class Query:
         unknown = [None] * new.height
         bounded = released_table(unknown, unknown, new["high"], key=new["key"])
         return pl.concat([self.table(mechanism, Release(releases[1], counts, error), coverage), bounded])
+
+    def named(self, table: pl.DataFrame) -> pl.DataFrame:
+        """A table as it is published: labels of several columns in columns of these names."""
+        if len(self.key_names) < 2 or "key" not in table.columns:
+            return table
+        return table.select(*split_labels(table["key"], self.key_names), pl.exclude("key"))
+
+    def unnamed(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The table that `named` was given."""
+        names = self.key_names
+        if len(names) < 2:
+            return table
+        return table.select(join_labels([table[name] for name in names]).alias("key"), pl.exclude(*names))
 
     # Users
 
@@ -512,35 +558,48 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyQuery(Query):
-    """A query about the labels of one column."""
+    """A query about the labels of a column, or of several together."""
 
-    key: str
-    """The column of labels: texts, or lists of texts where an event may hold several."""
+    key: str | Sequence[str]
+    """The column of labels: texts, whole numbers, booleans or dates, or lists of these where an event may hold several.
+    Or several columns, such as ["carrier", "dest"], which a release then has in place of `key`."""
 
     null_rules: ClassVar[tuple[Nulls, ...]] = ("skip", "refuse", "label")
-    answer: ClassVar[str] = "number of events of each {0.key}"
+    answer: ClassVar[str] = "number of events of each {0.keys_told}"
 
     def __post_init__(self) -> None:
-        check_column(key=self.key)
+        object.__setattr__(self, "key", checked_key(self.key))
         Query.__post_init__(self)
+        check_single(self)
 
     @property
     def _own_reads(self) -> tuple[Reads, ...]:
-        return (Reads(self.key, Role.LABELS, self._holds_lists),)
+        return tuple(Reads(name, Role.LABELS, self._holds_lists) for name in self.key_names)
 
     @property
     def _holds_lists(self) -> bool:
         return False
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return key_column(self.key, frame, label_nulls=self.nulls == "label")
+        return labels_in(self.key_names, frame, label_nulls=self.nulls == "label")
 
     def left_out(self, chosen: Candidate) -> list[str]:
-        most, domain = getattr(self, "max_keys_per_event", 1), getattr(self, "domain", None)
-        found = [] if most in (None, 1) else [f"of an event at most {most} labels count"]
-        if domain is not None:
-            return [*found, f"labels that are not among the {len(domain)} listed are passed over"]
-        return found if self.thresholds(chosen.mechanism) is None else [*found, "rarer ones stay hidden"]
+        return labels_left_out(self, chosen)
+
+
+def labels_left_out(query: Query, chosen: Candidate) -> list[str]:
+    """Which labels are not in the answers of a query, in words."""
+    most, domain = getattr(query, "max_keys_per_event", 1), getattr(query, "domain", None)
+    found = [] if most in (None, 1) else [f"of an event at most {most} labels count"]
+    if domain is not None:
+        return [*found, f"labels that are not among the {len(domain)} listed are passed over"]
+    return found if query.thresholds(chosen.mechanism) is None else [*found, "rarer ones stay hidden"]
+
+
+def check_single(query: Query) -> None:
+    """Refuse several labels an event where a label is made of several columns."""
+    if len(query.key_names) > 1 and getattr(query, "max_keys_per_event", 1) != 1:
+        raise ParameterError("max_keys_per_event must be 1 where key is several columns, got another number")
 
 
 def _finer(head: Head, size: int) -> Head:

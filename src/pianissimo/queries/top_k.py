@@ -64,7 +64,7 @@ class TopK(KeyQuery):
     called = "a top list"
     told = ("max_keys_per_event", "domain", "k")
     tidies = (Tidy.NON_NEGATIVE, Tidy.MONOTONE, Tidy.RANKED)
-    answer = "number of events of each {0.key} in the list"
+    answer = "number of events of each {0.keys_told} in the list"
     beyond_cap = f"{KeyQuery.beyond_cap}; ranks are those of capped events"
     deletable = True
 
@@ -72,7 +72,7 @@ class TopK(KeyQuery):
         check_at_least(1, k=self.k)
         if self.max_keys_per_event is not None:
             check_at_least(1, max_keys_per_event=self.max_keys_per_event)
-        domain = domain_of(self.domain)
+        domain = domain_of(self.domain, self.key_names)
         object.__setattr__(self, "domain", domain)
         if Tidy.RANKED in self.tidy and Tidy.MONOTONE in self.tidy:
             raise ParameterError("tidy must be ranked or monotone for a top list, got both")

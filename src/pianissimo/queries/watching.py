@@ -36,9 +36,9 @@ from pianissimo.monitors import (
     tick_noise,
 )
 from pianissimo.monitors.alarms import Found
-from pianissimo.queries.columns import LargeDomain, Reads, Role, check_column, domain_of, key_column
+from pianissimo.queries.columns import LargeDomain, Reads, Role, checked_key, domain_of, labels_in
 from pianissimo.queries.expected import Candidate, ExpectedError, Share
-from pianissimo.queries.query import KeyQuery, Maker, Query, Tidy, parts_of, released_table, with_cap
+from pianissimo.queries.query import KeyQuery, Maker, Query, Tidy, check_single, parts_of, released_table, with_cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,8 +369,8 @@ class Trending(WatchingQuery):
     1
     """
 
-    key: str
-    """The column of keys: texts."""
+    key: str | Sequence[str]
+    """The column of keys: texts, whole numbers, booleans or dates; or several columns."""
 
     max_keys_per_user: int = 1
     """How many keys of a user count at a tick: her first ones."""
@@ -383,21 +383,23 @@ class Trending(WatchingQuery):
 
     kind = "trending"
     called = "a list of what is common now"
-    answer = "number of users with charges left of each {0.key} that is reported"
-    of_events = "number of events in a tick of each {0.key} that is reported"
-    shown = "a {0.key} is reported"
+    answer = "number of users with charges left of each {0.keys_told} that is reported"
+    of_events = "number of events in a tick of each {0.keys_told} that is reported"
+    shown = "a {0.keys_told} is reported"
     nothing = None
     null_rules = KeyQuery.null_rules
     told = ("domain",)
 
     def _check(self) -> None:
-        check_column(key=self.key)
+        object.__setattr__(self, "key", checked_key(self.key))
         check_at_least(1, max_keys_per_user=self.max_keys_per_user, max_keys_per_event=self.max_keys_per_event)
-        object.__setattr__(self, "domain", domain_of(self.domain))
+        check_single(self)
+        object.__setattr__(self, "domain", domain_of(self.domain, self.key_names))
 
     @property
     def _own_reads(self) -> tuple[Reads, ...]:
-        return (Reads(self.key, Role.LABELS, self.max_keys_per_event > 1),)
+        several = self.max_keys_per_event > 1
+        return tuple(Reads(name, Role.LABELS, several) for name in self.key_names)
 
     @property
     def keys_of_an_event(self) -> int:  # type: ignore[override]
@@ -427,7 +429,7 @@ class Trending(WatchingQuery):
         return [*found, f"labels that are not among the {len(self.domain)} listed are passed over"]
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return key_column(self.key, frame, label_nulls=self.nulls == "label")
+        return labels_in(self.key_names, frame, label_nulls=self.nulls == "label")
 
     @property
     def part(self) -> str:

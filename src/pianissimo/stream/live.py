@@ -97,7 +97,7 @@ class LivePart:
             per: int | None = query.per
             if per is not None and per not in windows:
                 windows[per] = self.run.between(max(0, release.tick - per // self.every), release.tick)
-            tables[query.name] = self._tidiers[query.name].add(self._table(query, windows[per]))
+            tables[query.name] = query.named(self._tidiers[query.name].add(self._table(query, windows[per])))
         if self._user is None:
             return tables
         return tables | above_cap_table(release, self.run.coverage) | exhausted_table(self.queries, release)
@@ -108,7 +108,7 @@ class LivePart:
         if not (asked and isinstance(self.run.mechanism, Windowed)):
             return {}
         release = self.run.between(start // self.every, end // self.every)
-        return {query.name: self._table(query, release) for query in asked}
+        return {query.name: query.named(self._table(query, release)) for query in asked}
 
     def _table(self, query: Query, release: Release[Any]) -> pl.DataFrame:
         if self._user is not None:

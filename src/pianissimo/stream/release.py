@@ -150,6 +150,11 @@ def bare(table: pl.DataFrame) -> pl.DataFrame:
     return table.drop(TIMES, strict=False)
 
 
+def label_columns(table: pl.DataFrame) -> list[str]:
+    """The columns of a table's labels: `key`, or those that a key of several columns has; none where there are none."""
+    return [name for name, kind in table.schema.items() if kind == pl.String and name != "query"]
+
+
 _TYPES: dict[str, pl.DataType] = {
     "Int64": pl.Int64(),
     "Float64": pl.Float64(),
@@ -223,15 +228,17 @@ def windows_of(plan: "StreamPlan", releases: Sequence[StreamRelease], length: ob
             name, every = each.query.name, each.query.every
             if name in left_out or name not in release:
                 continue
-            tables[name] = bare(release[name]).drop("tidy", strict=False)
+            tables[name] = each.query.unnamed(bare(release[name]).drop("tidy", strict=False))
             if "key" in tables[name].columns:
                 # The row of labels that are not shown is of the totals: of windows it would tell nothing.
                 tables[name] = tables[name].filter(pl.col("key").is_not_null())
             if begin:
-                before, places = releases[begin - 1][name], (begin // every, place // every)
+                before = each.query.unnamed(releases[begin - 1][name])
+                places = (begin // every, place // every)
                 tables[name] = each.query.window_table(each.mechanism, before, tables[name], places, release.coverage)
                 first = release.tick - place + begin
                 since[name] = first if plan.calendar is None else plan.calendar.start(first + 1)
+            tables[name] = each.query.named(tables[name])
         told = {name: each for name, each in release.since.items() if name in tables} | since
         windows.append(StreamRelease(release.tick, release.coverage, tables, None, release.start, release.end, told))
     return windows

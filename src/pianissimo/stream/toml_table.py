@@ -204,16 +204,17 @@ def _any_or(field: dataclasses.Field[Any]) -> Reader:
     return lambda value: None if says_none and value == "any" else value
 
 
-def domain_from(folder: Path, value: object) -> Domain:
-    """Labels that are listed, or stand in a file."""
+def domain_from(folder: Path, value: object) -> Domain | list[Any]:
+    """Labels that are listed, each with a part for each column of a key, or that stand in a file."""
     about = "must be a list of labels or a file with one label a line"
     if isinstance(value, list):
-        wrong = [label for label in value if label_text(label) is None]
+        parts = [each for label in value for each in (label if isinstance(label, list) else [label])]
+        wrong = [label for label in parts if label_text(label) is None]
         if wrong:
             raise ParameterError(
                 f"must be a list of texts, whole numbers, booleans or dates, got {shown(wrong[0])} in it"
             )
-        return Domain(value)
+        return value if any(isinstance(label, list) for label in value) else Domain(value)
     if not isinstance(value, str) or not value:
         raise ParameterError(f"{about}, got {shown(value)}")
     try:

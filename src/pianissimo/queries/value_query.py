@@ -1,0 +1,366 @@
+"""What all queries about numbers within a range have, and those that count in steps of a grid: sums and means.
+
+With a key they are made of numbers and sums for each label, over two plans that share the query's part of the budget
+by a public rule. For a sum S' + c0 N of Gaussian noise the least variance is at shares as W to |c0|: then it is that of
+one series without centring, and N comes for nothing. For a mean somewhere in the range S' has five eighths.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import polars as pl
+
+from pianissimo.checks import check_at_least, check_positive
+from pianissimo.counting import LabelSums, grid_steps
+from pianissimo.errors import ParameterError
+from pianissimo.labels import Domain
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.columns import (
+    LargeDomain,
+    Reads,
+    Role,
+    check_column,
+    checked_key,
+    domain_of,
+    exactly,
+    fault_of,
+    is_finite,
+    labels_in,
+    number_column,
+)
+from pianissimo.queries.expected import HISTORY, Candidate, ExpectedError, Share, predict_error
+from pianissimo.queries.histogram import series_of, unknown_thresholds
+from pianissimo.queries.query import KeyQuery, Nulls, PlanFor, Query, check_single, labels_left_out
+
+MOST_STEPS = 2**40
+FINE_STEPS = 2**20
+_EVENT_STEPS = (FINE_STEPS, 2**17, 2**14, 2**10)
+"""How many steps a sum of events counts in at least: the most that samplers have noise for."""
+
+ALL = Domain(["all events"])
+"""The one label of a mean without a key."""
+
+_LEAST_NUMBER_SHARE = Fraction(1, 4)
+"""Of what unknown labels may spend at least for their numbers, by which they appear."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueQuery(Query):
+    """A query about the numbers of one column."""
+
+    value: str
+    """The column of values: numbers."""
+
+    range: tuple[float, float]
+    """Where values lie, such as [0, 500]: public; see `outside`."""
+
+    outside: Literal["clamp", "refuse"] = "clamp"
+    """What happens to values outside the range: they are moved to the nearer end, or the row is refused."""
+
+    null_rules: ClassVar[tuple[Nulls, ...]] = ("skip", "refuse")
+
+    def __post_init__(self) -> None:
+        check_column(value=self.value)
+        if self.outside not in ("clamp", "refuse"):
+            raise ParameterError(f"outside must be 'clamp' or 'refuse', got {self.outside!r}")
+        self._check_range()
+        Query.__post_init__(self)
+
+    def _check_range(self) -> None:
+        if not (isinstance(self.range, Sequence) and len(self.range) == 2 and all(map(is_finite, self.range))):
+            raise ParameterError(f"range must be two finite numbers such as [0, 500], got {self.range!r}")
+        low, high = self.range
+        if not low < high:
+            raise ParameterError(f"range must begin below its end, got {low} to {high}")
+        object.__setattr__(self, "range", (low, high))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Between which numbers values count as they are."""
+        return self.range
+
+    @property
+    def _own_reads(self) -> tuple[Reads, ...]:
+        return (Reads(self.value, Role.NUMBERS),)
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return self._values(frame)
+
+    def _values(self, frame: pl.DataFrame) -> pl.Series:
+        """The values, those outside the range missing where they are refused."""
+        values = number_column(self.value, frame)
+        return values if self.outside == "clamp" else values.set(self._outside(values), None)
+
+    def _outside(self, values: pl.Series) -> pl.Series:
+        low, high = self.ends
+        return ((values < low) | (values > high)).fill_null(value=False)
+
+    def faults(self, frame: pl.DataFrame) -> pl.Series | None:
+        if self.nulls == "refuse" or self.outside == "clamp":
+            return Query.faults(self, frame)
+        return self.cut_off(frame)
+
+    def cut_off(self, frame: pl.DataFrame) -> pl.Series | None:
+        return self._of_matching(self._outside(number_column(self.value, frame)), frame)
+
+    @property
+    def clamped(self) -> str:
+        """What happens to values outside the range, in words."""
+        return f", of values cut to {self.span}" if self.outside == "clamp" else ""
+
+    @property
+    def span(self) -> str:
+        """The range in words."""
+        return " .. ".join(f"{float(end):,.12g}" for end in self.ends)
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        rounding = self.facts(chosen).get("rounding")
+        found = [f"values are rounded, {rounding}"] if rounding else []
+        return found if self.clamped else [*found, f"rows with a {self.value} outside {self.span} are refused"]
+
+    @property
+    def rule(self) -> str:
+        within = f" within {self.ends[0]} and {self.ends[1]}" if self.outside == "refuse" else ""
+        return f"column {self.value!r} must hold finite numbers{within}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridQuery(ValueQuery):
+    """A query about sums of numbers, of all events or of those of each label."""
+
+    grid: float | Fraction | None = None
+    """Values are rounded to multiples of it, each by itself; both ends of the range are multiples. Without it, a grid
+    of at least 2^20 steps over the range, or where no sampler has so much noise, of at least 2^10. Noise is a multiple
+    of the range, so a finer grid does not add any."""
+
+    key: str | Sequence[str] | None = None
+    """The column of labels, or several, if it is asked for each label; see `Histogram`."""
+
+    domain: LargeDomain | None = None
+    """With a key: the labels, if they are known and public; without it, labels are shown once the number of their
+    events passes a threshold, whatever they sum to."""
+
+    max_keys_per_event: int = 1
+    """With a key: how many distinct labels of one event count; the others are cut, first come first kept."""
+
+    min_count: int = 1
+    """With a key and without a domain: a label of fewer events is never shown."""
+
+    null_rules: ClassVar[tuple[Nulls, ...]] = KeyQuery.null_rules
+
+    def _check(self) -> None:
+        check_at_least(1, max_keys_per_event=self.max_keys_per_event, min_count=self.min_count)
+        if self.key is None:
+            given = {"domain": self.domain is not None, "max_keys_per_event": self.max_keys_per_event != 1}
+            given |= {"min_count": self.min_count != 1}
+            if self.nulls == "label":
+                raise ParameterError(f"nulls must be 'skip' or 'refuse' for {self.called} without a key, got 'label'")
+            for name, is_given in given.items():
+                if is_given:
+                    raise ParameterError(f"key must be given with {name}, got none; name the column of labels")
+        else:
+            object.__setattr__(self, "key", checked_key(self.key))
+            object.__setattr__(self, "domain", domain_of(self.domain, self.key_names))
+            check_single(self)
+            if self.domain is not None and self.min_count != 1:
+                raise ParameterError("min_count must be left out where the domain is known, got one: all are shown")
+        if self.grid is not None:
+            check_positive(grid=self.grid)
+            if not 1e-12 <= self.grid <= 1e12:
+                raise ParameterError(f"grid must be between 1e-12 and 1e12, got {float(min(self.grid, 10**300)):g}")
+        low, high = self.steps
+        if not max(abs(low), abs(high)) <= MOST_STEPS:
+            way_out = "give a grid, or ends with fewer digits" if self.grid is None else "take a coarser grid"
+            raise ParameterError(f"range must have at most 2^40 steps of the grid, got more; {way_out}")
+
+    # The grid
+
+    @property
+    def exact_grid(self) -> Fraction:
+        """The grid as the decimal number it was written as: 0.01 is one hundredth."""
+        return self._grid_of(FINE_STEPS)
+
+    def _grid_of(self, steps: int) -> Fraction:
+        return _fine_grid(*map(exactly, self.range), steps) if self.grid is None else exactly(self.grid)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Both ends of the range in steps of the grid."""
+        low, high = (_whole(end, self) for end in self.range)
+        return low, high
+
+    def unit_value(self, mechanism: Any) -> float:
+        return float(self.grid_in(mechanism))
+
+    def grid_in(self, mechanism: Any) -> Fraction:
+        """What values are rounded to by a mechanism; for users what lies between is rounded right on average."""
+        return self.exact_grid * getattr(mechanism, "coarse", 1)
+
+    def coarse_steps(self) -> Iterator[int]:
+        """How many steps of the grid a mechanism may count as one, the finest first."""
+        sizes = dict.fromkeys(self._grid_of(steps) / self.exact_grid for steps in _EVENT_STEPS)
+        return (int(size) for size in sizes if size.denominator == 1)
+
+    # What it reads
+
+    @property
+    def _own_reads(self) -> tuple[Reads, ...]:
+        several = self.max_keys_per_event > 1
+        keys = (Reads(name, Role.LABELS, several) for name in self.key_names)
+        return (*ValueQuery._own_reads.fget(self), *keys)  # type: ignore[attr-defined]
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        steps = grid_steps(self._values(frame), self.exact_grid).clip(*self.steps)
+        if not self._by_label:
+            return steps
+        if self.key_names:
+            labels = labels_in(self.key_names, frame, label_nulls=self.nulls == "label")
+        else:
+            labels = ALL.labels.new_from_index(0, len(steps))
+        both = pl.DataFrame({"key": labels, "value": steps})
+        sound = ~fault_of(labels) & steps.is_not_null()
+        return both.select(pl.when(sound).then(pl.struct("key", "value")).alias(self.name)).to_series()
+
+    @property
+    def rule(self) -> str:
+        own = ValueQuery.rule.fget(self)  # type: ignore[attr-defined]
+        return f"{own}, and {Query.rule.fget(self)}" if self.key_names else str(own)  # type: ignore[attr-defined]
+
+    # Single events
+
+    @property
+    def _by_label(self) -> bool:
+        """Whether it is made of numbers and sums of labels."""
+        return self.key is not None
+
+    @property
+    def listed(self) -> Domain | None:
+        """The labels, where they are known; one for all events where there is no key."""
+        return ALL if self.key is None else self.domain if isinstance(self.domain, Domain) else None
+
+    @property
+    def series(self) -> int:
+        return 2 * series_of(self.listed) if self._by_label else 1
+
+    @property
+    def needs_delta(self) -> bool:
+        return self.listed is None
+
+    def label_sums(self, share: Share, plan_for: PlanFor, *, sum_alone: bool) -> tuple[LabelSums, NoisePlan]:
+        """Numbers and sums of each label, or of listed labels the sums alone, on the finest grid there is noise for."""
+        if self.listed is None and (share.pure or share.bad == 0):
+            raise ParameterError("unknown labels must have a delta, got a pure budget")
+        keys = self.max_keys_per_event if self.listed is None else min(self.max_keys_per_event, len(self.listed))
+        problems = []
+        for coarse in self.coarse_steps():
+            try:
+                plans = self._plans(share, plan_for, keys, coarse, sum_alone=sum_alone)
+            except ParameterError as error:
+                problems.append(error)
+                continue
+            low, high = self.steps
+            mechanism = LabelSums(
+                **plans,
+                low=low,
+                high=high,
+                coarse=coarse,
+                domain=self.listed,
+                delta=share.bad / keys if self.listed is None else Fraction(0),
+                max_keys_per_event=self.max_keys_per_event,
+                min_count=self.min_count,
+                history=HISTORY,
+            )
+            return mechanism, mechanism.plan
+        raise problems[-1]
+
+    def _plans(
+        self, share: Share, plan_for: PlanFor, keys: int, coarse: int, *, sum_alone: bool
+    ) -> dict[str, NoisePlan]:
+        low, high = (end // coarse for end in self.steps)
+        if sum_alone and self.listed is not None:
+            return {"plan": plan_for(share, series=keys, magnitude=max(abs(low), abs(high)))}
+        if share.pure:
+            both = plan_for(share, series=keys, magnitude=high - low)
+            return {"plan": both, "sum_plan": both}
+        centre = (low + high) // 2
+        width = max(high - centre, centre - low)
+        if sum_alone:
+            number = max(_LEAST_NUMBER_SHARE, Fraction(abs(centre), abs(centre) + width).limit_denominator(1000))
+        else:
+            number = Fraction(1, 2) if self.listed is None else Fraction(3, 8)
+        own, other = (Share(rho=share.rho * part) for part in (number, 1 - number))
+        return {
+            "plan": plan_for(own, series=keys),
+            "sum_plan": plan_for(other, series=keys, magnitude=width),
+        }
+
+    def predicted(self, mechanism: Any, plan: NoisePlan, coverage: float) -> ExpectedError:
+        if not isinstance(mechanism, LabelSums):
+            return Query.predicted(self, mechanism, plan, coverage)
+        scale, weights = self.unit_value(mechanism), self.series_weights(mechanism)
+        errors = [
+            predict_error(each, coverage, scale * weight, window=self.window)
+            for each, weight in zip(mechanism.plans, weights, strict=True)
+        ]
+        typical, largest = (math.hypot(*(getattr(each, name) for each in errors)) for name in ("typical", "largest"))
+        return ExpectedError(coverage=coverage, typical=typical, largest=largest)
+
+    def series_weights(self, mechanism: LabelSums) -> tuple[float, ...]:
+        """How much of the noise of each series its answer has, in steps."""
+        raise NotImplementedError
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        return unknown_thresholds(mechanism)
+
+    # Plans
+
+    @property
+    def of_each(self) -> str:
+        """Of what it is asked, in words."""
+        return f" of each {self.keys_told}" if self.key_names else ""
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        return [*ValueQuery.left_out(self, chosen), *(labels_left_out(self, chosen) if self.key_names else [])]
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        grid, (low, high) = self.unit_value(chosen.mechanism), map(float, self.range)
+        told = Query.facts(self, chosen) | {"grid": grid}
+        if self.key_names:
+            told |= {"domain": "unknown" if self.listed is None else f"{len(self.listed)} labels"}
+        # Ends of the range are whole steps, so that no rounding error makes this one too few.
+        if round((high - low) / grid) >= FINE_STEPS:
+            return told
+        # How many events there are is nothing that a bar could be made of, so it is said instead.
+        way_out = "" if self.grid is None else "; without a grid it is rounded as finely as the noise allows"
+        return told | {
+            "rounding": f"each value by itself, to multiples of {grid:g}: by up to {grid / 2:g} an event, which no bar "
+            f"covers{way_out}"
+        }
+
+
+def _whole(end: Any, query: GridQuery) -> int:
+    steps = exactly(end) / query.exact_grid
+    if steps.denominator != 1:
+        raise ParameterError(f"range must begin and end on multiples of the grid {query.grid}, got {end}")
+    return int(steps)
+
+
+@lru_cache(maxsize=1024)
+def _fine_grid(low: Fraction, high: Fraction, steps: int) -> Fraction:
+    """The largest grid of 1, 2 or 5 times a power of ten that both ends lie on and that has so many steps between them.
+
+    Ends that no such grid has, such as a third, are on a binary fraction of what they are multiples of.
+    """
+    bottom = low.denominator * high.denominator
+    common = Fraction(math.gcd(low.numerator * high.denominator, high.numerator * low.denominator), bottom)
+    for power in range(12, -31, -1):
+        for grid in (first * Fraction(10) ** power for first in (5, 2, 1)):
+            if grid * steps <= high - low and (common / grid).denominator == 1:
+                return grid
+    while common * steps > high - low:
+        common /= 2
+    return common
