@@ -372,7 +372,7 @@ def chances(mechanism: LabelSums, ticks: Sequence[Rows]) -> dict[str, NDArray[np
         exact = zip((number, total), mechanism.plans, strict=True)
         numbers, sums = (shifted(each, plan.noises[0].variance) for each, plan in exact)
         is_eligible = slot >= 0 and int(state.totals[0, slot]) >= mechanism.min_count
-        passing = np.where((_PLACES >= mechanism.threshold(tick)) & is_eligible, numbers, 0)
+        passing = np.where((mechanism.threshold(tick) <= _PLACES) & is_eligible, numbers, 0)
         shown.append(np.outer(passing, sums).ravel())
         hidden.append(1 - float(passing.sum()))
         laws.append(np.outer(numbers, sums).ravel())
@@ -437,7 +437,7 @@ class NarrowWidth(LabelSums):
 class HiddenMeans(LabelSums):
     """Mutant: the mean of a label that is hidden is published."""
 
-    def threshold(self, tick: int) -> int:  # noqa: ARG002
+    def threshold(self, tick: int) -> int:
         return 1
 
 
