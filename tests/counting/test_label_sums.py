@@ -41,8 +41,8 @@ def batch(rows: Rows) -> pl.Series:
 
 def centred(**fields: Any) -> LabelSums:
     """Unknown labels, unless it says otherwise."""
-    fields = {"plan": NUMBERS, "sum_plan": SUMS, "low": 0, "high": 5, "delta": Fraction(1, 10)} | fields
-    return LabelSums(**fields)
+    given: dict[str, Any] = {"plan": NUMBERS, "sum_plan": SUMS, "low": 0, "high": 5, "delta": Fraction(1, 10)}
+    return LabelSums(**given | fields)
 
 
 def known(**fields: Any) -> LabelSums:
@@ -208,7 +208,7 @@ def test_two_sums_of_laplace_noise_are_never_wider_than_one() -> None:
         assert np.mean(np.abs(mixed) <= factor * deviation) > 0.945
 
 
-COVERED = {
+COVERED: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "gaussian": (HaarPlan, {"rho": 0.02}, {"rho": Fraction(1, 50_000)}),
     "correlated": (ToeplitzPlan, {"rho": 0.02}, {"rho": Fraction(1, 50_000)}),
     "laplace": (TopDownPlan, {"epsilon": Fraction(1, 400)}, {"epsilon": Fraction(1, 400)}),
@@ -263,7 +263,8 @@ def differences(mechanism: LabelSums, others: Sequence[Rows], event: tuple[Any, 
     problems = []
     runs = [Run(mechanism, SeededNoise(3)) for _ in range(2)]
     for number, both in enumerate(zip(with_it, without, strict=True), 1):
-        larger, smaller = ({}, {})
+        larger: dict[str, list[int]] = {}
+        smaller: dict[str, list[int]] = {}
         for run, rows, found in zip(runs, both, (larger, smaller), strict=True):
             run.update(batch(rows))
             found |= run.release().value.to_dict()
@@ -282,9 +283,13 @@ MANY: list[Rows] = [[("a", 1)] * 30 + [("b", 5)] * 40, [("c", 4)] * 50, []]
 
 def all_problems(kind: type[LabelSums]) -> list[str]:
     problems = []
-    fields = {"plan": NUMBERS, "sum_plan": SUMS, "low": 0, "high": 5, "max_keys_per_event": 2}
-    for others, more in ((OTHERS, {"domain": DOMAIN}), (MANY, {"delta": Fraction(1, 10)})):
-        mechanism = kind(**fields, **more)
+    fields: dict[str, Any] = {"plan": NUMBERS, "sum_plan": SUMS, "low": 0, "high": 5, "max_keys_per_event": 2}
+    worlds: list[tuple[list[Rows], dict[str, Any]]] = [
+        (OTHERS, {"domain": DOMAIN}),
+        (MANY, {"delta": Fraction(1, 10)}),
+    ]
+    for others, more in worlds:
+        mechanism = kind(**fields | more)
         for key, value, tick in product(("a", "c", "new"), (0, 5, 900), (1, 2)):
             problems += differences(mechanism, others, (key, value), tick)
         lists = [[([key], value) for key, value in rows] for rows in others]
@@ -404,15 +409,16 @@ def worst_ratio(mechanism: LabelSums) -> float:
         for before, tick, value in product((0, 2, 9), (1, 2), (mechanism.low, mechanism.high)):
             without: list[list[tuple[str, int]]] = [[("x", 1)] * before, []]
             with_it = [[*rows, *([("x", value)] if place == tick else [])] for place, rows in enumerate(without, 1)]
-            laws = [chances(mechanism, rows) for rows in (with_it, without)]
-            found = max(least_delta(*laws, epsilon), least_delta(*laws[::-1], epsilon))
+            one, other = (chances(mechanism, rows) for rows in (with_it, without))
+            found = max(least_delta(one, other, epsilon), least_delta(other, one, epsilon))
             worst = max(worst, found / (noise + float(booked.bad)))
     return worst
 
 
 def tiny(kind: type[LabelSums] = LabelSums, **fields: Any) -> LabelSums:
     plan, sums = (TreePlan(base=2, noise=GaussianNode(Fraction(each)), horizon=2) for each in (1, 2))
-    return kind(**({"plan": plan, "sum_plan": sums, "low": 0, "high": 1, "delta": Fraction(1, 50)} | fields))
+    given: dict[str, Any] = {"plan": plan, "sum_plan": sums, "low": 0, "high": 1, "delta": Fraction(1, 50)}
+    return kind(**given | fields)
 
 
 @pytest.mark.parametrize("min_count", [1, 3])
