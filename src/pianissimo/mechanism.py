@@ -184,9 +184,7 @@ class Run(Generic[Batch, State, Value]):
         different events have the same noise over different data, whose difference is the truth.
         """
         with self._guard:
-            parts = _stored_parts(self._state)
-            state = {name: part.to_plain() if isinstance(part, Storable | Logged) else part for name, part in parts}
-            return {"tick": self._tick, "mechanism": self._identity, "state": state}
+            return {"tick": self._tick, "mechanism": self._identity, "state": plain_parts(self._state)}
 
     @property
     def log_length(self) -> int:
@@ -199,7 +197,7 @@ class Run(Generic[Batch, State, Value]):
             return {name: part.log() for name, part in self._logged().items()}
 
     def _logged(self) -> dict[str, Logged]:
-        return {name: part for name, part in _stored_parts(self._state) if isinstance(part, Logged)}
+        return {name: part for name, part in stored_parts(self._state) if isinstance(part, Logged)}
 
     def load(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         """Take over what `dump` gave and the last logs, the oldest first, of the same mechanism.
@@ -214,7 +212,7 @@ class Run(Generic[Batch, State, Value]):
                 if not (isinstance(tick, int) and 0 <= tick <= self.mechanism.guarantee.horizon):
                     raise StateError("a stored state must stand at a tick of its horizon, got another number")
                 state = self.mechanism.start(self._noise)
-                _restore(state, content["state"], logs)
+                restore(state, content["state"], logs)
             except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
                 raise StateError("a stored state must have the content of this version, got other content") from None
             self._tick, self._state = tick, state
@@ -300,14 +298,21 @@ class Guard:
         self._reason = reason
 
 
-def _stored_parts(state: object) -> Iterator[tuple[str, Any]]:
+def stored_parts(state: object) -> Iterator[tuple[str, Any]]:
     """The parts that are stored; one that is None is not there, as in states of before there was such a part."""
     kept = (each.name for each in fields(cast(Any, state)) if not each.metadata.get("transient"))
     return ((name, part) for name in kept if (part := getattr(state, name)) is not None)
 
 
-def _restore(state: object, content: dict[str, codec.Plain], logs: Sequence[codec.Plain]) -> None:
-    parts = dict(_stored_parts(state))
+def plain_parts(state: object) -> dict[str, codec.Plain]:
+    """They as plain data, without what is logged tick by tick."""
+    parts = stored_parts(state)
+    return {name: part.to_plain() if isinstance(part, Storable | Logged) else part for name, part in parts}
+
+
+def restore(state: object, content: dict[str, codec.Plain], logs: Sequence[codec.Plain]) -> None:
+    """Give a fresh state what `plain_parts` gave, and the last logs, the oldest first."""
+    parts = dict(stored_parts(state))
     if set(content) != set(parts):
         raise StateError("a stored state must have the fields of this version, got other fields")
     for name, part in parts.items():

@@ -84,15 +84,20 @@ STREAMS = {
         hidden("count-of-users", pp.Count("n"), first_cap=2, caps=3),
         hidden("sum-of-users", pp.Sum("revenue", value="signed", range=(-9, 9)), first_cap=2, caps=4),
         hidden("fixed-cap", *COUNTED, pp.MaxFrequency("most", key="drug", domain=DRUGS), **FIXED),
-        hidden("periods", *COUNTED, pp.TopK("top", key="drug", k=2, domain=DRUGS), **FIXED, within=2),
+        hidden("periods", *COUNTED, pp.TopK("top", key="drug", k=2, domain=DRUGS), **FIXED, within=2, reset=False),
         hidden("taken-back", *COUNTED, weight="sign", first_cap=2, caps=3),
         hidden("distinct", pp.Distinct("drugs", key="drug", every=2), pp.Count("n"), first_cap=1, caps=3),
         hidden("active", pp.Users("active", where="price < 5"), pp.Users("all", every=2), pp.Count("n"), first_cap=1),
-        hidden("active-in-periods", pp.Users("active"), **FIXED, within=2),
+        hidden("active-in-periods", pp.Users("active"), **FIXED, within=2, reset=False),
+        hidden("each-period", *COUNTED, pp.Distinct("drugs", key="drug"), pp.Users("all"), within=3, starts=2),
+        hidden(
+            "each-period-of-one-cap", pp.Quantiles("price", value="price", range=(0, 10), cells=8), **FIXED, within=3
+        ),
         hidden("trends", pp.Trending("rising", key="drug", max_keys_per_user=2, threshold=60)),
         hidden("known-trends", pp.Trending("rising", key="drug", domain=DRUGS), pp.Trending("two", key="region")),
         hidden("alarms", pp.Alarm("cheap", where="price < 5"), pp.Alarm("north", where=pl.col("region") == "north")),
         hidden("alarms-in-periods", CHEAP, pp.Trending("rising", key="drug", domain=DRUGS), within=2),
+        hidden("alarms-in-shifted-periods", CHEAP, pp.Count("n"), within=3, starts=2, caps=4),
     )
 }
 

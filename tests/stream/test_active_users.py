@@ -57,7 +57,7 @@ def test_the_whole_epsilon_is_for_counting_where_nothing_is_searched_for() -> No
 
 
 def test_within_a_period_pairs_of_a_user_and_a_period_count() -> None:
-    made = plan(Users("active"), max_events_per_user=5, within=2)
+    made = plan(Users("active"), max_events_per_user=5, within=2, reset=False)
     assert made.queries[0].mechanism.cap == PeriodCap(units=1, ticks=2)
     assert "in each period of 2 ticks" in made.queries[0].chosen.note
     live = Live(made, NoNoise())

@@ -47,7 +47,7 @@ def flights(*queries: Query, **unit: Any) -> StreamPlan:
     [
         ({"first_cap": 64}, 64),
         ({"max_events_per_user": 2}, 2),
-        ({"max_events_per_user": 2, "within": "2d"}, 2),
+        ({"max_events_per_user": 2, "within": "2d", "reset": False}, 2),
     ],
 )
 def test_every_table_has_the_cap_after_its_bars(unit: dict[str, Any], cap: int) -> None:
@@ -129,7 +129,7 @@ def test_plans_say_what_their_error_is_about() -> None:
         ({"first_cap": 2}, [1, 2, 2, 2]),
         ({"max_events_per_user": 2}, [1, 2, 2, 2]),
         # Pairs of a user and a period of two ticks.
-        ({"max_events_per_user": 2, "within": "2d"}, [1, 2, 3, 4]),
+        ({"max_events_per_user": 2, "within": "2d", "reset": False}, [1, 2, 3, 4]),
     ],
 )
 def test_a_release_tells_how_many_users_are_above_the_cap(unit: dict[str, Any], numbers: list[int]) -> None:

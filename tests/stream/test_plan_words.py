@@ -120,7 +120,7 @@ def test_the_error_is_told_for_every_cap_that_may_be_reached() -> None:
     whole = told(planned(pp.Count("q"), pp.user("who", max_events_per_user=20, most_events_per_user=20)))[1]
     assert "up to the cap" not in whole
     assert "Nothing is cut off, as no user has more than 20" in whole
-    day = told(planned(pp.Count("q"), pp.user("who", max_events_per_user=20, within="2d")))[1]
+    day = told(planned(pp.Count("q"), pp.user("who", max_events_per_user=20, within="2d", reset=False)))[1]
     assert "up to the cap of 20 a user in each period of 2 ticks" in day
 
 

@@ -290,12 +290,13 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
             "[stream]",
             '[stream]\nunit = { user = "customer", cap = 3 }',
             "stream.unit must have the fields 'user', 'cap_share', 'caps', 'first_cap', 'max_events_per_user', "
-            "'most_events_per_user', 'weight', 'within', got 'cap'",
+            "'most_events_per_user', 'reset', 'starts', 'weight', 'within', got 'cap'",
         ),
         (
             "[stream]",
-            '[stream]\nunit = { user = "customer", within = "1d" }',
-            "stream: max_events_per_user must be given with within, got none: it holds in each period",
+            '[stream]\nunit = { user = "customer", within = "1d", reset = false }',
+            "stream: max_events_per_user must be given where totals run on over periods, got none: it holds in each "
+            "period; let them begin anew (reset=True) for a cap that follows",
         ),
         ("[stream]", '[stream]\nunit = "user"', "stream.unit must be 'event' or { user = 'column' }, got 'user'"),
         ("[stream]", "[stream]\ncoverage = 1", "stream.coverage must be above 0 and below 1, got 1"),

@@ -90,8 +90,10 @@ caps: st.SearchStrategy[dict[str, Any]] = st.one_of(
         {
             "max_events_per_user": st.integers(1, 99),
             "within": st.sampled_from(["2h", "1d", timedelta(hours=3), 4]),
-        }
+        },
+        optional={"reset": st.booleans()},
     ),
+    st.fixed_dictionaries({"within": st.sampled_from(["1d", "1w"])}, optional={"starts": st.sampled_from([7, 2])}),
 )
 more = st.fixed_dictionaries(
     {},

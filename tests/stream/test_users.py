@@ -100,7 +100,7 @@ def test_a_fixed_cap_is_compared_with_the_one_that_follows() -> None:
 
 
 def test_a_cap_holds_in_each_period_where_periods_are_hidden() -> None:
-    unit = pp.user("reader", max_events_per_user=1, within="2h")
+    unit = pp.user("reader", max_events_per_user=1, within="2h", reset=False)
     plan = news(unit=unit, tick="1h", queries=[pp.Count("visits")]).plan()
     assert "one user's events of one period of 2 ticks" in str(plan)
     assert plan.to_dict()["period"] == 2

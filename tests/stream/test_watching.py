@@ -125,9 +125,9 @@ def test_a_period_costs_no_more_noise_and_its_lone_keys_are_those_of_its_ticks()
 
 
 def test_other_queries_of_a_period_need_a_cap_and_alarms_do_not() -> None:
-    with pytest.raises(pp.ParameterError, match="max_events_per_user must be given with within"):
-        clinic(FEVER, pp.Count("visits"), **DAILY)
-    capped = pp.user("patient", within=4, max_events_per_user=3)
+    with pytest.raises(pp.ParameterError, match="max_events_per_user must be given where totals run on"):
+        clinic(FEVER, pp.Count("visits"), unit=pp.user("patient", within=4, reset=False))
+    capped = pp.user("patient", within=4, max_events_per_user=3, reset=False)
     tables = [quiet(clinic(FEVER, *more, unit=capped).plan()).tick(crowd(1000)) for more in ((), (pp.Count("n"),))]
     assert [table["fever"]["estimate"].to_list() for table in tables] == [[1000], [1000]]
 

@@ -134,7 +134,7 @@ UNITS: dict[str, Any] = {
     "user, fixed cap": pp.user("user", max_events_per_user=8),
     "user, at most 600 events": pp.user("user", most_events_per_user=600),
     "user, all events fit the cap": pp.user("user", max_events_per_user=600, most_events_per_user=600),
-    "user within 2 ticks": pp.user("user", max_events_per_user=5, within=2),
+    "user within 2 ticks": pp.user("user", max_events_per_user=5, within=2, reset=False),
 }
 
 GROUPS: dict[str, list[tuple[pp.Budget, list[Asked]]]] = {

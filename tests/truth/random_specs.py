@@ -20,7 +20,8 @@ def unit(chance: random.Random) -> Any:
     rules: list[dict[str, Any]] = [
         {},
         {"max_events_per_user": chance.choice([1, 2, 7, 64, 1000])},
-        {"max_events_per_user": chance.choice([1, 5, 30]), "within": chance.choice([1, 2, 7])},
+        {"max_events_per_user": chance.choice([1, 5, 30]), "within": chance.choice([1, 2, 7]), "reset": False},
+        {"within": chance.choice([1, 2, 7]), "starts": chance.choice([None, 3]), "caps": chance.randint(1, 20)},
         {
             "first_cap": chance.choice([1, 2, 16, 100]),
             "caps": chance.randint(1, 12),

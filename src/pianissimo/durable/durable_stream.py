@@ -424,6 +424,7 @@ class DurableStream:
         self._core = LiveCore(
             self.plan,
             lambda every: SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=every),
+            after=self._record.last_tick,
         )
         lives = [] if options.read_only else self._store.lives(self._ring)[:-1]
         shown = [ShownLife(record, ring, self._store.visible(record.incarnation)) for record, ring in lives]

@@ -29,7 +29,7 @@ from pianissimo.io.sources.text_rows import Piece, Written, read_blocks, split_l
 from pianissimo.queries.columns import fault_of
 from pianissimo.queries.query import UserMechanism
 from pianissimo.stream.batches import user_input
-from pianissimo.stream.choosing import QueryPlan
+from pianissimo.stream.choosing import QueryPlan, periods_of
 from pianissimo.stream.spec import FileSource, LiveSource, StreamSpec
 
 NOT_PRIVATE = "Exact and not private: for the eyes of the data's owner only. Nothing is released or charged."
@@ -189,11 +189,13 @@ class _Check:
         user = self.spec.stream.user
         if user is not None:
             content = user_input(self.spec.stream.queries, judged.table, user, drop_bad_rows=False)
-            period = user.period(self.spec.stream.tick)
-            if period is not None and self.judge.clock is not None:
+            periods = periods_of(self.spec.stream, user)
+            if periods is not None and self.judge.clock is not None:
                 # In each period she begins anew.
-                periods = (self.clock.ticks(judged.times) - 1) // period
-                content = content.with_columns(pl.struct("user", periods.alias("period")).alias("user"))
+                ticks = self.clock.ticks(judged.times).to_list()
+                first = {tick: periods.span(tick)[0] for tick in set(ticks)}
+                begin = pl.Series("period", [first[tick] for tick in ticks], dtype=pl.Int64)
+                content = content.with_columns(pl.struct("user", begin).alias("user"))
             self._count_users(content)
 
     def _count_users(self, content: pl.DataFrame) -> None:
@@ -206,7 +208,7 @@ class _Check:
 
     def _capped(self) -> list[QueryPlan]:
         """The queries that a cap may cut something off."""
-        found = [each for each in self.plan.queries if isinstance(each.mechanism, UserMechanism)]
+        found = [each for each in self.plan.queries if isinstance(each.chosen.in_period, UserMechanism)]
         return [each for each in found if each.query.own_cap is None]
 
     def _above_caps(self) -> dict[str, list[dict[str, int]]]:

@@ -26,6 +26,7 @@ from pianissimo.noise.plan import (
     is_pure,
     laplace_sum_quantile,
 )
+from pianissimo.users import EachPeriod
 
 OPEN_HORIZON = 2**32
 """What a horizon without end is booked as."""
@@ -129,6 +130,11 @@ class Candidate:
 
     excluded: str = ""
     """Why a plan may not choose it, where there is more to say."""
+
+    @property
+    def in_period(self) -> Any:
+        """What runs in one period, where its mechanism begins anew with each; else the mechanism."""
+        return self.mechanism.inner if isinstance(self.mechanism, EachPeriod) else self.mechanism
 
 
 def noise_plans(share: Share, series: int, *, is_open: bool) -> Iterator[PlanMaker]:

@@ -155,18 +155,19 @@ class HeavyHitters(KeyQuery):
                 f"per of query {self.name!r} must be left out where users are hidden, got one: a sketch has no "
                 "windows; ask for a histogram, which has them"
             )
-        cap = FixedCap(units=units) if period is None else PeriodCap(units=units, ticks=period)
+        is_running = period is not None and setting.periods is None
+        cap = PeriodCap(units=units, ticks=period) if is_running else FixedCap(units=units)
         # As many draws as exact counts have, which are more than a tree's.
-        bad, draws = Fraction(budget.delta) / 2, 4 * (setting.ticks + 1) * self.series
+        bad, draws = Fraction(budget.delta) / 2, 4 * (setting.planned + 1) * self.series
         if not bad:
             raise ParameterError("unknown labels must have a delta to be shown with, got none; allow one such as 1e-9")
         share = Share(rho=budget.rho(bad=bad, distance=draws * DRAW_DISTANCE), bad=bad)
-        found = _sketched(self, partial(_user_tree, cap), share, setting.ticks, setting.coverage)
+        found = _sketched(self, partial(_user_tree, cap), share, setting.planned, setting.coverage)
         if not found.selectable:
             raise ParameterError(
                 f"query {self.name!r} must fit the memory it may take, got more: {found.excluded}; take a smaller k"
             )
-        return [found]
+        return [replace(found, mechanism=setting.each_period(found.mechanism))]
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
         return content.select("user", pl.col(self.name).alias("key")).drop_nulls("key")
@@ -183,10 +184,11 @@ class HeavyHitters(KeyQuery):
 
     def left_out(self, chosen: Candidate) -> list[str]:
         found = KeyQuery.left_out(self, chosen)
-        if not isinstance(chosen.mechanism, UserSketch):
+        if not isinstance(chosen.in_period, UserSketch):
             return found
-        cap = chosen.mechanism.cap
+        cap = chosen.in_period.cap
         when = f" in each period of {cap.ticks} ticks" if isinstance(cap, PeriodCap) else ""
+        when = when if chosen.in_period is chosen.mechanism else " in each period"
         return [*found, f"of a user the first {cap.units:,} labels count{when}, and bars are open on that side"]
 
     def facts(self, chosen: Candidate) -> dict[str, Any]:

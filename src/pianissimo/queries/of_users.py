@@ -8,13 +8,15 @@ query has a search of its own. Where a cap is fixed nothing is searched for.
   as it is where there is none; split by the queries' weights. Both ways are tried where both are allowed.
 * *Which cap.* If `max_events_per_user` is given, the fixed cap is compared with the one that follows the stream, where
   that would stand if some user had so many events: the smaller error is taken. What a fixed cap cuts off stays untold.
+* *Periods.* Where statistics begin anew with each period, one mechanism runs in each, planned for the longest of them.
+  Its cap is the given one, or follows from period to period.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -35,8 +37,18 @@ from pianissimo.queries.expected import (
 )
 from pianissimo.queries.query import Part, Query, UserMechanism, bars_table, parts_of, with_cap
 from pianissimo.queries.watching import monitor_candidates
-from pianissimo.unit import User
-from pianissimo.users import ABOVE_CAP, ESTIMATOR_SHARE, AdaptiveCap, Cap, FixedCap, PeriodCap, UserRelease
+from pianissimo.unit import EvenPeriods, Periods, User
+from pianissimo.users import (
+    ABOVE_CAP,
+    ESTIMATOR_SHARE,
+    AdaptiveCap,
+    Cap,
+    EachPeriod,
+    FixedCap,
+    OctaveCap,
+    PeriodCap,
+    UserRelease,
+)
 
 FEW_TICKS = 4096
 """Correlated noise takes work that grows with series and ticks, and again at every restart: up to so many."""
@@ -63,10 +75,25 @@ class UserSetting:
 
     user: User
     ticks: int
+    """Of the whole run."""
+
     period: int | None
-    """How many ticks a period has; None where a user is hidden for the whole run."""
+    """How many ticks a period has at most; None where a user is hidden for the whole run."""
 
     coverage: float
+    periods: Periods | None = None
+    """Where all begins anew with each period: which ticks are one."""
+
+    @property
+    def planned(self) -> int:
+        """For how many ticks counters are planned: of the run, or of the longest period where all begins anew."""
+        return self.ticks if self.periods is None else min(self.ticks, self.periods.longest)
+
+    def each_period(self, inner: Any, follow: OctaveCap | None = None) -> Any:
+        """What runs in one period, begun anew with each; as it is where totals run on."""
+        if self.periods is None:
+            return inner
+        return EachPeriod(inner=inner, periods=self.periods, horizon=self.ticks, follow=follow)
 
 
 def user_ways(
@@ -80,7 +107,7 @@ def user_ways(
     monitors: dict[str, list[Candidate]] = {}
     if watched:
         made = monitor_candidates(watched, watching, setting.ticks, setting.coverage, period=setting.period)
-        monitors = {name: [candidate] for name, candidate in made.items()}
+        monitors = {name: [_aligned(candidate, setting)] for name, candidate in made.items()}
     left = 1 - sum((shares[query.name] for query in watched), Fraction(0))
     for query in (each for each in queries if each.sketched):
         sketching, counting = _split(counting, shares[query.name] / left)
@@ -92,7 +119,9 @@ def user_ways(
     shares = {query.name: shares[query.name] / own for query in counted}
     parts = parts_of(counted)
     ways, following, problems = [], {}, []
-    for is_pure in (True,) if budget.pure else (False, True):
+    # Who comes in many periods loses much less under Gaussian noise: 26 in 365 periods of epsilon 1, and not 365.
+    both = (False,) if setting.periods is not None else (False, True)
+    for is_pure in (True,) if budget.pure else both:
         for cap_of in _caps(setting, parts):
             try:
                 spent = _user_budget(counting, setting, parts, is_pure=is_pure, searches=cap_of(Fraction(1)))
@@ -115,6 +144,13 @@ def user_ways(
     if not ways:
         raise problems[0]
     return ways
+
+
+def _aligned(monitor: Candidate, setting: UserSetting) -> Candidate:
+    """A monitor, whose charges are renewed by itself, unless periods begin otherwise than with tick 1."""
+    if setting.periods in (None, EvenPeriods(setting.period or 1)):
+        return monitor
+    return replace(monitor, mechanism=setting.each_period(monitor.mechanism))
 
 
 def _error_after_raises(queries: Sequence[Query], made: dict[str, list[Candidate]], coverage: float) -> float:
@@ -146,7 +182,7 @@ def _split(budget: Budget, share: Fraction) -> tuple[Budget, Budget]:
 def _own_cap(part: Part, setting: UserSetting) -> FixedCap | None:
     """The cap that the kind of a part has by itself, if it has one."""
     units = part[0].own_cap
-    if units is None or setting.period is None:
+    if units is None or setting.period is None or setting.periods is not None:
         return None if units is None else FixedCap(units=units)
     return PeriodCap(units=units, ticks=setting.period)
 
@@ -158,24 +194,27 @@ def _caps(setting: UserSetting, parts: Sequence[Part]) -> Iterator[Any]:
     if all(own):
         yield lambda _: own[0]
         return
+    given = {"first": user.first_cap, "levels": user.caps}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if setting.periods is not None:
+        yield lambda epsilon: OctaveCap(epsilon=epsilon, **chosen) if units is None else FixedCap(units=units)
+        return
     if period is not None:
         assert units is not None  # noqa: S101
         yield lambda _: PeriodCap(units=units, ticks=period)
         return
     if units is not None:
         yield lambda _: FixedCap(units=units)
-    given = {"first": user.first_cap, "levels": user.caps}
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     yield lambda epsilon: AdaptiveCap(epsilon=epsilon, **chosen)
 
 
 def _user_budget(
-    budget: Budget, setting: UserSetting, parts: Sequence[Part], *, is_pure: bool, searches: Cap
+    budget: Budget, setting: UserSetting, parts: Sequence[Part], *, is_pure: bool, searches: Cap | OctaveCap
 ) -> SearchBudget:
-    user, ticks = setting.user, setting.ticks
+    user, ticks = setting.user, setting.planned
     epsilon = Fraction(budget.epsilon)
     share = ESTIMATOR_SHARE if user.cap_share is None else exactly(user.cap_share)
-    search = epsilon * share if isinstance(searches, AdaptiveCap) else Fraction(0)
+    search = epsilon * share if isinstance(searches, AdaptiveCap | OctaveCap) else Fraction(0)
     each = search / sum(part[0].own_cap is None for part in parts) if search else search
     if is_pure:
         return SearchBudget(search=each, epsilon=epsilon - search)
@@ -188,12 +227,12 @@ def _user_budget(
 
 
 def _candidates(
-    part: Part, spent: SearchBudget, cap: Cap, setting: UserSetting, shares: dict[str, Fraction]
+    part: Part, spent: SearchBudget, cap: Cap | OctaveCap, setting: UserSetting, shares: dict[str, Fraction]
 ) -> dict[str, list[Candidate]]:
     """For each query of a part, the same mechanisms in the same order: least error of all queries together first."""
     found: list[tuple[float, dict[str, Candidate]]] = []
     problems = []
-    for kind in _kinds(part, setting.ticks, is_pure=spent.rho is None):
+    for kind in _kinds(part, setting.planned, is_pure=spent.rho is None):
         try:
             mechanism = _mechanism(part, spent, cap, setting, kind, shares)
             made = {query.name: _candidate(query, mechanism, setting) for query in part}
@@ -217,14 +256,28 @@ def _kinds(part: Part, ticks: int, *, is_pure: bool) -> tuple[Any, ...]:
 
 
 def _mechanism(
-    part: Part, spent: SearchBudget, cap: Cap, setting: UserSetting, kind: Any, shares: dict[str, Fraction]
+    part: Part, spent: SearchBudget, cap: Cap | OctaveCap, setting: UserSetting, kind: Any, shares: dict[str, Fraction]
 ) -> UserMechanism:
     share = sum((shares[query.name] for query in part), Fraction(0))
     signed = setting.user.weight is not None
     # Its releases are those of all ticks, however seldom a query is published.
     history = max([HISTORY, *(query.per or 0 for query in part)])
-    parameters = {"plan": kind, "horizon": setting.ticks, "signed": signed, "history": history, **spent.counters(share)}
-    return part[0].user_mechanism(part, cap, shares, parameters)
+    ticks = setting.planned
+    parameters = {"plan": kind, "horizon": ticks, "signed": signed, "history": history, **spent.counters(share)}
+    if not isinstance(cap, OctaveCap):
+        return cast(UserMechanism, setting.each_period(part[0].user_mechanism(part, cap, shares, parameters)))
+    for levels in range(cap.levels, 0, -1):
+        # With as many caps as samplers have noise for.
+        rule = replace(cap, levels=levels)
+        largest = FixedCap(units=max(rule.first, rule.caps[-1]))
+        try:
+            made = setting.each_period(part[0].user_mechanism(part, largest, shares, parameters), rule)
+        except ParameterError:
+            if levels == 1:
+                raise
+            continue
+        break
+    return cast(UserMechanism, made)
 
 
 def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> Candidate:
@@ -236,10 +289,13 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
     error = predict_error(plan, setting.coverage, query.user_scale(mechanism), window=query.per)
     is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
     rule = f"a cap that follows the stream, from {mechanism.cap.caps[0]}" if is_adaptive else f"a fixed cap of {cap}"
-    note = "" if query.own_cap is None else f"each user counts once{_each_period(mechanism.cap)}"
+    if isinstance(mechanism.cap, OctaveCap):
+        rule = f"a cap that follows from period to period, from {cap}"
+    note = "" if query.own_cap is None else f"each user counts once{_each_period(mechanism)}"
+    called = type(mechanism.inner if isinstance(mechanism, EachPeriod) else mechanism).__name__
     law = "Laplace" if mechanism.epsilon is not None else "Gaussian"
     return Candidate(
-        name=f"{type(mechanism).__name__}, {rule}, over {plan.name}",
+        name=f"{called}{_begun_anew(mechanism)}, {rule}, over {plan.name}",
         mechanism=mechanism,
         expected_error=error,
         pure=mechanism.epsilon is not None,
@@ -253,20 +309,22 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
 def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
     """What a plan tells of a query's cap: of what its error is, at which cap, at each cap, and what lies beyond it."""
     mechanism = chosen.mechanism
-    if query.own_cap is not None or not isinstance(mechanism, UserMechanism):
+    if query.own_cap is not None or not isinstance(chosen.in_period, UserMechanism):
         return {}
     rule, counters = mechanism.cap, query.user_counters(mechanism)
-    cap, start = _standing(rule, user)
-    plans = [counters.plan(place, each, 0) for place, each in enumerate(rule.caps, 1)]
+    cap, _ = _standing(rule, user)
+    is_adaptive = isinstance(rule, AdaptiveCap)
+    caps = sorted({*rule.caps, cap})
+    plans = [counters.plan(place if is_adaptive else 1, each, 0) for place, each in enumerate(caps, 1)]
     # They differ in the size of their noise alone.
     sizes = [math.sqrt(plan.noises[0].variance) for plan in plans if plan is not None]
-    errors = [chosen.expected_error.typical * size / sizes[start - 1] for size in sizes]
+    errors = [chosen.expected_error.typical * size / sizes[caps.index(cap)] for size in sizes]
     most, beyond = user.most_events_per_user, query.beyond_cap
     # Without a user a value of hers may be first seen later, in the window.
     is_either = user.weight is not None or bool(query.per and query.of_window)
     if is_either or min(getattr(query, "range", (0,))) < 0:
         beyond = beyond.replace("on that side", "at both ends")
-    is_adaptive, is_whole = isinstance(rule, AdaptiveCap), most is not None and most <= rule.caps[0]
+    is_whole = most is not None and most <= rule.caps[0]
     if most is not None and (is_whole or is_adaptive):
         what = "nothing is cut off" if is_whole else "bars reach over what the cap cuts off"
         beyond = f"{what}, as no user has more than {most:,}"
@@ -274,19 +332,27 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
             beyond += ", but in a window that it is raised in, where they are open"
     return {
         "at": cap,
-        "counted": "" if is_whole else f", of {query.capped} up to the cap of {cap:,} a user{_each_period(rule)}",
+        "counted": "" if is_whole else f", of {query.capped} up to the cap of {cap:,} a user{_each_period(mechanism)}",
         "beyond": beyond,
-        "errors": [{"cap": each, "typical": error} for each, error in zip(rule.caps, errors, strict=True)],
-        "asked_for": (user.caps if is_adaptive else None) or 1,
+        "errors": [{"cap": each, "typical": error} for each, error in zip(caps, errors, strict=True)],
+        "asked_for": (None if isinstance(rule, FixedCap) else user.caps) or 1,
     }
 
 
-def _each_period(cap: Cap) -> str:
-    return f" in each period of {cap.ticks} ticks" if isinstance(cap, PeriodCap) else ""
+def _each_period(mechanism: UserMechanism) -> str:
+    if isinstance(mechanism, EachPeriod):
+        return " in each period"
+    return f" in each period of {mechanism.cap.ticks} ticks" if isinstance(mechanism.cap, PeriodCap) else ""
 
 
-def _standing(cap: Cap, user: User) -> tuple[int, int]:
+def _begun_anew(mechanism: UserMechanism) -> str:
+    return " anew in each period" if isinstance(mechanism, EachPeriod) else ""
+
+
+def _standing(cap: Cap | OctaveCap, user: User) -> tuple[int, int]:
     """The cap that errors are predicted for, and how often counters have started by then."""
+    if isinstance(cap, OctaveCap):
+        return cap.first, 1
     wanted = user.max_events_per_user or 1
     for start, value in enumerate(cap.caps, 1):
         if value >= wanted:

@@ -60,13 +60,14 @@ from pianissimo.users import (
     Bars,
     Cap,
     Counters,
+    EachPeriod,
     Head,
     SumHead,
     UserDistinct,
     UserStatistics,
 )
 
-UserMechanism = UserStatistics | UserDistinct
+UserMechanism = UserStatistics | UserDistinct | EachPeriod
 ABOVE_SHARE = Fraction(1, 20)
 """Of what a part's counters may spend, for the number of users above the cap. It costs the others 2.6 % more noise (5 %
 if Laplace), and a user moves it by one: its noise is 4.5 times (20 times) that of a count, over the cap."""
@@ -593,7 +594,7 @@ def labels_left_out(query: Query, chosen: Candidate) -> list[str]:
     found = [] if most in (None, 1) else [f"of an event at most {most} labels count"]
     if domain is not None:
         return [*found, f"labels that are not among the {len(domain)} listed are passed over"]
-    return found if query.thresholds(chosen.mechanism) is None else [*found, "rarer ones stay hidden"]
+    return found if query.thresholds(chosen.in_period) is None else [*found, "rarer ones stay hidden"]
 
 
 def check_single(query: Query) -> None:

@@ -327,7 +327,7 @@ class GridQuery(ValueQuery):
         return [*ValueQuery.left_out(self, chosen), *(labels_left_out(self, chosen) if self.key_names else [])]
 
     def facts(self, chosen: Candidate) -> dict[str, Any]:
-        grid, (low, high) = self.unit_value(chosen.mechanism), map(float, self.range)
+        grid, (low, high) = self.unit_value(chosen.in_period), map(float, self.range)
         told = Query.facts(self, chosen) | {"grid": grid}
         if self.key_names:
             told |= {"domain": "unknown" if self.listed is None else f"{len(self.listed)} labels"}

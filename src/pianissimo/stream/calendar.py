@@ -141,6 +141,90 @@ class TickCalendar:
         return length // MICROSECOND
 
 
+_MONDAY = date(1970, 1, 5).toordinal()
+_FAR = 12 * 366
+"""The longest of so many periods is looked for where there is no end: what the calendar does comes again by then."""
+
+
+@identified("calendar-periods")
+@dataclass(frozen=True, slots=True)
+class CalendarPeriods:
+    """Periods of days, weeks or months that begin at a time of day: of 23 and 25 hours where the clocks change.
+
+    A tick belongs to the period that it begins in. Should a later calendar have a longer period than was known when a
+    stream was planned, it is cut into two.
+
+    >>> calendar = TickCalendar("2026-03-28T14:00", "1h", "Europe/Berlin")
+    >>> periods = CalendarPeriods.of(calendar, "1d", "06:00", horizon=1000)
+    >>> periods.span(1), periods.span(17), periods.longest
+    ((-7, 16), (17, 39), 24)
+    """
+
+    calendar: TickCalendar
+    within: timedelta | str
+    """Whole days, or a number of months."""
+
+    starts: str
+    """The time of day, by the clocks of the calendar's zone."""
+
+    longest: int
+    """How many ticks the longest one has."""
+
+    @classmethod
+    def of(
+        cls, calendar: TickCalendar, within: timedelta | str | int, starts: str, horizon: int | None
+    ) -> "CalendarPeriods":
+        """With the longest period of the horizon."""
+        length = length_of(within)
+        whole = cls(calendar, length, starts, LARGEST_TIME)
+        longest, first, last = 1, *whole.span(1)
+        for _ in range(_FAR):
+            longest = max(longest, last - first + 1)
+            if horizon is not None and last >= horizon:
+                break
+            first, last = whole.span(last + 1)
+        return cls(calendar, length, starts, longest)
+
+    def span(self, tick: int) -> tuple[int, int]:
+        """The first and the last tick of the period that a tick lies in; the first may lie before tick 1."""
+        time, place = self.calendar.microsecond(tick), self._place(tick)
+        # Where clocks are changed at the very time of day, the next one may not be there yet, or this one be over.
+        while self._boundary(place) > time:
+            place -= 1
+        while self._boundary(place + 1) <= time:
+            place += 1
+        first, after = (self.calendar.tick_at(self._boundary(each) - 1) + 1 for each in (place, place + 1))
+        first += (tick - first) // self.longest * self.longest
+        return first, min(after - 1, first + self.longest - 1)
+
+    @property
+    def _of_day(self) -> timedelta:
+        hours, minutes = self.starts.split(":")
+        return timedelta(hours=int(hours), minutes=int(minutes))
+
+    def _place(self, tick: int) -> int:
+        """About which period it is, counted from a Monday, or from the year 0."""
+        local = self.calendar.start(tick).astimezone(_known_zone(self.calendar.time_zone)).replace(tzinfo=None)
+        local -= self._of_day
+        if isinstance(self.within, str):
+            return (12 * local.year + local.month - 1) // months_in(self.within)
+        return (local.toordinal() - _MONDAY) // self.within.days
+
+    def _boundary(self, place: int) -> int:
+        """When a period begins, in microseconds since 1970."""
+        if isinstance(self.within, str):
+            year, month = divmod(place * months_in(self.within), 12)
+            day = datetime(year, month + 1, 1)
+        else:
+            day = datetime.fromordinal(_MONDAY + place * self.within.days)
+        return microseconds_of((day + self._of_day).replace(tzinfo=_known_zone(self.calendar.time_zone)))
+
+
+@lru_cache(64)
+def _known_zone(name: str) -> tzinfo:
+    return zone_of(name)
+
+
 @lru_cache(4096)
 def _begin(origin: datetime, tick: timedelta | str, time_zone: str, count: int) -> int:
     """When the tick begins that is so many lengths of the calendar after the origin."""

@@ -31,9 +31,11 @@ from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share
 from pianissimo.queries.of_users import UserSetting, cap_told, user_ways
-from pianissimo.stream.calendar import TickCalendar, iso
+from pianissimo.stream.calendar import CalendarPeriods, TickCalendar, iso
+from pianissimo.stream.many_periods import of_many_periods
 from pianissimo.stream.plan_table import render_plan, words_of
-from pianissimo.unit import User
+from pianissimo.unit import EvenPeriods, Periods, User
+from pianissimo.users import EachPeriod
 
 if TYPE_CHECKING:
     from pianissimo.stream.stream import Stream
@@ -96,7 +98,7 @@ class QueryPlan:
     @property
     def thresholds(self) -> tuple[int, int] | None:
         """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
-        return self.query.thresholds(self.mechanism)
+        return self.query.thresholds(self.chosen.in_period)
 
     @property
     def reason(self) -> str:
@@ -269,7 +271,7 @@ class StreamPlan:
         """The same as plain data, ready for JSON."""
         return {
             "stream": self.name,
-            **_unit_dict(self.unit, self.tick),
+            **self._unit(),
             "neighbors": self.neighbors.value,
             "horizon": self.horizon,
             **self._clock(),
@@ -294,14 +296,42 @@ class StreamPlan:
         """
         asked = {plan.query.name: plan.query for plan in self.queries}
         found = {}
+        earliest = first if self.periods is None else max(first, self.periods.span(tick)[0] - 1)
         for name in names:
             query = asked.get(name)
             if query is None or not query.watched:
-                begin = first if query is None or query.per is None else max(first, tick - query.per)
+                begin = earliest if query is None or query.per is None else max(earliest, tick - query.per)
                 found[name] = counted if begin == first else begin
         if self.calendar is None:
             return {name: begin for name, begin in found.items() if begin}
         return {name: self.calendar.start(begin + 1) for name, begin in found.items()}
+
+    @cached_property
+    def periods(self) -> Periods | None:
+        """Which ticks are one period, where statistics begin anew with each."""
+        begun_anew = (plan.mechanism for plan in self.queries if isinstance(plan.mechanism, EachPeriod))
+        return next((each.periods for each in begun_anew), None)
+
+    def _unit(self) -> dict[str, Any]:
+        if isinstance(self.unit, Unit):
+            return {"unit": self.unit.value}
+        told = {"unit": self.unit.unit.value, "user": self.unit.column}
+        if self.unit.within is None:
+            return told
+        longest = self.periods.longest if self.periods is not None else self.unit.period(self.tick) or 1
+        starts = {} if self.unit.starts is None else {"starts": self.unit.starts}
+        own = {"period": longest, "reset": self.periods is not None, **starts}
+        return told | own | {"many_periods": self.many_periods}
+
+    @cached_property
+    def many_periods(self) -> list[dict[str, float]]:
+        """What who comes in several periods gets: epsilon and delta, for some numbers of periods."""
+        unit = self.unit
+        if not isinstance(unit, User) or unit.within is None:
+            return []
+        longest = self.periods.longest if self.periods is not None else unit.period(self.tick) or 1
+        delta = Fraction(0) if self.budget.pure else Fraction(self.budget.delta)
+        return of_many_periods(_mechanisms(self.queries), delta, -(-self.horizon // longest))
 
     def _clock(self) -> dict[str, str]:
         told = {} if self.tick is None else {"tick": length_text(self.tick)}
@@ -328,7 +358,10 @@ def make_plan(stream: "Stream") -> StreamPlan:
     unit, tick = cast(Unit | User, stream.unit), stream.tick
     ticks = OPEN_HORIZON if stream.horizon is None else stream.horizon
     if isinstance(unit, User):
-        setting = UserSetting(user=unit, ticks=ticks, period=unit.period(tick), coverage=stream.coverage)
+        periods = periods_of(stream, unit)
+        period = unit.period(tick) if periods is None else periods.longest
+        begun_anew = periods if unit.begins_anew else None
+        setting = UserSetting(user=unit, ticks=ticks, period=period, coverage=stream.coverage, periods=begun_anew)
         ways = user_ways(queries, weights, budget, setting)
     else:
         ways = _ways(queries, budget, stream.horizon, stream.coverage)
@@ -360,6 +393,20 @@ def make_plan(stream: "Stream") -> StreamPlan:
 def _is_same(query: Query, one: Candidate, other: Candidate) -> bool:
     """Whether both are one and the same: what is watched tick by tick does not depend on how the rest is split."""
     return query.watched and one.mechanism == other.mechanism
+
+
+def periods_of(stream: "Stream", user: User) -> Periods | None:
+    """Which ticks are one period, where a user is hidden within one."""
+    if user.within is None:
+        return None
+    if not isinstance(user.starts, str):
+        return EvenPeriods(user.period(stream.tick) or 1, user.starts or 1)
+    if stream.calendar is None:
+        raise ParameterError(
+            "origin and tick must be given where periods start at a time of day, got none, for example "
+            'tick="1h" and origin="2026-01-01"'
+        )
+    return CalendarPeriods.of(stream.calendar, user.within, user.starts, stream.horizon)
 
 
 def _expected_events(queries: Sequence[Query]) -> int | None:
@@ -489,10 +536,3 @@ def _loss_dict(loss: Loss) -> dict[str, float]:
     if isinstance(loss, Mixed):
         return {"pure": float_up(loss.pure), "rho": float_up(loss.rho)}
     return {"rho": float_up(loss.as_booked().rho)}
-
-
-def _unit_dict(unit: Unit | User, tick: timedelta | str | None) -> dict[str, Any]:
-    if isinstance(unit, Unit):
-        return {"unit": unit.value}
-    period = unit.period(tick)
-    return {"unit": unit.unit.value, "user": unit.column} | ({} if period is None else {"period": period})

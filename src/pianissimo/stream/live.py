@@ -4,6 +4,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from pianissimo.stream.calendar import LARGEST_TIME, asked_of_times, iso, micros
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
 from pianissimo.stream.release import MOMENT, TIMES, StreamRelease, Tidier
 from pianissimo.unit import User
+from pianissimo.users import EachPeriod
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class LivePart:
     share a run, released at every tick and shown on their schedules.
     """
 
-    def __init__(self, plan: StreamPlan, answered: Sequence[QueryPlan], noise_for: NoiseFor) -> None:
+    def __init__(self, plan: StreamPlan, answered: Sequence[QueryPlan], noise_for: NoiseFor, after: int) -> None:
         self._user = plan.unit if isinstance(plan.unit, User) else None
         self.queries = [each.query for each in answered]
         self.every = 1 if self._user else self.queries[0].every
@@ -48,7 +50,11 @@ class LivePart:
         names = [query.name for query in self.queries]
         noise = noise_for(self.every).at("users" if self._user else "query", *names)
         digest = plan.mechanism_digest(answered[0])
-        self.run: Run[Any, Any, Any] = Run(answered[0].mechanism, noise, coverage=plan.coverage, digest=digest)
+        mechanism = answered[0].mechanism
+        if isinstance(mechanism, EachPeriod):
+            # A life that begins later has the same periods.
+            mechanism = replace(mechanism, after=after)
+        self.run: Run[Any, Any, Any] = Run(mechanism, noise, coverage=plan.coverage, digest=digest)
         self._tidiers = {query.name: Tidier(query.tidy) for query in self.queries}
 
     def update(self, content: Any) -> None:
@@ -90,14 +96,17 @@ class LivePart:
             return {}
         release = self.run.release()
         windows: dict[int | None, Release[Any]] = {None: release}
-        tables = {}
+        tables, mechanism = {}, self.run.mechanism
+        first = mechanism.begins(release.tick) - 1 if isinstance(mechanism, EachPeriod) else 0
         for query in self.queries:
             if tick % query.every:
                 continue
             per: int | None = query.per
             if per is not None and per not in windows:
-                windows[per] = self.run.between(max(0, release.tick - per // self.every), release.tick)
+                windows[per] = self.run.between(max(first, release.tick - per // self.every), release.tick)
             tables[query.name] = query.named(self._tidiers[query.name].add(self._table(query, windows[per])))
+        if isinstance(mechanism, EachPeriod) and mechanism.last_of(release.tick) == release.tick:
+            self._tidiers = {query.name: Tidier(query.tidy) for query in self.queries}
         if self._user is None:
             return tables
         return tables | above_cap_table(release, self.run.coverage) | exhausted_table(self.queries, release)
@@ -105,7 +114,9 @@ class LivePart:
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What the ticks after `start` up to `end` added, if it was published at both and answers intervals."""
         asked = [query for query in self.queries if not (start % query.every or end % query.every)]
-        if not (asked and isinstance(self.run.mechanism, Windowed)):
+        mechanism = self.run.mechanism
+        answers = mechanism.inner if isinstance(mechanism, EachPeriod) else mechanism
+        if not (asked and isinstance(answers, Windowed)):
             return {}
         release = self.run.between(start // self.every, end // self.every)
         return {query.name: query.named(self._table(query, release)) for query in asked}
@@ -125,17 +136,17 @@ class LivePart:
 class LiveCore:
     """The runs of a plan over their noise: what a stream in memory and a durable one both have.
 
-    It neither locks nor guards; who has it does.
+    It neither locks nor guards; who has it does. Its first tick is the one after tick `after` of the stream.
     """
 
-    def __init__(self, plan: StreamPlan, noise_for: NoiseFor) -> None:
+    def __init__(self, plan: StreamPlan, noise_for: NoiseFor, *, after: int = 0) -> None:
         self.plan = plan
         self._warned = False
         answered: dict[object, list[QueryPlan]] = {}
         for each in plan.queries:
             shared = id(each.mechanism) if isinstance(plan.unit, User) else each.query.name
             answered.setdefault(shared, []).append(each)
-        self.parts = [LivePart(plan, plans, noise_for) for plans in answered.values()]
+        self.parts = [LivePart(plan, plans, noise_for, after) for plans in answered.values()]
 
     @property
     def log_length(self) -> int:

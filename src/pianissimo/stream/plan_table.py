@@ -4,8 +4,9 @@ Explained, a paragraph for each query follows: mechanism, noise, theorem, and wh
 """
 
 import io
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -50,7 +51,7 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any]) -> list[str]:
     """At most three lines: the error and what it is about; what is cut or hidden; what a cap does."""
     error, about = chosen.expected_error, f"{query.about_in(chosen.mechanism)}{cap.get('counted', '')}"
     first = f"within {number_text(error.typical)}{query.error_unit} of the true {about}, {error.often}"
-    threshold = query.thresholds(chosen.mechanism)
+    threshold = query.thresholds(chosen.in_period)
     if threshold is not None:
         least, largest = (f"{each:,}" for each in threshold)
         some = "" if least == largest else f" ({largest} at some ticks)"
@@ -105,8 +106,9 @@ def _promise(plan: dict[str, Any]) -> Text:
     ticks = "There is no end to its ticks" if is_open else f"It has {plan['horizon']:,} ticks"
     length = f", each of {plan['tick']}" if "tick" in plan else ""
     begin = f", from {plan['origin']} (UTC) on, by the clocks of {plan['time_zone']}" if "origin" in plan else ""
-    booked = "; they are booked as 2^32" if is_open else ""
+    booked = "; they are booked as 2^32" if is_open and not plan.get("reset") else ""
     text.append(f"\nIt hides {_neighbors(plan)}.\n{ticks}{length}{begin}{booked}.", "not bold")
+    text.append(_many_periods(plan.get("many_periods", ())), "not bold")
     for warning in plan["warnings"]:
         text.append(f"\nWarning: {warning}.", "bold")
     return text
@@ -114,8 +116,30 @@ def _promise(plan: dict[str, Any]) -> Text:
 
 def _neighbors(plan: dict[str, Any]) -> str:
     if "period" in plan:
-        return f"one user's events of one period of {plan['period']} ticks"
+        length = f"of {plan['period']} ticks" if "starts" not in plan else f"of at most {plan['period']} ticks"
+        return f"one user's events of one period {length}{_starts(plan)}"
     return "one user with all her events" if "user" in plan else "one event"
+
+
+def _starts(plan: dict[str, Any]) -> str:
+    """When periods begin, and what begins with them, in words."""
+    starts = plan.get("starts")
+    when = f" that begins at {starts}" if isinstance(starts, str) else f" (one begins with tick {starts})"
+    return f"{'' if starts is None else when}{'; its statistics begin anew with each' if plan['reset'] else ''}"
+
+
+def _many_periods(told: Sequence[dict[str, Any]]) -> str:
+    """What who comes in several periods gets, in one line."""
+    if not told:
+        return ""
+    periods, epsilons = ", ".join(str(each["periods"]) for each in told), ", ".join(_up(each) for each in told)
+    delta = f" (delta {told[-1]['delta']:.2g} at most)" if told[-1]["delta"] else ""
+    return f"\nWho comes in {periods} periods is hidden with epsilon {epsilons}{delta}."
+
+
+def _up(told: dict[str, Any]) -> str:
+    """An epsilon in two decimals, rounded up."""
+    return f"{math.ceil(told['epsilon'] * 100 - 1e-9) / 100:.2f}"
 
 
 def _details(query: dict[str, Any]) -> Iterator[RenderableType]:

@@ -44,6 +44,7 @@ from pianissimo.stream.toml_table import (
     until_of,
     whole_ticks,
 )
+from pianissimo.unit import User
 
 FileFormat = Literal["csv", "jsonl", "parquet"]
 """How rows are stored in a file."""
@@ -185,7 +186,9 @@ class StreamSpec:
     def __post_init__(self) -> None:
         if self.source is None:
             return
-        if self.stream.horizon is None and self.source.until is None:
+        user = self.stream.user
+        goes_on = user is not None and user.begins_anew and isinstance(self.source, LiveSource)
+        if self.stream.horizon is None and self.source.until is None and not goes_on:
             raise ParameterError(_NO_END)
         for query in self.stream.queries:
             if self.source.time in [column.name for column in query.reads if column.role is Role.NUMBERS]:
@@ -231,6 +234,14 @@ def load(path: Path | str) -> Stream:
     24
     """
     return load_spec(path).stream
+
+
+_HORIZON = "how long the promise holds, such as '365d' or a number of ticks; 'none' for no end"
+
+
+def _may_lack_horizon(unit: object) -> bool:
+    """Whether statistics begin anew with each period, as far as the file says: no end costs nothing then."""
+    return isinstance(unit, dict) and "within" in unit and unit.get("reset", True) is True
 
 
 class _Reading:
@@ -297,9 +308,11 @@ class _Reading:
                 "epsilon": "the privacy budget of the whole run, such as 1.0",
                 "delta": "the small probability that may escape epsilon, such as 1e-9; 0 for none",
                 "tick": "how long a tick lasts, such as '1m'",
-                "horizon": "how long the promise holds, such as '365d' or a number of ticks; 'none' for no end",
+                **({} if _may_lack_horizon(table.content.get("unit")) else {"horizon": _HORIZON}),
             },
         )
+        if _may_lack_horizon(table.content.get("unit")):
+            found.setdefault("horizon", None)
         if isinstance(found.get("horizon"), str) and "tick" in found:
             try:
                 found["horizon"] = whole_ticks(found["horizon"], found["tick"])
@@ -431,7 +444,7 @@ def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
     if not source:
         return
     origin, zone = stream.get("origin"), stream.get("time_zone", "UTC")
-    if stream["horizon"] is None and "until" not in source:
+    if stream["horizon"] is None and "until" not in source and not _goes_on(stream.get("unit"), source):
         yield _NO_END
     if origin is None:
         cutter = "source.time" if _source_kinds(source) in ([], ["path"]) else "the clock"
@@ -455,6 +468,11 @@ def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
                 return
         if last is not None and last > horizon:
             yield f"source.{name} must be at most the horizon of {horizon} ticks, got {last} ticks"
+
+
+def _goes_on(unit: object, source: dict[str, Any]) -> bool:
+    """Whether ticks may be released for ever: events come as they happen, and statistics begin anew."""
+    return isinstance(unit, User) and unit.begins_anew and _source_kinds(source) not in ([], ["path"])
 
 
 def _source_kinds(source: dict[str, Any]) -> list[str]:

@@ -50,8 +50,9 @@ class Stream:
     budget: Budget
     """The (epsilon, delta) of the whole run, all queries and ticks together."""
 
-    horizon: int | Length | None
-    """How many ticks the promise covers, or how long, such as "30d"; None for no end, at about 1.4 times the error."""
+    horizon: int | Length | None = ""
+    """How many ticks the promise covers, or how long, such as "30d"; None for no end, at about 1.4 times the error. It
+    must be given, but where statistics begin anew with each period: there no end costs nothing."""
 
     queries: Sequence[Query]
     """What is released at every tick."""
@@ -86,6 +87,13 @@ class Stream:
                 object.__setattr__(self, "tick", tick_length_of(self.tick, self.time_zone))
             except ParameterError as refusal:
                 raise ParameterError(f"tick {refusal}") from None
+        if self.horizon == "":
+            if not (isinstance(self.unit, User) and self.unit.begins_anew):
+                raise ParameterError(
+                    'horizon must be given, such as 1440 ticks, "30d", or None for no end, got none; only statistics '
+                    "that begin anew with each period need no horizon"
+                )
+            object.__setattr__(self, "horizon", None)
         if self.horizon is not None:
             object.__setattr__(self, "horizon", self._ticks("horizon", self.horizon))
             check_at_least(1, horizon=self.horizon)
@@ -142,8 +150,12 @@ class Stream:
         if not isinstance(self.unit, User):
             return
         is_capped = any(query.own_cap is None and not query.watched for query in self.queries)
-        if self.unit.period(self.tick) is not None and self.unit.max_events_per_user is None and is_capped:
-            raise ParameterError("max_events_per_user must be given with within, got none: it holds in each period")
+        is_running = self.unit.period(self.tick) is not None and not self.unit.reset
+        if is_running and self.unit.max_events_per_user is None and is_capped:
+            raise ParameterError(
+                "max_events_per_user must be given where totals run on over periods, got none: it holds in each "
+                "period; let them begin anew (reset=True) for a cap that follows"
+            )
         for query in self.queries:
             if query.name in RESERVED_NAMES:
                 reserved = ", ".join(map(repr, RESERVED_NAMES))

@@ -3,6 +3,7 @@
 from pianissimo.cells import Bars
 from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, CutOff, FixedCap, PeriodCap
 from pianissimo.users.counters import Counters, Law, Sensitivity, s2
+from pianissimo.users.each_period import EachPeriod, OctaveCap
 from pianissimo.users.heads import ABOVE_CAP, AboveHead, CountHead, HistogramHead, SumHead, UserCounts, UserTotal
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.statistics import Head, UserDistinct, UserRelease, UserStatistics, UserSum
@@ -17,10 +18,12 @@ __all__ = [
     "CountHead",
     "Counters",
     "CutOff",
+    "EachPeriod",
     "FixedCap",
     "Head",
     "HistogramHead",
     "Law",
+    "OctaveCap",
     "PeriodCap",
     "QuantilesHead",
     "Sensitivity",

@@ -23,7 +23,7 @@ from pianissimo.labels import LONGEST_LABEL
 from pianissimo.mechanism import Storable
 from pianissimo.noise import Noise
 from pianissimo.text_views import number_texts
-from pianissimo.users.caps import Cap, Course
+from pianissimo.users.caps import AdaptiveCap, Cap, Course
 from pianissimo.users.user_table import Column, PairUnits, Rows, UserRows, UserUnits
 
 
@@ -46,11 +46,12 @@ class AcceptedUnits:
         self.pairs = PairUnits(noise, per_label, horizon)
         """Part of the state by itself, since it is stored tick by tick."""
         self._last = cap.caps[-1]
+        self._told = self._last if isinstance(cap, AdaptiveCap) else max(self._last, cap.told or 0)
         self._pending, self._left_out = Rows(), Rows()
 
     def add(self, rows: UserRows, columns: Sequence[Column] = ()) -> None:
         """Take the rows of users by the slots of their labels, with columns beside them, user after user."""
-        before = self.pairs.add(self.users, rows, self._last)
+        before = self.pairs.add(self.users, rows, self._told)
         # What is beyond the last cap is never accepted, and what is no unit is beyond all.
         within = before < np.uint64(self._last)
         order = before[within]

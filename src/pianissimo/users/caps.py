@@ -138,6 +138,9 @@ class FixedCap:
     units: int
     """Of one user, over the whole run or in one period."""
 
+    told: int | None = None
+    """Up to how many units users are told apart by, where another cap follows from this; None: up to this one."""
+
     def __post_init__(self) -> None:
         check_at_least(1, units=self.units)
         if not self.units <= LARGEST_CAP:

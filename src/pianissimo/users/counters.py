@@ -26,7 +26,7 @@ from pianissimo.noise.moves import has_no_negative_entries, move_price, plan_for
 from pianissimo.noise.plan import NoisePlan, difference_variance, difference_weights, laplace_sum_quantile
 from pianissimo.noise.running import KeyRange, RunningNoise, rounded, running_noise, series_keys
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
-from pianissimo.users.user_table import UserUnits
+from pianissimo.users.user_table import Units, UserUnits
 
 PlanKind = type[NoisePlan]
 """A class of plans, as those of `counting`: its `calibrated` makes a plan for a horizon and a loss per unit."""
@@ -380,6 +380,11 @@ class UserBudget(Gathering):
     def begin(self, noise: Noise) -> dict[str, Any]:
         """What every state has before the first event."""
         return {"users": UserUnits(noise, self.cap.caps[0]), "course": Course(self.cap, self.horizon)}
+
+    def units_given(self, state: Any) -> Units:
+        """How many units each user has given, in no order."""
+        units: Units = state.users.units
+        return units
 
     def between_error(self, start: int, end: int, coverage: float) -> float:
         plan = self.counters[0].plan(1, self.cap.caps[0], 0)

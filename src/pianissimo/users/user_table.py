@@ -53,6 +53,11 @@ class UserUnits:
         """How many users have given more units than the cap."""
         return self.table.over()
 
+    @property
+    def units(self) -> Units:
+        """How many units each user has given, in no order."""
+        return self.table.content()[1]
+
     def names(self, users: pl.Series) -> Keys:
         """The names of users, by which they are counted."""
         return _names(self._namer, users)

@@ -1,0 +1,135 @@
+"""What a user gets who comes in several periods, where the promise is about one of them.
+
+*Statistics that begin anew* lose D times as much in D periods: rho and bad mass add up, and so does pure epsilon, or
+the rho that it is worth, whichever is less.
+
+*Running totals* share their noise between periods, and lose more: of Gaussian noise at most D^2 times rho, under every
+plan. A Haar plan has a sharper bound. A quadratic form is largest where each period's units lie in one tick, and a
+block of 2^h ticks meets at most ceil((2^h - g) / w) + 1 periods of w ticks, so that
+
+    F_0(n) = 0,   F_h(n) = max over a + b = n of F_{h-1}(a) + F_{h-1}(b) + w_h (a - b)^2,   price = F_L(n) + w_0 n^2
+
+with w_h = 1 / variance of level h. Blocks and periods that both begin with the run meet at whole multiples of g, the
+greatest common divisor of 2^h and w; elsewhere g is 1. Labels that nobody listed appear too soon with a chance that
+grows faster than D: `bad_of_periods`. Card U3 of the theory of units and windows.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pianissimo.errors import ParameterError
+from pianissimo.loss.composition import one_entry, price
+from pianissimo.loss.losses import Loss, Mixed, Pure, Race
+from pianissimo.noise import HaarPlan, HaarSkipPlan
+from pianissimo.users import EachPeriod, PeriodCap
+
+TOLD_PERIODS = (2, 7, 30, 100, 365)
+"""For how many periods a plan tells it."""
+
+_SLACK = Fraction(10**9 + 1, 10**9)
+"""Over what floating-point numbers may round."""
+
+
+def of_many_periods(mechanisms: Iterable[Any], delta: Fraction, most: int) -> list[dict[str, float]]:
+    """For some numbers of periods, up to the most there are, the epsilon and delta of who comes in so many."""
+    made = list(mechanisms)
+    one = one_entry([_parts_together(mechanism.guarantee.loss) for mechanism in made])
+    found = []
+    for periods in (each for each in TOLD_PERIODS if each <= most):
+        losses = [loss for mechanism in made for loss in _of_periods(mechanism, periods)]
+        more = sum((loss.bad for loss in losses if not isinstance(loss, Pure)), Fraction(0)) - one.bad
+        try:
+            told = price(losses, delta + more if delta else 0)
+        except ParameterError:
+            # Beyond all use: nothing is left of delta, or so many charges have no price.
+            break
+        if not (told.epsilon < math.inf and told.delta < 1):
+            break
+        found.append({"periods": periods, "epsilon": told.epsilon, "delta": told.delta})
+    return found
+
+
+def _parts_together(loss: Loss) -> Loss:
+    return loss.as_booked() if isinstance(loss, Mixed) else loss
+
+
+def _of_periods(mechanism: Any, periods: int) -> list[Loss]:
+    loss: Loss = mechanism.guarantee.loss
+    cap = getattr(mechanism, "cap", None)
+    if isinstance(mechanism, EachPeriod) or not isinstance(cap, PeriodCap) or isinstance(loss, Pure):
+        return times(loss, periods)
+    # Running totals under a cap for each period.
+    booked = loss.as_booked()
+    rho = sum((each.loss * _ratio(each, cap, periods) for each in mechanism.counters), Fraction(0))
+    return [replace(booked, rho=rho, bad=booked.bad * periods, distance=booked.distance * periods)]
+
+
+def _ratio(counters: Any, cap: PeriodCap, periods: int) -> Fraction:
+    plan = counters.plan(1, cap.units, 0)
+    # Where ticks are skipped, a block of the tree has as many ticks at most, which begin anywhere.
+    is_aligned = not isinstance(plan, HaarSkipPlan)
+    plan = plan.tree if isinstance(plan, HaarSkipPlan) else plan
+    # A value that moves makes a user's units negative too, which the recursion does not allow for.
+    if not isinstance(plan, HaarPlan) or counters.sensitivity.moves:
+        return Fraction(periods**2)
+    return min(Fraction(periods**2), running_ratio(plan, cap.ticks, periods, is_aligned=is_aligned))
+
+
+def times(loss: Loss, count: int) -> list[Loss]:
+    """So many of one loss, of independent noise; pure ones one by one, as they compose better than their sum."""
+    if isinstance(loss, Mixed):
+        pure, rest = loss.parts
+        return [*times(pure, count), *times(rest, count)]
+    if isinstance(loss, Pure):
+        return [loss] * count
+    more: dict[str, Any] = {"bad": loss.bad * count, "distance": loss.distance * count}
+    if isinstance(loss, Race):
+        return [replace(loss, charges=loss.charges * count, **more)]
+    booked = loss.as_booked()
+    return [replace(booked, rho=booked.rho * count, **more)]
+
+
+@lru_cache(256)
+def running_ratio(plan: HaarPlan, ticks: int, periods: int, *, is_aligned: bool = True) -> Fraction:
+    """How many times the rho of one period a user loses in running totals, at most, who comes in so many."""
+    weights = [float(1 / noise.variance) for noise in plan.noises]
+    prices = np.zeros(2)
+    for level, weight in enumerate(weights[1:], 1):
+        step = math.gcd(2**level, ticks) if is_aligned else 1
+        most = min(periods, -(-(2**level - step) // ticks) + 1)
+        prices = _joined(prices, weight, most)
+    whole = prices + weights[0] * np.arange(len(prices)) ** 2.0
+    return Fraction(float(whole.max() / sum(weights))) * _SLACK
+
+
+def _joined(prices: NDArray[np.float64], weight: float, most: int) -> NDArray[np.float64]:
+    """The largest prices of two blocks and the node above them, for up to `most` periods in both."""
+    joined = np.full(most + 1, -np.inf)
+    for left, own in enumerate(prices[: most + 1].tolist()):
+        right = np.arange(min(len(prices), most + 1 - left))
+        places = left + right
+        joined[places] = np.maximum(joined[places], own + prices[right] + weight * (left - right) ** 2.0)
+    return joined
+
+
+def bad_of_periods(
+    thresholds: Sequence[int], variances: Sequence[float], *, units: int, most_per_label: int, least: int, periods: int
+) -> float:
+    """The chance, at most, that running totals show a label too soon for who comes in so many periods.
+
+    `thresholds` and `variances` are those of each tick, `units` the cap of a period, `most_per_label` how many units a
+    label gets of a user in it, and `least` how many a label needs to be looked at.
+    """
+    numbers = np.arange(1, periods * most_per_label + 1)
+    total = 0.0
+    for threshold, variance in zip(thresholds, variances, strict=True):
+        apart = np.maximum(0, threshold - 0.5 - (least - 1) - numbers)
+        total += float((periods * units / numbers * np.exp(-(apart**2) / (2 * variance))).max())
+    return total
