@@ -9,6 +9,7 @@ import polars as pl
 
 from pianissimo.cells import EvenCells
 from pianissimo.counting import Counter, EventQuantiles, KnownHistogram, LabelSums, MetaHistogram, UnknownHistogram
+from pianissimo.counting.distinct_values import DistinctValues
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Mechanism
 from pianissimo.monitors import TickCounts
@@ -95,6 +96,7 @@ CASES = {
         KnownHistogram(plan=HAAR, domain=DOMAIN, max_keys_per_event=2), as_labels, always_shown=True
     ),
     "known histogram over tree": Case(KnownHistogram(plan=TREE, domain=DOMAIN), as_labels, always_shown=True),
+    "distinct values over haar": Case(DistinctValues(plan=HAAR, max_keys_per_event=2), as_labels, always_shown=True),
     "unknown histogram over haar": Case(
         UnknownHistogram(plan=HAAR, delta=FEW, max_keys_per_event=2), as_labels, always_shown=False
     ),

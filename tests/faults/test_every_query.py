@@ -79,6 +79,7 @@ STREAMS = {
         open_to_all("largest", pp.MaxFrequency("most", key="drug", domain=DRUGS, every=2)),
         open_to_all("ticks", pp.Alarm("cheap", where="price < 5"), pp.Trending("rising", key="drug", domain=DRUGS)),
         open_to_all("tick-sets", pp.Trending("many", key="many", max_keys_per_event=2), pp.Count("n")),
+        open_to_all("values", pp.Distinct("all", key="many", max_keys_per_event=2), pp.Count("n")),
         open_to_all("few-keys", pp.HeavyHitters("drugs", key="drug", expected_keys=9)),
         hidden("users", *COUNTED, pp.Quantiles("price", value="price", range=(0, 10), cells=8), first_cap=2, caps=3),
         hidden("count-of-users", pp.Count("n"), first_cap=2, caps=3),

@@ -77,15 +77,15 @@ def test_a_tree_that_is_not_full_has_only_the_levels_at_which_ticks_part() -> No
 def test_laplace_noise_pays_twice(kind: Any) -> None:
     plan = kind.calibrated(horizon=9, epsilon=Fraction(1))
     assert worst_shift(plan) <= move_price(plan) == 2 * plan.cost
-    assert move_price(plan_for_moves(kind, 9, pure=True, loss=Fraction(1))) <= 1
+    assert move_price(plan_for_moves(kind.calibrated, 9, pure=True, loss=Fraction(1))) <= 1
 
 
 @pytest.mark.parametrize("loss", [Fraction(1, 2), Fraction(1, 10**4), Fraction(3)])
 @pytest.mark.parametrize("horizon", [1, 2, 3, 7, 16, 100])
 @pytest.mark.parametrize("kind", KINDS)
 def test_plans_for_moves_keep_their_loss_and_spend_it(kind: Any, horizon: int, loss: Fraction) -> None:
-    plan = plan_for_moves(kind, horizon, pure=False, loss=loss)
-    behind = plan_for_moves(kind, horizon, pure=False, loss=loss, after_prefix=True)
+    plan = plan_for_moves(kind.calibrated, horizon, pure=False, loss=loss)
+    behind = plan_for_moves(kind.calibrated, horizon, pure=False, loss=loss, after_prefix=True)
     assert max(plan.cost, move_price(plan)) <= 2 * loss
     assert max(Fraction(3, 2) * behind.cost, move_price(behind)) <= 2 * loss
     if loss < 1:
@@ -109,7 +109,7 @@ def test_the_tuned_tree_meets_both_bounds() -> None:
     ],
 )
 def test_the_noise_is_that_of_the_card(kind: Any, horizon: int, typical: float, largest: float) -> None:
-    profile = plan_for_moves(kind, horizon, pure=False, loss=RHO).variance_profile() + 1 / 12
+    profile = plan_for_moves(kind.calibrated, horizon, pure=False, loss=RHO).variance_profile() + 1 / 12
     assert math.sqrt(profile.mean()) == pytest.approx(typical, rel=0.01)
     assert math.sqrt(profile.max()) == pytest.approx(largest, rel=0.01)
 

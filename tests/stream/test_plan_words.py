@@ -23,6 +23,7 @@ OF_EVENTS: dict[str, tuple[Query, str]] = {
     "unknown": (pp.Histogram("q", key="k", max_keys_per_event=5), "number of events of each k"),
     "top": (pp.TopK("q", key="k", k=2), "number of events of each k in the list"),
     "heavy": (pp.HeavyHitters("q", key="k"), "number of events of each k"),
+    "distinct": (pp.Distinct("q", key="k"), "number of different values of k"),
 }
 CAP = ", of events up to the cap of 16 a user"
 OF_USERS: dict[str, tuple[Query, str]] = {

@@ -164,7 +164,7 @@ def test_ids_beyond_63_bits_are_refused_row_by_row() -> None:
         ({"queries": [pp.Histogram("readers", key="reader", domain=["a"])]}, "other columns than those of the users"),
         ({"unit": pp.user("reader", max_events_per_user=3, within="90m"), "tick": "1h"}, "whole number of ticks"),
         ({"unit": "user"}, "unit must be .event. or user"),
-        ({"unit": Unit.EVENT, "queries": [pp.Distinct("n", key="x")]}, "distinct must be asked of users"),
+        ({"unit": Unit.EVENT, "queries": [pp.Users("n")]}, "users must be asked of users"),
     ],
 )
 def test_what_cannot_be_promised_is_refused(changes: dict[str, Any], message: str) -> None:

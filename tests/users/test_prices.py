@@ -136,7 +136,7 @@ def test_a_prefix_that_forgets_the_plan_is_found(monkeypatch: pytest.MonkeyPatch
         patch.setattr(
             room,
             "plan_for_moves",
-            lambda kind, horizon, *, pure, loss, after_prefix: kind.calibrated(horizon=horizon, rho=loss, moves=True),
+            lambda make, horizon, *, pure, loss, after_prefix: make(horizon=horizon, rho=loss, moves=True),
         )
         patch.setattr(Counters, "prefix", lambda *_: gaussian_node(1 / unit))
         assert worst_of_a_unit(counters, 2, 4) > Fraction(7, 5)

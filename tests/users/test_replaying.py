@@ -75,6 +75,13 @@ MECHANISMS: dict[str, Any] = {
     "distinct, gaussian haar": UserDistinct(cap=CAP, plan=HaarPlan, horizon=TICKS, rho=BUDGET),
     "distinct, gaussian tree": UserDistinct(cap=CAP, plan=TreePlan, horizon=TICKS, rho=BUDGET),
     "distinct, toeplitz": UserDistinct(cap=CAP, plan=ToeplitzPlan, horizon=TICKS, rho=BUDGET),
+    "distinct, moves priced": UserDistinct(cap=CAP, plan=HaarPlan, horizon=TICKS, rho=BUDGET, moves_priced=True),
+    "distinct, moves priced, toeplitz": UserDistinct(
+        cap=CAP, plan=ToeplitzPlan, horizon=TICKS, rho=BUDGET, moves_priced=True
+    ),
+    "distinct, moves priced, laplace": UserDistinct(
+        cap=CAP, plan=TreePlan, horizon=TICKS, epsilon=BUDGET, moves_priced=True
+    ),
 }
 
 SCHEMA = {

@@ -11,13 +11,15 @@ over s, from the variances as they are, rounded.
 """
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, cast
 
 import numpy as np
 
 from pianissimo.errors import ParameterError
+from pianissimo.loss.losses import Booked, Loss, Pure
 from pianissimo.noise.haar import HaarPlan, HaarSkipPlan
+from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.noise.laws import NodeNoise
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.noise.toeplitz import ToeplitzPlan
@@ -53,6 +55,15 @@ def move_price(plan: NoisePlan) -> Fraction:
     if plan.horizon <= _MOST_PAIRS:
         return price_over_pairs(plan)
     return (2 if has_no_negative_entries(plan) else 4) * plan.cost
+
+
+def move_loss(plan: NoisePlan, *, magnitude: int = 1) -> Loss:
+    """What a whole run loses on an event that holds at most so many units of one series, each of which may move."""
+    price = max(plan.cost, move_price(plan))
+    distance = plan.node_count * DRAW_DISTANCE
+    if is_pure(plan):
+        return Pure(epsilon=price * magnitude, distance=distance)
+    return Booked(rho=price / 2 * magnitude**2, distance=distance)
 
 
 def _haar_price(noises: tuple[NodeNoise, ...], levels: int) -> Fraction:
@@ -96,18 +107,21 @@ def has_no_negative_entries(plan: NoisePlan) -> bool:
     return all(term.weight >= 0 for tick in ticks for term in plan.influence(tick))
 
 
-def plan_for_moves(kind: Any, horizon: int, *, pure: bool, loss: Fraction, after_prefix: bool = False) -> NoisePlan:
-    """The plan of a kind in which a unit that may move loses at most `loss`: max(cost, move) is at most 2 rho.
+def plan_for_moves(
+    make: Callable[..., NoisePlan], horizon: int, *, pure: bool, loss: Fraction, after_prefix: bool = False
+) -> NoisePlan:
+    """The plan in which a unit that may move loses at most `loss`: max(cost, move) is at most 2 rho, or an epsilon.
 
-    After a prefix, in which the unit may have been before it moved, the cost of one entry is at most 4/3 rho, so that
-    the prefix gets what is left: 2 rho - cost. Without one, a Haar tree is tuned for both constraints.
+    `make` calibrates a plan, as `HaarPlan.calibrated` does; a Haar tree is then tuned for both. After a prefix, in
+    which the unit may have been before it moved, the cost of one entry is at most 4/3 rho, so that the prefix gets what
+    is left: 2 rho - cost.
     """
     if pure:
-        return cast(NoisePlan, kind.calibrated(horizon=horizon, epsilon=loss / 2))
-    more = {"moves": True} if issubclass(kind, HaarPlan | HaarSkipPlan) and not after_prefix else {}
+        return make(horizon=horizon, epsilon=loss / 2)
+    more = {"moves": True} if make in (HaarPlan.calibrated, HaarSkipPlan.calibrated) and not after_prefix else {}
     asked = loss
     for step in range(_MOST_STEPS):
-        plan: NoisePlan = kind.calibrated(horizon=horizon, rho=asked, **more)
+        plan = make(horizon=horizon, rho=asked, **more)
         once = plan.cost * Fraction(3, 2) if after_prefix else plan.cost
         excess = max(once, move_price(plan)) / (2 * loss)
         if excess <= 1:

@@ -7,9 +7,14 @@ from typing import Any
 
 import polars as pl
 
+from pianissimo.checks import check_at_least
+from pianissimo.counting.distinct_values import DistinctValues
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
-from pianissimo.queries.query import KeyQuery, Query, UserMechanism
+from pianissimo.noise.moves import plan_for_moves
+from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.expected import HISTORY, PlanMaker, Share
+from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDistinct
 
 
@@ -18,18 +23,41 @@ from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDi
 class Distinct(KeyQuery):
     """The number of different values that events so far held, or with `per` of those first seen in the last ticks.
 
-    Values are capped by their own number, so each such query has a cap of its own.
+    A value counts when it is first seen, also for a window. Where users are hidden, their values are capped by their
+    own number, so each such query has a cap of its own.
 
     >>> Distinct("articles", key="article").part
     'articles'
     """
 
+    max_keys_per_event: int = 1
+    """How many distinct values of one event count; the others are cut, first come first kept within the event."""
+
     kind = "distinct"
     called = "a number of distinct values"
     answer = "number of different values of {0.keys_told}"
     of_window = " first seen"
+    told = ("max_keys_per_event",)
+    adds_up = True
     capped = "values"
     nothing = None
+
+    def _check(self) -> None:
+        check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+
+    @property
+    def _holds_lists(self) -> bool:
+        return self.max_keys_per_event > 1
+
+    def _over(self, make_plan: PlanMaker, share: Share, releases: int, coverage: float) -> Maker:
+        def moving(*, horizon: int, rho: Fraction | None = None, epsilon: Fraction | None = None) -> NoisePlan:
+            return plan_for_moves(make_plan, horizon, pure=rho is None, loss=rho or epsilon or Fraction(0))
+
+        return Query._over(self, moving, share, releases, coverage)
+
+    def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        plan = plan_for(share, magnitude=self.max_keys_per_event)
+        return DistinctValues(plan=plan, max_keys_per_event=self.max_keys_per_event, history=HISTORY), plan
 
     @property
     def part(self) -> str:
@@ -39,7 +67,11 @@ class Distinct(KeyQuery):
         return CountHead(name=self.name, share=share)
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
-        return content.select("user", pl.col(self.name).alias("value")).drop_nulls("value")
+        rows = content.select("user", pl.col(self.name).alias("value")).drop_nulls("value")
+        if not isinstance(rows.schema["value"], pl.List):
+            return rows
+        first = pl.col("value").list.unique(maintain_order=True).list.head(self.max_keys_per_event)
+        return rows.with_columns(first).explode("value").drop_nulls("value")
 
     def user_mechanism(
         self,

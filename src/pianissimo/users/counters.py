@@ -289,7 +289,8 @@ def _plan_within(kind: PlanKind, horizon: int, rule: _Rule, loss: Fraction) -> N
     """The plan of a kind whose loss per unit is at most `loss`, also if a unit may leave one place for another."""
     is_pure = rule.is_pure
     if rule.moves and rule.moves_priced:
-        plan = plan_for_moves(kind, horizon, pure=is_pure, loss=loss, after_prefix=rule.after_prefix)
+        make = cast(Any, kind).calibrated
+        plan = plan_for_moves(make, horizon, pure=is_pure, loss=loss, after_prefix=rule.after_prefix)
         worst = max(plan.cost, move_price(plan))
     else:
         plan, factor = _plan_by_factor(kind, horizon, rule, loss)
