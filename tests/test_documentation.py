@@ -30,6 +30,7 @@ SOURCE = ROOT / "src" / "pianissimo"
 CORE_USERS = {
     "labels.py",
     "monitors/above_threshold.py",
+    "names.py",
     "monitors/race_monitor.py",
     "noise/keyed.py",
     "noise/laws.py",

@@ -21,12 +21,12 @@ from pianissimo.counting.distinct_values import DistinctValues, DistinctValuesSt
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import Booked, Pure
 from pianissimo.mechanism import Run
+from pianissimo.names import Names
 from pianissimo.noise import HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan
 from pianissimo.noise.moves import move_price, plan_for_moves
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.stream import Live
 from pianissimo.testing import NoNoise, SeededNoise
-from pianissimo.users.user_table import Names
 
 RHO = Fraction(1, 2)
 Event = tuple[int, tuple[str, ...]]

@@ -15,11 +15,11 @@ from pianissimo.counting.counter import CounterState, RunningTotal
 from pianissimo.identity import identified
 from pianissimo.labels import count_labels
 from pianissimo.loss.losses import Guarantee, event_guarantee
+from pianissimo.names import Names
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.moves import move_loss
 from pianissimo.noise.running import Recent, running_noise
-from pianissimo.users.user_table import Names, by_user
 
 
 @dataclass(slots=True, repr=False)
@@ -73,7 +73,8 @@ class DistinctValues(RunningTotal):
     def gather(self, state: DistinctValuesState, batch: pl.Series) -> Keys:
         """The names of the values, each once, in an order that tells nothing."""
         values, _ = count_labels(batch, self.max_keys_per_event)
-        return by_user(state.values.of(values))[0]
+        names = state.values.of(values)
+        return names[np.lexsort((names[:, 1], names[:, 0]))]
 
     def add(self, state: DistinctValuesState, gathered: Keys) -> None:  # type: ignore[override]
         RunningTotal.add(self, state, int(np.count_nonzero(state.values.add_first(gathered))))

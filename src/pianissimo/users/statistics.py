@@ -26,6 +26,7 @@ from pianissimo import codec
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import TRANSIENT
+from pianissimo.names import Names
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.running import ONE_SERIES, series_keys
@@ -44,7 +45,7 @@ from pianissimo.users.heads import (
 )
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.segments import Segments, segments_of, there
-from pianissimo.users.user_table import Column, Names, Rows, UserUnits, by_user, first_of_each, row_coins
+from pianissimo.users.user_table import Column, Rows, UserUnits, by_user, first_of_each, row_coins
 
 _LARGEST_TOTAL = 2**61
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pianissimo import _core, codec
 from pianissimo.errors import InputError
-from pianissimo.labels import LONGEST_LABEL, any_too_long
+from pianissimo.names import names_of, secret_key
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 
@@ -28,14 +28,12 @@ NO_UNIT = 2**64 - 1
 LARGEST_LIMIT = 2**32 - 1
 """So many units of one user and one label can be told apart."""
 
-_TWO_LABELS = np.ones(2, dtype=np.uint32)
-
 
 class UserUnits:
     """The units of every user under one cap."""
 
     def __init__(self, noise: Noise, cap: int) -> None:
-        key = _key(noise.at("users"))
+        key = secret_key(noise.at("users"))
         self.table = _core.UserTable(key, cap)
         self._namer = _core.Namer(key)
         self._cap = cap
@@ -60,7 +58,7 @@ class UserUnits:
 
     def names(self, users: pl.Series) -> Keys:
         """The names of users, by which they are counted."""
-        return _names(self._namer, users)
+        return names_of(self._namer, users)
 
     def add(self, names: Keys, units: Units | None = None) -> None:
         """Count rows of one unit each, or of so many units."""
@@ -99,45 +97,6 @@ class UserUnits:
         return "UserUnits(hidden)"
 
 
-class Names:
-    """Keyed names for ids or values, and the set of those seen."""
-
-    def __init__(self, noise: Noise, what: str) -> None:
-        self._namer = _core.Namer(_key(noise.at(what)))
-        self._seen = _core.NameSet()
-
-    def __len__(self) -> int:
-        return len(self._seen)
-
-    def of(self, column: pl.Series) -> Keys:
-        """The name of each id."""
-        return _names(self._namer, column)
-
-    def add(self, names: Keys) -> NDArray[np.uint32]:
-        """The number of each name in the order of first appearance; new ones get the next numbers."""
-        return self._seen.add(names)
-
-    def add_first(self, names: Keys) -> NDArray[np.bool_]:
-        """Whether each name is there for the first time."""
-        try:
-            return self._seen.add_first(names)
-        except ValueError as error:
-            raise InputError(str(error)) from None
-
-    def clear(self) -> None:
-        """Forget all names."""
-        self._seen.clear()
-
-    def to_plain(self) -> codec.Plain:
-        return self._seen.names()
-
-    def take_plain(self, content: codec.Plain) -> None:
-        self._seen.add(content)
-
-    def __repr__(self) -> str:
-        return "Names(hidden)"
-
-
 class PairUnits:
     """Which rows of users are units, where at most so many of one user's rows hold the same label; None: all are.
 
@@ -145,7 +104,7 @@ class PairUnits:
     """
 
     def __init__(self, noise: Noise, limit: int | None, log_length: int) -> None:
-        self._table = None if limit is None else _core.PairTable(_key(noise.at("pairs")), limit)
+        self._table = None if limit is None else _core.PairTable(secret_key(noise.at("pairs")), limit)
         self._log_length = 0 if limit is None else log_length
         self._ticks = 0
         self._last = np.empty(0, dtype=np.uint64)
@@ -239,36 +198,6 @@ def row_coins(names: Keys, before: Units) -> Units:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
     return bits ^ (bits >> np.uint64(31))
-
-
-def checked_ids(column: pl.Series) -> pl.Series:
-    """The ids of a column, as 64-bit numbers or texts."""
-    if column.dtype in (pl.Categorical, pl.Enum):
-        column = column.cast(pl.String)
-    if column.null_count():
-        raise InputError("user ids must not be missing, got nulls; drop these rows")
-    if column.dtype == pl.String:
-        if any_too_long(column):
-            raise InputError(f"user ids must have at most {LONGEST_LABEL} bytes, got a longer one")
-        return column
-    if column.dtype.is_integer() and column.dtype not in (pl.Int128, pl.UInt128):
-        try:
-            return column.cast(pl.Int64)
-        except pl.exceptions.InvalidOperationError:
-            raise InputError("user ids must be whole numbers below 2^63, got a larger one") from None
-    raise InputError(f"user ids must be whole numbers or texts, got {column.dtype}")
-
-
-def _names(namer: _core.Namer, column: pl.Series) -> Keys:
-    ids = checked_ids(column)
-    if ids.dtype == pl.String:
-        return namer.texts(*codec.join_texts(ids))
-    return namer.numbers(np.ascontiguousarray(ids.to_numpy()).view(np.uint64))
-
-
-def _key(noise: Noise) -> bytes:
-    """32 bytes that only this noise has: the names of two texts."""
-    return noise.label_keys(b"12", _TWO_LABELS).tobytes()
 
 
 Column = NDArray[Any]
