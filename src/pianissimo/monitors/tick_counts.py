@@ -175,7 +175,8 @@ class TickCounts(Gathering):
         places = np.flatnonzero(values >= self.threshold)
         labels, values = index.labels.gather(places), values[places]
         state.counts = np.zeros(0 if state.known is None else len(index), dtype=np.int64)
-        state.index = LabelIndex(noise)
+        if state.known is None:
+            state.index = LabelIndex(noise)
         # The order of the reports must tell nothing about what came when.
         order = labels.arg_sort().to_numpy()
         return Found(detached(labels.gather(order)), values[order])
