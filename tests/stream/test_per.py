@@ -348,8 +348,9 @@ def test_the_command_says_what_has_no_windows(tmp_path: Path) -> None:
     assert (told["since"], told["window"]) == ("2026-01-01T02:00:00Z", "2h")
     total = json.loads(call("releases", state, "--tick", 4, "--query", "n", "--json").stdout)
     assert (total["start"], total["since"]) == ("2026-01-01T03:00:00Z", "2026-01-01T00:00:00Z")
-    with stream(pp.Count("n"), unit=pp.user("who", max_events_per_user=2)).open(users) as counted:
-        counted.tick([{"who": "u"}])
+    busiest = pp.MaxFrequency("busiest", key="drug", domain=DRUGS)
+    with stream(busiest, unit=pp.user("who", max_events_per_user=2)).open(users) as counted:
+        counted.tick([{"who": "u", "drug": "a"}])
     for arguments, message in (
         ((state, "--window", "90m"), "a window must be a whole number of ticks"),
         ((state, "--window", "0"), "window must be a whole number of at least 1"),
@@ -357,7 +358,7 @@ def test_the_command_says_what_has_no_windows(tmp_path: Path) -> None:
         ((state, "--window", "1h", "--query", "some"), "got 'some': it is published at every 2 ticks"),
         ((state, "--window", "2h", "--query", "top"), "got 'top': a top list does not add up"),
         ((out, "--window", "2h"), "window must be asked of a durable stream"),
-        ((users, "--window", "2h"), "there are no windows of users yet"),
+        ((users, "--window", "2h"), "'busiest': a largest count does not add up over ticks"),
     ):
         refused = call("releases", *arguments)
         assert refused.exit_code == 2

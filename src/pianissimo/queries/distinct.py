@@ -112,6 +112,7 @@ class Users(Query):
     answer = "number of users"
     of_window = " first seen"
     own_cap = 1
+    adds_up = True
 
     @property
     def part(self) -> str:

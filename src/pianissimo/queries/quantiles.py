@@ -17,7 +17,7 @@ from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import HISTORY, Candidate, Share, number_text
-from pianissimo.queries.query import PlanFor, released_table
+from pianissimo.queries.query import PlanFor, released_table, with_cap
 from pianissimo.queries.value_query import ValueQuery
 from pianissimo.users import Head, QuantilesHead
 
@@ -170,6 +170,12 @@ class Quantiles(ValueQuery):
     def open_ends(self, value: Any) -> tuple[str, ...]:
         # Of the events that the cap let through: how others would move a quantile has no bound to be open at.
         return ()
+
+    def capped_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        table, cut = ValueQuery.capped_table(self, release, coverage, most_events), self.user_value(release).cut
+        # A plan that says that bars reach over the cut says so of windows without a raise alone.
+        is_open = cut.is_raised and most_events is not None and most_events > cut.cap
+        return with_cap(table, cut.cap, ("low", "high")) if is_open else table
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         value = release.value[self.name]

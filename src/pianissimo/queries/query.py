@@ -144,7 +144,7 @@ class Query:
     """What may become of a row without a value."""
 
     adds_up: ClassVar[bool] = False
-    """Whether the answers for two parts of the stream add up to that for both."""
+    """Whether the answers for two parts of the stream add up to that for both, if of a window it has what is new."""
 
     watched: ClassVar[bool] = False
     """Whether it reports what is unusual, and charges those who are in a report."""
@@ -416,7 +416,7 @@ class Query:
         if self.per is not None:
             return f"what is published is no total but what {self.per} ticks added"
         if not (self.adds_up and isinstance(mechanism, Windowed)):
-            return f"{self.called} does not add up over ticks; counts, sums and histograms of events do"
+            return f"{self.called} does not add up over ticks; counts, sums and histograms do"
         return f"it is published at every {self.every} ticks" if ticks % self.every else ""
 
     def window_table(

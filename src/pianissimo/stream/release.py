@@ -22,6 +22,7 @@ from pianissimo.checks import check_at_least, ticks_in
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.queries import Tidy
 from pianissimo.stream.calendar import as_utc, iso
+from pianissimo.stream.user_windows import UserDifferences, no_differences
 from pianissimo.unit import User
 
 if TYPE_CHECKING:
@@ -208,9 +209,9 @@ def _typed_table(rows: list[dict[str, Any]], schema: dict[str, pl.DataType]) -> 
 
 def windowless(plan: "StreamPlan", ticks: int) -> dict[str, str]:
     """Why some queries of a plan have no windows of so many ticks as the difference of two releases."""
-    if isinstance(plan.unit, User):
-        return dict.fromkeys((each.query.name for each in plan.queries), "there are no windows of users yet")
     told = {each.query.name: each.query.no_window(each.mechanism, ticks) for each in plan.queries}
+    if isinstance(plan.unit, User):
+        told |= {name: told[name] or reason for name, reason in no_differences(plan).items()}
     return {name: reason for name, reason in told.items() if reason}
 
 
@@ -222,6 +223,9 @@ def windows_of(plan: "StreamPlan", releases: Sequence[StreamRelease], length: ob
     if len(left_out) == len(plan.queries):
         name, reason = next(iter(left_out.items()))
         raise ParameterError(f"a window must be of a query whose totals tell it, got none; {name!r}: {reason}")
+    most = plan.unit.most_events_per_user if isinstance(plan.unit, User) else None
+    of_users = [each for each in plan.queries if isinstance(plan.unit, User) and each.query.name not in left_out]
+    differences = {each.query.name: UserDifferences(each, releases, most) for each in of_users}
     for place, release in enumerate(releases, 1):
         begin, tables, since = max(0, place - ticks), {}, {}
         for each in plan.queries:
@@ -233,9 +237,12 @@ def windows_of(plan: "StreamPlan", releases: Sequence[StreamRelease], length: ob
                 # The row of labels that are not shown is of the totals: of windows it would tell nothing.
                 tables[name] = tables[name].filter(pl.col("key").is_not_null())
             if begin:
-                before = each.query.unnamed(releases[begin - 1][name])
-                places = (begin // every, place // every)
-                tables[name] = each.query.window_table(each.mechanism, before, tables[name], places, release.coverage)
+                before, now, coverage = each.query.unnamed(releases[begin - 1][name]), tables[name], release.coverage
+                if name in differences:
+                    tables[name] = differences[name].table(before, now, (begin, place), coverage)
+                else:
+                    places = (begin // every, place // every)
+                    tables[name] = each.query.window_table(each.mechanism, before, now, places, coverage)
                 first = release.tick - place + begin
                 since[name] = first if plan.calendar is None else plan.calendar.start(first + 1)
             tables[name] = each.query.named(tables[name])

@@ -187,6 +187,9 @@ class CutOff:
     per_series: int | None = None
     """How many units of one user may be missing in one series; None where all of them may."""
 
+    is_raised: bool = False
+    """Whether it was raised within a window, so that nothing bounds how many users were above it."""
+
     def most_missing(self, most_units: int | None) -> int | None:
         """How many units are missing at most if no user has more than `most_units`; None if nothing is known."""
         if most_units is not None and most_units <= self.cap:

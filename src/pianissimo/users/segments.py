@@ -136,7 +136,7 @@ class Segments:
     def _cut_off(self, start: int, end: int) -> CutOff:
         own = self._course.cut_off(max(level for _, level, since in self._starts if since <= start))
         is_raised = any(start < since <= end for _, _, since in self._starts)
-        return CutOff(own.cap, None) if is_raised else own
+        return CutOff(own.cap, None, is_raised=True) if is_raised else own
 
     @property
     def log_length(self) -> int:

@@ -1,0 +1,132 @@
+"""Windows of users: what was accepted in the last ticks, asked for, published, and from stored totals."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from polars.testing import assert_frame_equal
+
+import pianissimo as pp
+from pianissimo.cli.main import cli
+from pianissimo.durable.durable_stream import open_stream
+from pianissimo.stream import Live
+from pianissimo.stream.release import bare
+from pianissimo.testing import NoNoise
+
+LABELS = ["a", "b", "c"]
+QUERIES: list[Any] = [
+    pp.Count("n"),
+    pp.Count("dear", where="price > 4"),
+    pp.Sum("x", value="price", range=(0, 12)),
+    pp.Histogram("h", key="label", domain=LABELS),
+    pp.TopK("t", key="label", k=2, domain=LABELS),
+    pp.MaxFrequency("f", key="label", domain=LABELS),
+    pp.Quantiles("q", value="price", range=(0, 12), cells=16),
+    pp.Distinct("d", key="label"),
+    pp.Users("u"),
+]
+NO_NOISE: Any = {"make_noise": lambda _: NoNoise()}
+
+
+def stream(*queries: Any, **changes: Any) -> pp.Stream:
+    """Without noise its cap is raised from 2 to 8 when many users are above it: at tick 3."""
+    fields: dict[str, Any] = {"budget": pp.Budget(2.0, 1e-6), "horizon": 24, "tick": "1h", **changes}
+    fields.setdefault("unit", pp.user("who", first_cap=2))
+    return pp.Stream("s", queries=queries or QUERIES, **fields)
+
+
+def events(tick: int) -> pl.DataFrame:
+    """3,000 users with an event a tick, so that all are above 2 at tick 3, and a thousand new ones at each tick."""
+    who = [*range(3000), *range(10_000 * tick, 10_000 * tick + 1000)]
+    labels = [LABELS[min((place + tick) % 7, 2)] if tick > 1 else "a" for place in range(len(who))]
+    return pl.DataFrame({"who": who, "label": labels, "price": [(place + tick) % 11 + 0.5 for place in who]})
+
+
+def windowed(queries: list[Any], per: int) -> list[Any]:
+    return [replace(query, per=per) for query in queries]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        pp.user("who", first_cap=2),
+        pp.user("who", max_events_per_user=2, caps=1),
+        pp.user("who", within=2, reset=False, max_events_per_user=2),
+    ],
+    ids=["follows", "fixed", "period"],
+)
+def test_what_is_published_per_window_is_what_is_asked_for(unit: Any, tmp_path: Path) -> None:
+    """In memory and durable, also after it was opened again in the middle of the window."""
+    totals, windows = stream(unit=unit), stream(*windowed(QUERIES, 2), unit=unit)
+    live, per = Live(totals.plan(), NoNoise()), Live(windows.plan(), NoNoise())
+    for tick in range(1, 6):
+        with open_stream(totals, tmp_path / "state", **NO_NOISE) as kept:
+            kept.tick(events(tick))
+            stored = kept.window("2h")
+        live.tick(events(tick))
+        published, asked = per.tick(events(tick)), live.window(2)
+        for query in QUERIES:
+            assert_frame_equal(asked[query.name], stored[query.name])
+            columns = ["estimate", "cap", *([] if "key" not in asked[query.name].columns else ["key"])]
+            assert_frame_equal(published[query.name].select(columns), asked[query.name].select(columns))
+
+
+def test_without_noise_it_is_what_was_accepted_in_the_last_ticks() -> None:
+    live = Live(stream().plan(), NoNoise())
+    caps = [live.tick(events(tick))["n"]["cap"].item() for tick in range(1, 6)]
+    assert caps == [2, 2, 8, 8, 8]
+    window = live.between(2, 3)
+    # At the tick of the raise the 3,000 are beyond the cap of 2 that held when it began; none of it is backfilled.
+    assert window["n"].rows() == [(1000, window["n"]["low"].item(), None, 2)]
+    assert live.between(3, 4)["n"]["estimate"].item() == 4000
+    assert live.between(1, 4)["n"]["estimate"].item() == 4000 + 1000 + 4000
+    assert live.between(1, 4)["u"]["estimate"].item() == 3000
+    assert live.between(0, 1)["d"]["estimate"].item() == 1
+    assert live.between(1, 2)["d"]["estimate"].item() == 2
+    assert live.between(2, 5)["d"].select("low", "high").row(0) == (None, None)
+    assert live.between(0, 5)["d"]["low"].item() is not None
+
+
+def test_where_a_user_has_few_events_bars_reach_over_the_cut_but_not_over_a_raise() -> None:
+    live = Live(stream(unit=pp.user("who", first_cap=2, most_events_per_user=10)).plan(), NoNoise())
+    for tick in range(1, 6):
+        live.tick(events(tick))
+    within, over = live.between(3, 5), live.between(2, 5)
+    for name in ("n", "x", "h", "t", "f"):
+        assert within[name]["high"].null_count() == 0
+        assert over[name]["high"].null_count() == over[name].height
+        assert over[name]["low"].null_count() == 0
+    for name in ("q", "d"):
+        assert within[name].select("low", "high").null_count().row(0) == (0, 0)
+        assert over[name].select("low", "high").null_count().row(0) == (over[name].height, over[name].height)
+    assert over["u"].null_count().sum_horizontal().item() == 0
+
+
+def test_stored_totals_tell_windows_of_what_adds_up(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    unit = pp.user("who", first_cap=2, most_events_per_user=10)
+    with open_stream(stream(unit=unit), state, **NO_NOISE) as kept:
+        for tick in range(1, 7):
+            kept.tick(events(tick))
+        asked = kept.between(4, 6)
+        over = kept.between(2, 4)
+    seen = pp.read_releases(state, window="2h")
+    assert set(seen) == {"n", "dear", "x", "h", "d", "u"}
+    for name, table in seen.items():
+        last, before = bare(table.filter(tick=6)), bare(table.filter(tick=4))
+        columns = asked[name].columns
+        assert_frame_equal(last.select(columns).select("estimate"), asked[name].select("estimate"))
+        assert last["cap"].to_list() == [1 if name == "u" else 8] * last.height if name != "d" else True
+        # Both ends are rounded by themselves, where a window of the stream itself is rounded once.
+        assert (last["low"] <= asked[name]["low"]).all()
+        assert (last["high"] >= asked[name]["high"]).all()
+        if name in ("n", "x", "h"):
+            # It counts what the raise let in of earlier ticks, and says so by its low end.
+            assert before["estimate"].sum() > over[name]["estimate"].sum()
+            assert before["low"].sum() < over[name]["estimate"].sum()
+    shown = CliRunner().invoke(cli, ["releases", str(state), "--window", "2h", "--last", "1"])
+    assert shown.exit_code == 0
+    assert "q has no windows of 2h: quantiles does not add up" in shown.output
