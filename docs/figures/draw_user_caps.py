@@ -6,7 +6,6 @@ It needs matplotlib, which `pip install pianissimo[plot]` brings. The data are m
 the picture is the same each time.
 """
 
-import os
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -23,8 +22,7 @@ from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, TopDownPlan
 from pianissimo.users import AdaptiveCap, FixedCap, UserStatistics
 
-TICKS, USERS = 100, 100_000
-RUNS = int(os.environ.get("RUNS", "12"))
+TICKS, USERS, RUNS = 100, 100_000, 12
 FIRST, SMALL, LARGE = 8, 8, 4096
 EPSILON, SEARCH = Fraction(1), Fraction(1, 5)
 _INK, _SOFT = "#222222", "#5f5f5f"

@@ -159,8 +159,18 @@ def test_a_stream_asks_for_a_fixed_cap_and_says_what_counts() -> None:
     stream = pp.Stream("s", budget=pp.Budget(1, 1e-6), horizon=8, unit=pp.user("user"), queries=[query])
     with pytest.raises(ParameterError, match=r"must have a fixed cap .* it has forgotten; give max_events_per_user"):
         stream.plan()
-    unit = pp.user("user", max_events_per_user=4, within=2)
+    unit = pp.user("user", max_events_per_user=4, within=2, reset=False)
     told = str(pp.Stream("s", budget=pp.Budget(1, 1e-6), horizon=8, unit=unit, queries=[query]).plan())
     assert "the first 4 labels count in each period of 2 ticks" in " ".join(told.split())
     with pytest.raises(ParameterError, match="must have a delta to be shown with, got none; allow one"):
         pp.Stream("s", budget=pp.Budget(1, 0), horizon=8, unit=unit, queries=[query]).plan()
+
+
+def test_running_totals_cost_a_user_of_many_periods_more_than_their_number() -> None:
+    mechanism = made(period=2)
+    one = mechanism.guarantee.loss.as_booked()
+    assert mechanism.lost_in(1).rho == one.rho
+    assert one.bad * Fraction(9, 10) < mechanism.lost_in(1).bad <= one.bad * Fraction(1001, 1000)
+    assert mechanism.lost_in(3).rho == 9 * one.rho
+    assert mechanism.lost_in(3).bad > 3 * one.bad
+    assert mechanism.lost_in(100).bad < 1

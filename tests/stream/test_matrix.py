@@ -25,7 +25,7 @@ from pianissimo.stream.spec import FileSource, StreamSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::pianissimo.errors.BudgetWarning")
 
-USERS = 1500
+USERS = 1000
 ORIGIN = datetime(2026, 1, 1)
 BUDGET, COVERAGE = pp.Budget(30, 1e-3), 1 - 1e-10
 Truth = Callable[[pl.DataFrame], Mapping[str | None, float]]

@@ -182,6 +182,11 @@ class HeavyHitters(KeyQuery):
     def open_ends(self, value: Any) -> tuple[str, ...]:
         return ("high",)
 
+    def most_moved(self, mechanism: Any) -> float | None:
+        # An element moves the counts of a sketch by less than two together, and estimates lie above them by half of
+        # 1 / (k + 1) of all keys.
+        return 3.0 * self.max_keys_per_event
+
     def left_out(self, chosen: Candidate) -> list[str]:
         found = KeyQuery.left_out(self, chosen)
         if not isinstance(chosen.in_period, UserSketch):

@@ -322,7 +322,7 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
     most, beyond = user.most_events_per_user, query.beyond_cap
     # Without a user a value of hers may be first seen later, in the window.
     is_either = user.weight is not None or bool(query.per and query.of_window)
-    if is_either or min(getattr(query, "range", (0,))) < 0:
+    if is_either or min(getattr(query, "range", None) or (0,)) < 0:
         beyond = beyond.replace("on that side", "at both ends")
     is_whole = most is not None and most <= rule.caps[0]
     if most is not None and (is_whole or is_adaptive):

@@ -508,6 +508,13 @@ class Query:
         value = self.user_value(release)
         return bars_table([value.estimate], [value.bars(coverage, most_units=most_events)])
 
+    def most_moved(self, mechanism: Any) -> float | None:
+        """By how much one event moves all numbers of a release together; None where that has no bound.
+
+        Of a user it is that times the cap. Audits hold neighbors against it.
+        """
+        return 1.0
+
     def open_ends(self, value: Any) -> tuple[str, ...]:
         """Which ends of its bars what a cap cuts off may lie beyond."""
         return ("low", "high") if value.is_signed else ("high",)
@@ -583,6 +590,10 @@ class KeyQuery(Query):
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
         return labels_in(self.key_names, frame, label_nulls=self.nulls == "label")
+
+    def most_moved(self, mechanism: Any) -> float | None:
+        most = getattr(self, "max_keys_per_event", 1)
+        return None if most is None else float(most)
 
     def left_out(self, chosen: Candidate) -> list[str]:
         return labels_left_out(self, chosen)

@@ -51,6 +51,10 @@ class Sum(GridQuery):
         if Tidy.MONOTONE in self.tidy and self.steps[0] < 0:
             raise ParameterError("tidy must be monotone only for a sum of values without a sign, got a range below 0")
 
+    def most_moved(self, mechanism: Any) -> float | None:
+        # The larger end, and what a value may be rounded by.
+        return max(map(abs, self.range)) * (1 + 2 / _USER_STEPS)
+
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         if self.key is not None:
             return self.label_sums(share, plan_for, sum_alone=True)

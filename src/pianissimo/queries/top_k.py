@@ -119,6 +119,10 @@ class TopK(KeyQuery):
         is_biased = isinstance(mechanism, MetaTopList)
         return table.with_columns(high=pl.lit(None, pl.Int64)) if is_biased else table
 
+    def most_moved(self, mechanism: Any) -> float | None:
+        # A selection may choose other labels for one event, and so move what that event does not hold.
+        return None if isinstance(mechanism, MetaTopList | SparseGumbel) else KeyQuery.most_moved(self, mechanism)
+
     def head(self, share: Fraction = Fraction(1)) -> Head:
         if not isinstance(self.domain, Domain) or self.max_keys_per_event != 1:
             return Query.head(self, share)

@@ -10,7 +10,9 @@ A cap that follows the stream is not offered: a tree whose m was raised would ha
 forgotten is gone.
 """
 
+import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +22,7 @@ from pianissimo import codec
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import flat_keys
-from pianissimo.loss.losses import Guarantee, Unit
+from pianissimo.loss.losses import Booked, Guarantee, Unit
 from pianissimo.mechanism import Gathering
 from pianissimo.noise import Noise
 from pianissimo.sketches import SketchTree
@@ -31,6 +33,11 @@ from pianissimo.sketches.tree_nodes import checked_keys
 from pianissimo.users import CutOff, FixedCap, PeriodCap
 from pianissimo.users.heads import batch_column
 from pianissimo.users.user_table import UserUnits, by_user
+
+_SLACK = Fraction(10**9 + 1, 10**9)
+"""Over what floating-point numbers may round."""
+
+_CERTAIN = 1 - Fraction(1, 2**40)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +118,21 @@ class UserSketch(Gathering):
         if isinstance(self.cap, PeriodCap):
             unit, within = Unit.USER_PERIOD, f" within one period of {self.cap.ticks} ticks"
         return replace(own, unit=unit, source=f"{own.source}; fed with the first keys of each user{within}")
+
+    def lost_in(self, periods: int) -> Booked:
+        """What a user loses who comes in so many periods of running totals: as many times m elements at any ticks.
+
+        The threshold was made for m: what of the noise's way to it is left decides how soon her keys appear.
+        """
+        tree, keys = self.tree, periods * self.cap.units
+        more = replace(tree, max_keys_per_event=keys)
+        worst = 0.0
+        for nodes in range(1, tree.levels + 1):
+            # The first tick with so many nodes has the threshold of all of them.
+            left = max(0, tree.threshold((1 << nodes) - 1) - keys * tree.k)
+            worst = max(worst, math.exp(-(left**2) / (2 * nodes * float(tree.variance))))
+        bad = Fraction(worst * tree.horizon * (tree.horizon + keys * tree.levels) * tree.k) * _SLACK
+        return replace(more.guarantee.loss.as_booked(), bad=min(bad, _CERTAIN))
 
     def error(self, tick: int, coverage: float) -> float:
         return self.tree.error(tick, coverage)

@@ -107,6 +107,9 @@ class ValueQuery(Query):
     def cut_off(self, frame: pl.DataFrame) -> pl.Series | None:
         return self._of_matching(self._outside(number_column(self.value, frame)), frame)
 
+    def most_moved(self, mechanism: Any) -> float | None:
+        return None
+
     @property
     def clamped(self) -> str:
         """What happens to values outside the range, in words."""

@@ -198,6 +198,9 @@ class WatchingQuery(Query):
         # At a tick a user counts once, or with so many keys.
         return with_cap(self.user_table(release, coverage, most_events), getattr(self, "max_keys_per_user", 1))
 
+    def most_moved(self, mechanism: Any) -> float | None:
+        return None
+
     def allowed_threshold(self, least: int) -> int:
         """The threshold, or an error where it is below the least."""
         if self.threshold == "auto":

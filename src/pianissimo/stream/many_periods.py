@@ -28,6 +28,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.loss.composition import one_entry, price
 from pianissimo.loss.losses import Loss, Mixed, Pure, Race
 from pianissimo.noise import HaarPlan, HaarSkipPlan
+from pianissimo.queries.user_sketch import UserSketch
 from pianissimo.users import EachPeriod, PeriodCap
 
 TOLD_PERIODS = (2, 7, 30, 100, 365)
@@ -66,6 +67,8 @@ def _of_periods(mechanism: Any, periods: int) -> list[Loss]:
     if isinstance(mechanism, EachPeriod) or not isinstance(cap, PeriodCap) or isinstance(loss, Pure):
         return times(loss, periods)
     # Running totals under a cap for each period.
+    if isinstance(mechanism, UserSketch):
+        return [mechanism.lost_in(periods)]
     booked = loss.as_booked()
     rho = sum((each.loss * _ratio(each, cap, periods) for each in mechanism.counters), Fraction(0))
     return [replace(booked, rho=rho, bad=booked.bad * periods, distance=booked.distance * periods)]

@@ -19,9 +19,9 @@ from pianissimo.budget import Budget
 from pianissimo.errors import ParameterError
 from pianissimo.queries import KINDS, Query
 from pianissimo.stream.stream import Stream
-from pianissimo.unit import User, user
+from pianissimo.unit import user
 
-PERIOD, TICKS, CAP = 2, 8, 4
+PERIOD, TICKS, CAP = 2, 4, 4
 """Of the smallest streams: how many ticks a period or a window has, and all of it, and how many events of a user count
 where the cap is fixed."""
 
@@ -85,11 +85,7 @@ class Cell:
             return EVENT
         given: dict[str, Any] = {"max_events_per_user": CAP} if fixed else {}
         if self.unit == USER_PERIOD:
-            given["within"] = PERIOD
-            if "reset" in _fields(User):
-                given["reset"] = self.time == EACH_PERIOD
-            elif self.time == EACH_PERIOD:
-                raise ParameterError("reset must be built, got a version without; ask for running totals")
+            given |= {"within": PERIOD, "reset": self.time == EACH_PERIOD}
         return user("user", **given)
 
     @cached_property
