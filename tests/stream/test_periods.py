@@ -60,7 +60,8 @@ SPRING, AUTUMN = datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinf
 
 def lengths(periods: CalendarPeriods, ticks: int) -> list[int]:
     """Of all whole periods, after checks that each tick lies in one and that they follow each other."""
-    found, tick = [], 1
+    found: list[int] = []
+    tick = 1
     while tick <= ticks:
         first, last = periods.span(tick)
         assert all(periods.span(each) == (first, last) for each in range(max(1, first), last + 1))

@@ -126,7 +126,8 @@ def anew(inner: Any, kind: type[EachPeriod] = EachPeriod, **fields: Any) -> Each
 def released(mechanism: Any, ask: Asked, noise: Noise, *, restart: bool, ticks: list[Rows] | None = None) -> list[Any]:
     """What is released tick by tick; with a restart after each."""
     run: Run[Any, Any, Any] = Run(mechanism, noise)
-    found, logs = [], []
+    found: list[Any] = []
+    logs: list[Any] = []
     for rows in TICKS if ticks is None else ticks:
         run.update(ask[1](rows))
         found.append(ask[2](run.release().value))

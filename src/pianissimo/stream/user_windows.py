@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pianissimo.queries.query import released_table, scaled, with_cap
-from pianissimo.users import ABOVE_CAP, AdaptiveCap, CutOff, Law
+from pianissimo.users import ABOVE_CAP, AdaptiveCap, CutOff, EachPeriod, Law
 from pianissimo.users.counters import UserBudget
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ Place = tuple[int, int, int]
 
 def no_differences(plan: "StreamPlan") -> dict[str, str]:
     """Why the published totals of some queries about users tell no windows."""
-    other = [each.query.name for each in plan.queries if not isinstance(each.mechanism, UserBudget)]
-    return dict.fromkeys(other, "what is published is not one total from the first tick on")
+    other = [each for each in plan.queries if not isinstance(each.mechanism, UserBudget)]
+    anew = "it begins anew with each period, and its releases tell none across; ask live.window, or publish it with per"
+    own = "what is published is not one total from the first tick on"
+    return {each.query.name: anew if isinstance(each.mechanism, EachPeriod) else own for each in other}
 
 
 class UserDifferences:
