@@ -21,6 +21,7 @@ from pianissimo.users import (
     CountHead,
     FixedCap,
     HistogramHead,
+    LabelSumsHead,
     QuantilesHead,
     UserDistinct,
     UserStatistics,
@@ -75,16 +76,22 @@ def as_users(events: list[list[str]]) -> pl.DataFrame:
     """For user-level mechanisms: the first label of an event is its user; its length is a value."""
     users = [event[0] if event else "nobody" for event in events]
     lengths = [len(event) for event in events]
-    return pl.DataFrame(
+    table = pl.DataFrame(
         {"user": users, "label": users, "length": lengths, "value": lengths},
         schema={"user": pl.String, "label": pl.String, "length": pl.Int64, "value": pl.Int64},
     )
+    return table.with_columns(both=pl.struct(key="label", value="value"))
 
 
 def as_keys_of_users(events: list[list[str]]) -> pl.DataFrame:
     """For sketches of users: the first label of an event is its user, and the last one its key."""
     pairs = [(event[0], event[-1]) for event in events if event]
     return pl.DataFrame(pairs, schema={"user": pl.String, "key": pl.String}, orient="row")
+
+
+def as_sums(events: list[list[str]]) -> pl.DataFrame:
+    """For sums and means by label of users."""
+    return as_users(events).with_columns(label=pl.col("both"))
 
 
 SMALL_CAP = AdaptiveCap(epsilon=Fraction(8), first=2, fourfold=0, levels=3)
@@ -180,6 +187,20 @@ USER_CASES = {
             epsilon=Fraction(4),
         ),
         as_users,
+        always_shown=True,
+    ),
+    "user sums and means by label over haar": Case(
+        UserStatistics(
+            heads=(
+                LabelSumsHead(name="label", domain=DOMAIN, low=0, high=4, coarse=2),
+                LabelSumsHead(name="both", domain=DOMAIN, low=0, high=3, means=True),
+            ),
+            cap=SMALL_CAP,
+            plan=HaarPlan,
+            horizon=6,
+            rho=Fraction(2),
+        ),
+        as_sums,
         always_shown=True,
     ),
     "user sum over haar": Case(

@@ -18,7 +18,7 @@ from tests.audit.sampler_tables import ideal_probability
 
 from pianissimo import codec
 from pianissimo.counting import LabelSeries, LabelSums, LabelSumsState
-from pianissimo.counting.mean_interval import NoisyMeans, laplace_factor, normal_factor, resolution
+from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor, resolution
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run

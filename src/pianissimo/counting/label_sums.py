@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.counter import OverPlan
-from pianissimo.counting.mean_interval import NoisyMeans, laplace_factor, normal_factor
+from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor
 from pianissimo.counting.unknown import threshold_at
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.counting import LabelSums
-from pianissimo.counting.mean_interval import resolution
+from pianissimo.noise.mean_interval import resolution
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan, is_pure
@@ -18,6 +18,7 @@ from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import Candidate, Share
 from pianissimo.queries.query import PlanFor, released_table
 from pianissimo.queries.value_query import GridQuery
+from pianissimo.users import Head
 
 MEAN_OF = 10_000
 """Of how many events a mean is of which a plan tells the error: it shrinks with their number."""
@@ -40,6 +41,7 @@ class Mean(GridQuery):
     answer = "mean of {0.value}{0.of_each}{0.clamped}"
     told = ("range",)
     tidies = ()
+    beyond_cap = "the mean and its bars are those of the events that the cap lets through, and say nothing of others"
 
     @property
     def _by_label(self) -> bool:
@@ -70,6 +72,22 @@ class Mean(GridQuery):
         ]
         columns = [pl.Series(each).fill_nan(None) for each in rounded]
         return released_table(*columns, key=labels if self.key_names else None, whole=False)
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        return self.label_head(share, means=True)
+
+    def user_scale(self, mechanism: Any) -> float:
+        # (A - B) / 2 - mu (A + B) / R over the number, at the mean square of mu over the range: two thirds.
+        return GridQuery.user_scale(self, mechanism) * math.sqrt(2 / 3) / MEAN_OF
+
+    def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        value = self.user_value(release)
+        low, high = map(exactly, self.range)
+        grid = float((high - low) / (value.ends[1] - value.ends[0]))
+        return self._table(value.labels, *(each * grid for each in value.means(coverage)))
+
+    def open_ends(self, value: Any) -> tuple[str, ...]:
+        return ()
 
     @property
     def resolution(self) -> Fraction:

@@ -62,6 +62,7 @@ from pianissimo.users import (
     Counters,
     EachPeriod,
     Head,
+    LabelSumsHead,
     SumHead,
     UserDistinct,
     UserStatistics,
@@ -616,7 +617,8 @@ def check_single(query: Query) -> None:
 
 def _finer(head: Head, size: int) -> Head:
     """A sum that counts in steps of at most so many of its grid's, as far as they divide its own."""
-    return replace(head, coarse=math.gcd(head.coarse, size)) if isinstance(head, SumHead) else head
+    is_sum = isinstance(head, SumHead | LabelSumsHead)
+    return replace(head, coarse=math.gcd(head.coarse, size)) if is_sum else head
 
 
 Part = tuple[Query, ...]

@@ -13,12 +13,9 @@ from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import HISTORY, Share
-from pianissimo.queries.query import PlanFor, Query, Tidy, scaled
+from pianissimo.queries.query import PlanFor, Query, Tidy, bars_table, scaled
 from pianissimo.queries.value_query import GridQuery
 from pianissimo.users import Head, SumHead
-
-_USER_STEPS = 2**6
-
 
 def _with_grid_of_one(version: int, content: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
     """A sum of version 1 that does not say its grid has one of 1."""
@@ -79,16 +76,15 @@ class Sum(GridQuery):
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
         if self.key is not None:
-            return Query.head(self, share)
+            return self.label_head(share, means=False)
         # An event that adds nothing adds 0: it is in the range of all events, and none moves the sum further.
         low, high = min(self.steps[0], 0), max(self.steps[1], 0)
-        # In so many steps a cap that follows can rise; where it is fixed they are finer.
-        coarse = int(self._grid_of(_USER_STEPS) / self.exact_grid)
-        return SumHead(name=self.name, low=low, high=high, coarse=coarse, share=share)
-
-    def user_scale(self, mechanism: Any) -> float:
-        return float(self.exact_grid * next(head.coarse for head in mechanism.heads if head.name == self.name))
+        return SumHead(name=self.name, low=low, high=high, coarse=self.user_coarse, share=share)
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        grid = max(abs(exactly(end)) for end in self.range) / release.value[self.name].unit
-        return scaled(Query.user_table(self, release, coverage, most_events), grid)
+        value = self.user_value(release)
+        grid = max(abs(exactly(end)) for end in self.range) / value.unit
+        if self.key is None:
+            return scaled(Query.user_table(self, release, coverage, most_events), grid)
+        bars = value.bars(coverage, most_units=most_events)
+        return scaled(bars_table(value.estimates, bars, key=value.labels), grid)

@@ -35,11 +35,14 @@ from pianissimo.queries.columns import (
 from pianissimo.queries.expected import HISTORY, Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import series_of, unknown_thresholds
 from pianissimo.queries.query import KeyQuery, Nulls, PlanFor, Query, check_single, labels_left_out
+from pianissimo.users import Head, LabelSumsHead
 
 MOST_STEPS = 2**40
 FINE_STEPS = 2**20
 _EVENT_STEPS = (FINE_STEPS, 2**17, 2**14, 2**10)
 """How many steps a sum of events counts in at least: the most that samplers have noise for."""
+
+_USER_STEPS = 2**6
 
 ALL = Domain(["all events"])
 """The one label of a mean without a key."""
@@ -315,6 +318,30 @@ class GridQuery(ValueQuery):
     def series_weights(self, mechanism: LabelSums) -> tuple[float, ...]:
         """How much of the noise of each series its answer has, in steps."""
         raise NotImplementedError
+
+    # Users
+
+    @property
+    def user_coarse(self) -> int:
+        """In so many steps of the grid a cap that follows can rise; where it is fixed they are finer."""
+        return int(self._grid_of(_USER_STEPS) / self.exact_grid)
+
+    def label_head(self, share: Fraction, *, means: bool) -> Head:
+        """What is counted of accepted events by listed labels, one an event."""
+        if self.listed is None or self.max_keys_per_event != 1:
+            return Query.head(self, share)
+        low, high = self.steps
+        return LabelSumsHead(
+            name=self.name, domain=self.listed, low=low, high=high, coarse=self.user_coarse, means=means, share=share
+        )
+
+    def _only(self, column: pl.Series | None, counted: pl.Series) -> pl.Series:
+        if not self._by_label or column is None:
+            return Query._only(self, column, counted)
+        return pl.select(pl.when(counted).then(column).alias(column.name)).to_series()
+
+    def user_scale(self, mechanism: Any) -> float:
+        return float(self.exact_grid * next(head.coarse for head in mechanism.heads if head.name == self.name))
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         return unknown_thresholds(mechanism)

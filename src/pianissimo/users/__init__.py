@@ -5,6 +5,7 @@ from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, CutOff, Fix
 from pianissimo.users.counters import Counters, Law, Sensitivity, s2
 from pianissimo.users.each_period import EachPeriod, OctaveCap
 from pianissimo.users.heads import ABOVE_CAP, AboveHead, CountHead, HistogramHead, SumHead, UserCounts, UserTotal
+from pianissimo.users.label_sums_head import LabelSumsHead, UserEnds
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.statistics import Head, UserDistinct, UserRelease, UserStatistics, UserSum
 
@@ -22,6 +23,7 @@ __all__ = [
     "FixedCap",
     "Head",
     "HistogramHead",
+    "LabelSumsHead",
     "Law",
     "OctaveCap",
     "PeriodCap",
@@ -30,6 +32,7 @@ __all__ = [
     "SumHead",
     "UserCounts",
     "UserDistinct",
+    "UserEnds",
     "UserRelease",
     "UserStatistics",
     "UserSum",

@@ -23,6 +23,7 @@ from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
 from pianissimo.noise.moves import has_no_negative_entries, move_price, plan_for_moves
+from pianissimo.noise.mean_interval import laplace_factor, normal_factor
 from pianissimo.noise.plan import NoisePlan, difference_variance, difference_weights, laplace_sum_quantile
 from pianissimo.noise.running import KeyRange, RunningNoise, rounded, running_noise, series_keys
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap
@@ -117,6 +118,10 @@ class Law:
         else:
             spread = NormalDist().inv_cdf((1 + coverage) / 2) * math.sqrt(float(self.variance))
         return float(math.ceil(spread + (self.roundings / 2 if self.is_rounded else 0.0)))
+
+    def mixed_factor(self, coverage: float) -> float:
+        """How many deviations hold every mixture of two independent such noises with this chance."""
+        return laplace_factor(self._scales(), coverage) if self._is_pure else normal_factor(coverage)
 
     @property
     def is_rounded(self) -> bool:

@@ -97,9 +97,13 @@ class UserCounts:
     rest: HiddenRest | None = None
     """Of the labels that are not shown, where that is asked for."""
 
+    unit: int = 1
+    """How far one unit moves an estimate."""
+
     def bars(self, coverage: float, *, most_units: int | None = None) -> list[Bars]:
         """Bars for each label, each with this chance."""
-        low, high = UserTotal(0, self.law, self.cut, is_signed=self.is_signed).bars(coverage, most_units=most_units)
+        one = UserTotal(0, self.law, self.cut, unit=self.unit, is_signed=self.is_signed)
+        low, high = one.bars(coverage, most_units=most_units)
         return [Bars(each + low, each + high) for each in self.estimates.tolist()]
 
     @property

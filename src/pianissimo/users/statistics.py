@@ -43,13 +43,14 @@ from pianissimo.users.heads import (
     signs_of,
     whole_steps,
 )
+from pianissimo.users.label_sums_head import LabelSumsHead
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.segments import Segments, segments_of, there
 from pianissimo.users.user_table import Column, Rows, UserUnits, by_user, first_of_each, row_coins
 
 _LARGEST_TOTAL = 2**61
 
-Head = CountHead | SumHead | HistogramHead | QuantilesHead | AboveHead
+Head = CountHead | SumHead | HistogramHead | LabelSumsHead | QuantilesHead | AboveHead
 """One statistic of the accepted events, or of who is above the cap."""
 
 
@@ -171,7 +172,7 @@ class UserStatistics(UserBudget):
         within = before < self.cap.caps[-1]
         kept = [column[within].astype(np.int64) for column in columns]
         for place, head in enumerate(self._with_columns, 1 if self.signed else 0):
-            if isinstance(head, SumHead) and head.coarse > 1:
+            if isinstance(head, SumHead | LabelSumsHead) and head.coarse > 1:
                 kept[place] = head.rounded(kept[place], row_coins(rows[within], before[within]))
         state.pending.append([before[within], *kept])
 
@@ -253,11 +254,11 @@ class UserStatistics(UserBudget):
                 raise InputError("a total must stay below 2^61 in size, got more; start a new run")
 
     @property
-    def _counting(self) -> list[CountHead | SumHead | HistogramHead | QuantilesHead]:
+    def _counting(self) -> list[CountHead | SumHead | HistogramHead | LabelSumsHead | QuantilesHead]:
         return [head for head in self.heads if not isinstance(head, AboveHead)]
 
     @property
-    def _with_columns(self) -> list[SumHead | HistogramHead | QuantilesHead]:
+    def _with_columns(self) -> list[SumHead | HistogramHead | LabelSumsHead | QuantilesHead]:
         return [head for head in self._counting if not isinstance(head, CountHead)]
 
 
