@@ -18,12 +18,12 @@ from tests.audit.sampler_tables import ideal_probability
 
 from pianissimo import codec
 from pianissimo.counting import LabelSeries, LabelSums, LabelSumsState
-from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor, resolution
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, Noise, ToeplitzPlan, TopDownPlan, TreePlan
 from pianissimo.noise.laws import GaussianNode
+from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor, resolution
 from pianissimo.testing import NoNoise, SeededNoise
 
 Rows = Sequence[tuple[Any, int]]

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.counter import OverPlan
-from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor
 from pianissimo.counting.unknown import threshold_at
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
@@ -33,6 +32,7 @@ from pianissimo.loss.losses import Booked, Guarantee, Loss, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
+from pianissimo.noise.mean_interval import NoisyMeans, laplace_factor, normal_factor
 from pianissimo.noise.plan import (
     NoisePlan,
     difference_variance,

@@ -10,9 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.counting import LabelSums
-from pianissimo.noise.mean_interval import resolution
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
+from pianissimo.noise.mean_interval import resolution
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import Candidate, Share

@@ -617,8 +617,9 @@ def check_single(query: Query) -> None:
 
 def _finer(head: Head, size: int) -> Head:
     """A sum that counts in steps of at most so many of its grid's, as far as they divide its own."""
-    is_sum = isinstance(head, SumHead | LabelSumsHead)
-    return replace(head, coarse=math.gcd(head.coarse, size)) if is_sum else head
+    if isinstance(head, SumHead | LabelSumsHead):
+        return replace(head, coarse=math.gcd(head.coarse, size))
+    return head
 
 
 Part = tuple[Query, ...]

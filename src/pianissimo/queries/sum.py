@@ -17,6 +17,7 @@ from pianissimo.queries.query import PlanFor, Query, Tidy, bars_table, scaled
 from pianissimo.queries.value_query import GridQuery
 from pianissimo.users import Head, SumHead
 
+
 def _with_grid_of_one(version: int, content: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
     """A sum of version 1 that does not say its grid has one of 1."""
     return {"grid": 1} | content

@@ -22,8 +22,8 @@ from pianissimo.mechanism import Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, NodeNoise, gaussian_node, laplace_node
-from pianissimo.noise.moves import has_no_negative_entries, move_price, plan_for_moves
 from pianissimo.noise.mean_interval import laplace_factor, normal_factor
+from pianissimo.noise.moves import has_no_negative_entries, move_price, plan_for_moves
 from pianissimo.noise.plan import NoisePlan, difference_variance, difference_weights, laplace_sum_quantile
 from pianissimo.noise.running import KeyRange, RunningNoise, rounded, running_noise, series_keys
 from pianissimo.users.caps import AdaptiveCap, Cap, Course, PeriodCap

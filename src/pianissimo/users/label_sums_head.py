@@ -3,9 +3,9 @@
 Card: units and windows, U5, with the ends of the range as its two series. A value v lies in lo .. hi, whole steps.
 
 * *Sums of listed labels:* one series a label. A unit moves one of them by at most the larger end in size.
-* *Means:* A = sum of v - lo and B = sum of hi - v of each label. A unit moves the two of one label by (v - lo, hi - v),
-  whose sizes sum to R = hi - lo and whose squares to at most R^2; so n units of a user on one label cost at most n^2 R^2,
-  and all of hers R^2 S2(m, k). N = (A + B) / R and the sum about the middle, (A - B) / 2, have the variances 2 V / R^2 and
+* *Means:* A = sum of v - lo and B = sum of hi - v of each label. A unit moves the two of one label by v - lo, hi - v,
+  which sum to R = hi - lo, and in squares to at most R^2. So n units of a user on one label cost at most n^2 R^2, and
+  all of hers R^2 S2(m, k). N = (A + B) / R and the sum about the middle, (A - B) / 2, have the variances 2 V / R^2 and
   V / 2. For Gaussian noise that is the card's N and S' with half of the budget each; for Laplace noise half of that.
 
 N and the sum are of the same accepted events under the same cap: the mean is theirs, and that of no others.
@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pianissimo.cells import Codes
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
@@ -24,7 +25,7 @@ from pianissimo.labels import Domain
 from pianissimo.noise.mean_interval import NoisyMeans
 from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Law, Sensitivity
-from pianissimo.users.heads import AnyHead, Codes, Signs, UserCounts, codes_in, whole_steps
+from pianissimo.users.heads import AnyHead, Signs, UserCounts, codes_in, whole_steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
