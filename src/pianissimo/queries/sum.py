@@ -14,7 +14,7 @@ from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import HISTORY, Share
 from pianissimo.queries.query import PlanFor, Query, Tidy, bars_table, scaled
-from pianissimo.queries.value_query import GridQuery
+from pianissimo.queries.value_query import USER_STEPS, GridQuery
 from pianissimo.users import Head, SumHead
 
 
@@ -51,7 +51,7 @@ class Sum(GridQuery):
 
     def most_moved(self, mechanism: Any) -> float | None:
         # The larger end, and what a value may be rounded by.
-        return max(map(abs, self.range)) * (1 + 2 / _USER_STEPS)
+        return max(map(abs, self.range)) * (1 + 2 / USER_STEPS)
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         if self.key is not None:

@@ -42,7 +42,7 @@ FINE_STEPS = 2**20
 _EVENT_STEPS = (FINE_STEPS, 2**17, 2**14, 2**10)
 """How many steps a sum of events counts in at least: the most that samplers have noise for."""
 
-_USER_STEPS = 2**6
+USER_STEPS = 2**6
 
 ALL = Domain(["all events"])
 """The one label of a mean without a key."""
@@ -324,7 +324,7 @@ class GridQuery(ValueQuery):
     @property
     def user_coarse(self) -> int:
         """In so many steps of the grid a cap that follows can rise; where it is fixed they are finer."""
-        return int(self._grid_of(_USER_STEPS) / self.exact_grid)
+        return int(self._grid_of(USER_STEPS) / self.exact_grid)
 
     def label_head(self, share: Fraction, *, means: bool) -> Head:
         """What is counted of accepted events by listed labels, one an event."""
