@@ -1,12 +1,15 @@
 """Alarms and trends in streams of users: who rings, who is charged, what the plan says, and files."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 import pianissimo as pp
+from pianissimo.cli.main import cli
 from pianissimo.io.runs import run_file
 from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Race, Unit
@@ -221,3 +224,45 @@ def test_a_file_with_alarms_is_released(tmp_path: Path) -> None:
     """)
     spec = load_spec(tmp_path / "clinic.toml")
     assert run_file(spec, tmp_path / "out").loop.tick == 3
+
+
+def test_a_file_with_alarms_of_events_is_released_and_told(tmp_path: Path) -> None:
+    times = pl.Series("time", ["2026-01-05T00:30:00Z"] * 600)
+    crowd(600).with_columns(times).write_csv(tmp_path / "visits.csv")
+    (tmp_path / "clinic.toml").write_text("""
+        [stream]
+        name = "clinic"
+        epsilon = 1.0
+        delta = 1e-6
+        tick = "1h"
+        horizon = 3
+        origin = 2026-01-05T00:00:00Z
+        [source]
+        path = "visits.csv"
+        time = "time"
+        [queries.fever]
+        kind = "alarm"
+        where = "symptom = 'fever' AND age > 60"
+        [queries.symptoms]
+        kind = "trending"
+        key = "symptom"
+        max_keys_per_event = 1
+        [queries.ages]
+        kind = "quantiles"
+        value = "age"
+        [queries.most]
+        kind = "max_frequency"
+        key = "symptom"
+        domain = ["fever", "cough"]
+    """)
+    done = CliRunner().invoke(cli, ["run", str(tmp_path / "clinic.toml"), "--out", str(tmp_path / "out"), "--quiet"])
+    assert done.exit_code == 0, done.output
+    told = [line for line in done.output.splitlines() if line.startswith("tick 1 ")]
+    assert len(told) == 2
+    assert all(re.search(r"about \d+ events \(\d+ to \d+\)$", line) for line in told), told
+    shown = CliRunner().invoke(cli, ["releases", str(tmp_path / "out")])
+    assert shown.exit_code == 0, shown.output
+    assert "exhausted" not in shown.output
+    status = CliRunner().invoke(cli, ["status", str(tmp_path / "clinic.state")])
+    assert status.exit_code == 0, status.output
+    assert "silence of" not in status.output

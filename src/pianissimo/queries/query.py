@@ -443,7 +443,7 @@ class Query:
 
     def named(self, table: pl.DataFrame) -> pl.DataFrame:
         """A table as it is published: labels of several columns in columns of these names."""
-        if len(self.key_names) < 2 or "key" not in table.columns:
+        if "key" not in table.columns or len(self.key_names) < 2:
             return table
         return table.select(*split_labels(table["key"], self.key_names), pl.exclude("key"))
 
