@@ -28,19 +28,19 @@ demo: build  ## watch a histogram of unknown labels, a top list and a last-hours
 test: build  ## all tests: Rust, Python, docstring examples
 	rm -rf target/reliability
 	cargo test --release --locked --quiet
-	$(BIN)/python -m pytest -n auto -q
+	$(BIN)/python -m pytest -n auto --dist worksteal -q
 
 # Every test that leaves a figure of the fault catalogue, or catches a mutant of it.
 FAULTS = $(shell grep -rlE "faults.report import|faults import report" tests --include="test_*.py" | sort)
 
 reliability: build  ## every row of the fault catalogue with its figure and its bar, at the size of every change
 	rm -rf target/reliability
-	$(BIN)/python -m pytest -n auto -q --durations=20 $(FAULTS); tests=$$?; \
+	$(BIN)/python -m pytest -n auto --dist worksteal -q --durations=20 $(FAULTS); tests=$$?; \
 	  $(BIN)/python -m tests.faults.report && exit $$tests
 
 soak: build  ## the same at full size: about an hour
 	rm -rf target/reliability
-	PIANISSIMO_SOAK=1 $(BIN)/python -m pytest -n auto -q --durations=20 $(FAULTS); tests=$$?; \
+	PIANISSIMO_SOAK=1 $(BIN)/python -m pytest -n auto --dist worksteal -q --durations=20 $(FAULTS); tests=$$?; \
 	  PIANISSIMO_SOAK=1 $(BIN)/python -m tests.faults.report && exit $$tests
 
 check: build  ## formatting, lints, types, import contracts

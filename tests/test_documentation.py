@@ -42,6 +42,8 @@ CORE_USERS = {
     "users/user_table.py",
 }
 SECONDS_FOR_AN_EXAMPLE = 120
+SMALL = {"KILLS": "3", "TICKS": "150", "RUNS": "2"}
+"""What makes examples and pictures small enough for every change."""
 
 
 def blocks_of(page: Path, language: str) -> list[str]:
@@ -114,7 +116,7 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
     # In a copy, since an example may write beside itself.
     folder = shutil.copytree(example.parent, tmp_path / "examples")
     command = [sys.executable, "-W", "error", str(folder / example.name)]
-    environment = {**os.environ, "KILLS": "3"}
+    environment = {**os.environ, **SMALL}
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_FOR_AN_EXAMPLE, env=environment
     )
@@ -144,6 +146,7 @@ def test_the_pictures_can_be_drawn(script: str, tmp_path: Path) -> None:
         [sys.executable, "-W", "error", str(ROOT / "docs" / "figures" / script), str(picture)],
         check=True,
         capture_output=True,
+        env={**os.environ, **SMALL},
     )
     assert picture.read_bytes().startswith(b"\x89PNG")
 

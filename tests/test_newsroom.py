@@ -25,7 +25,7 @@ from pianissimo.unit import User
 FALSE_ALARM_RATE = 1e-9
 """Of each of the six ticks, and of each test below."""
 
-RUNS, COVERAGE, TICKS = 200, 0.95, 6
+RUNS, COVERAGE, TICKS = 100, 0.95, 6
 COUNTS = ["visits", "articles", *sorted(SECTIONS)]
 
 

@@ -6,6 +6,7 @@ It needs matplotlib, which `pip install pianissimo[plot]` brings. The data are m
 the picture is the same each time.
 """
 
+import os
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +23,8 @@ from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, TopDownPlan
 from pianissimo.users import AdaptiveCap, FixedCap, UserStatistics
 
-TICKS, USERS, RUNS = 100, 100_000, 12
+TICKS, USERS = 100, 100_000
+RUNS = int(os.environ.get("RUNS", "12"))
 FIRST, SMALL, LARGE = 8, 8, 4096
 EPSILON, SEARCH = Fraction(1), Fraction(1, 5)
 _INK, _SOFT = "#222222", "#5f5f5f"

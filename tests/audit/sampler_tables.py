@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 
 from pianissimo import _core
 
@@ -108,15 +109,18 @@ def _tables(name: str, parameter: Fraction) -> tuple[tuple[_Part, ...], int | No
 
 def _sum_probability(parts: tuple[_Part, ...], value: int) -> Fraction:
     """The chance that the values of the parts, times their multipliers, sum to `value`."""
-    return Fraction(_sum_mass(parts, value), 2 ** (128 * len(parts)))
-
-
-def _sum_mass(parts: tuple[_Part, ...], value: int) -> int:
-    part, rest = parts[0], parts[1:]
-    if not rest:
-        return part.masses.get(value // part.multiplier, 0)
-    lows = part.values_by_residue.get(value % rest[0].multiplier, [])
-    return sum(part.masses[low] * _sum_mass(rest, value - part.multiplier * low) for low in lows)
+    # Many ways lead to one remainder: each is worked out once.
+    ways = {value: 1}
+    for part, after in pairwise(parts):
+        further: dict[int, int] = {}
+        for left, mass in ways.items():
+            for low in part.values_by_residue.get(left % after.multiplier, ()):
+                remainder = left - part.multiplier * low
+                further[remainder] = further.get(remainder, 0) + mass * part.masses[low]
+        ways = further
+    last = parts[-1]
+    total = sum(mass * last.masses.get(left // last.multiplier, 0) for left, mass in ways.items())
+    return Fraction(total, 2 ** (128 * len(parts)))
 
 
 def _weight(name: str, parameter: Fraction, value: int) -> Decimal:

@@ -15,6 +15,7 @@ import tests.audit.sparse_attacks
 import tests.audit.unknown_gauss_attacks  # noqa: F401, the cases of these mechanisms
 from numpy.typing import NDArray
 from tests.audit.tampering import SilentAt, Tampered
+from tests.faults.report import SOAK, size
 from tests.mechanisms import CASES
 
 from pianissimo.audit import ALPHA, AuditVerdict, attacks_on, audit
@@ -75,9 +76,12 @@ PARTS: dict[str, tuple[Any, int, dict[str, int]]] = {
     "known gumb": (KNOWN_GUMB, 100_000, {"order": 2, "counts": 1}),
     "unknown gauss": (UNK_GAUSS, 50_000, {"counts": 1, "own labels": 1}),
     "unknown gumb": (UNK_GUMB, 50_000, {"order": 2, "counts": 1, "own labels": 1}),
-    "sparse gumbel": (SPARSE, 60_000, {"order": 3, "counts": 1, "tests": 2}),
+    "sparse gumbel": (SPARSE, size(20_000, 60_000), {"order": 3, "counts": 1, "tests": 2}),
 }
 """Mechanisms with noise that shows nearly all of every part's claim, how many runs, and how often a part is used."""
+
+SHOWN_BY_FEWER = 0.85
+"""Of the claims of a mechanism whose runs are made one by one: fewer with every change. They catch its twins."""
 
 
 TREES: dict[str, tuple[Any, dict[str, int]]] = {
@@ -101,7 +105,8 @@ def test_every_part_shows_nearly_its_whole_claim(mechanism: Any, runs: int, time
     tight = [finding for finding in report.findings if finding.is_tight]
     assert {finding.pair.split(":")[0] for finding in tight} == times.keys() - {"own labels"}
     for finding in tight:
-        assert 0.9 * finding.claim <= finding.lower_bound <= finding.claim
+        share = SHOWN_BY_FEWER if isinstance(mechanism, SparseGumbel) and not SOAK else 0.9
+        assert share * finding.claim <= finding.lower_bound <= finding.claim
     for finding in report.findings:
         assert finding.lower_bound <= finding.claim
         if finding.measure == "delta" and finding.expected is not None and finding.reachable is not None:

@@ -265,7 +265,7 @@ def crash(left: int) -> Callable[[str], None]:
 
 def test_a_thousand_forced_restarts_give_one_payload_a_tick(sqlite_home: Home) -> None:
     """Whoever could crash the process to see a tick with other noise could average the noise away."""
-    restarts, chance, last = size(300, 1000), random.Random(13), 12
+    restarts, chance, last = size(100, 1000), random.Random(13), 12
     copy = sqlite_home.copy()
     seen: dict[int, set[bytes]] = {}
     done = 0

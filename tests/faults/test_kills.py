@@ -44,7 +44,9 @@ from pianissimo.storage.connection import Connection
 from pianissimo.stream.release import release_of
 
 pytest_plugins = ["tests.faults.fixtures"]
-KILLS = 25
+KILLS = size(8, 25)
+"""At each point; every second one where the life before was killed."""
+
 APART = ("intend", "charge", "create", "recover", "rotate")
 """Steps that a running stream does not pass."""
 
@@ -61,7 +63,7 @@ def points_of(step: str) -> list[str]:
 
 def real_kills() -> int:
     """How many of the kills of a point are of a process; the others end a stream within this one."""
-    return size(3, KILLS)
+    return size(2, KILLS)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -331,7 +333,7 @@ def test_killed_at_random_it_loses_nothing_and_shows_one_payload_a_tick(
     home: Home, long_undisturbed: list[bytes]
 ) -> None:
     """The process is killed from outside, at any instant; a longer run, so that states are stored and dropped."""
-    kills, chance = size(60, 300), random.Random(5)
+    kills, chance = size(24, 300), random.Random(5)
     done = 0
     while done < kills:
         copy = home.copy()
