@@ -1,5 +1,6 @@
 """Windows of users: what was accepted in the last ticks, asked for, published, and from stored totals."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from polars.testing import assert_frame_equal
+from tests.faults.points import armed
 
 import pianissimo as pp
 from pianissimo.cli.main import cli
 from pianissimo.durable.durable_stream import open_stream
+from pianissimo.durable.start import Request
 from pianissimo.stream import Live
 from pianissimo.stream.release import bare
 from pianissimo.testing import NoNoise
@@ -130,3 +133,62 @@ def test_stored_totals_tell_windows_of_what_adds_up(tmp_path: Path) -> None:
     shown = CliRunner().invoke(cli, ["releases", str(state), "--window", "2h", "--last", "1"])
     assert shown.exit_code == 0
     assert "q has no windows of 2h: quantiles does not add up" in shown.output
+
+
+@pytest.mark.parametrize("point", ["release.commit", "seal.commit"])
+def test_after_a_stop_in_the_middle_of_a_window_it_is_that_of_one_that_never_stopped(
+    point: str, tmp_path: Path
+) -> None:
+    """The tick that stops is the one where the cap is raised: what the old cap let in must not be lost."""
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    asked, state = stream(), tmp_path / "state"
+    live = Live(asked.plan(), NoNoise())
+    with open_stream(asked, state, **NO_NOISE) as kept:
+        for tick in (1, 2):
+            live.tick(events(tick))
+            kept.tick(events(tick))
+        with armed({point: no_room}), pytest.raises(pp.PianissimoError):
+            kept.tick(events(3))
+    live.tick(events(3))
+    with open_stream(asked, state, **NO_NOISE) as kept:
+        if kept.tick_number < 3:
+            kept.tick(events(3))
+        live.tick(events(4))
+        kept.tick(events(4))
+        for start, end in ((0, 3), (1, 3), (2, 3), (1, 4), (3, 4)):
+            here, there = live.between(start, end), kept.between(start, end)
+            for query in QUERIES:
+                assert_frame_equal(here[query.name], there[query.name])
+
+
+def test_a_window_asked_for_again_is_the_same_with_real_noise(tmp_path: Path) -> None:
+    """Also when the stream was opened again, from a snapshot and logs."""
+    asked, state = stream(), tmp_path / "state"
+    with asked.open(state) as kept:
+        for tick in range(1, 6):
+            kept.tick(events(tick))
+        before = [kept.between(start, 5) for start in range(5)]
+    with asked.open(state) as kept:
+        for start, earlier in enumerate(before):
+            again = kept.between(start, 5)
+            for query in QUERIES:
+                assert_frame_equal(earlier[query.name], again[query.name])
+
+
+def test_a_file_asks_for_windows_of_users_too(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(
+        '[stream]\nname = "s"\nepsilon = 2.0\ndelta = 1e-6\ntick = "1h"\nhorizon = 24\n'
+        'unit = { user = "who", first_cap = 2 }\n'
+        '[queries.n]\nkind = "count"\nper = "2h"\n'
+    )
+    assert Request(pp.load(file)).digest == Request(stream(pp.Count("n", per=2))).digest
+
+
+def test_longer_windows_than_1440_ticks_keep_as_much() -> None:
+    plan = stream(pp.Count("n", every=100, per=2000), horizon=4000, tick=None).plan()
+    assert plan.queries[0].mechanism.history == 2000
+    assert stream(pp.Count("n")).plan().queries[0].mechanism.history == 1440
