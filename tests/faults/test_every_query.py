@@ -84,6 +84,9 @@ STREAMS = {
         hidden("users", *COUNTED, pp.Quantiles("price", value="price", range=(0, 10), cells=8), first_cap=2, caps=3),
         hidden("count-of-users", pp.Count("n"), first_cap=2, caps=3),
         hidden("sum-of-users", pp.Sum("revenue", value="signed", range=(-9, 9)), first_cap=2, caps=4),
+        hidden(
+            "value-cap", pp.Sum("revenue", value="price", range=(0, 10), max_per_user=12), pp.Count("n"), first_cap=2
+        ),
         hidden("fixed-cap", *COUNTED, pp.MaxFrequency("most", key="drug", domain=DRUGS), **FIXED),
         hidden("periods", *COUNTED, pp.TopK("top", key="drug", k=2, domain=DRUGS), **FIXED, within=2, reset=False),
         hidden("taken-back", *COUNTED, weight="sign", first_cap=2, caps=3),

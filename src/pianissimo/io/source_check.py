@@ -209,7 +209,7 @@ class _Check:
     def _capped(self) -> list[QueryPlan]:
         """The queries that a cap may cut something off."""
         found = [each for each in self.plan.queries if isinstance(each.chosen.in_period, UserMechanism)]
-        return [each for each in found if each.query.own_cap is None]
+        return [each for each in found if each.query.own_units is None]
 
     def _above_caps(self) -> dict[str, list[dict[str, int]]]:
         """For each query, who is above its caps and by how much, up to the first that nobody is above."""

@@ -181,7 +181,7 @@ def _split(budget: Budget, share: Fraction) -> tuple[Budget, Budget]:
 
 def _own_cap(part: Part, setting: UserSetting) -> FixedCap | None:
     """The cap that the kind of a part has by itself, if it has one."""
-    units = part[0].own_cap
+    units = part[0].own_units
     if units is None or setting.period is None or setting.periods is not None:
         return None if units is None else FixedCap(units=units)
     return PeriodCap(units=units, ticks=setting.period)
@@ -215,7 +215,7 @@ def _user_budget(
     epsilon = Fraction(budget.epsilon)
     share = ESTIMATOR_SHARE if user.cap_share is None else exactly(user.cap_share)
     search = epsilon * share if isinstance(searches, AdaptiveCap | OctaveCap) else Fraction(0)
-    each = search / sum(part[0].own_cap is None for part in parts) if search else search
+    each = search / sum(part[0].own_units is None for part in parts) if search else search
     if is_pure:
         return SearchBudget(search=each, epsilon=epsilon - search)
     # No plan has more than four nodes a tick and series, and each may start once at every cap. One more is of the users
@@ -288,7 +288,11 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
         raise ParameterError("a plan must have a tick, got none")
     error = predict_error(plan, setting.coverage, query.user_scale(mechanism), window=query.per)
     is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
-    rule = f"a cap that follows the stream, from {mechanism.cap.caps[0]}" if is_adaptive else f"a fixed cap of {cap}"
+    rule = (
+        f"a cap that follows the stream, from {mechanism.cap.caps[0]}"
+        if is_adaptive
+        else f"a fixed cap of {query.shown_cap(cap)}"
+    )
     if isinstance(mechanism.cap, OctaveCap):
         rule = f"a cap that follows from period to period, from {cap}"
     note = "" if query.own_cap is None else f"each user counts once{_each_period(mechanism)}"
@@ -319,22 +323,22 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
     # They differ in the size of their noise alone.
     sizes = [math.sqrt(plan.noises[0].variance) for plan in plans if plan is not None]
     errors = [chosen.expected_error.typical * size / sizes[caps.index(cap)] for size in sizes]
-    most, beyond = user.most_events_per_user, query.beyond_cap
+    most, units, beyond = user.most_events_per_user, query.units_of(user.most_events_per_user), query.beyond_cap
     # Without a user a value of hers may be first seen later, in the window.
     is_either = user.weight is not None or bool(query.per and query.of_window)
     if is_either or min(getattr(query, "range", None) or (0,)) < 0:
         beyond = beyond.replace("on that side", "at both ends")
-    is_whole = most is not None and most <= rule.caps[0]
-    if most is not None and (is_whole or is_adaptive):
+    is_whole = units is not None and units <= rule.caps[0]
+    if units is not None and (is_whole or is_adaptive):
         what = "nothing is cut off" if is_whole else "bars reach over what the cap cuts off"
         beyond = f"{what}, as no user has more than {most:,}"
         if query.per is not None and not is_whole:
             beyond += ", but in a window that it is raised in, where they are open"
     return {
-        "at": cap,
-        "counted": "" if is_whole else f", of {query.capped} up to the cap of {cap:,} a user{_each_period(mechanism)}",
+        "at": query.shown_cap(cap),
+        "counted": "" if is_whole else f"{query.cap_words(cap)}{_each_period(mechanism)}",
         "beyond": beyond,
-        "errors": [{"cap": each, "typical": error} for each, error in zip(caps, errors, strict=True)],
+        "errors": [{"cap": query.shown_cap(each), "typical": error} for each, error in zip(caps, errors, strict=True)],
         "asked_for": (None if isinstance(rule, FixedCap) else user.caps) or 1,
     }
 

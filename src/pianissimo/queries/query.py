@@ -66,9 +66,10 @@ from pianissimo.users import (
     SumHead,
     UserDistinct,
     UserStatistics,
+    UserSum,
 )
 
-UserMechanism = UserStatistics | UserDistinct | EachPeriod
+UserMechanism = UserStatistics | UserDistinct | UserSum | EachPeriod
 ABOVE_SHARE = Fraction(1, 20)
 """Of what a part's counters may spend, for the number of users above the cap. It costs the others 2.6 % more noise (5 %
 if Laplace), and a user moves it by one: its noise is 4.5 times (20 times) that of a count, over the cap."""
@@ -457,6 +458,23 @@ class Query:
     # Users
 
     @property
+    def own_units(self) -> int | None:
+        """How many units of a user count, where the query itself says so: no cap is searched for it."""
+        return self.own_cap
+
+    def shown_cap(self, units: int) -> int:
+        """A cap of so many units as it is told."""
+        return units
+
+    def cap_words(self, units: int) -> str:
+        """What of a user counts under a cap of so many units, in words."""
+        return f", of {self.capped} up to the cap of {self.shown_cap(units):,} a user"
+
+    def units_of(self, events: int | None) -> int | None:
+        """How many units so many events of a user are at most; None where that is not known."""
+        return events
+
+    @property
     def part(self) -> str:
         """Queries of the same part are answered by one mechanism."""
         return ""
@@ -507,7 +525,7 @@ class Query:
         If no user has more than `most_events`, they reach over what it cut off as well.
         """
         value = self.user_value(release)
-        return bars_table([value.estimate], [value.bars(coverage, most_units=most_events)])
+        return bars_table([value.estimate], [value.bars(coverage, most_units=self.units_of(most_events))])
 
     def most_moved(self, mechanism: Any) -> float | None:
         """By how much one event moves all numbers of a release together; None where that has no bound.
@@ -523,8 +541,8 @@ class Query:
     def capped_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         """`user_table` with the cap; where nothing bounds what it cuts off, an end that may be passed is null."""
         table, value = self.user_table(release, coverage, most_events), self.user_value(release)
-        is_bounded = value.cut.most_missing(most_events) is not None
-        return with_cap(table, value.cut.cap, () if is_bounded else self.open_ends(value))
+        is_bounded = value.cut.most_missing(self.units_of(most_events)) is not None
+        return with_cap(table, self.shown_cap(value.cut.cap), () if is_bounded else self.open_ends(value))
 
     # Plans
 

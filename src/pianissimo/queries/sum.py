@@ -1,21 +1,23 @@
 """The sum of a column of numbers, of all events or by label."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import polars as pl
 
+from pianissimo.checks import check_at_least
 from pianissimo.counting import LabelCounts, LabelSeries, LabelSums, Summer
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import exactly
-from pianissimo.queries.expected import HISTORY, Share
-from pianissimo.queries.query import PlanFor, Query, Tidy, bars_table, scaled
+from pianissimo.queries.expected import HISTORY, Candidate, Share
+from pianissimo.queries.query import PlanFor, Query, Tidy, UserMechanism, bars_table, scaled
 from pianissimo.queries.value_query import USER_STEPS, GridQuery
-from pianissimo.users import Head, SumHead
+from pianissimo.users import Cap, Counters, FixedCap, Head, SumHead, UserSum
 
 
 def _with_grid_of_one(version: int, content: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
@@ -36,6 +38,10 @@ class Sum(GridQuery):
     True
     """
 
+    max_per_user: int | None = None
+    """Of users: how much of the value one user adds at most, over the whole run or in one period, in place of so many
+    events. Noise is in proportion to it. For values that are not negative."""
+
     kind = "sum"
     called = "a sum"
     answer = "sum of {0.value}{0.of_each}{0.clamped}"
@@ -48,12 +54,24 @@ class Sum(GridQuery):
         GridQuery._check(self)
         if Tidy.MONOTONE in self.tidy and self.steps[0] < 0:
             raise ParameterError("tidy must be monotone only for a sum of values without a sign, got a range below 0")
+        if self.max_per_user is None:
+            return
+        check_at_least(1, max_per_user=self.max_per_user)
+        if self.steps[0] < 0 or self.key is not None:
+            raise ParameterError(
+                "max_per_user must be left out for values below 0 and for sums of labels, got one: it is about one sum "
+                "that only grows; cap her events instead"
+            )
+        if (self.max_per_user / self.exact_grid).denominator != 1:
+            raise ParameterError(f"max_per_user must be a multiple of the grid {self.grid}, got {self.max_per_user}")
 
     def most_moved(self, mechanism: Any) -> float | None:
         # The larger end, and what a value may be rounded by.
         return max(map(abs, self.range)) * (1 + 2 / USER_STEPS)
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        if self.max_per_user is not None:
+            raise ParameterError("max_per_user must be left out where single events are hidden, got one")
         if self.key is not None:
             return self.label_sums(share, plan_for, sum_alone=True)
         low, high = self.steps
@@ -82,10 +100,77 @@ class Sum(GridQuery):
         low, high = min(self.steps[0], 0), max(self.steps[1], 0)
         return SumHead(name=self.name, low=low, high=high, coarse=self.user_coarse, share=share)
 
+    # A cap of what a user adds: one mechanism of its own, whose units are steps of the grid.
+
+    @property
+    def part(self) -> str:
+        return "" if self.max_per_user is None else self.name
+
+    @property
+    def own_units(self) -> int | None:
+        return None if self.max_per_user is None else int(self.max_per_user / self.exact_grid)
+
+    def shown_cap(self, units: int) -> int:
+        return units if self.max_per_user is None else self.max_per_user
+
+    def cap_words(self, units: int) -> str:
+        if self.max_per_user is None:
+            return Query.cap_words(self, units)
+        return f", of at most {self.max_per_user:,} of {self.value} a user"
+
+    def units_of(self, events: int | None) -> int | None:
+        if self.max_per_user is None or events is None:
+            return events
+        # Whether all that they may add is within the cap is all that is asked: one unit is.
+        return 1 if events * exactly(self.range[1]) <= self.max_per_user else None
+
+    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
+        return content if self.max_per_user is None else content.select("user", pl.col(self.name).alias("value"))
+
+    def user_mechanism(
+        self, part: Sequence[Query], cap: Cap, shares: Mapping[str, Fraction], parameters: dict[str, Any]
+    ) -> UserMechanism:
+        if self.max_per_user is None:
+            return Query.user_mechanism(self, part, cap, shares, parameters)
+        if parameters["signed"]:
+            raise ParameterError("max_per_user must be left out where events are taken back, got one; cap her events")
+        assert isinstance(cap, FixedCap)  # noqa: S101
+        given = {name: value for name, value in parameters.items() if name != "signed"}
+        problems = []
+        for coarse in self.coarse_steps():
+            if cap.units % coarse == 0:
+                try:
+                    return UserSum(cap=replace(cap, units=cap.units // coarse), coarse=coarse, **given)
+                except ParameterError as error:
+                    problems.append(error)
+        raise problems[-1]
+
+    def user_counters(self, mechanism: Any) -> Counters:
+        if self.max_per_user is None:
+            return Query.user_counters(self, mechanism)
+        counters: Counters = mechanism.counters[0]
+        return counters
+
+    def user_scale(self, mechanism: Any) -> float:
+        if self.max_per_user is not None:
+            return float(self.grid_in(getattr(mechanism, "inner", mechanism)))
+        return GridQuery.user_scale(self, mechanism)
+
+    def user_value(self, release: Release[Any]) -> Any:
+        return release.value[self.name] if self.max_per_user is None else release.value
+
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         value = self.user_value(release)
+        if self.max_per_user is not None:
+            return scaled(
+                Query.user_table(self, release, coverage, most_events), Fraction(self.max_per_user, value.cut.cap)
+            )
         grid = max(abs(exactly(end)) for end in self.range) / value.unit
         if self.key is None:
             return scaled(Query.user_table(self, release, coverage, most_events), grid)
         bars = value.bars(coverage, most_units=most_events)
         return scaled(bars_table(value.estimates, bars, key=value.labels), grid)
+
+    def facts(self, chosen: Candidate) -> dict[str, Any]:
+        told = GridQuery.facts(self, chosen)
+        return told if self.max_per_user is None else told | {"max_per_user": self.max_per_user}

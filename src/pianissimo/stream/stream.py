@@ -149,7 +149,7 @@ class Stream:
     def _check_user(self) -> None:
         if not isinstance(self.unit, User):
             return
-        is_capped = any(query.own_cap is None and not query.watched for query in self.queries)
+        is_capped = any(query.own_units is None and not query.watched for query in self.queries)
         is_running = self.unit.period(self.tick) is not None and not self.unit.reset
         if is_running and self.unit.max_events_per_user is None and is_capped:
             raise ParameterError(

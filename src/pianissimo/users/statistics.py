@@ -23,6 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
+from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import TRANSIENT
@@ -310,7 +311,7 @@ class UserSumState:
 class UserSum(CappedTotal):
     """The sum of a column of whole steps of a grid, of which each user adds at most the cap, released at every tick.
 
-    A batch is a table with the columns `user` and `value`. The cap is in steps of the grid.
+    A batch is a table with the columns `user` and `value`. The cap is in steps of the grid, coarse ones if it has them.
 
     Guarantee and error: as those of `UserStatistics`.
     Cost: about 36 bytes a user.
@@ -326,7 +327,14 @@ class UserSum(CappedTotal):
     30
     """
 
+    coarse: int = 1
+    """How many steps of the grid the sum counts as one: each value is rounded to the nearest multiple by itself."""
+
     called: ClassVar[str] = "sum"
+
+    def __post_init__(self) -> None:
+        check_at_least(1, coarse=self.coarse)
+        UserBudget.__post_init__(self)
 
     def start(self, noise: Noise) -> UserSumState:
         begun = self.begin(noise)
@@ -343,6 +351,9 @@ class UserSum(CappedTotal):
         low = values.min()
         if isinstance(low, int) and low < 0:
             raise InputError("values must not be negative, got a negative one; take a SumHead for those")
+        if self.coarse > 1:
+            # Of larger ones than 2^62 the sum would leave its bounds, and no cap is near them.
+            values = (values.clip(0, 2**62) + self.coarse // 2) // self.coarse
         # What is beyond the last cap never counts. So clipped, one value has no say in what others may give.
         clipped = values.clip(0, self.cap.caps[-1] + 1)
         names, _, units, _ = by_user(state.users.names(users), clipped.cast(pl.UInt64).to_numpy())
