@@ -10,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.shared_checks import resumed, stored
 
 from pianissimo.budget import Budget
@@ -328,6 +330,25 @@ def test_the_exact_law_of_two_periods_keeps_the_promise_of_one() -> None:
     assert 0.9 * float(loss.epsilon) < max(found) <= float(loss.epsilon) + 1e-12
 
 
+rows_of_a_tick = st.lists(st.tuples(st.sampled_from(["ann", "bob", "eve"]), st.sampled_from("xyz"), st.integers(0, 3)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(ticks=st.lists(rows_of_a_tick, min_size=8, max_size=8), period=st.integers(0, 3), name=st.sampled_from([*KINDS]))
+def test_her_events_of_one_period_move_that_period_alone_and_by_no_more_than_the_cap(
+    ticks: list[Rows], period: int, name: str
+) -> None:
+    ask = KINDS[name]
+    fewer = [
+        [row for row in rows if own != period or row[0] != "ann"] for rows, own in zip(ticks, PERIOD_OF, strict=True)
+    ]
+    shown, without = (released(anew(ask[0]), ask, NoNoise(), restart=False, ticks=each) for each in (ticks, fewer))
+    for own, one, other in zip(PERIOD_OF, shown, without, strict=True):
+        numbers = [each.values() if isinstance(each, dict) else [each] for each in (one, other)]
+        moved = sum(abs(mine - theirs) for mine, theirs in zip(*numbers, strict=True))
+        assert moved <= (CAP if own == period else 0)
+
+
 # Mutants.
 
 
@@ -474,6 +495,7 @@ def test_bars_hold_as_often_as_they_say() -> None:
             for label, bars in zip(value.labels.to_list(), value.bars(0.95), strict=True):
                 held += bars.low <= truth[label] <= bars.high
                 asked += 1
+    print(f"bars of periods: {held / asked:.4f} of {asked} held, {runs} runs")
     assert held / asked >= 0.95 - 4 * math.sqrt(0.05 * 0.95 / (runs * 8))
 
 
