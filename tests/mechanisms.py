@@ -27,6 +27,7 @@ from pianissimo.users import (
     UserStatistics,
     UserSum,
 )
+from pianissimo.users.user_label_sums import UserLabelSums
 
 HAAR = HaarPlan.calibrated(horizon=6, rho=2.0)
 TREE = TreePlan.calibrated(horizon=6, rho=2.0)
@@ -202,6 +203,13 @@ USER_CASES = {
         ),
         as_sums,
         always_shown=True,
+    ),
+    "user sums of unknown labels over haar": Case(
+        UserLabelSums(
+            low=0, high=4, coarse=2, cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2), delta=FEW, history=3
+        ),
+        as_users,
+        always_shown=False,
     ),
     "user sum over haar": Case(
         UserSum(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2)),

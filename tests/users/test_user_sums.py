@@ -1,15 +1,19 @@
 """Sums and means by label of users: card U5. Vectors, exact prices of small users with and without a raise, mutants."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import product
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from tests.audit.sampler_tables import ideal_probability
 from tests.users.replaying import lost
 
 from pianissimo.cells import Codes
@@ -18,7 +22,10 @@ from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.testing import NoNoise, SeededNoise
 from pianissimo.users import AdaptiveCap, FixedCap, LabelSumsHead, Sensitivity, UserStatistics
+from pianissimo.users.counters import Law
 from pianissimo.users.heads import Signs
+from pianissimo.users.user_label_sums import UserLabelSums
+from pianissimo.users.user_labels import Appearance
 
 Event = tuple[str, str, int]
 """A user, a label and a value."""
@@ -179,3 +186,128 @@ def test_bars_of_means_hold(budget: str, plan: Any) -> None:
         estimate, low, high = run.release().value["v"].means(0.95)
         assert np.mean((low <= 80) & (high >= 80)) > 0.95 - 5 * (0.05 * 0.95 / 400) ** 0.5
         assert np.all(np.isnan(estimate) | ((low <= estimate) & (estimate <= high)))
+
+
+# Labels that nobody listed
+
+
+def unknown(kind: type[UserLabelSums] = UserLabelSums, **fields: Any) -> UserLabelSums:
+    given: dict[str, Any] = {"low": 0, "high": 2, "cap": FixedCap(units=2), "plan": TreePlan, "horizon": 1}
+    return kind(**given | {"rho": Fraction(4), "delta": Fraction(1, 20)} | fields)
+
+
+def labelled(rows: Sequence[Event]) -> pl.DataFrame:
+    own = table(rows)
+    return own.select("user", pl.col("v").struct.unnest()).rename({"key": "label"})
+
+
+def test_unknown_labels_have_the_sums_of_accepted_units_and_appear_by_their_number() -> None:
+    mechanism = unknown(rho=Fraction(100))
+    run = Run(mechanism, NoNoise())
+    many = [(f"user {number}", "often", 2) for number in range(20)]
+    run.update(labelled([*many, ("ann", "rare", 2), ("ann", "often", 9), ("ann", "often", 1)]))
+    # Her third unit is beyond the cap.
+    assert run.release().value.to_dict() == {"often": [42, 0]}
+
+
+def test_of_a_list_each_label_is_a_unit() -> None:
+    mechanism = unknown(domain=DOMAIN, delta=None, max_keys_per_event=2)
+    batch = pl.DataFrame({"user": ["ann", "ann"], "label": [["x", "b", "a"], ["a"]], "value": [2, 1]})
+    run = Run(mechanism, NoNoise())
+    run.update(batch)
+    # x is cut with b, since two labels of an event count; then it uses up no unit.
+    assert run.release().value.to_dict() == {"a": [1, 1], "b": [2, 0]}
+
+
+def test_the_threshold_is_that_of_the_number_with_the_cap() -> None:
+    """m_t = h0 - 1 + k + x_t for k = tau and the variance 2 V / R^2 of N; a tree's noise is whole."""
+    mechanism = unknown(min_count=3)
+    law = mechanism.counters[0].law(1, 2, 0, 1)
+    number = 2 * law.variance / 4
+    log = math.log(2 * 20)
+    spread = max(0.0, math.sqrt(2 * number * log) - 1, math.sqrt(2 * number * (log - math.log(2))))
+    assert mechanism._least(law, 2) == math.ceil(2 * (3 - 1 + 2 + spread * (1 + 1e-9)))
+
+
+def test_no_small_user_moves_both_series_by_more_than_is_priced() -> None:
+    """Over all users of three events, the squares of what each label's series move by, summed: R^2 S2(2, 2)."""
+    worst = 0
+    for events in product([("ann", label, value) for label in "ab" for value in (0, 2, 9)], repeat=3):
+        state = unknown().start(NoNoise())
+        mechanism = unknown()
+        mechanism.add(state, mechanism.gather(state, labelled(list(events))))
+        mechanism.release(state, 1, NoNoise())
+        worst = max(worst, int((state.totals**2).sum()))
+    assert worst == (2 * 2) ** 2
+
+
+@cache
+def chance(variance: Fraction, place: int) -> float:
+    return float(ideal_probability("gaussian", variance, place))
+
+
+def shown_or_not(mechanism: UserLabelSums, rows: Sequence[Event]) -> tuple[float, NDArray[np.float64]]:
+    """The chance that the label x is hidden, and that of every pair of noisy numbers where it is shown."""
+    state = mechanism.start(NoNoise())
+    mechanism.add(state, mechanism.gather(state, labelled(rows)))
+    mechanism.release(state, 1, NoNoise())
+    slot = int(state.index.slots(pl.Series(["x"]))[0])
+    totals = [0, 0] if slot < 0 else state.totals[:, slot].tolist()
+    law, places = mechanism.counters[0].law(1, 2, 0, 1), np.arange(-40, 60)
+    chances = [np.array([chance(law.variance, int(place) - exact) for place in places]) for exact in totals]
+    is_eligible = sum(totals) >= mechanism.min_count * mechanism.span
+    passing = (np.add.outer(places, places) >= (mechanism._least(law, 2) or 0)) & is_eligible
+    shown = np.where(passing, np.outer(*chances), 0.0)
+    return 1 - float(shown.sum()), shown.ravel()
+
+
+def worst_ratio(mechanism: UserLabelSums) -> float:
+    """The largest loss over small worlds, against that of normal noise of the booked rho and the bad mass."""
+    size, worst, normal = math.sqrt(2 * mechanism.amount), 0.0, NormalDist().cdf
+    for epsilon in (2.0, 14.0):
+        factor = math.exp(epsilon)
+        noise = normal(size / 2 - epsilon / size) - factor * normal(-size / 2 - epsilon / size)
+        for others, units, value in product((0, 2, 12), (1, 2), (0, 2)):
+            without = [(f"user {number}", "x", 1) for number in range(others)]
+            laws = [shown_or_not(mechanism, rows) for rows in ([*without, *[("ann", "x", value)] * units], without)]
+            for one, other in (laws, laws[::-1]):
+                found = max(0.0, one[0] - factor * other[0]) + float(np.maximum(0, one[1] - factor * other[1]).sum())
+                worst = max(worst, found / (noise + float(mechanism.bad)))
+    return worst
+
+
+@pytest.mark.parametrize("min_count", [1, 3])
+def test_all_small_worlds_stay_below_the_claim(min_count: int) -> None:
+    ratio = worst_ratio(unknown(min_count=min_count))
+    print(f"sums of unknown labels of users, at least {min_count}: worst ratio {ratio:.3f}")
+    assert 0.2 < ratio <= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdOfOne(UserLabelSums):
+    """Mutant: the threshold is that of one unit a label, and a user may have two there."""
+
+    def _least(self, law: Law, cap: int) -> int | None:
+        rule = Appearance(releases=self.horizon, delta=self.bad, min_count=self.min_count)
+        return math.ceil(self.span * (self.min_count + rule.spread(2 * law.variance / self.span**2, 1, 1)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastOutsideThreshold(UserLabelSums):
+    """Mutant: a label needs so many units, and the threshold does not know."""
+
+    def _least(self, law: Law, cap: int) -> int | None:
+        return (UserLabelSums._least(self, law, cap) or 0) - self.span * (self.min_count - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownBySum(UserLabelSums):
+    """Mutant: a label is shown for what it sums to, whatever its number."""
+
+    def _least(self, law: Law, cap: int) -> int | None:
+        return 1
+
+
+@pytest.mark.parametrize(("kind", "least"), [(ThresholdOfOne, 1), (LeastOutsideThreshold, 3), (ShownBySum, 1)])
+def test_a_broken_twin_is_above_its_claim(kind: type[UserLabelSums], least: int) -> None:
+    assert worst_ratio(unknown(kind, min_count=least)) > 1

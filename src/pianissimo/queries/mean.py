@@ -73,10 +73,6 @@ class Mean(GridQuery):
         columns = [pl.Series(each).fill_nan(None) for each in rounded]
         return released_table(*columns, key=labels if self.key_names else None, whole=False)
 
-    def most_moved(self, mechanism: Any) -> float | None:
-        # One event among few may move a mean anywhere; what it moves the series by is in docs/privacy.md.
-        return None
-
     def head(self, share: Fraction = Fraction(1)) -> Head:
         return self.label_head(share, means=True)
 

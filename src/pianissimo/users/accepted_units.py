@@ -10,7 +10,7 @@ A batch is gathered into each user once, her rows that can be units, and the lab
 the rows of different users are mixed, so it can be stored before it is counted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from pianissimo.mechanism import Storable
 from pianissimo.noise import Noise
 from pianissimo.text_views import number_texts
 from pianissimo.users.caps import AdaptiveCap, Cap, Course
-from pianissimo.users.user_table import Column, PairUnits, Rows, UserRows, UserUnits
+from pianissimo.users.user_table import Column, PairUnits, Rows, Units, UserRows, UserUnits
 
 
 class AcceptedRows(NamedTuple):
@@ -49,13 +49,16 @@ class AcceptedUnits:
         self._told = self._last if isinstance(cap, AdaptiveCap) else max(self._last, cap.told or 0)
         self._pending, self._left_out = Rows(), Rows()
 
-    def add(self, rows: UserRows, columns: Sequence[Column] = ()) -> None:
-        """Take the rows of users by the slots of their labels, with columns beside them, user after user."""
+    def add(self, rows: UserRows, columns: Callable[[Units], Sequence[Column]] = lambda _: ()) -> None:
+        """Take the rows of users by the slots of their labels, user after user.
+
+        `columns` gives what stands beside them, of how many units each row's user had before it.
+        """
         before = self.pairs.add(self.users, rows, self._told)
         # What is beyond the last cap is never accepted, and what is no unit is beyond all.
         within = before < np.uint64(self._last)
         order = before[within]
-        beside = [column[within] for column in columns]
+        beside = [column[within] for column in columns(before)]
         self._pending.append([order.astype(np.uint32) if self._last < 2**32 else order, rows[2][within], *beside])
 
     def close(self, tick: int, noise: Noise) -> AcceptedRows:

@@ -1,0 +1,260 @@
+"""Sums and means by labels that nobody listed, or several labels an event, where a user is hidden with all her events.
+
+Labels and units are those of `UserLabels`, the two series of a label those of `LabelSumsHead`: A = sum of v - lo, and B
+= sum of hi - v. A unit moves them by R = hi - lo together, so all of a user's cost R^2 S2(m, k) times the plan's. A
+label is shown by the number of its units alone, N = (A + B) / R, whose noise has the variance 2 V / R^2:
+
+    at least h0 units, and A + B >= R (h0 - 1 + k + x_t) + 1, x_t of `Appearance` for that variance
+
+without the 1, which is two roundings, where the noise is whole. The proof is that of `UserLabels` with both series in
+what is compared: N is a sum of them, and what is made of B besides is looked at for shown labels only. Card: units and
+windows, U1 and U5; docs/privacy.md, 'Sums and means by label'.
+"""
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pianissimo import codec
+from pianissimo.checks import check_at_least, check_fraction, check_probability
+from pianissimo.errors import InputError, ParameterError
+from pianissimo.identity import identified
+from pianissimo.labels import LARGEST_COUNT, MOST_LABELS, Domain, LabelIndex, visible_labels
+from pianissimo.mechanism import TRANSIENT
+from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Keys
+from pianissimo.users.accepted_units import AcceptedUnits, numbered, pairs_of
+from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
+from pianissimo.users.heads import batch_column, codes_in, whole_steps
+from pianissimo.users.label_sums_head import UserEnds
+from pianissimo.users.segments import Segments, segments_of, there
+from pianissimo.users.user_labels import Appearance
+from pianissimo.users.user_table import PairUnits, Units, row_coins, unit_rows
+
+_SERIES = ("above the low end", "below the high end")
+"""Where the noise of both is."""
+
+
+@dataclass(slots=True, repr=False)
+class UserLabelSumsState:
+    """Which user gave which labels, all by keyed names, and the exact sums of what was accepted: secret."""
+
+    units: AcceptedUnits
+    pairs: PairUnits
+    index: LabelIndex
+    totals: NDArray[np.int64]
+    """Two rows: A and B."""
+
+    shown: NDArray[np.bool_]
+    segments: Segments | None
+    """Of slot n, A in place 2 n and B in place 2 n + 1."""
+
+    counters: list[RunningCounters] = field(metadata=TRANSIENT)
+    visible: tuple[NDArray[np.int64], pl.Series] | None = field(metadata=TRANSIENT, default=None)
+    """The slots of the labels that are shown, and these labels, in the order of their bytes."""
+
+
+@identified("user-label-sums")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLabelSums(UserBudget):
+    """What sums and means of the accepted events of each label are made of, for labels that have passed a threshold.
+
+    A batch is a table with the columns `user`, `label`, texts or lists of texts, and `value`, whole steps of the grid.
+
+    Guarantee: per user over the whole run, the cap's epsilon, and beside it rho at integer orders with `delta` for a
+    bad mass; with `PeriodCap`, per user and period. Laplace noise for a known domain alone.
+    Error: that of one series while the cap stands at its first value; every release carries its own bars, which cover
+    the accepted events.
+    Cost: about 36 bytes a user, 16 bytes for each unit that a cap left out which may be raised; labels as
+    `UnknownHistogram`, with two integers each.
+
+    >>> from pianissimo.noise import HaarPlan
+    >>> from pianissimo.mechanism import Run
+    >>> from pianissimo.testing import NoNoise
+    >>> from pianissimo.users import FixedCap
+    >>> budget = {"plan": HaarPlan, "horizon": 8, "rho": Fraction(4), "delta": Fraction(1, 10**6)}
+    >>> run = Run(UserLabelSums(cap=FixedCap(units=2), low=0, high=10, **budget), NoNoise())
+    >>> rows = [(number, label, 3) for number in range(90) for label in ("home", f"page {number}")]
+    >>> run.update(pl.DataFrame(rows, schema=["user", "label", "value"], orient="row"))
+    >>> run.release().value.to_dict()
+    {'home': [270, 630]}
+    """
+
+    low: int
+    """The least value of an event, in steps of the grid; lower ones are raised to it."""
+
+    high: int
+    """The largest value of an event, in steps of the grid; higher ones are lowered to it."""
+
+    coarse: int = 1
+    """How many steps of the grid count as one; what lies between is rounded by coins, right on average."""
+
+    domain: Domain | None = None
+    """The labels, if they are known and public: all are released, and others use up no units."""
+
+    delta: Fraction | None = None
+    """Without a domain: the chance that a label is ever shown which is not frequent enough without one user."""
+
+    min_count: int = 1
+    """Without a domain: how many accepted units a label needs to be shown, however high its noise."""
+
+    max_keys_per_event: int = 1
+    """How many distinct labels of one event count; each of them is a unit."""
+
+    def __post_init__(self) -> None:
+        check_at_least(1, min_count=self.min_count, max_keys_per_event=self.max_keys_per_event, coarse=self.coarse)
+        if not self.low < self.high:
+            raise ParameterError(f"low must be below high, got {self.low} and {self.high}")
+        if self.low % self.coarse or self.high % self.coarse:
+            raise ParameterError(f"low and high must be multiples of coarse, got {self.coarse}")
+        if self.domain is not None and (self.delta is not None or self.min_count > 1):
+            raise ParameterError("delta and min_count must be left out where the domain is known, got one")
+        if self.domain is None:
+            if self.delta is None or self.epsilon is not None:
+                raise ParameterError(
+                    "unknown labels must have a delta and Gaussian noise, got another; list the labels"
+                )
+            check_fraction(delta=self.delta)
+            check_probability(delta=self.delta)
+        UserBudget.__post_init__(self)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The range in coarse steps."""
+        return self.low // self.coarse, self.high // self.coarse
+
+    @property
+    def span(self) -> int:
+        """R: what one unit moves both series by together."""
+        low, high = self.ends
+        return high - low
+
+    @property
+    def bad(self) -> Fraction:
+        return Fraction(0) if self.delta is None else self.delta
+
+    @property
+    def counters(self) -> tuple[Counters, ...]:
+        series = 2 * (MOST_LABELS if self.domain is None else len(self.domain))
+        return (self.counters_of(Sensitivity(total=self.span, squared=self.span**2), series=series),)
+
+    def threshold(self, tick: int, *, start: int = 1, since: int = 0) -> int | None:
+        """The least number that is shown at a tick, if the counters have started so often, last after `since`."""
+        cap = self.cap.caps[start - 1]
+        least = self._least(self.counters[0].law(start, cap, since, tick), cap)
+        return None if least is None else -(-least // self.span)
+
+    def _least(self, law: Law, cap: int) -> int | None:
+        """The least A + B that is shown."""
+        if self.delta is None:
+            return None
+        # All units of a user may be on one label: k is the cap.
+        rule = Appearance(releases=self.horizon, delta=self.delta, min_count=self.min_count)
+        spread = rule.spread(2 * law.variance / self.span**2, cap, cap)
+        return math.ceil(self.span * (self.min_count - 1 + cap + spread) + (law.roundings if law.is_rounded else 0))
+
+    # The state
+
+    def start(self, noise: Noise) -> UserLabelSumsState:
+        index = LabelIndex(noise)
+        if self.domain is not None:
+            index.slots_or_new(self.domain.labels)
+        units = AcceptedUnits(noise, self.cap, self.horizon, None)
+        return UserLabelSumsState(
+            units=units,
+            pairs=units.pairs,
+            index=index,
+            totals=np.zeros((2, len(index)), dtype=np.int64),
+            shown=np.ones(len(index), dtype=np.bool_),
+            segments=segments_of(self.history, units.course),
+            counters=[RunningCounters(self.counters[0]) for _ in _SERIES],
+        )
+
+    def gather(self, state: UserLabelSumsState, batch: pl.DataFrame) -> codec.Plain:
+        """Users by their names, the rows of each that can be units, in her own order, their labels and their values."""
+        values = whole_steps(batch_column(batch, "value")).clip(self.low, self.high) - self.low
+        events = pl.DataFrame({"user": batch_column(batch, "user"), "label": batch_column(batch, "label")})
+        pairs = pairs_of(events.with_columns(value=values), self.max_keys_per_event)
+        if self.domain is not None:
+            # Labels that are not listed use up no units: whether one is listed is public.
+            pairs = pairs.filter(pl.Series(codes_in(self.domain, pairs["label"]) >= 0))
+        labels, numbers = numbered(pairs["label"])
+        rows = unit_rows(state.units.users.names(pairs["user"]), numbers, None, self.cap.caps[-1])
+        above = pairs["value"].to_numpy()[rows.order]
+        return [
+            rows.names,
+            codec.narrow(rows.counts),
+            labels.gather(rows.labels),
+            codec.narrow(rows.numbers),
+            codec.narrow(above),
+        ]
+
+    def add(self, state: UserLabelSumsState, gathered: codec.Plain) -> None:
+        names, counts, labels, numbers, above = gathered
+        if not int(state.totals.sum()) + len(numbers) * self.span < LARGEST_COUNT:
+            raise InputError("all sums together must stay below 2^61, got more; start a new run")
+        counts = counts.astype(np.uint32)
+        slots = state.index.slots_or_new(labels).astype(np.uint32)[numbers]
+
+        def coarse_steps(before: Units) -> list[NDArray[np.int64]]:
+            if self.coarse == 1:
+                return [above.astype(np.int64)]
+            coins = row_coins(np.repeat(names, counts, axis=0), before) % np.uint64(self.coarse)
+            return [(above.astype(np.int64) + coins.astype(np.int64)) // self.coarse]
+
+        state.units.add((names, counts, slots), coarse_steps)
+
+    def release(self, state: UserLabelSumsState, tick: int, noise: Noise) -> UserEnds:
+        units = state.units
+        accepted = units.close(tick, noise)
+        more = len(state.index) - len(state.shown)
+        state.totals = np.concatenate([state.totals, np.zeros((2, more), dtype=np.int64)], axis=1)
+        state.shown = np.concatenate([state.shown, np.zeros(more, dtype=np.bool_)])
+        if accepted.columns:
+            slots, above = accepted.columns
+            state.totals += self._sums(slots, above, len(state.shown))
+            if state.segments is not None:
+                moved = self._sums(slots[accepted.in_tick], above[accepted.in_tick], len(state.shown))
+                state.segments.add_all(moved.T.ravel())
+        if state.segments is not None:
+            state.segments.close()
+        place = units.course.place()
+        series = [
+            running.release(np.ascontiguousarray(own), place, tick, noise.at("sums", name), state.index.keys)
+            for name, running, own in zip(_SERIES, state.counters, state.totals, strict=True)
+        ]
+        law = self.counters[0].law(*place, tick)
+        least = self._least(law, units.course.cap)
+        if least is not None:
+            # Eligible by how many were accepted, never by what they sum to.
+            passing = (state.totals.sum(axis=0) >= self.min_count * self.span) & (series[0] + series[1] >= least)
+            state.shown = state.shown | passing
+        slots, labels = self._visible(state)
+        return UserEnds(labels, series[0][slots], series[1][slots], self.ends, law, units.course.cut_off())
+
+    def between(self, state: UserLabelSumsState, start: int, end: int, noise: Noise) -> UserEnds:
+        """What was accepted in ticks start + 1 .. end, each under the cap that held when it began; of labels shown."""
+        window, counters = there(state.segments).window(start, end, size=2 * len(state.shown)), self.counters[0]
+        slots, labels = self._visible(state)
+        keys: Keys = state.index.keys(0, len(state.shown))[slots]
+        moves = window.moves.reshape(-1, 2)
+        series = [
+            window.estimates(counters, np.ascontiguousarray(moves[slots, place]), noise.at("sums", name), keys)
+            for place, name in enumerate(_SERIES)
+        ]
+        return UserEnds(labels, series[0], series[1], self.ends, window.law(counters), window.cut)
+
+    def _sums(self, slots: NDArray[np.uint32], above: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        found = np.zeros((2, count), dtype=np.int64)
+        np.add.at(found[0], slots, above)
+        np.add.at(found[1], slots, self.span - above)
+        return found
+
+    def _visible(self, state: UserLabelSumsState) -> tuple[NDArray[np.int64], pl.Series]:
+        state.visible = visible_labels(state.index, state.shown, state.visible)
+        slots, labels = state.visible
+        return slots, labels.clone()
