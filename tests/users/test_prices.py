@@ -6,6 +6,7 @@ from itertools import combinations_with_replacement, product
 from typing import Any
 
 import pytest
+from tests.users import prices_page
 
 from pianissimo.errors import ParameterError
 from pianissimo.identity import from_plain, to_plain
@@ -171,3 +172,18 @@ def test_a_year_of_hours_has_at_most_seven_tenths_of_the_noise() -> None:
         return math.sqrt(min(float(plan.variance_profile().mean()) for plan in plans if plan is not None))
 
     assert least(priced=True) <= 0.66 * least(priced=False)
+
+
+def test_the_page_tells_what_exact_prices_are_worth() -> None:
+    assert prices_page.on_page() == prices_page.written()
+
+
+def test_exact_prices_are_worth_what_they_should_be() -> None:
+    year = list(prices_page.of_values())[-1]
+    assert year.now <= 0.70 * year.before
+    _, hundred, _ = prices_page.of_tests()
+    assert hundred.before == 1006
+    assert hundred.now <= 484
+    sixteen, sixty_four = prices_page.of_labels()
+    assert (round(sixteen.before), round(sixteen.now)) == (321, 80)
+    assert sixty_four.now == pytest.approx(sixty_four.before / 8, rel=1e-3)
