@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from tests.shared_checks import resumed, stored
@@ -22,7 +23,7 @@ from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, HaarSkipPlan
 from pianissimo.stream.calendar import CalendarPeriods, TickCalendar
 from pianissimo.stream.live import LiveCore
-from pianissimo.stream.many_periods import TOLD_PERIODS, bad_of_periods, running_ratio, times
+from pianissimo.stream.many_periods import TOLD_PERIODS, bad_of_periods, of_many_periods, running_ratio, times
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise
 from pianissimo.unit import EvenPeriods, User
@@ -209,11 +210,29 @@ def test_unknown_labels_of_running_totals_meet_the_vectors() -> None:
     plan, rule = labels.counters[0].plan(1, 16, 0), labels.appearance
     assert plan is not None
     assert rule is not None
-    variances = plan.variance_profile().tolist()
-    thresholds = [math.ceil(1.5 + rule.spread(Fraction(variance), 16, 1)) for variance in variances]
-    given: dict[str, Any] = {"units": 16, "most_per_label": 1, "least": 1}
+    variances = plan.variance_profile()
+    thresholds = np.array([math.ceil(1.5 + rule.spread(Fraction(variance), 16, 1)) for variance in variances.tolist()])
+    given: dict[str, Any] = {"units": 16, "most_per_label": 1}
     found = [bad_of_periods(thresholds, variances, periods=days, **given) / 5e-10 for days in (2, 7, 30, 100)]
     assert found == pytest.approx([1.9, 6.7, 28.9, 2464], rel=0.02)
+    # The largest of all n, one by one.
+    for days, most in ((30, 1), (100, 1), (7, 16)):
+        numbers = np.arange(1, days * most + 1)
+        apart = np.maximum(0, thresholds[::73, None] - 0.5 - numbers)
+        each = days * 16 / numbers * np.exp(-(apart**2) / (2 * variances[::73, None]))
+        few = bad_of_periods(thresholds[::73], variances[::73], units=16, most_per_label=most, periods=days)
+        assert few == pytest.approx(float(each.max(axis=1).sum()))
+
+
+def test_bad_mass_of_running_labels_is_told_by_the_formula() -> None:
+    rho = Budget(1, HALF).rho()
+    labels = UserLabels(
+        cap=PeriodCap(units=16, ticks=24), per_label=1, plan=HaarSkipPlan, horizon=8760, rho=rho, delta=HALF
+    )
+    told = of_many_periods([labels], 2 * HALF, 365)
+    assert [each["delta"] / 5e-10 - 1 for each in told[:2]] == pytest.approx([1.9, 6.7], rel=0.02)
+    # At epsilon 26 the distance of 2^32 labels' noise from its law is more than that, and is told.
+    assert told[2]["delta"] / 5e-10 - 1 > 28.9
 
 
 def test_a_plan_tells_what_many_periods_cost() -> None:

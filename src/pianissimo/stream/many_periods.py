@@ -15,7 +15,7 @@ grows faster than D: `bad_of_periods`. Card U3 of the theory of units and window
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from pianissimo.errors import ParameterError
 from pianissimo.loss.composition import one_entry, price
-from pianissimo.loss.losses import Loss, Mixed, Pure, Race
+from pianissimo.loss.conversion import added_delta
+from pianissimo.loss.losses import Loss, Mixed, Pure, Race, float_up
 from pianissimo.noise import HaarPlan, HaarSkipPlan
 from pianissimo.queries.user_sketch import UserSketch
 from pianissimo.users import EachPeriod, PeriodCap
@@ -46,14 +47,17 @@ def of_many_periods(mechanisms: Iterable[Any], delta: Fraction, most: int) -> li
     for periods in (each for each in TOLD_PERIODS if each <= most):
         losses = [loss for mechanism in made for loss in _of_periods(mechanism, periods)]
         more = sum((loss.bad for loss in losses if not isinstance(loss, Pure)), Fraction(0)) - one.bad
+        distance = sum((loss.distance for loss in losses), Fraction(0))
         try:
-            told = price(losses, delta + more if delta else 0)
+            told = price([replace(loss, distance=Fraction(0)) for loss in losses], delta + more if delta else 0)
         except ParameterError:
-            # Beyond all use: nothing is left of delta, or so many charges have no price.
+            # Beyond all use: no such delta, or so many charges have no price.
             break
-        if not (told.epsilon < math.inf and told.delta < 1):
+        # What the noise is off its law comes on top, and not out of a delta that it would use up.
+        slack = added_delta(distance, Fraction(told.epsilon)) if told.epsilon < math.inf else None
+        if slack is None or not told.delta + slack < 1:
             break
-        found.append({"periods": periods, "epsilon": told.epsilon, "delta": told.delta})
+        found.append({"periods": periods, "epsilon": told.epsilon, "delta": float_up(Fraction(told.delta) + slack)})
     return found
 
 
@@ -71,7 +75,7 @@ def _of_periods(mechanism: Any, periods: int) -> list[Loss]:
         return [mechanism.lost_in(periods)]
     booked = loss.as_booked()
     rho = sum((each.loss * _ratio(each, cap, periods) for each in mechanism.counters), Fraction(0))
-    return [replace(booked, rho=rho, bad=booked.bad * periods, distance=booked.distance * periods)]
+    return [replace(booked, rho=rho, bad=_bad(mechanism, periods), distance=booked.distance * periods)]
 
 
 def _ratio(counters: Any, cap: PeriodCap, periods: int) -> Fraction:
@@ -123,16 +127,37 @@ def _joined(prices: NDArray[np.float64], weight: float, most: int) -> NDArray[np
 
 
 def bad_of_periods(
-    thresholds: Sequence[int], variances: Sequence[float], *, units: int, most_per_label: int, least: int, periods: int
+    thresholds: NDArray[np.float64], variances: NDArray[np.float64], *, units: int, most_per_label: int, periods: int
 ) -> float:
     """The chance, at most, that running totals show a label too soon for who comes in so many periods.
 
-    `thresholds` and `variances` are those of each tick, `units` the cap of a period, `most_per_label` how many units a
-    label gets of a user in it, and `least` how many a label needs to be looked at.
+    The sum over ticks of the largest (D m / n) exp(-a^2 / (2 V)), a = m_t - 1/2 - n where that is positive, over the n
+    that she has on a label, up to D k. `thresholds` and `variances` are those of each tick, without what `min_count`
+    adds; `units` is the cap of a period, m, and `most_per_label` how many units a label gets of a user in it, k. In n
+    it falls, and where a^2 is large it rises again up to the larger root of n (m_t - 1/2 - n) = V: so it is largest at
+    1, or there, or at the end.
     """
-    numbers = np.arange(1, periods * most_per_label + 1)
-    total = 0.0
-    for threshold, variance in zip(thresholds, variances, strict=True):
-        apart = np.maximum(0, threshold - 0.5 - (least - 1) - numbers)
-        total += float((periods * units / numbers * np.exp(-(apart**2) / (2 * variance))).max())
-    return total
+    reach = thresholds - 0.5
+    root = (reach + np.sqrt(np.maximum(0, reach**2 - 4 * variances))) / 2
+    found = np.zeros(len(reach))
+    for numbers in (np.ones(len(reach)), np.floor(root), np.ceil(root)):
+        each = np.clip(numbers, 1, periods * most_per_label)
+        apart = np.maximum(0, reach - each)
+        found = np.maximum(found, periods * units / each * np.exp(-(apart**2) / (2 * variances)))
+    return float(found.sum())
+
+
+def _bad(mechanism: Any, periods: int) -> Fraction:
+    """The bad mass of labels that nobody listed, in running totals."""
+    rule, booked = getattr(mechanism, "appearance", None), mechanism.guarantee.loss.as_booked()
+    if rule is None:
+        bad: Fraction = booked.bad * periods
+        return bad
+    cap = mechanism.cap.units
+    most = min(cap, mechanism.per_label or cap)
+    plan = mechanism.counters[0].plan(1, cap, 0)
+    # A little too low, so that no threshold is above the one that is taken.
+    variances = plan.variance_profile() * (1 - 1e-9)
+    spread = np.array([rule.spread(Fraction(variance), cap, most) for variance in variances.tolist()])
+    thresholds = np.ceil(most + (0.5 if plan.shift else 0) + spread)
+    return Fraction(bad_of_periods(thresholds, variances, units=cap, most_per_label=most, periods=periods)) * _SLACK
