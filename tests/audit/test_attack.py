@@ -431,7 +431,7 @@ def test_a_violation_is_confirmed_and_ends_with_exit_code_one(monkeypatch: pytes
 
 
 def test_a_target_that_is_nothing_is_refused() -> None:
-    with pytest.raises(SpecError, match="must be a stream file or one of counter-haar"):
+    with pytest.raises(SpecError, match="must be a stream file or one of matrix, counter-haar"):
         mechanisms_of("nothing")
     result = CliRunner().invoke(cli, ["audit", "nothing"])
     assert result.exit_code == 2

@@ -25,9 +25,9 @@ from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopL
 from pianissimo.monitors import Alarms, TrendingMonitor
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
-from pianissimo.users import UserDistinct, UserStatistics, UserSum
+from pianissimo.users import EachPeriod, UserDistinct, UserStatistics, UserSum
 
-__all__ = ["AuditReport", "AuditVerdict", "Finding", "attacks_on", "audit", "audit_cases"]
+__all__ = ["AuditReport", "AuditVerdict", "Finding", "attacks_on", "audit", "audit_cases", "is_attacked"]
 
 ALPHA = 1e-5
 """The chance that one audit accuses a sound mechanism."""
@@ -88,6 +88,13 @@ def attacks_on(mechanism: Any) -> list[Attempt] | Composition:
     return case_of(audit_cases, mechanism, "mechanism")(mechanism)
 
 
+def is_attacked(mechanism: Any) -> bool:
+    """Whether there are attacks by sampling on such a mechanism, or on the one that it begins anew."""
+    if isinstance(mechanism, EachPeriod):
+        return is_attacked(mechanism.inner)
+    return any(kind in audit_cases for kind in type(mechanism).__mro__)
+
+
 def name_of(mechanism: Any) -> str:
     """What a mechanism is called in reports."""
     plan = getattr(mechanism, "plan", None)
@@ -109,6 +116,8 @@ audit_cases: dict[type, AuditCase] = {
     KnownGauss: answer_composition,
     KnownGumb: answer_composition,
     UnkGumb: answer_composition,
+    # Another noise in each period, and the same law: what one period can show.
+    EachPeriod: lambda mechanism: attacks_on(mechanism.inner),
     UserStatistics: statistics_attempts,
     UserSum: sum_attempts,
     UserDistinct: distinct_attempts,

@@ -32,7 +32,7 @@ from pianissimo.stream.choosing import StreamPlan
 from pianissimo.stream.live import LiveCore
 from pianissimo.unit import User
 
-REPLAYED_TICKS = 4
+REPLAYED_TICKS = 3
 """How many ticks are replayed at most."""
 
 _ROWS, _USERS, _HERS = 400, 100, 12
@@ -84,41 +84,43 @@ def replay_report(plan: StreamPlan, noise: Noise, *, pairs: int = 4) -> AuditRep
     found = {query.name: Moves() for query in queries}
     for number in range(pairs):
         _replay(plan, noise.at("pair", number), number, found)
-    unit = plan.protected
+    otherwise = float(sum(moves.otherwise for moves in found.values()))
     findings = []
     for each in plan.queries:
-        moves, is_sum = found[each.query.name], each.query.most_moved(each.mechanism) is not None
-        seen = _SEEN if is_sum else None
+        about: dict[str, Any] = {
+            "pair": f"{each.query.name}: one {plan.protected}",
+            "runs": pairs,
+            "releases": _ticks(plan),
+        }
+        if each.query.most_moved(each.mechanism) is None:
+            findings.append(_places(otherwise, **about))
+            continue
         findings.append(
             Finding(
-                pair=f"{each.query.name}: one {unit}",
                 measure="move",
                 claim=1.0,
-                lower_bound=moves.largest,
-                runs=pairs,
-                releases=min(plan.horizon, REPLAYED_TICKS),
+                lower_bound=found[each.query.name].largest,
                 excess=1 + _SEEN,
-                reachable=seen,
-                expected=seen,
-                statistic="sum over labels" if is_sum else "no sum",
+                reachable=_SEEN,
+                expected=_SEEN,
+                statistic="sum over labels",
+                **about,
             )
         )
-    otherwise = float(sum(moves.otherwise for moves in found.values()))
-    findings.append(
-        Finding(
-            pair=f"where noise is drawn: one {unit}",
-            measure="places",
-            claim=0.0,
-            lower_bound=otherwise,
-            runs=pairs,
-            statistic="ticks with other places",
-        )
-    )
+    findings.append(_places(otherwise, pair="all noise", runs=pairs, releases=_ticks(plan)))
     return AuditReport(mechanism=f"stream {plan.name!r}, replayed", confidence=1.0, findings=tuple(findings))
 
 
+def _places(otherwise: float, **about: Any) -> Finding:
+    return Finding(measure="places", claim=0.0, lower_bound=otherwise, statistic="ticks with other places", **about)
+
+
+def _ticks(plan: StreamPlan) -> int:
+    return min(plan.horizon, REPLAYED_TICKS)
+
+
 def _replay(plan: StreamPlan, noise: Noise, number: int, found: dict[str, Moves]) -> None:
-    ticks, random = min(plan.horizon, REPLAYED_TICKS), np.random.default_rng(number)
+    ticks, random = _ticks(plan), np.random.default_rng(number)
     rows = list(_generated(plan, ticks, random, own_first=number % 2 == 1))
     larger, smaller = (_World(plan, noise) for _ in range(2))
     hers = _left_out(plan, ticks, random)
@@ -134,7 +136,7 @@ def _replay(plan: StreamPlan, noise: Noise, number: int, found: dict[str, Moves]
             name = each.query.name
             if most is not None and name in one and name in other:
                 found[name].largest = max(found[name].largest, _moved(one[name], other[name]) / most)
-        if tick == ticks // 2:
+        if tick == 1:
             larger.restart()
             smaller.restart()
 

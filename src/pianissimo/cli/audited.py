@@ -9,16 +9,36 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pianissimo.audit import AuditReport, AuditVerdict, Finding, attacks_on, audit
+from pianissimo.audit import AuditReport, AuditVerdict, Finding, attacks_on, audit, is_attacked
+from pianissimo.audit.replayed import replay_report
 from pianissimo.audit.report import Progress
+from pianissimo.budget import Budget
 from pianissimo.cli import plan_of
 from pianissimo.cli.render import plain_table
 from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
-from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan, TreePlan
+from pianissimo.noise import (
+    DoublingPlan,
+    HaarPlan,
+    HaarSkipPlan,
+    KeyedNoise,
+    SplinePlan,
+    ToeplitzPlan,
+    TopDownPlan,
+    TreePlan,
+    fresh_secret,
+)
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
+from pianissimo.stream.choosing import StreamPlan
+from pianissimo.stream.matrix import cells, matrix_streams
 from pianissimo.stream.spec import load_spec
+
+MATRIX = "matrix"
+"""The name under which all that can be asked of anybody is audited."""
+
+_LOUD = Budget(30, 1e-4)
+"""For replays, which look at no law of noise: labels that nobody listed are shown of few rows."""
 
 CONFIRMATION = 4
 """What fails is confirmed once, with so many times the runs and fresh noise, and reported either way."""
@@ -54,10 +74,29 @@ def mechanisms_of(target: str) -> dict[str, Any]:
     """The mechanism of this name, or those that a stream file would run, by the names of its queries."""
     if target in NAMED:
         return {target: NAMED[target]()}
+    if target == MATRIX:
+        return {}
     path = Path(target)
     if not path.suffix and not path.exists():
-        raise SpecError(f"what is audited must be a stream file or one of {', '.join(NAMED)}, got {target!r}")
-    return {query.query.name: query.mechanism for query in plan_of(load_spec(path), path).queries}
+        known = ", ".join([MATRIX, *NAMED])
+        raise SpecError(f"what is audited must be a stream file or one of {known}, got {target!r}")
+    queries = plan_of(load_spec(path), path).queries
+    return {each.query.name: each.mechanism for each in queries if is_attacked(each.mechanism)}
+
+
+def replays_of(target: str) -> dict[str, StreamPlan]:
+    """What is replayed with neighbors: the stream of a file, or all cells of the table of what can be asked of whom."""
+    if target in NAMED:
+        return {}
+    if target == MATRIX:
+        return {name: stream.plan() for name, stream in matrix_streams(cells(), _LOUD).items()}
+    spec = load_spec(Path(target))
+    return {f"stream {spec.stream.name}": plan_of(spec, Path(target))}
+
+
+def replay_all(plans: Mapping[str, StreamPlan]) -> dict[str, list[AuditReport]]:
+    """The report of each."""
+    return {name: [replay_report(plan, KeyedNoise(fresh_secret()))] for name, plan in plans.items()}
 
 
 def audit_all(
@@ -107,7 +146,9 @@ def audit_tables(reports: Mapping[str, list[AuditReport]]) -> RenderableType:
             parts += [_parts_line(report), Text()] if report.parts else [Text()]
     note = (
         "'at least' is a lower bound on what one event, or one user, loses; "
-        "all of one mechanism's hold with confidence 0.99999."
+        "all of one mechanism's hold with confidence 0.99999. A 'move' is the share of what one may add by which "
+        "replayed neighbors differ, and 'places' at how many ticks their noise was drawn elsewhere; there is no chance "
+        "in both."
     )
     return Group(*parts, Text(note, style="dim"))
 

@@ -123,6 +123,21 @@ def cells() -> list[Cell]:
     return [Cell(*question, unit, time) for question in asked for unit in UNITS for time in TIMES]
 
 
+def matrix_streams(matrix: Sequence[Cell], budget: Budget = _SMALL) -> dict[str, Stream]:
+    """All cells that work as a few streams, by names: one for each unit, time and kind of cap."""
+    found: dict[str, list[tuple[Any, Query]]] = {}
+    for cell in matrix:
+        for fixed, refusal in enumerate(cell.refusals):
+            if not refusal:
+                cap = "" if cell.unit == EVENT else ", fixed cap" if fixed else ", cap that follows"
+                query = cell.query(cell.question.lower().replace(", ", "_").replace(" ", "_"))
+                found.setdefault(f"{cell.unit}: {cell.time}{cap}", []).append((cell.hidden(fixed=bool(fixed)), query))
+    return {
+        name: Stream("cells", budget=budget, horizon=TICKS, unit=asked[0][0], queries=[query for _, query in asked])
+        for name, asked in found.items()
+    }
+
+
 def _labels_of(kind: type[Query]) -> Sequence[str]:
     own = _fields(kind)
     if "key" not in own:
