@@ -93,8 +93,8 @@ class WatchingQuery(Query):
             )
         if self.per is not None:
             raise ParameterError(
-                f"per must be left out for what is watched at every tick, got {self.per!r}: whoever is in a report is "
-                "charged at that tick; make the tick as long as what is watched"
+                f"per must be left out for what is watched at every tick, got {self.per!r}: each tick is tested by "
+                "itself, and pays for itself, by fresh noise or by charges; make the tick as long as what is watched"
             )
         Query.__post_init__(self)
 
