@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pianissimo.audit.answer_attacks import answer_composition, meta_composition
+from pianissimo.audit.event_attacks import quantile_attempts, tick_attempts
 from pianissimo.audit.plan_attacks import counter_attempts, known_attempts, summer_attempts, unknown_attempts
 from pianissimo.audit.report import (
     Attempt,
@@ -21,8 +22,17 @@ from pianissimo.audit.report import (
 )
 from pianissimo.audit.user_attacks import distinct_attempts, statistics_attempts, sum_attempts, trending_attempts
 from pianissimo.checks import check_at_least
-from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
-from pianissimo.monitors import Alarms, TrendingMonitor
+from pianissimo.counting import (
+    Counter,
+    EventQuantiles,
+    KnownHistogram,
+    MetaHistogram,
+    MetaTopList,
+    Summer,
+    TopList,
+    UnknownHistogram,
+)
+from pianissimo.monitors import Alarms, TickCounts, TrendingMonitor
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
 from pianissimo.users import EachPeriod, UserDistinct, UserStatistics, UserSum
@@ -109,6 +119,8 @@ audit_cases: dict[type, AuditCase] = {
     Summer: summer_attempts,
     KnownHistogram: known_attempts,
     UnknownHistogram: unknown_attempts,
+    EventQuantiles: quantile_attempts,
+    TickCounts: tick_attempts,
     # Sorting a release is post-processing: what it can show, the histogram shows.
     TopList: lambda mechanism: attacks_on(mechanism.histogram),
     MetaHistogram: meta_composition,
