@@ -4,7 +4,8 @@ Cardoso and Rogers 2022, Algorithm 7 (UnkBase), over any noise plan. As printed 
 which multiplies the loss; here a label's noise at a node is drawn once and for all. Argument: docs/privacy.md,
 'Unknown labels'.
 
-A label is shown at a publishing tick iff its count is positive and its estimate v >= m_t, where m_t = ceil(1 + 1/2 +
+A label is shown at a publishing tick iff its count is at least h0 (1, unless more are asked for) and its estimate v >=
+h0 - 1 + m_t, where m_t = ceil(1 + 1/2 +
 x_t) for releases that are rounded and ceil(1 + x_t) for those that are whole by themselves (trees). A label that only
 one event holds is then shown with a chance of at most P[N_t >= x_t], bounded through the noise's moments (Chernoff):
 for Gaussian nodes exp(-x^2 / (2 V_t)). Any public x_t will do whose bounds sum to at most delta over the R publishing
@@ -152,8 +153,11 @@ class UnknownHistogram(OverPlan):
     cut: ThresholdRule = ThresholdRule.PER_TICK
     """How the chance of showing a label of one event is shared by the ticks."""
 
+    min_count: int = 1
+    """How many events a label needs to be shown, however high its noise: h0. Its threshold is higher by h0 - 1."""
+
     def __post_init__(self) -> None:
-        check_at_least(1, max_keys_per_event=self.max_keys_per_event)
+        check_at_least(1, max_keys_per_event=self.max_keys_per_event, min_count=self.min_count)
         check_probability(delta=self.delta)
 
     @property
@@ -176,7 +180,8 @@ class UnknownHistogram(OverPlan):
 
     def threshold(self, tick: int) -> int:
         """The least estimate that is shown at `tick`."""
-        return threshold_at(self.plan, tick, self.delta, self.cut)
+        # Without the event a label that is shown for it alone has at most min_count - 1.
+        return self.min_count - 1 + threshold_at(self.plan, tick, self.delta, self.cut)
 
     def start(self, noise: Noise) -> UnknownHistogramState:
         return UnknownHistogramState(
@@ -203,7 +208,7 @@ class UnknownHistogram(OverPlan):
         state.recent.close()
         numerators = state.noise.at(noise, tick, len(state.counts), state.index.keys)
         estimates = rounded(state.counts, numerators, self.plan.shift)
-        passing = (state.counts > 0) & (estimates >= self.threshold(tick))
+        passing = (state.counts >= self.min_count) & (estimates >= self.threshold(tick))
         state.shown = state.shown | passing if self.remember else passing
         value = self._visible(state, estimates)
         return value if state.rest_noise is None else replace(value, rest=self._rest(state, value, tick, noise))

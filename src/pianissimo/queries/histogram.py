@@ -12,26 +12,24 @@ from pianissimo.checks import check_at_least
 from pianissimo.counting import KnownHistogram, LabelSums, ThresholdRule, UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import MOST_LABELS, Domain
+from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import LargeDomain, check_flags, domain_of
 from pianissimo.queries.expected import HISTORY, OPEN_HORIZON, Share, sampled_profile
-from pianissimo.queries.query import KeyQuery, PlanFor, Query, bars_table, released_table
+from pianissimo.queries.label_query import LabelQuery, series_of
+from pianissimo.queries.query import KeyQuery, PlanFor, bars_table, released_table
 from pianissimo.users import Head, HistogramHead
 
 
 @identified("query-histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram(KeyQuery):
-    """The number of events so far that hold each label.
+class Histogram(LabelQuery):
+    """The number of events, or of users, so far that hold each label.
 
     >>> Histogram("regions", key="region", domain=["north", "south"]).domain
     Domain(2 labels, digest c148ba...)
     """
-
-    domain: LargeDomain | None = None
-    """The labels, if they are known and public; without it, labels are shown once they pass a threshold."""
 
     max_keys_per_event: int = 1
     """How many distinct labels of one event count; the others are cut, first come first kept within the event."""
@@ -54,7 +52,7 @@ class Histogram(KeyQuery):
     def _check(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event)
         check_flags(remember=self.remember, other=self.other, constant_threshold=self.constant_threshold)
-        object.__setattr__(self, "domain", domain_of(self.domain, self.key_names))
+        LabelQuery._check(self)
         if self.domain is not None and (self.other or self.constant_threshold):
             raise ParameterError(
                 "other and constant_threshold must stay off where the domain is known, got one of them on"
@@ -62,19 +60,8 @@ class Histogram(KeyQuery):
         if self.other and self.per is not None:
             raise ParameterError("other must stay off with per, got both: what is not shown has no windows of its own")
 
-    @property
-    def _holds_lists(self) -> bool:
-        return self.max_keys_per_event > 1
-
-    @property
-    def series(self) -> int:
-        return series_of(self.domain)
-
-    @property
-    def needs_delta(self) -> bool:
-        return self.domain is None
-
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        self.check_events()
         if isinstance(self.domain, Domain):
             return known_histogram(self.domain, self.max_keys_per_event, share, plan_for)
         return unknown_histogram(
@@ -84,24 +71,21 @@ class Histogram(KeyQuery):
             remember=self.remember,
             other=self.other,
             cut=ThresholdRule.CONSTANT if self.constant_threshold else ThresholdRule.PER_TICK,
+            min_count=self.min_count,
         )
 
-    def head(self, share: Fraction = Fraction(1)) -> Head:
-        if not isinstance(self.domain, Domain) or self.max_keys_per_event != 1:
-            return Query.head(self, share)
-        return HistogramHead(name=self.name, domain=self.domain, share=share)
-
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        own = release.value[self.name]
-        return bars_table(own.estimates, own.bars(coverage, most_units=most_events), key=own.labels)
+        own = self.user_value(release)
+        table = bars_table(own.estimates, own.bars(coverage, most_units=most_events), key=own.labels)
+        if own.rest is None:
+            return table
+        row = bars_table([own.rest.estimate], [own.rest.bars(coverage, most_units=most_events)], key=[None])
+        if own.rest.cut.most_missing(most_events) is None:
+            row = row.with_columns(high=pl.lit(None, dtype=pl.Int64))
+        return pl.concat([table, row])
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
-        return unknown_thresholds(mechanism)
-
-
-def series_of(domain: LargeDomain | None) -> int:
-    """How many series of noise a histogram has at most."""
-    return len(domain) if isinstance(domain, Domain) else MOST_LABELS + 1
+        return unknown_thresholds(mechanism) or LabelQuery.thresholds(self, mechanism)
 
 
 def known_histogram(domain: Domain, keys: int, share: Share, plan_for: PlanFor) -> tuple[KnownHistogram, NoisePlan]:
@@ -119,6 +103,7 @@ def unknown_histogram(
     remember: bool = False,
     other: bool = False,
     cut: ThresholdRule = ThresholdRule.PER_TICK,
+    min_count: int = 1,
 ) -> tuple[UnknownHistogram, NoisePlan]:
     """A histogram of labels that nobody listed."""
     if share.pure or share.bad == 0:
@@ -133,6 +118,7 @@ def unknown_histogram(
         remember=remember,
         rest_plan=plan_for(Share(rho=share.rho / 4), magnitude=keys) if other else None,
         cut=cut,
+        min_count=min_count,
         history=HISTORY,
     )
     return mechanism, plan

@@ -63,6 +63,8 @@ class SearchBudget:
 
     rho: Fraction | None = None
     epsilon: Fraction | None = None
+    bad: Fraction = Fraction(0)
+    """For labels that nobody listed, over what such queries have of the budget: times a share, what it may use."""
 
     def counters(self, share: Fraction) -> dict[str, Fraction]:
         """A share of what the counters may spend, by its name."""
@@ -118,6 +120,7 @@ def user_ways(
     own = sum((shares[query.name] for query in counted), Fraction(0))
     shares = {query.name: shares[query.name] / own for query in counted}
     parts = parts_of(counted)
+    unknown = sum((shares[query.name] for query in counted if query.needs_delta), Fraction(0))
     ways, following, problems = [], {}, []
     # Who comes in many periods loses much less under Gaussian noise: 26 in 365 periods of epsilon 1, and not 365.
     both = (False,) if setting.periods is not None else (False, True)
@@ -125,6 +128,7 @@ def user_ways(
         for cap_of in _caps(setting, parts):
             try:
                 spent = _user_budget(counting, setting, parts, is_pure=is_pure, searches=cap_of(Fraction(1)))
+                spent = replace(spent, bad=spent.bad / (unknown or 1))
                 cap = cap_of(spent.search)
                 caps = [_own_cap(part, setting) or cap for part in parts]
                 made_parts = [
@@ -216,14 +220,21 @@ def _user_budget(
     share = ESTIMATOR_SHARE if user.cap_share is None else exactly(user.cap_share)
     search = epsilon * share if isinstance(searches, AdaptiveCap | OctaveCap) else Fraction(0)
     each = search / sum(part[0].own_units is None for part in parts) if search else search
+    shows = any(query.needs_delta for part in parts for query in part)
+    if is_pure and shows:
+        raise ParameterError(
+            "unknown labels must have a delta to be shown with, got noise without: any noise may lift a label of one "
+            "user over any threshold; allow a delta such as 1e-9, or list the labels"
+        )
     if is_pure:
         return SearchBudget(search=each, epsilon=epsilon - search)
     # No plan has more than four nodes a tick and series, and each may start once at every cap. One more is of the users
     # above it.
-    series = 1 + sum(query.head().series for part in parts for query in part)
+    series = 1 + sum(query.user_series for part in parts for query in part)
     draws = len(searches.caps) * (4 * (ticks + 1) * series + 2 * ticks + 2)
     left = Budget(epsilon=epsilon - search, delta=budget.delta)
-    return SearchBudget(search=each, rho=left.rho(distance=2 * draws * DRAW_DISTANCE))
+    bad = Fraction(budget.delta) / 2 if shows else Fraction(0)
+    return SearchBudget(search=each, rho=left.rho(bad=bad, distance=2 * draws * DRAW_DISTANCE), bad=bad)
 
 
 def _candidates(
@@ -251,7 +262,7 @@ def _kinds(part: Part, ticks: int, *, is_pure: bool) -> tuple[Any, ...]:
         return (DoublingPlan,)
     if is_pure:
         return tuple(LAPLACE_PLANS.values())
-    few = sum(query.head().series for query in part) <= FEW_SERIES and ticks <= FEW_TICKS
+    few = sum(query.user_series for query in part) <= FEW_SERIES and ticks <= FEW_TICKS
     return (*GAUSSIAN_PLANS.values(), *([ToeplitzPlan] if few else []))
 
 
@@ -264,6 +275,8 @@ def _mechanism(
     history = max([HISTORY, *(query.per or 0 for query in part)])
     ticks = setting.planned
     parameters = {"plan": kind, "horizon": ticks, "signed": signed, "history": history, **spent.counters(share)}
+    if part[0].needs_delta:
+        parameters["delta"] = spent.bad * share
     if not isinstance(cap, OctaveCap):
         return cast(UserMechanism, setting.each_period(part[0].user_mechanism(part, cap, shares, parameters)))
     for levels in range(cap.levels, 0, -1):
@@ -329,6 +342,9 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
     if is_either or min(getattr(query, "range", None) or (0,)) < 0:
         beyond = beyond.replace("on that side", "at both ends")
     is_whole = units is not None and units <= rule.caps[0]
+    if is_adaptive and query.few_missing:
+        beyond = "bars reach over what the cap cuts off, at most one of each user above it"
+        beyond += "" if query.per is None else ", but in a window that it is raised in, where they are open"
     if units is not None and (is_whole or is_adaptive):
         what = "nothing is cut off" if is_whole else "bars reach over what the cap cuts off"
         beyond = f"{what}, as no user has more than {most:,}"
@@ -338,9 +354,14 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
         "at": query.shown_cap(cap),
         "counted": "" if is_whole else f"{query.cap_words(cap)}{_each_period(mechanism)}",
         "beyond": beyond,
-        "errors": [{"cap": query.shown_cap(each), "typical": error} for each, error in zip(caps, errors, strict=True)],
+        "errors": list(map(_told_of_cap, map(query.shown_cap, caps), errors, query.cap_thresholds(mechanism, caps))),
         "asked_for": (None if isinstance(rule, FixedCap) else user.caps) or 1,
     }
+
+
+def _told_of_cap(cap: float, error: float, threshold: tuple[int, int] | None) -> dict[str, Any]:
+    told = {} if threshold is None else {"threshold": dict(zip(("least", "largest"), threshold, strict=True))}
+    return {"cap": cap, "typical": error, **told}
 
 
 def _each_period(mechanism: UserMechanism) -> str:

@@ -64,12 +64,11 @@ from pianissimo.users import (
     Head,
     LabelSumsHead,
     SumHead,
-    UserDistinct,
+    UserBudget,
     UserStatistics,
-    UserSum,
 )
 
-UserMechanism = UserStatistics | UserDistinct | UserSum | EachPeriod
+UserMechanism = UserBudget | EachPeriod
 ABOVE_SHARE = Fraction(1, 20)
 """Of what a part's counters may spend, for the number of users above the cap. It costs the others 2.6 % more noise (5 %
 if Laplace), and a user moves it by one: its noise is 4.5 times (20 times) that of a count, over the cap."""
@@ -486,6 +485,26 @@ class Query:
             "list the labels that count"
         )
 
+    @property
+    def user_series(self) -> int:
+        """How many series of noise it has at most where users are hidden."""
+        return self.head().series
+
+    @property
+    def counted_unit(self) -> str:
+        """What is counted, in a word."""
+        return "users" if self.watched else "events"
+
+    @property
+    def capped_unit(self) -> str:
+        """What of a user is counted towards a cap."""
+        return self.capped
+
+    @property
+    def few_missing(self) -> bool:
+        """Whether of a user above the cap no more than one is missing in each of its numbers."""
+        return False
+
     def user_mechanism(
         self, part: Sequence["Query"], cap: Cap, shares: Mapping[str, Fraction], parameters: dict[str, Any]
     ) -> UserMechanism:
@@ -571,6 +590,10 @@ class Query:
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
         return None
+
+    def cap_thresholds(self, mechanism: Any, caps: Sequence[int]) -> list[tuple[int, int] | None]:
+        """The same at each cap of a mechanism about users."""
+        return [None] * len(caps)
 
     def reason(self, chosen: Candidate, alternatives: Sequence[Candidate]) -> str:
         """Why this mechanism was chosen."""

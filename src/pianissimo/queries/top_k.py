@@ -26,12 +26,12 @@ from pianissimo.mechanism import Release
 from pianissimo.noise import TreePlan, best_base
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.noise.tree import digits_of
-from pianissimo.queries.columns import LargeDomain, domain_of
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
-from pianissimo.queries.histogram import known_histogram, series_of, unknown_histogram, unknown_thresholds
+from pianissimo.queries.histogram import known_histogram, unknown_histogram, unknown_thresholds
+from pianissimo.queries.label_query import LabelQuery
 from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, Tidy, bars_table
 from pianissimo.selection import KnownGumb, SparseGumbel, UnkGumb
-from pianissimo.users import Bars, Head, HistogramHead
+from pianissimo.users import Bars
 
 SWITCHES = 5
 """How often a sparse top list may choose anew."""
@@ -44,8 +44,8 @@ MOST_RELEASES = 2**20
 
 @identified("query-top-k")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopK(KeyQuery):
-    """The labels that most events hold so far, with their numbers.
+class TopK(LabelQuery):
+    """The labels that most events, or most users, hold so far, with their numbers.
 
     >>> TopK("top_drugs", key="drug", k=10).needs_delta
     True
@@ -54,9 +54,6 @@ class TopK(KeyQuery):
     k: int
     """How many labels are listed."""
 
-    domain: LargeDomain | None = None
-    """The labels, if they are known and public."""
-
     max_keys_per_event: int | None = 1
     """How many distinct labels of one event count; None, in a file "any", for any number."""
 
@@ -64,7 +61,7 @@ class TopK(KeyQuery):
     called = "a top list"
     told = ("max_keys_per_event", "domain", "k")
     tidies = (Tidy.NON_NEGATIVE, Tidy.MONOTONE, Tidy.RANKED)
-    answer = "number of events of each {0.keys_told} in the list"
+    answer = "number of {0.count} of each {0.keys_told} in the list"
     beyond_cap = f"{KeyQuery.beyond_cap}; ranks are those of capped events"
     deletable = True
 
@@ -72,40 +69,28 @@ class TopK(KeyQuery):
         check_at_least(1, k=self.k)
         if self.max_keys_per_event is not None:
             check_at_least(1, max_keys_per_event=self.max_keys_per_event)
-        domain = domain_of(self.domain, self.key_names)
-        object.__setattr__(self, "domain", domain)
+        LabelQuery._check(self)
         if Tidy.RANKED in self.tidy and Tidy.MONOTONE in self.tidy:
             raise ParameterError("tidy must be ranked or monotone for a top list, got both")
-        if domain is not None and not self.k <= len(domain):
-            raise ParameterError(f"k must be at most the {len(domain)} labels of the domain, got {self.k}")
-
-    @property
-    def _holds_lists(self) -> bool:
-        return self.max_keys_per_event is None or self.max_keys_per_event > 1
-
-    @property
-    def series(self) -> int:
-        return series_of(self.domain)
-
-    @property
-    def needs_delta(self) -> bool:
-        return self.domain is None
+        if isinstance(self.domain, Domain) and not self.k <= len(self.domain):
+            raise ParameterError(f"k must be at most the {len(self.domain)} labels of the domain, got {self.k}")
 
     def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
         yield from Query.makers(self, share, releases, coverage, is_open=is_open)
-        # Selections keep no ticks apart, so they have no windows.
-        if not share.pure and not is_open and self.per is None:
+        # Selections keep no ticks apart, so they have no windows, and compare no count with a number.
+        if not share.pure and not is_open and self.per is None and self.min_count == 1:
             yield partial(_meta_top_list, self, share, releases, coverage)
             yield partial(_sparse_top_list, self, share, releases, coverage)
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
+        self.check_events()
         histogram: Any
         if isinstance(self.domain, Domain):
             # Any number of labels is at most all of the domain.
             keys = self.max_keys_per_event or len(self.domain)
             histogram, plan = known_histogram(self.domain, keys, share, plan_for)
         elif self.max_keys_per_event is not None:
-            histogram, plan = unknown_histogram(self.max_keys_per_event, share, plan_for)
+            histogram, plan = unknown_histogram(self.max_keys_per_event, share, plan_for, min_count=self.min_count)
         else:
             raise ParameterError("a histogram of unknown labels must bound the labels of an event, got any number")
         return TopList(histogram=histogram, k=self.k, holds_together=True), plan
@@ -123,23 +108,19 @@ class TopK(KeyQuery):
         # A selection may choose other labels for one event, and so move what that event does not hold.
         return None if isinstance(mechanism, MetaTopList | SparseGumbel) else KeyQuery.most_moved(self, mechanism)
 
-    def head(self, share: Fraction = Fraction(1)) -> Head:
-        if not isinstance(self.domain, Domain) or self.max_keys_per_event != 1:
-            return Query.head(self, share)
-        return HistogramHead(name=self.name, domain=self.domain, share=share)
-
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        own = release.value[self.name]
+        own = self.user_value(release)
         # Ties go by the bytes of the labels, which is the order they come in.
         first = sorted(range(len(own.estimates)), key=lambda place: -own.estimates[place])[: self.k]
         # Those with lucky noise come first, so that the low ends hold for all labels at once.
-        together = 1 - (1 - coverage) / len(own.estimates)
+        together = 1 - (1 - coverage) / max(1, len(own.estimates))
         wide, each = (own.bars(chance, most_units=most_events) for chance in (together, coverage))
         bars = [Bars(wide[place].low, each[place].high) for place in first]
         return bars_table(own.estimates[first], bars, key=own.labels.gather(first))
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
-        return unknown_thresholds(mechanism.histogram) if isinstance(mechanism, TopList) else None
+        own = unknown_thresholds(mechanism.histogram) if isinstance(mechanism, TopList) else None
+        return own or LabelQuery.thresholds(self, mechanism)
 
 
 def _wider(plan: NoisePlan, coverage: float, labels: int) -> float:

@@ -33,7 +33,8 @@ from pianissimo.queries.columns import (
     number_column,
 )
 from pianissimo.queries.expected import HISTORY, Candidate, ExpectedError, Share, predict_error
-from pianissimo.queries.histogram import series_of, unknown_thresholds
+from pianissimo.queries.histogram import unknown_thresholds
+from pianissimo.queries.label_query import series_of
 from pianissimo.queries.query import KeyQuery, Nulls, PlanFor, Query, check_single, labels_left_out
 from pianissimo.users import Head, LabelSumsHead
 

@@ -56,7 +56,7 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any]) -> list[str]:
         least, largest = (f"{each:,}" for each in threshold)
         some = "" if least == largest else f" ({largest} at some ticks)"
         of_users = query.watched and chosen.mechanism.guarantee.unit is not Unit.EVENT
-        what = "users" if of_users else "events"
+        what = query.counted_unit if of_users or not query.watched else "events"
         first += f"; {query.shown.format(query)} from about {least} {what} on{some}"
     if query.every != 1:
         first += f"; published every {query.every} ticks"

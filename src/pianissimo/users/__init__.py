@@ -2,7 +2,7 @@
 
 from pianissimo.cells import Bars
 from pianissimo.users.caps import ESTIMATOR_SHARE, AdaptiveCap, Cap, CutOff, FixedCap, PeriodCap
-from pianissimo.users.counters import Counters, Law, Sensitivity, s2
+from pianissimo.users.counters import Counters, Law, Sensitivity, UserBudget, s2
 from pianissimo.users.each_period import EachPeriod, OctaveCap
 from pianissimo.users.heads import ABOVE_CAP, AboveHead, CountHead, HistogramHead, SumHead, UserCounts, UserTotal
 from pianissimo.users.label_sums_head import LabelSumsHead, UserEnds
@@ -30,6 +30,7 @@ __all__ = [
     "QuantilesHead",
     "Sensitivity",
     "SumHead",
+    "UserBudget",
     "UserCounts",
     "UserDistinct",
     "UserEnds",

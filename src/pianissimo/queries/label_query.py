@@ -1,0 +1,213 @@
+"""What histograms and top lists share: labels that are listed or not, of events, or of users by `UserLabels`.
+
+Where users are hidden, a histogram of listed labels shares the events that a cap lets through with counts and sums. All
+else has a mechanism of its own, whose cap is one of units: pairs of an event and a label of it, or, where users are
+counted, a user's different labels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from pianissimo.checks import check_at_least
+from pianissimo.errors import ParameterError
+from pianissimo.labels import MOST_LABELS, Domain
+from pianissimo.mechanism import Release
+from pianissimo.queries.columns import LargeDomain, domain_of
+from pianissimo.queries.expected import OPEN_HORIZON, Candidate, sampled_profile
+from pianissimo.queries.query import KeyQuery, Query, UserMechanism
+from pianissimo.users import AdaptiveCap, Cap, Counters, FixedCap, Head, HistogramHead, OctaveCap
+from pianissimo.users.user_labels import UserLabels
+
+Counts = Literal["events", "users"]
+OTHER_SHARE = Fraction(1, 4)
+"""Of a query's budget, for the total behind the row of labels that are not shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelQuery(KeyQuery):
+    """A query about how often each label is there."""
+
+    domain: LargeDomain | None = None
+    """The labels, if they are known and public; without it, labels are shown once they pass a threshold."""
+
+    max_keys_per_event: int | None = 1
+    """How many distinct labels of one event count."""
+
+    count: Counts = "events"
+    """What is counted of each label: the events that hold it, or, where users are hidden, the users who do. A user then
+    counts once for each of her first labels, as many as the cap says."""
+
+    min_count: int = 1
+    """Without a domain: how many events, or users, a label needs to be shown, however high its noise; of those that the
+    cap lets through."""
+
+    answer = "number of {0.count} of each {0.keys_told}"
+
+    def _check(self) -> None:
+        check_at_least(1, min_count=self.min_count)
+        if self.count not in ("events", "users"):
+            raise ParameterError(f"count must be 'events' or 'users', got {self.count!r}")
+        object.__setattr__(self, "domain", domain_of(self.domain, self.key_names))
+        if self.domain is not None and self.min_count > 1:
+            raise ParameterError("min_count must be left out where the domain is known, got one: all labels are shown")
+
+    @property
+    def _holds_lists(self) -> bool:
+        return self.max_keys_per_event is None or self.max_keys_per_event > 1
+
+    @property
+    def series(self) -> int:
+        return series_of(self.domain)
+
+    @property
+    def needs_delta(self) -> bool:
+        return self.domain is None
+
+    def check_events(self) -> None:
+        """Refuse what can be asked of users alone, where single events are hidden."""
+        if self.count != "events":
+            raise ParameterError(
+                f"count of query {self.name!r} must be 'events' where single events are hidden, got {self.count!r}: "
+                "there are no users; give unit=user('column')"
+            )
+
+    # Users
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether it counts the events that the cap of all queries lets through."""
+        return self.domain is not None and self.count == "events" and self.max_keys_per_event == 1
+
+    @property
+    def part(self) -> str:
+        return "" if self._is_shared else self.name
+
+    def head(self, share: Fraction = Fraction(1)) -> Head:
+        if not (self._is_shared and isinstance(self.domain, Domain)):
+            return Query.head(self, share)
+        return HistogramHead(name=self.name, domain=self.domain, share=share)
+
+    @property
+    def user_series(self) -> int:
+        return self.series
+
+    @property
+    def counted_unit(self) -> str:
+        return self.count
+
+    @property
+    def capped_unit(self) -> str:
+        return "events" if self._is_shared or not (self._holds_lists or self.count == "users") else "labels"
+
+    @property
+    def few_missing(self) -> bool:
+        return self.count == "users"
+
+    def _only(self, column: pl.Series | None, counted: pl.Series) -> pl.Series:
+        if self._is_shared or column is None:
+            return Query._only(self, column, counted)
+        return pl.select(pl.when(counted).then(column).alias(column.name)).to_series()
+
+    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
+        if self._is_shared:
+            return content
+        return content.select("user", pl.col(self.name).alias("label")).drop_nulls("label")
+
+    def user_mechanism(
+        self, part: Sequence[Query], cap: Cap, shares: Mapping[str, Fraction], parameters: dict[str, Any]
+    ) -> UserMechanism:
+        if self._is_shared:
+            return Query.user_mechanism(self, part, cap, shares, parameters)
+        fields = {name: value for name, value in parameters.items() if name != "signed"}
+        if parameters["signed"]:
+            what = "users of a label" if self.domain is not None else "a label that was shown"
+            raise ParameterError(
+                f"query {self.name!r} must count events of listed labels, one an event, where events are deleted, got "
+                f"another: of {what} the promise is proven for events that only come (docs/privacy.md, 'Unknown labels "
+                "of users'); list the labels, or leave weight out"
+            )
+        if getattr(self, "constant_threshold", False):
+            raise ParameterError(
+                f"constant_threshold of query {self.name!r} must stay off where users are hidden, got it on: "
+                "thresholds follow the cap"
+            )
+        fields |= {
+            "per_label": 1 if self.count == "users" else None,
+            "domain": self.domain,
+            "min_count": self.min_count,
+            "max_keys_per_event": self.max_keys_per_event,
+            "remember": getattr(self, "remember", True),
+            "other": OTHER_SHARE if getattr(self, "other", False) else Fraction(0),
+        }
+        return UserLabels.fitting(cap=cap, **fields) if isinstance(cap, AdaptiveCap) else UserLabels(cap=cap, **fields)
+
+    def user_counters(self, mechanism: Any) -> Counters:
+        if self._is_shared:
+            return Query.user_counters(self, mechanism)
+        counters: Counters = mechanism.counters[0]
+        return counters
+
+    def user_value(self, release: Release[Any]) -> Any:
+        return Query.user_value(self, release) if self._is_shared else release.value
+
+    def units_of(self, events: int | None) -> int | None:
+        if events is None or self._is_shared:
+            return events
+        # Of an event each label is a unit.
+        return None if self.max_keys_per_event is None else events * self.max_keys_per_event
+
+    # Plans
+
+    @property
+    def about(self) -> str:
+        own = str(Query.about.__get__(self))
+        return own if self.per is None or self.count == "events" else f"{own}, each when she first holds it"
+
+    def left_out(self, chosen: Candidate) -> list[str]:
+        found = KeyQuery.left_out(self, chosen)
+        if self.min_count == 1:
+            return found
+        # Of events, one user may hold all that a label has.
+        return [*found, f"none of fewer than {self.min_count} {self.count} is ever shown"]
+
+    def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
+        own = getattr(mechanism, "inner", mechanism)
+        if not isinstance(own, UserLabels):
+            return None
+        return label_thresholds(_at(own, mechanism.cap.first) if isinstance(mechanism.cap, OctaveCap) else own)
+
+    def cap_thresholds(self, mechanism: Any, caps: Sequence[int]) -> list[tuple[int, int] | None]:
+        own = getattr(mechanism, "inner", mechanism)
+        if not isinstance(own, UserLabels) or own.appearance is None:
+            return Query.cap_thresholds(self, mechanism, caps)
+        if isinstance(own.cap, AdaptiveCap):
+            return [label_thresholds(own, start) for start in range(1, len(caps) + 1)]
+        return [label_thresholds(_at(own, cap)) for cap in caps]
+
+
+def _at(mechanism: UserLabels, cap: int) -> UserLabels:
+    """The same with another cap that is fixed."""
+    return replace(mechanism, cap=FixedCap(units=cap))
+
+
+def series_of(domain: LargeDomain | None) -> int:
+    """How many series of noise a histogram has at most."""
+    return len(domain) if isinstance(domain, Domain) else MOST_LABELS + 1
+
+
+def label_thresholds(mechanism: UserLabels, start: int = 1) -> tuple[int, int] | None:
+    """The least and the largest threshold after so many starts of the counters; behind a prefix, from tick 1 on."""
+    since = 0 if start == 1 or mechanism.horizon == 1 else 1
+    plan = mechanism.counters[0].plan(start, mechanism.cap.caps[start - 1], since)
+    if mechanism.appearance is None or plan is None:
+        return None
+    profile = sampled_profile(plan)
+    step = -(-min(plan.horizon, OPEN_HORIZON - 1) // len(profile))
+    least, largest = (int(place) * step + 1 + since for place in (np.argmin(profile), np.argmax(profile)))
+    first, last = (mechanism.threshold(tick, start=start, since=since) for tick in (least, largest))
+    return None if first is None or last is None else (first, last)
