@@ -540,8 +540,8 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         (f'{TOP}\nmax_keys_per_event = "all"', f".max_keys_per_event {WHOLE}, got 'all'"),
         (
             f"{TOP}\nother = true",
-            ".other must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', 'key', 'k', "
-            "'domain', 'max_keys_per_event', got 'other'; did you mean 'where'?",
+            ".other must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', 'key', "
+            "'domain', 'max_keys_per_event', 'count', 'min_count', 'k', got 'other'; did you mean 'where'?",
         ),
         (
             'kind = "histogram"\nkey = "drug"\nmax_keys_per_event = "any"',

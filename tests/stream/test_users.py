@@ -160,7 +160,10 @@ def test_ids_beyond_63_bits_are_refused_row_by_row() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"queries": [pp.Histogram("sections", key="section")]}, "must have a domain"),
+        ({"queries": [pp.Histogram("s", key="section")], "unit": pp.user("reader", weight="w")}, "events are deleted"),
+        ({"queries": [pp.Histogram("s", key="section", constant_threshold=True)]}, "thresholds follow the cap"),
+        ({"queries": [pp.Histogram("s", key="section")], "budget": pp.Budget(1, 0)}, "must have a delta to be shown"),
+        ({"unit": "event", "queries": [pp.Histogram("s", key="section", count="users")]}, "there are no users"),
         ({"queries": [pp.Histogram("readers", key="reader", domain=["a"])]}, "other columns than those of the users"),
         ({"unit": pp.user("reader", max_events_per_user=3, within="90m"), "tick": "1h"}, "whole number of ticks"),
         ({"unit": "user"}, "unit must be .event. or user"),

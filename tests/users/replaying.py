@@ -73,19 +73,20 @@ def taped(mechanism: Any, ticks: Sequence[pl.DataFrame], raises: dict[int, int])
     release = RunningCounters.release
 
     def recording(
-        running: RunningCounters, totals: NDArray[np.int64], place: Place, tick: int, noise: Any
+        running: RunningCounters, totals: NDArray[np.int64], place: Place, tick: int, noise: Any, *keys: Any
     ) -> NDArray[np.int64]:
         number = order.setdefault(id(running), len(order))
         tape.entries.setdefault(number, []).append((place, tick, totals.copy()))
         tape.counters[number] = running.counters
-        return release(running, totals, place, tick, noise)
+        return release(running, totals, place, tick, noise, *keys)
 
     with raised_at(raises), unittest.mock.patch.object(RunningCounters, "release", recording):
         run = Run(mechanism, NoNoise())
         for batch in ticks:
             run.update(batch)
             run.release()
-            tape.caps.append(run._state.course.cap)
+            state = run._state
+            tape.caps.append((state.units if hasattr(state, "units") else state).course.cap)
     return tape
 
 

@@ -26,6 +26,7 @@ from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import READERS, find_files, written_as
 from pianissimo.io.sources.source_records import Clock, RowJudge
 from pianissimo.io.sources.text_rows import Piece, Written, read_blocks, split_lines
+from pianissimo.queries import Query
 from pianissimo.queries.columns import fault_of
 from pianissimo.queries.query import UserMechanism
 from pianissimo.stream.batches import user_input
@@ -201,9 +202,12 @@ class _Check:
     def _count_users(self, content: pl.DataFrame) -> None:
         """Add up the units that each user has, where a cap holds: rows, or rows of each value."""
         for part, query in {each.query.part: each.query for each in self._capped()}.items():
-            keys = ["user", "value"] if query.capped == "values" else ["user"]
+            batch = query.user_batch(content)
+            lists = [name for name, kind in batch.schema.items() if name == "label" and isinstance(kind, pl.List)]
+            batch = batch.explode(lists) if lists else batch
+            keys = ["user", *([name for name in ("value", "label") if name in batch.columns] if _differ(query) else [])]
             counts = [self.units[part]] if part in self.units else []
-            counts.append(query.user_batch(content).group_by(keys).len("units"))
+            counts.append(batch.group_by(keys).len("units"))
             self.units[part] = pl.concat(counts).group_by(keys).agg(pl.col("units").sum())
 
     def _capped(self) -> list[QueryPlan]:
@@ -216,11 +220,11 @@ class _Check:
         found: dict[str, list[dict[str, int]]] = {}
         for each in self._capped() if self.units else ():
             query, units = each.query, self.units[each.query.part]
-            numbers = units.group_by("user").len() if query.capped == "values" else units.select("user", len="units")
+            numbers = units.group_by("user").len() if _differ(query) else units.select("user", len="units")
             lines = found[query.name] = []
             for cap in each.mechanism.cap.caps:
                 more = (numbers["len"].cast(pl.Int64) - cap).clip(0)
-                lines.append({"cap": cap, "users": int((more > 0).sum()), query.capped: int(more.sum())})
+                lines.append({"cap": cap, "users": int((more > 0).sum()), query.capped_unit: int(more.sum())})
                 if not lines[-1]["users"]:
                     break
         return found
@@ -300,6 +304,11 @@ class _Check:
 
     def _key(self, name: str) -> str:
         return " and ".join(self.keys[name])
+
+
+def _differ(query: Query) -> bool:
+    """Whether a user's units are the different values, or labels, that she has."""
+    return query.capped == "values" or query.few_missing
 
 
 def _keys_of(spec: StreamSpec, time: str | None) -> dict[str, list[str]]:
