@@ -224,7 +224,7 @@ def test_acceptance_that_looks_at_others_is_caught(broken: type[UserLabels], ord
         with_others = counts_of(labels_of(2, kind=kind), [others + own])[0]
         alone = counts_of(labels_of(2, kind=kind), [own])[0]
         without = counts_of(labels_of(2, kind=kind), [others])[0]
-        return with_others == dict(Counter(without) + Counter(alone))
+        return bool(with_others == dict(Counter(without) + Counter(alone)))
 
     assert ann(UserLabels)
     assert not ann(broken)
@@ -297,9 +297,9 @@ def test_how_many_labels_of_an_event_count_changes_no_price() -> None:
 def test_the_promise_has_the_bad_mass_and_the_caps_epsilon() -> None:
     fixed, following = labels_of(3).guarantee.loss, labels_of(LEVELS).guarantee.loss
     assert isinstance(fixed, Booked)
-    assert (fixed.rho, fixed.bad) == (100, DELTA)
+    assert (fixed.rho, fixed.bad) == (Fraction(100), DELTA)
     assert isinstance(following, Mixed)
-    assert (following.pure, following.rho, following.bad) == (LEVELS.loss, 100, DELTA)
+    assert (following.pure, following.rho, following.bad) == (LEVELS.loss, Fraction(100), DELTA)
     assert fixed.distance >= Fraction(2**32, 2**110)
     known = labels_of(3, domain=Domain(["x"]), delta=None).guarantee.loss
     assert isinstance(known, Booked)
@@ -319,7 +319,7 @@ def test_what_cannot_be_promised_is_refused() -> None:
         Run(labels_of(), NoNoise()).update(frame([("ann", "x" * 257)]))
     with pytest.raises(InputError, match="null"):
         Run(labels_of(), NoNoise()).update(frame([("ann", None)]))
-    assert labels_of(rho=None, epsilon=Fraction(1), plan=TreePlan, domain=Domain(["x"]), delta=None).guarantee
+    assert labels_of(rho=None, epsilon=Fraction(1), plan=TreePlan, domain=Domain(["x"]), delta=None).bad == 0
 
 
 def test_the_rest_is_a_total_of_its_own_less_what_is_shown() -> None:
