@@ -296,4 +296,4 @@ def test_numbers_with_a_point_are_no_labels() -> None:
     with pytest.raises(pp.InputError, match="Int64 in pandas"):
         stream(pp.Histogram("q", key="k")).start().tick(pl.DataFrame({"k": [1.0, None]}))
     with pytest.raises(pp.InputError, match="cast it first"):
-        stream(pp.Histogram("q", key="k")).start().tick(pl.DataFrame({"k": [dt.datetime(2026, 1, 1)]}))  # noqa: DTZ001
+        stream(pp.Histogram("q", key="k")).start().tick(pl.DataFrame({"k": [dt.datetime(2026, 1, 1)]}))
