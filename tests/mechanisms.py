@@ -171,7 +171,7 @@ Sums are replayed in tests/counting/test_label_sums.py.
 
 USER_CASES = {
     "user count over haar": Case(
-        UserStatistics(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2)),
+        UserStatistics(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2), history=6),
         as_users,
         always_shown=True,
     ),
@@ -186,6 +186,7 @@ USER_CASES = {
             plan=TreePlan,
             horizon=6,
             epsilon=Fraction(4),
+            history=2,
         ),
         as_users,
         always_shown=True,
@@ -222,7 +223,7 @@ USER_CASES = {
         always_shown=False,
     ),
     "user distinct over tree": Case(
-        UserDistinct(cap=FixedCap(units=2), plan=TreePlan, horizon=6, epsilon=Fraction(4)),
+        UserDistinct(cap=FixedCap(units=2), plan=TreePlan, horizon=6, epsilon=Fraction(4), history=6),
         as_users,
         always_shown=True,
     ),
