@@ -192,3 +192,28 @@ def test_longer_windows_than_1440_ticks_keep_as_much() -> None:
     plan = stream(pp.Count("n", every=100, per=2000), horizon=4000, tick=None).plan()
     assert plan.queries[0].mechanism.history == 2000
     assert stream(pp.Count("n")).plan().queries[0].mechanism.history == 1440
+
+
+def test_a_cap_of_values_is_not_taken_for_one_of_events(tmp_path: Path) -> None:
+    """A user adds at most 24, and ten events are up to 120: what is cut off has no bound, in stored windows neither."""
+    unit = pp.user("who", max_events_per_user=2, most_events_per_user=10)
+    capped = pp.Sum("x", value="price", range=(0, 12), max_per_user=24)
+    with open_stream(stream(capped, unit=unit), tmp_path / "state", **NO_NOISE) as kept:
+        for tick in range(1, 5):
+            kept.tick(events(tick))
+        asked = kept.between(2, 4)["x"]
+    seen = pp.read_releases(tmp_path / "state", window=2)["x"].filter(tick=4)
+    assert seen["estimate"].item() == pytest.approx(asked["estimate"].item())
+    assert seen["low"].item() == pytest.approx(asked["low"].item(), rel=1e-3)
+    assert seen["high"].item() is asked["high"].item() is None
+
+
+def test_what_a_plan_says_of_bars_over_the_cut_is_true_of_windows() -> None:
+    unit = pp.user("who", first_cap=2, most_events_per_user=10)
+    mean = pp.Mean("m", value="price", range=(0, 12))
+    told = str(stream(pp.Count("n", per=2), mean, pp.Distinct("d", key="label", per=2), unit=unit).plan())
+    words = " ".join(told.split())
+    assert "n: within" in words
+    assert "as no user has more than 10, but in a window that it is raised in, where they are open" in words
+    assert "the mean and its bars are those of the events that the cap lets through" in words
+    assert "different values of label first seen in the last 2 ticks" in words

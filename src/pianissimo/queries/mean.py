@@ -42,6 +42,7 @@ class Mean(GridQuery):
     told = ("range",)
     tidies = ()
     beyond_cap = "the mean and its bars are those of the events that the cap lets through, and say nothing of others"
+    reaches_cut = False
 
     @property
     def _by_label(self) -> bool:

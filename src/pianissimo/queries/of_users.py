@@ -345,7 +345,7 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
     if is_adaptive and query.few_missing:
         beyond = "bars reach over what the cap cuts off, at most one of each user above it"
         beyond += "" if query.per is None else ", but in a window that it is raised in, where they are open"
-    if units is not None and (is_whole or is_adaptive):
+    if units is not None and (is_whole or (is_adaptive and query.reaches_cut)):
         what = "nothing is cut off" if is_whole else "bars reach over what the cap cuts off"
         beyond = f"{what}, as no user has more than {most:,}"
         if query.per is not None and not is_whole:

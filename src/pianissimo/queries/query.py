@@ -177,6 +177,9 @@ class Query:
     beyond_cap: ClassVar[str] = "what the cap cuts off is missing, and bars are open on that side"
     """What becomes of events beyond a cap."""
 
+    reaches_cut: ClassVar[bool] = True
+    """Whether its bars reach over what a cap cuts off, where that is bounded."""
+
     nothing: ClassVar[str | int | None] = "\0" * (LONGEST_LABEL + 1)
     """What stands in its column for a row that adds nothing: longer than any label of a domain may be."""
 

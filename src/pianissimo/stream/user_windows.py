@@ -114,7 +114,8 @@ class UserDifferences:
         rule = self._rule
         is_adaptive = isinstance(rule, AdaptiveCap)
         above = rule.users_above(rule.caps.index(cap) + 1, self._mechanism.horizon) if is_adaptive else None
-        missing = CutOff(cap, above).most_missing(self._most)
+        own = CutOff(cap, above, per_series=getattr(self._mechanism, "per_label", None))
+        missing = own.most_missing(self._query.units_of(self._most))
         return None if missing is None else unit * missing
 
 
