@@ -300,6 +300,21 @@ def test_counters_are_planned_for_the_longest_period_and_the_cap_follows() -> No
     assert running.queries[0].mechanism.horizon == 48
 
 
+@pytest.mark.parametrize(("cap", "largest"), [(1, 104), (16, 432)])
+def test_thresholds_of_a_plan_are_those_of_a_day_at_its_first_cap(cap: int, largest: int) -> None:
+    """R is the longest period: thresholds of the card; a cap that follows has a little more noise."""
+    asks = pp.Histogram("q", key="k", count="users")
+    found = [asked(asks, unit=unit).plan() for unit in ({"max_events_per_user": cap}, {"first_cap": cap})]
+    fixed, follows = (plan.queries[0].thresholds for plan in found)
+    assert fixed is not None
+    assert follows is not None
+    assert fixed[1] == largest
+    assert largest < follows[1] < 1.3 * largest
+    assert found[0].queries[0].chosen.in_period.appearance.releases == 24
+    running = asked(asks, horizon=48, unit={"max_events_per_user": cap, "reset": False}).plan()
+    assert running.queries[0].mechanism.appearance.releases == 48
+
+
 def test_alarms_are_renewed_where_shifted_periods_begin() -> None:
     unit = {"within": 4, "starts": 3}
     tick = quiet(asked(pp.Alarm("crowd", where="x = 1", alarms_per_user=1), horizon=12, unit=unit))

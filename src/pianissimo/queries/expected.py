@@ -133,8 +133,9 @@ class Candidate:
 
     @property
     def in_period(self) -> Any:
-        """What runs in one period, where its mechanism begins anew with each; else the mechanism."""
-        return self.mechanism.inner if isinstance(self.mechanism, EachPeriod) else self.mechanism
+        """What runs in the first period, where its mechanism begins anew with each; else the mechanism."""
+        made = self.mechanism
+        return made.under(made.first_cap) if isinstance(made, EachPeriod) else made
 
 
 def noise_plans(share: Share, series: int, *, is_open: bool) -> Iterator[PlanMaker]:
