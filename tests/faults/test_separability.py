@@ -61,7 +61,7 @@ def test_one_event_moves_what_is_sealed_by_at_most_its_bound() -> None:
 
 
 def test_one_event_of_a_file_moves_its_own_tick_alone(tmp_path: Path) -> None:
-    pairs = size(100, 2000)
+    pairs = size(40, 2000)
     for seed in range(pairs):
         check_file_pair(seed, tmp_path)
     record(
@@ -76,7 +76,7 @@ def test_one_event_of_a_file_moves_its_own_tick_alone(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_user_moves_what_is_released_by_at_most_her_cap_through_crashes() -> None:
-    pairs = size(60, 1000)
+    pairs = size(25, 1000)
     largest = max(check_user_pair(seed) for seed in range(pairs))
     record(
         "S1",

@@ -219,7 +219,7 @@ def _fill(ballast: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_disk_that_is_full_at_any_write_loses_nothing() -> None:
     waited = 0
-    for number in range(size(150, 1000)):
+    for number in range(size(60, 1000)):
         simulation = Simulation(50_000 + number)
         with simulation._open() as live:
             simulation._tick(live)

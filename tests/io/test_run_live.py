@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults.report import size
 from tests.io.running import (
     COMMAND,
     append,
@@ -62,7 +63,7 @@ def test_killed_at_random_it_counts_every_line_once(tmp_path: Path) -> None:
     chance = random.Random(3)
     log, written = tmp_path / "log", 0
     kills = 0
-    while kills < 6:
+    while kills < size(4, 20):
         before, until = released(tmp_path), None
         process = begin(tmp_path)
         while until is None or time.monotonic() < until:

@@ -66,7 +66,7 @@ def sink_payloads(broker: Broker, topic: str) -> dict[bytes, set[bytes]]:
 def test_killed_at_random_it_counts_every_message_once_and_sends_one_payload_a_tick(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    kills = size(6, 60)
+    kills = size(4, 60)
     broker.make_topic(topic, PARTITIONS)
     broker.make_topic(f"{topic}-out", 1)
     sink = f'[sinks.out]\nkind = "kafka"\nbrokers = "{broker.brokers}"\ntopic = "{topic}-out"'
