@@ -94,9 +94,7 @@ STREAMS = {
         hidden("active", pp.Users("active", where="price < 5"), pp.Users("all", every=2), pp.Count("n"), first_cap=1),
         hidden("active-in-periods", pp.Users("active"), **FIXED, within=2, reset=False),
         hidden("each-period", *COUNTED, pp.Distinct("drugs", key="drug"), pp.Users("all"), within=3, starts=2),
-        hidden(
-            "each-period-of-one-cap", pp.Quantiles("price", value="price", range=(0, 10), cells=8), **FIXED, within=3
-        ),
+        hidden("labels-of-each-period", pp.Histogram("found", key="drug", count="users"), within=3, starts=2),
         hidden("trends", pp.Trending("rising", key="drug", max_keys_per_user=2, threshold=60)),
         hidden("known-trends", pp.Trending("rising", key="drug", domain=DRUGS), pp.Trending("two", key="region")),
         hidden("alarms", pp.Alarm("cheap", where="price < 5"), pp.Alarm("north", where=pl.col("region") == "north")),
