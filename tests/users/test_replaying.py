@@ -293,7 +293,9 @@ def test_a_missing_factor_two_in_distinct_is_caught() -> None:
     ticks = of_one_user([[0, 1], [2, 3], [4, 5], [], [], []], [[], [], [], [], [], [0, 1, 2, 3, 4, 5]])
     for mechanism in (MECHANISMS["distinct"], MECHANISMS["distinct, gaussian haar"]):
         assert lost(mechanism, ticks, without(ticks, 0), {}) <= mechanism.cap.weights[0] * BUDGET
-        with patched("UserDistinct.sensitivity", Sensitivity(total=1, squared=1), where="pianissimo.users.statistics"):
+        with patched(
+            "UserDistinct.sensitivity", Sensitivity(total=1, squared=1), where="pianissimo.users.capped_totals"
+        ):
             shares = mechanism.cap.weights[0] * BUDGET
             assert lost(mechanism, ticks, without(ticks, 0), {}) > shares
 
