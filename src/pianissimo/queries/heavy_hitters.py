@@ -19,7 +19,7 @@ exact counts                 EXACT_BYTES a label
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -48,12 +48,13 @@ from pianissimo.queries.expected import (
     mebibytes,
     noise_plans,
 )
-from pianissimo.queries.histogram import unknown_histogram, unknown_thresholds
-from pianissimo.queries.query import KeyQuery, Maker, PlanFor
+from pianissimo.queries.histogram import Histogram, unknown_histogram, unknown_thresholds
+from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, UserMechanism
 from pianissimo.queries.user_sketch import UserSketch
 from pianissimo.sketches import PublishedTree, RunningSketch, SetTree, SketchTree
 from pianissimo.sketches.contents import MOST_COUNTERS
-from pianissimo.users import FixedCap, PeriodCap
+from pianissimo.users import Cap, Counters, FixedCap, PeriodCap
+from pianissimo.users.counters import UserBudget
 
 LABEL_BYTES = 32
 """What a label is taken to have."""
@@ -98,7 +99,6 @@ class HeavyHitters(KeyQuery):
 
     kind = "heavy_hitters"
     called = "a list of heavy hitters"
-    sketched = True
     nothing = None
     capped = "labels"
     told = ("max_keys_per_event", "k")
@@ -143,6 +143,41 @@ class HeavyHitters(KeyQuery):
         table: pl.DataFrame = release.value.to_frame(mechanism.reach(release.tick, coverage))
         return table
 
+    @property
+    def sketched(self) -> bool:
+        return self.expected_keys is None or self.expected_keys * EXACT_BYTES > self.memory
+
+    @property
+    def _exact(self) -> Histogram:
+        """What counts every label of users, where so many fit the memory."""
+        return Histogram(self.name, key=self.key, max_keys_per_event=self.max_keys_per_event, remember=False)
+
+    @property
+    def part(self) -> str:
+        return self.name
+
+    @property
+    def user_series(self) -> int:
+        return self.series
+
+    @property
+    def capped_unit(self) -> str:
+        return self._exact.capped_unit
+
+    def units_of(self, events: int | None) -> int | None:
+        return self._exact.units_of(events)
+
+    def user_mechanism(
+        self, part: Sequence[Query], cap: Cap, shares: Mapping[str, Fraction], parameters: dict[str, Any]
+    ) -> UserMechanism:
+        return self._exact.user_mechanism(part, cap, shares, parameters)
+
+    def user_counters(self, mechanism: Any) -> Counters:
+        return self._exact.user_counters(mechanism)
+
+    def cap_thresholds(self, mechanism: Any, caps: Sequence[int]) -> list[tuple[int, int] | None]:
+        return self._exact.cap_thresholds(mechanism, caps)
+
     def user_candidates(self, budget: Budget, setting: Any) -> list[Candidate]:
         units, period = setting.user.max_events_per_user, setting.period
         if units is None:
@@ -152,8 +187,8 @@ class HeavyHitters(KeyQuery):
             )
         if self.per is not None:
             raise ParameterError(
-                f"per of query {self.name!r} must be left out where users are hidden, got one: a sketch has no "
-                "windows; ask for a histogram, which has them"
+                f"per of query {self.name!r} must be left out, or so many labels fit the memory, got neither: a sketch "
+                "has no windows; allow more memory, or ask for a histogram, which has them"
             )
         is_running = period is not None and setting.periods is None
         cap = PeriodCap(units=units, ticks=period) if is_running else FixedCap(units=units)
@@ -170,12 +205,18 @@ class HeavyHitters(KeyQuery):
         return [replace(found, mechanism=setting.each_period(found.mechanism))]
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
-        return content.select("user", pl.col(self.name).alias("key")).drop_nulls("key")
+        column = "key" if self.sketched else "label"
+        return content.select("user", pl.col(self.name).alias(column)).drop_nulls(column)
+
+    def _only(self, column: pl.Series | None, counted: pl.Series) -> pl.Series:
+        return self._exact._only(column, counted)
 
     def user_value(self, release: Release[Any]) -> Any:
         return release.value
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
+        if not self.sketched:
+            return self._exact.user_table(release, coverage, most_events)
         table: pl.DataFrame = release.value.to_frame(coverage)
         return table
 
@@ -214,6 +255,8 @@ class HeavyHitters(KeyQuery):
                 return unknown_thresholds(mechanism)
             case UserSketch():
                 return self.thresholds(mechanism.tree)
+            case UserBudget():
+                return self._exact.thresholds(mechanism)
         # No tick has more nodes than the longest row of ones within the horizon.
         busiest = (1 << ((mechanism.horizon + 1).bit_length() - 1)) - 1
         unit = mechanism.k + 1 if isinstance(mechanism, SketchTree) else 1
@@ -222,7 +265,7 @@ class HeavyHitters(KeyQuery):
     def reason(self, chosen: Candidate, alternatives: Sequence[Candidate]) -> str:
         """Why this mechanism, and why not the exact counts."""
         parts = [f"least typical error within the {mebibytes(self.memory)} allowed"]
-        if isinstance(chosen.mechanism, UnknownHistogram):
+        if not isinstance(chosen.in_period, SketchMechanism | UserSketch):
             parts = [f"exact counts of {self.expected_keys:,} labels fit the {mebibytes(self.memory)} allowed"]
         others = [other for other in alternatives if other.selectable]
         if others:

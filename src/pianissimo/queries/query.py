@@ -153,9 +153,6 @@ class Query:
     deletable: ClassVar[bool] = False
     """Whether events of users may be taken back."""
 
-    sketched: ClassVar[bool] = False
-    """Whether, of users, it has a mechanism and a part of the budget by itself, since it counts over no noise plan."""
-
     capped: ClassVar[str] = "events"
     """What of a user is counted towards a cap."""
 
@@ -523,6 +520,11 @@ class Query:
             with suppress(ParameterError):
                 return UserStatistics(cap=cap, heads=tuple(_finer(head, size) for head in heads), **parameters)
         return UserStatistics(cap=cap, heads=heads, **parameters)
+
+    @property
+    def sketched(self) -> bool:
+        """Whether, of users, it has a mechanism and a part of the budget by itself, as it counts over no noise plan."""
+        return False
 
     def user_candidates(self, budget: Budget, setting: Any) -> list[Candidate]:
         """What answers it by itself, where it is `sketched`."""
