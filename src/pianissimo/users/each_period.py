@@ -291,6 +291,13 @@ class EachPeriod(Gathering):
     def start(self, noise: Noise) -> EachPeriodState:
         return EachPeriodState(PeriodStates(self, noise))
 
+    def update(self, state: EachPeriodState, batch: Any) -> None:
+        period = state.periods.open
+        if self.follow is None:
+            period.mechanism.update(period.state, batch)
+        else:
+            self.add(state, self.gather(state, batch))
+
     def gather(self, state: EachPeriodState, batch: Any) -> codec.Plain:
         # At the largest cap: nothing is cut off that the next cap is chosen by.
         return self.inner.gather(state.periods.open.state, batch)
