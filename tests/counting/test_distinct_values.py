@@ -1,6 +1,7 @@
 """Distinct counts of events: against plain sets, one event removed in every small world, and streams of them."""
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,6 +30,7 @@ from pianissimo.stream import Live
 from pianissimo.testing import NoNoise, SeededNoise
 
 RHO = Fraction(1, 2)
+RUNS = 2000 if os.environ.get("PIANISSIMO_SOAK") else 120
 Event = tuple[int, tuple[str, ...]]
 """The tick of an event, and the values it holds."""
 
@@ -227,10 +229,11 @@ def test_the_promise_is_that_of_moves(most: int) -> None:
 
 
 def test_bars_cover_what_they_say() -> None:
-    mechanism = DistinctValues(plan=planned(HaarSkipPlan, 8), history=8)
+    # Of small noise, bars are wider by what is rounded up.
+    mechanism = DistinctValues(plan=planned(HaarSkipPlan, 8, Fraction(1, 200)), history=8)
     held = [f"v{number}" for number in range(15)]
     inside = windows = 0
-    for seed in range(120):
+    for seed in range(RUNS):
         run = Run(mechanism, SeededNoise(seed))
         for tick in range(8):
             run.update(pl.Series(held[: 2 * tick + 1]))
@@ -238,8 +241,8 @@ def test_bars_cover_what_they_say() -> None:
         inside += abs(release.value - 15) <= release.error
         window = run.between(4, 8)
         windows += abs(window.value - 8) <= window.error
-    # 95 % of 120, less three deviations.
-    assert min(inside, windows) >= 106
+    print(f"inside their bars of 95 %, of {RUNS} runs: totals {inside / RUNS:.3f}, windows {windows / RUNS:.3f}")
+    assert min(inside, windows) >= 0.95 * RUNS - 3 * math.sqrt(0.05 * 0.95 * RUNS)
 
 
 # Streams.

@@ -1,18 +1,23 @@
 """What a user costs, exactly: units that a series has at most so many of, and units that move to a later tick."""
 
 import math
+import os
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.users import prices_page
+from tests.users.replaying import raised_at
 
 from pianissimo.errors import ParameterError
 from pianissimo.identity import from_plain, to_plain
+from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan, HaarSkipPlan, SplinePlan, ToeplitzPlan, TopDownPlan
 from pianissimo.noise.laws import gaussian_node
-from pianissimo.users import Counters, FixedCap, Sensitivity, UserDistinct, s2
+from pianissimo.testing import NoNoise, SeededNoise
+from pianissimo.users import AdaptiveCap, Counters, FixedCap, Sensitivity, UserDistinct, s2
 from pianissimo.users import counters as room
 
 
@@ -187,3 +192,25 @@ def test_exact_prices_are_worth_what_they_should_be() -> None:
     sixteen, sixty_four = prices_page.of_labels()
     assert (round(sixteen.before), round(sixteen.now)) == (321, 80)
     assert sixty_four.now == pytest.approx(sixty_four.before / 8, rel=1e-3)
+
+
+def test_bars_behind_a_prefix_cover_what_they_say() -> None:
+    """Of distinct values, whose prefix has what the plan leaves: raised at tick 4 of 8."""
+    runs = 2000 if os.environ.get("PIANISSIMO_SOAK") else 100
+    cap = AdaptiveCap(epsilon=Fraction(1), first=2, fourfold=0, levels=2)
+    mechanism = UserDistinct(cap=cap, plan=HaarPlan, horizon=8, rho=Fraction(2), moves_priced=True)
+    ticks = [pl.DataFrame({"user": ["a", "b", "c"], "value": [tick, tick + 1, tick // 2]}) for tick in range(8)]
+
+    def last(noise: Any) -> Any:
+        run = Run(mechanism, noise)
+        for batch in ticks:
+            run.update(batch)
+            value = run.release().value
+        return value
+
+    with raised_at({4: 1}):
+        truth = last(NoNoise()).estimate
+        bars = [last(SeededNoise(seed)).bars(0.95) for seed in range(runs)]
+    inside = sum(low <= truth <= high for low, high in bars)
+    print(f"inside their bars of 95 %, of {runs} runs: {inside / runs:.3f}")
+    assert inside >= 0.95 * runs - 3 * math.sqrt(0.05 * 0.95 * runs)
