@@ -21,6 +21,7 @@ from pianissimo.queries.columns import LargeDomain, domain_of
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, sampled_profile
 from pianissimo.queries.query import KeyQuery, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, FixedCap, Head, HistogramHead, OctaveCap
+from pianissimo.users.user_label_sums import UserLabelSums
 from pianissimo.users.user_labels import UserLabels
 
 Counts = Literal["events", "users"]
@@ -176,21 +177,31 @@ class LabelQuery(KeyQuery):
         return [*found, f"none of fewer than {self.min_count} {self.count} is ever shown"]
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
-        own = getattr(mechanism, "inner", mechanism)
-        if not isinstance(own, UserLabels):
-            return None
-        return label_thresholds(_at(own, mechanism.cap.first) if isinstance(mechanism.cap, OctaveCap) else own)
+        return user_thresholds(mechanism)
 
     def cap_thresholds(self, mechanism: Any, caps: Sequence[int]) -> list[tuple[int, int] | None]:
-        own = getattr(mechanism, "inner", mechanism)
-        if not isinstance(own, UserLabels) or own.appearance is None:
-            return Query.cap_thresholds(self, mechanism, caps)
-        if isinstance(own.cap, AdaptiveCap):
-            return [label_thresholds(own, start) for start in range(1, len(caps) + 1)]
-        return [label_thresholds(_at(own, cap)) for cap in caps]
+        return user_cap_thresholds(mechanism, caps)
 
 
-def _at(mechanism: UserLabels, cap: int) -> UserLabels:
+def user_thresholds(mechanism: Any) -> tuple[int, int] | None:
+    """The least and the largest threshold of unknown labels of users while the first cap stands; None for others."""
+    own = getattr(mechanism, "inner", mechanism)
+    if not isinstance(own, UserLabels | UserLabelSums):
+        return None
+    return label_thresholds(_at(own, mechanism.cap.first) if isinstance(mechanism.cap, OctaveCap) else own)
+
+
+def user_cap_thresholds(mechanism: Any, caps: Sequence[int]) -> list[tuple[int, int] | None]:
+    """The same at each cap."""
+    own = getattr(mechanism, "inner", mechanism)
+    if not isinstance(own, UserLabels | UserLabelSums) or own.appearance is None:
+        return [None] * len(caps)
+    if isinstance(own.cap, AdaptiveCap):
+        return [label_thresholds(own, start) for start in range(1, len(caps) + 1)]
+    return [label_thresholds(_at(own, cap)) for cap in caps]
+
+
+def _at(mechanism: UserLabels | UserLabelSums, cap: int) -> UserLabels | UserLabelSums:
     """The same with another cap that is fixed."""
     return replace(mechanism, cap=FixedCap(units=cap))
 
@@ -200,7 +211,7 @@ def series_of(domain: LargeDomain | None) -> int:
     return len(domain) if isinstance(domain, Domain) else MOST_LABELS + 1
 
 
-def label_thresholds(mechanism: UserLabels, start: int = 1) -> tuple[int, int] | None:
+def label_thresholds(mechanism: UserLabels | UserLabelSums, start: int = 1) -> tuple[int, int] | None:
     """The least and the largest threshold after so many starts of the counters; behind a prefix, from tick 1 on."""
     since = 0 if start == 1 or mechanism.horizon == 1 else 1
     plan = mechanism.counters[0].plan(start, mechanism.cap.caps[start - 1], since)

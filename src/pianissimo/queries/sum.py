@@ -1,5 +1,6 @@
 """The sum of a column of numbers, of all events or by label."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,7 +18,7 @@ from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import HISTORY, Candidate, Share
 from pianissimo.queries.query import PlanFor, Query, Tidy, UserMechanism, bars_table, scaled
 from pianissimo.queries.value_query import USER_STEPS, GridQuery
-from pianissimo.users import Cap, Counters, FixedCap, Head, SumHead, UserSum
+from pianissimo.users import Cap, Counters, FixedCap, Head, SumHead, UserEnds, UserSum
 
 
 def _with_grid_of_one(version: int, content: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
@@ -67,7 +68,7 @@ class Sum(GridQuery):
 
     def most_moved(self, mechanism: Any) -> float | None:
         # The larger end, and what a value may be rounded by.
-        return max(map(abs, self.range)) * (1 + 2 / USER_STEPS)
+        return self.max_keys_per_event * max(map(abs, self.range)) * (1 + 2 / USER_STEPS)
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         if self.max_per_user is not None:
@@ -104,7 +105,7 @@ class Sum(GridQuery):
 
     @property
     def part(self) -> str:
-        return "" if self.max_per_user is None else self.name
+        return str(GridQuery.part.__get__(self)) if self.max_per_user is None else self.name
 
     @property
     def own_units(self) -> int | None:
@@ -120,18 +121,20 @@ class Sum(GridQuery):
 
     def units_of(self, events: int | None) -> int | None:
         if self.max_per_user is None or events is None:
-            return events
+            return GridQuery.units_of(self, events)
         # Whether all that they may add is within the cap is all that is asked: one unit is.
         return 1 if events * exactly(self.range[1]) <= self.max_per_user else None
 
     def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
-        return content if self.max_per_user is None else content.select("user", pl.col(self.name).alias("value"))
+        if self.max_per_user is None:
+            return GridQuery.user_batch(self, content)
+        return content.select("user", pl.col(self.name).alias("value"))
 
     def user_mechanism(
         self, part: Sequence[Query], cap: Cap, shares: Mapping[str, Fraction], parameters: dict[str, Any]
     ) -> UserMechanism:
         if self.max_per_user is None:
-            return Query.user_mechanism(self, part, cap, shares, parameters)
+            return GridQuery.user_mechanism(self, part, cap, shares, parameters)
         if parameters["signed"]:
             raise ParameterError("max_per_user must be left out where events are taken back, got one; cap her events")
         assert isinstance(cap, FixedCap)  # noqa: S101
@@ -147,23 +150,33 @@ class Sum(GridQuery):
 
     def user_counters(self, mechanism: Any) -> Counters:
         if self.max_per_user is None:
-            return Query.user_counters(self, mechanism)
+            return GridQuery.user_counters(self, mechanism)
         counters: Counters = mechanism.counters[0]
         return counters
 
     def user_scale(self, mechanism: Any) -> float:
+        if self.max_per_user is None and not self.is_shared:
+            # (hi A + lo B) / (hi - lo).
+            low, high = self.steps
+            return GridQuery.user_scale(self, mechanism) * math.hypot(low, high) / (high - low)
         if self.max_per_user is not None:
             return float(self.grid_in(getattr(mechanism, "inner", mechanism)))
         return GridQuery.user_scale(self, mechanism)
 
     def user_value(self, release: Release[Any]) -> Any:
-        return release.value[self.name] if self.max_per_user is None else release.value
+        return GridQuery.user_value(self, release) if self.max_per_user is None else release.value
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         value = self.user_value(release)
         if self.max_per_user is not None:
             return scaled(
                 Query.user_table(self, release, coverage, most_events), Fraction(self.max_per_user, value.cut.cap)
+            )
+        if isinstance(value, UserEnds):
+            low, high = map(exactly, self.range)
+            estimates, bars = value.sums(coverage, most_units=most_events)
+            return scaled(
+                bars_table(estimates.tolist(), bars, key=value.labels), (high - low) / (value.ends[1] - value.ends[0])
             )
         grid = max(abs(exactly(end)) for end in self.range) / value.unit
         if self.key is None:

@@ -6,7 +6,8 @@ one series without centring, and N comes for nothing. For a mean somewhere in th
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -18,6 +19,7 @@ from pianissimo.checks import check_at_least, check_positive
 from pianissimo.counting import LabelSums, grid_steps
 from pianissimo.errors import ParameterError
 from pianissimo.labels import Domain
+from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import (
     LargeDomain,
@@ -34,9 +36,10 @@ from pianissimo.queries.columns import (
 )
 from pianissimo.queries.expected import HISTORY, Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import unknown_thresholds
-from pianissimo.queries.label_query import series_of
-from pianissimo.queries.query import KeyQuery, Nulls, PlanFor, Query, check_single, labels_left_out
-from pianissimo.users import Head, LabelSumsHead
+from pianissimo.queries.label_query import series_of, user_cap_thresholds, user_thresholds
+from pianissimo.queries.query import KeyQuery, Nulls, PlanFor, Query, UserMechanism, check_single, labels_left_out
+from pianissimo.users import AdaptiveCap, Cap, Counters, Head, LabelSumsHead
+from pianissimo.users.user_label_sums import UserLabelSums
 
 MOST_STEPS = 2**40
 FINE_STEPS = 2**20
@@ -201,7 +204,9 @@ class GridQuery(ValueQuery):
         return low, high
 
     def unit_value(self, mechanism: Any) -> float:
-        return float(self.grid_in(mechanism))
+        # Of users what lies between coarse steps is rounded by coins, right on average.
+        of_users = isinstance(getattr(mechanism, "inner", mechanism), UserLabelSums)
+        return float(self.exact_grid if of_users else self.grid_in(mechanism))
 
     def grid_in(self, mechanism: Any) -> Fraction:
         """What values are rounded to by a mechanism; for users what lies between is rounded right on average."""
@@ -336,16 +341,79 @@ class GridQuery(ValueQuery):
             name=self.name, domain=self.listed, low=low, high=high, coarse=self.user_coarse, means=means, share=share
         )
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it counts the events that the cap of all queries lets through."""
+        return self.listed is not None and self.max_keys_per_event == 1
+
+    @property
+    def part(self) -> str:
+        return "" if self.is_shared else self.name
+
+    @property
+    def user_series(self) -> int:
+        return self.head().series if self.is_shared else self.series
+
+    @property
+    def capped_unit(self) -> str:
+        return "events" if self.max_keys_per_event == 1 else "labels"
+
     def _only(self, column: pl.Series | None, counted: pl.Series) -> pl.Series:
         if not self._by_label or column is None:
             return Query._only(self, column, counted)
         return pl.select(pl.when(counted).then(column).alias(column.name)).to_series()
 
+    def user_batch(self, content: pl.DataFrame) -> pl.DataFrame:
+        if self.is_shared:
+            return content
+        own = content.select("user", pl.col(self.name)).drop_nulls(self.name)
+        return own.select("user", pl.col(self.name).struct.unnest()).rename({"key": "label"})
+
+    def user_mechanism(
+        self, part: Sequence[Query], cap: Cap, shares: Mapping[str, Fraction], parameters: dict[str, Any]
+    ) -> UserMechanism:
+        if self.is_shared:
+            return Query.user_mechanism(self, part, cap, shares, parameters)
+        if parameters["signed"]:
+            raise ParameterError(
+                f"query {self.name!r} must have listed labels, one an event, where events are deleted, got another: of "
+                "a label that was shown the promise is proven for events that only come (docs/privacy.md, 'Unknown "
+                "labels of users'); list the labels, or leave weight out"
+            )
+        low, high = self.steps
+        given: dict[str, Any] = {name: value for name, value in parameters.items() if name != "signed"}
+        given |= {"low": low, "high": high, "domain": self.listed, "min_count": self.min_count}
+        given |= {"max_keys_per_event": self.max_keys_per_event}
+        if isinstance(cap, AdaptiveCap):
+            return UserLabelSums.fitting(cap=cap, coarse=self.user_coarse, **given)
+        for coarse in self.coarse_steps():
+            with suppress(ParameterError):
+                return UserLabelSums(cap=cap, coarse=coarse, **given)
+        return UserLabelSums(cap=cap, coarse=self.user_coarse, **given)
+
+    def user_counters(self, mechanism: Any) -> Counters:
+        if self.is_shared:
+            return Query.user_counters(self, mechanism)
+        counters: Counters = mechanism.counters[0]
+        return counters
+
+    def user_value(self, release: Release[Any]) -> Any:
+        return Query.user_value(self, release) if self.is_shared else release.value
+
+    def units_of(self, events: int | None) -> int | None:
+        # Of an event each label is a unit.
+        return None if events is None else events * self.max_keys_per_event
+
     def user_scale(self, mechanism: Any) -> float:
+        if not self.is_shared:
+            return float(self.grid_in(getattr(mechanism, "inner", mechanism)))
         return float(self.exact_grid * next(head.coarse for head in mechanism.heads if head.name == self.name))
 
+    def cap_thresholds(self, mechanism: Any, caps: Sequence[int]) -> list[tuple[int, int] | None]:
+        return user_cap_thresholds(mechanism, caps)
+
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
-        return unknown_thresholds(mechanism)
+        return unknown_thresholds(mechanism) or user_thresholds(mechanism)
 
     # Plans
 

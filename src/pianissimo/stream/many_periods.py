@@ -154,10 +154,12 @@ def _bad(mechanism: Any, periods: int) -> Fraction:
         bad: Fraction = booked.bad * periods
         return bad
     cap = mechanism.cap.units
-    most = min(cap, mechanism.per_label or cap)
+    most = min(cap, getattr(mechanism, "per_label", None) or cap)
     plan = mechanism.counters[0].plan(1, cap, 0)
     # A little too low, so that no threshold is above the one that is taken.
-    variances = plan.variance_profile() * (1 - 1e-9)
+    scale = float(getattr(mechanism, "number_scale", 1))
+    variances = plan.variance_profile() * scale * (1 - 1e-9)
     spread = np.array([rule.spread(Fraction(variance), cap, most) for variance in variances.tolist()])
-    thresholds = np.ceil(most + (0.5 if plan.shift else 0) + spread)
+    # Numbers that are made of sums are no whole ones, and have room for their rounding apart.
+    thresholds = most + 0.5 + spread if scale != 1 else np.ceil(most + (0.5 if plan.shift else 0) + spread)
     return Fraction(bad_of_periods(thresholds, variances, units=cap, most_per_label=most, periods=periods)) * _SLACK

@@ -11,13 +11,14 @@ Card: units and windows, U5, with the ends of the range as its two series. A val
 N and the sum are of the same accepted events under the same cap: the mean is theirs, and that of no others.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pianissimo.cells import Codes
+from pianissimo.cells import Bars, Codes
 from pianissimo.checks import check_at_least
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
@@ -40,8 +41,11 @@ class UserEnds:
 
     law: Law
     cut: CutOff
-    is_signed: bool = True
-    """What is cut off may lie on either side of a mean."""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether what is cut off may also be negative."""
+        return self.ends[0] < 0
 
     def means(self, coverage: float) -> tuple[NDArray[np.float64], ...]:
         """Estimate, low and high of each label's mean in coarse steps; no estimate (NaN) where any mean is possible."""
@@ -58,6 +62,19 @@ class UserEnds:
         )
         middle = (low + high) / 2
         return tuple(each + middle for each in noisy.bars(low - middle, high - middle))
+
+    def sums(self, coverage: float, *, most_units: int | None = None) -> tuple[NDArray[np.int64], list[Bars]]:
+        """The sum of each label in coarse steps, (hi A + lo B) / R, with bars as those of `UserTotal`."""
+        low, high = self.ends
+        weights = high / (high - low), low / (high - low)
+        exact = weights[0] * self.above_low + weights[1] * self.below_high
+        estimates = np.floor(exact + 0.5).astype(np.int64)
+        half = self.law.mixed_factor(coverage) * math.sqrt(float(self.law.variance)) * math.hypot(*weights)
+        # Both series are rounded, and their sum once more.
+        half += (sum(map(abs, weights)) * self.law.roundings / 2 if self.law.is_rounded else 0.0) + 0.5
+        missing = max(abs(low), abs(high)) * (self.cut.most_missing(most_units) or 0)
+        below = missing if low < 0 else 0
+        return estimates, [Bars(each - half - below, each + half + missing) for each in estimates.tolist()]
 
     def to_dict(self) -> dict[str, list[int]]:
         """Both numbers of each label."""

@@ -14,6 +14,7 @@ windows, U1 and U5; docs/privacy.md, 'Sums and means by label'.
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -134,8 +135,24 @@ class UserLabelSums(UserBudget):
         return high - low
 
     @property
+    def number_scale(self) -> Fraction:
+        """The variance of the noise of N over that of one series."""
+        return Fraction(2, self.span**2)
+
+    @property
     def bad(self) -> Fraction:
         return Fraction(0) if self.delta is None else self.delta
+
+    def units_given(self, state: Any) -> Units:
+        units: Units = state.units.users.units
+        return units
+
+    @property
+    def appearance(self) -> Appearance | None:
+        """When labels are shown; None where all are."""
+        if self.delta is None:
+            return None
+        return Appearance(releases=self.horizon, delta=self.delta, min_count=self.min_count)
 
     @property
     def counters(self) -> tuple[Counters, ...]:
@@ -150,11 +167,11 @@ class UserLabelSums(UserBudget):
 
     def _least(self, law: Law, cap: int) -> int | None:
         """The least A + B that is shown."""
-        if self.delta is None:
+        rule = self.appearance
+        if rule is None:
             return None
         # All units of a user may be on one label: k is the cap.
-        rule = Appearance(releases=self.horizon, delta=self.delta, min_count=self.min_count)
-        spread = rule.spread(2 * law.variance / self.span**2, cap, cap)
+        spread = rule.spread(self.number_scale * law.variance, cap, cap)
         return math.ceil(self.span * (self.min_count - 1 + cap + spread) + (law.roundings if law.is_rounded else 0))
 
     # The state
