@@ -16,12 +16,15 @@ from pianissimo.monitors import TickCounts
 from pianissimo.noise import HaarPlan, TreePlan
 from pianissimo.queries.user_sketch import UserSketch
 from pianissimo.selection import KnownGauss, KnownGumb, SparseGumbel, UnkGauss, UnkGumb
+from pianissimo.unit import EvenPeriods
 from pianissimo.users import (
     AdaptiveCap,
     CountHead,
+    EachPeriod,
     FixedCap,
     HistogramHead,
     LabelSumsHead,
+    OctaveCap,
     QuantilesHead,
     UserDistinct,
     UserStatistics,
@@ -224,6 +227,16 @@ USER_CASES = {
     ),
     "user distinct over tree": Case(
         UserDistinct(cap=FixedCap(units=2), plan=TreePlan, horizon=6, epsilon=Fraction(4), history=6),
+        as_users,
+        always_shown=True,
+    ),
+    "each period of a user count over haar": Case(
+        EachPeriod(
+            inner=UserStatistics(cap=FixedCap(units=4), plan=HaarPlan, horizon=2, rho=Fraction(2), history=2),
+            periods=EvenPeriods(2, starts=2),
+            horizon=6,
+            follow=OctaveCap(epsilon=Fraction(4), first=2, levels=3),
+        ),
         as_users,
         always_shown=True,
     ),

@@ -45,13 +45,13 @@ def of_many_periods(mechanisms: Iterable[Any], delta: Fraction, most: int) -> li
     one = one_entry([_parts_together(mechanism.guarantee.loss) for mechanism in made])
     found = []
     for periods in (each for each in TOLD_PERIODS if each <= most):
-        losses = [loss for mechanism in made for loss in _of_periods(mechanism, periods)]
-        more = sum((loss.bad for loss in losses if not isinstance(loss, Pure)), Fraction(0)) - one.bad
-        distance = sum((loss.distance for loss in losses), Fraction(0))
         try:
+            losses = [loss for mechanism in made for loss in _of_periods(mechanism, periods)]
+            more = sum((loss.bad for loss in losses if not isinstance(loss, Pure)), Fraction(0)) - one.bad
+            distance = sum((loss.distance for loss in losses), Fraction(0))
             told = price([replace(loss, distance=Fraction(0)) for loss in losses], delta + more if delta else 0)
         except ParameterError:
-            # Beyond all use: no such delta, or so many charges have no price.
+            # Nothing is known, or it is beyond all use: no such delta, or so many charges have no price.
             break
         # What the noise is off its law comes on top, and not out of a delta that it would use up.
         slack = added_delta(distance, Fraction(told.epsilon)) if told.epsilon < math.inf else None
@@ -74,6 +74,10 @@ def _of_periods(mechanism: Any, periods: int) -> list[Loss]:
     if isinstance(mechanism, UserSketch):
         return [mechanism.lost_in(periods)]
     booked = loss.as_booked()
+    if booked.bad and getattr(mechanism, "appearance", None) is None:
+        raise ParameterError(
+            "what labels of many periods of running totals cost must be known, got a mechanism without"
+        )
     rho = sum((each.loss * _ratio(each, cap, periods) for each in mechanism.counters), Fraction(0))
     return [replace(booked, rho=rho, bad=_bad(mechanism, periods), distance=booked.distance * periods)]
 
@@ -149,10 +153,9 @@ def bad_of_periods(
 
 def _bad(mechanism: Any, periods: int) -> Fraction:
     """The bad mass of labels that nobody listed, in running totals."""
-    rule, booked = getattr(mechanism, "appearance", None), mechanism.guarantee.loss.as_booked()
+    rule = getattr(mechanism, "appearance", None)
     if rule is None:
-        bad: Fraction = booked.bad * periods
-        return bad
+        return Fraction(0)
     cap = mechanism.cap.units
     most = min(cap, getattr(mechanism, "per_label", None) or cap)
     plan = mechanism.counters[0].plan(1, cap, 0)

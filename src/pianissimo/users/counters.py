@@ -389,8 +389,9 @@ class UserBudget(Gathering):
 
     def units_given(self, state: Any) -> Units:
         """How many units each user has given, in no order."""
-        units: Units = state.users.units
-        return units
+        # Statistics by label have their users beside the units that wait for a higher cap.
+        users: UserUnits = state.users if hasattr(state, "users") else state.units.users
+        return users.units
 
     def between_error(self, start: int, end: int, coverage: float) -> float:
         plan = self.counters[0].plan(1, self.cap.caps[0], 0)

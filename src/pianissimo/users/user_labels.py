@@ -24,7 +24,6 @@ With a `domain` all its labels are shown, and there is neither threshold nor bad
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -43,7 +42,7 @@ from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import HiddenRest, UserCounts, batch_column, codes_in
 from pianissimo.users.segments import Segments, segments_of, there
-from pianissimo.users.user_table import LARGEST_LIMIT, PairUnits, Units, unit_rows
+from pianissimo.users.user_table import LARGEST_LIMIT, PairUnits, unit_rows
 
 _ROUNDING_ERROR = 1e-9
 
@@ -178,10 +177,6 @@ class UserLabels(UserBudget):
     @property
     def bad(self) -> Fraction:
         return Fraction(0) if self.delta is None else self.delta
-
-    def units_given(self, state: Any) -> Units:
-        units: Units = state.units.users.units
-        return units
 
     @property
     def appearance(self) -> Appearance | None:
