@@ -147,7 +147,7 @@ def audit_tables(reports: Mapping[str, list[AuditReport]]) -> RenderableType:
     note = (
         "'at least' is a lower bound on what one event, or one user, loses; "
         "all of one mechanism's hold with confidence 0.99999. A 'move' is the share of what one may add by which "
-        "replayed neighbors differ, and 'places' at how many ticks their noise was drawn elsewhere; there is no chance "
+        "replayed neighbors differ, and 'places' in how many pairs their noise was drawn elsewhere; there is no chance "
         "in both."
     )
     return Group(*parts, Text(note, style="dim"))
