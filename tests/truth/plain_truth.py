@@ -81,6 +81,20 @@ def each_label(column: str, *, nulls: bool = False) -> Told:
     return told
 
 
+def sums_by(column: str, low: float, high: float, *, means: bool = False) -> Told:
+    """The sum of each label's values, or their mean, moved into a range; of all rows under None for no column."""
+
+    def told(rows: list[Row]) -> Truth:
+        found: dict[str | None, list[float]] = {}
+        for row in rows:
+            value, label = value_of(row), label_of(row, column) if column else None
+            if value is not None and (label is not None or not column):
+                found.setdefault(label, []).append(min(max(value, low), high))
+        return {label: math.fsum(values) / (len(values) if means else 1) for label, values in found.items()}
+
+    return told
+
+
 def each_tag(most: int | None) -> Told:
     return lambda rows: dict(Counter(label for row in rows for label in labels_of(row, most)))
 
