@@ -107,7 +107,6 @@ CASES = {
         KnownHistogram(plan=HAAR, domain=DOMAIN, max_keys_per_event=2), as_labels, always_shown=True
     ),
     "known histogram over tree": Case(KnownHistogram(plan=TREE, domain=DOMAIN), as_labels, always_shown=True),
-    "distinct values over haar": Case(DistinctValues(plan=HAAR, max_keys_per_event=2), as_labels, always_shown=True),
     "unknown histogram over haar": Case(
         UnknownHistogram(plan=HAAR, delta=FEW, max_keys_per_event=2), as_labels, always_shown=False
     ),
@@ -244,6 +243,7 @@ USER_CASES = {
 """Those whose unit is a user: the audits of tests/users replay them with a user left out."""
 
 EVENT_CASES = {
+    "distinct values over haar": Case(DistinctValues(plan=HAAR, max_keys_per_event=2), as_labels, always_shown=True),
     "quantiles of events over haar": Case(
         EventQuantiles(plan=HAAR, cells=EvenCells(low=0.0, high=4.0, depth=2)), as_lengths, always_shown=True
     ),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.shared_checks import resumed, stored
 
 import pianissimo as pp
+from pianissimo.audit import AuditVerdict, audit
 from pianissimo.counting.distinct_values import DistinctValues, DistinctValuesState
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import Booked, Pure
@@ -243,6 +244,13 @@ def test_bars_cover_what_they_say() -> None:
         windows += abs(window.value - 8) <= window.error
     print(f"inside their bars of 95 %, of {RUNS} runs: totals {inside / RUNS:.3f}, windows {windows / RUNS:.3f}")
     assert min(inside, windows) >= 0.95 * RUNS - 3 * math.sqrt(0.05 * 0.95 * RUNS)
+
+
+def test_an_audit_sees_a_move_and_finds_the_promise_kept() -> None:
+    report = audit(DistinctValues(plan=planned(HaarPlan, 2, Fraction(2))), runs=1000, noise=SeededNoise(5))
+    (found,) = report.findings
+    assert report.verdict is not AuditVerdict.VIOLATION
+    assert found.claim / 2 < found.lower_bound <= found.claim
 
 
 # Streams.

@@ -20,7 +20,13 @@ from pianissimo.audit.report import (
     Progress,
     case_of,
 )
-from pianissimo.audit.user_attacks import distinct_attempts, statistics_attempts, sum_attempts, trending_attempts
+from pianissimo.audit.user_attacks import (
+    distinct_attempts,
+    statistics_attempts,
+    sum_attempts,
+    trending_attempts,
+    value_attempts,
+)
 from pianissimo.checks import check_at_least
 from pianissimo.counting import (
     Counter,
@@ -32,6 +38,7 @@ from pianissimo.counting import (
     TopList,
     UnknownHistogram,
 )
+from pianissimo.counting.distinct_values import DistinctValues
 from pianissimo.monitors import Alarms, TickCounts, TrendingMonitor
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
@@ -133,6 +140,7 @@ audit_cases: dict[type, AuditCase] = {
     UserStatistics: statistics_attempts,
     UserSum: sum_attempts,
     UserDistinct: distinct_attempts,
+    DistinctValues: value_attempts,
     TrendingMonitor: trending_attempts,
     Alarms: trending_attempts,
 }

@@ -28,6 +28,7 @@ from pianissimo.audit.pairs import texts
 from pianissimo.audit.plan_attacks import PlanAttack
 from pianissimo.audit.report import Attempt, Finding
 from pianissimo.counting import LabelCounts
+from pianissimo.counting.distinct_values import DistinctValues
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked, Loss, Pure
 from pianissimo.monitors import Alarms, TrendingMonitor
@@ -148,6 +149,27 @@ def distinct_attempts(mechanism: UserDistinct) -> list[Attempt]:
     own = counters.weights[0] * counters.loss
     claim = float(own) if pure else float(2 * own) ** 0.5
     name = f"values of one user, given again by others at tick {later}"
+    return [_moved_attempt(mechanism, (hers, others), later, horizon, (claim, pure), name)]
+
+
+def value_attempts(mechanism: DistinctValues) -> list[Attempt]:
+    """An event whose values another one holds later: without it they come at that later tick."""
+    horizon = mechanism.plan.horizon
+    later = horizon // 2 + 1
+    held = [f"value {number}" for number in range(mechanism.max_keys_per_event)]
+    event = pl.Series([held], dtype=pl.List(pl.String))
+    loss = mechanism.guarantee.loss
+    pure = isinstance(loss, Pure)
+    claim = float(loss.epsilon) if isinstance(loss, Pure) else float(2 * loss.as_booked().rho) ** 0.5
+    name = f"values of one event, held again by another at tick {later}"
+    return [_moved_attempt(mechanism, (event, event), later, horizon, (claim, pure), name)]
+
+
+def _moved_attempt(
+    mechanism: Any, batches: tuple[Any, Any], later: int, horizon: int, promise: tuple[float, bool], name: str
+) -> Attempt:
+    """The first batch at tick 1 or not at all, and the second, with the same values, at a later one."""
+    (own, others), (claim, pure) = batches, promise
 
     def releases(present: bool, runs: int, noise: Noise) -> NDArray[np.float32]:  # noqa: FBT001
         values = np.empty((runs, horizon), dtype=np.float32)
@@ -155,11 +177,12 @@ def distinct_attempts(mechanism: UserDistinct) -> list[Attempt]:
             own_noise = noise.at("run", run)
             state = mechanism.start(own_noise)
             if present:
-                mechanism.update(state, hers)
+                mechanism.update(state, own)
             for tick in range(1, horizon + 1):
                 if tick == later and later > 1:
                     mechanism.update(state, others)
-                values[run, tick - 1] = mechanism.release(state, tick, own_noise).estimate
+                released = mechanism.release(state, tick, own_noise)
+                values[run, tick - 1] = released if isinstance(released, int) else released.estimate
         return values
 
     def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
@@ -174,7 +197,7 @@ def distinct_attempts(mechanism: UserDistinct) -> list[Attempt]:
             statistic=found.statistic,
         )
 
-    return [Attempt(name=name, share=ONE_BY_ONE, carry_out=carry_out)]
+    return Attempt(name=name, share=ONE_BY_ONE, carry_out=carry_out)
 
 
 _MOST_ROWS = 4_000_000
