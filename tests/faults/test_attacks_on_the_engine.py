@@ -742,7 +742,7 @@ def test_an_interrupt_anywhere_in_a_transaction_leaves_a_stream_that_can_be_open
         "reading",
         "durable_stream.py",
     )
-    step = size(29, 5) if home.kind == "sqlite" else size(61, 13)
+    step = size(53, 5) if home.kind == "sqlite" else size(113, 13)
     number, went_on, stopped = 1, 0, 0
     while True:
         copy = home.copy()
