@@ -14,6 +14,7 @@ from benchmarks import (
     startup,
     tables,
     ticks,
+    user_labels,
     users,
 )
 from benchmarks.measure import Row, show
@@ -21,7 +22,21 @@ from benchmarks.measure import Row, show
 
 def main() -> int:
     rows: list[Row] = []
-    every = (startup, noise, histogram, ticks, selection, tables, ledger, monitors, users, sketches, durable, kafka)
+    every = (
+        startup,
+        noise,
+        histogram,
+        ticks,
+        selection,
+        tables,
+        ledger,
+        monitors,
+        users,
+        user_labels,
+        sketches,
+        durable,
+        kafka,
+    )
     for module in every:
         for row in module.rows():
             print(f"  {row.what}: {row.ratio:.3g} times {row.peer}", file=sys.stderr)

@@ -31,6 +31,7 @@ from pianissimo.users import (
     UserSum,
 )
 from pianissimo.users.user_label_sums import UserLabelSums
+from pianissimo.users.user_labels import UserLabels
 
 HAAR = HaarPlan.calibrated(horizon=6, rho=2.0)
 TREE = TreePlan.calibrated(horizon=6, rho=2.0)
@@ -238,6 +239,16 @@ USER_CASES = {
         ),
         as_users,
         always_shown=True,
+    ),
+    "unknown labels of users over haar": Case(
+        UserLabels(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2), delta=FEW, history=6),
+        as_users,
+        always_shown=False,
+    ),
+    "users of unknown labels over tree": Case(
+        UserLabels(cap=SMALL_CAP, plan=TreePlan, horizon=6, rho=Fraction(2), delta=FEW, per_label=1, min_count=2),
+        as_users,
+        always_shown=False,
     ),
 }
 """Those whose unit is a user: the audits of tests/users replay them with a user left out."""

@@ -22,6 +22,7 @@ from pianissimo.sketches import MisraGries, PublishedTree, RunningSketch, SetTre
 from pianissimo.sketches.tree_nodes import OpenKeys, OpenSets, gather_keys, gather_sets
 from pianissimo.testing import SeededNoise
 from pianissimo.users import PeriodCap, UserStatistics, UserSum
+from pianissimo.users.user_labels import UserLabels
 
 SCALE = Fraction(1, 4)
 
@@ -147,7 +148,7 @@ def test_an_update_adds_what_is_gathered_and_what_is_gathered_knows_nothing_of_o
 
 def _keeps_labels_as_they_come(mechanism: Any) -> bool:
     """Whether an update numbers labels as they come, and `add` in their order; no release tells which."""
-    return isinstance(getattr(mechanism, "histogram", mechanism), UnknownHistogram | TrendingMonitor)
+    return isinstance(getattr(mechanism, "histogram", mechanism), UnknownHistogram | TrendingMonitor | UserLabels)
 
 
 @pytest.mark.parametrize("case", (USER_CASES | MORE).values(), ids=(USER_CASES | MORE).keys())

@@ -129,8 +129,8 @@ class LabelQuery(KeyQuery):
             what = "users of a label" if self.domain is not None else "a label that was shown"
             raise ParameterError(
                 f"query {self.name!r} must count events of listed labels, one an event, where events are deleted, got "
-                f"another: of {what} the promise is proven for events that only come (docs/privacy.md, 'Unknown labels "
-                "of users'); list the labels, or leave weight out"
+                f"another: of {what} the promise is proven for events that only come (docs/privacy.md, "
+                "'Users'); list the labels, or leave weight out"
             )
         if getattr(self, "constant_threshold", False):
             raise ParameterError(

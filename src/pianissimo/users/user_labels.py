@@ -16,7 +16,7 @@ is ours, and A_0 is ours unless a label of hers is shown in [t0, t1). There its 
 on it, so it is shown at t with a chance of at most exp(-a^2 / (2 V_t)), a = m_t - 1/2 - (h0 - 1) - n. At a tick such
 labels have n that sum to at most tau, so one of them is shown with at most tau max_n exp(..) / n; the largest is at
 n = 1 or n = k, and m_t makes it delta / R. The sum over ticks is delta: a bad mass. Card: units and windows, U1;
-docs/privacy.md, 'Unknown labels of users'.
+docs/privacy.md, 'Users'.
 
 With a `domain` all its labels are shown, and there is neither threshold nor bad mass; the price is the same.
 """

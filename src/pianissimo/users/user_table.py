@@ -107,6 +107,7 @@ class PairUnits:
         self._table = None if limit is None else _core.PairTable(secret_key(noise.at("pairs")), limit)
         self._log_length = 0 if limit is None else log_length
         self._ticks = 0
+        self._open = np.empty(0, dtype=np.uint64)
         self._last = np.empty(0, dtype=np.uint64)
 
     def add(self, users: UserUnits, rows: UserRows, most: int) -> Units:
@@ -124,12 +125,12 @@ class PairUnits:
         """End a tick."""
         if self._table is not None:
             self._ticks += 1
-            self._last = self._table.take_fresh()
+            self._last, self._open = self._taken(), self._open[:0]
 
     def clear(self) -> None:
         """Forget all pairs, as a new period does."""
         if self._table is not None:
-            self._ticks = 0
+            self._ticks, self._open = 0, self._open[:0]
             self._table.clear()
 
     @property
@@ -137,18 +138,25 @@ class PairUnits:
         return self._log_length
 
     def to_plain(self) -> codec.Plain:
-        return self._ticks
+        return [self._ticks, self._taken()]
 
     def log(self) -> codec.Plain:
         return self._last
 
     def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
-        if not 0 <= content <= len(logs):
+        self._ticks, self._open = content
+        if not 0 <= self._ticks <= len(logs):
             raise ValueError("pairs must have the logs of all their ticks")
-        self._ticks = content
-        for pairs in logs[len(logs) - content :]:
+        self._last = logs[-1] if logs else self._last
+        for pairs in (*logs[len(logs) - self._ticks :], self._open):
             if self._table is not None:
                 self._table.restore(pairs)
+
+    def _taken(self) -> Units:
+        """Those of the open tick."""
+        if self._table is not None:
+            self._open = np.concatenate([self._open, self._table.take_fresh()])
+        return self._open
 
     def __repr__(self) -> str:
         return "PairUnits(hidden)"
