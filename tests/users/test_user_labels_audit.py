@@ -142,7 +142,7 @@ def test_a_threshold_that_is_too_low_is_caught(rule: type[Appearance]) -> None:
 
 # Prices
 
-KNOWN = {"domain": Domain(["a", "b", "c"]), "delta": None}
+KNOWN: dict[str, Any] = {"domain": Domain(["a", "b", "c"]), "delta": None}
 EVENTS = st.lists(st.tuples(st.sampled_from("uvw"), st.sampled_from("abc")), max_size=9)
 
 
@@ -179,8 +179,8 @@ class QuietPrefix(Counters):
     """Mutant: a prefix of half the variance."""
 
     def prefix(self, start: int, cap: int, since: int) -> Any:
-        node = Counters.prefix(self, start, cap, since)
-        return None if node is None else replace(node, variance=node.variance / 2)  # type: ignore[call-arg]
+        node: Any = Counters.prefix(self, start, cap, since)
+        return None if node is None else replace(node, variance=node.variance / 2)
 
 
 class WithQuietPrefix(UserLabels):
