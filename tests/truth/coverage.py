@@ -110,7 +110,7 @@ WATCHED = [
     Asked(pp.Trending("any_rising", key="code", alarms_per_user=2), plain.count),
 ]
 OF_EVENTS = [
-    *OF_USERS[:2],
+    *OF_USERS[:3],
     Asked(
         pp.Quantiles("any_spread", value="amount", at=[0.1, 0.5, 0.9]),
         plain.quantiles(-(2.0**32), 2.0**32, [0.1, 0.5, 0.9], []),
@@ -125,6 +125,24 @@ PER = [
     Asked(pp.Count("of_a_tick", per="tick"), plain.count),
     Asked(pp.Sum("of_two_ticks", value="amount", range=(0, 600), per=2), plain.total(0, 600)),
     Asked(pp.Histogram("places_of_three", key="place", domain=DOMAIN, per=3), plain.each_label("place")),
+]
+
+BY_LABEL = [
+    Asked(pp.Mean("mean", value="amount", range=(0, 600)), plain.sums_by("", 0, 600, means=True)),
+    Asked(
+        pp.Mean("mean_of_places", value="amount", range=(0, 600), key="place", domain=DOMAIN),
+        plain.sums_by("place", 0, 600, means=True),
+    ),
+    Asked(
+        pp.Sum("sum_of_places", value="amount", range=(-50, 50), key="place", domain=DOMAIN),
+        plain.sums_by("place", -50, 50),
+    ),
+]
+BY_ANY_LABEL = [
+    Asked(
+        pp.Mean("mean_of_any", value="amount", range=(0, 600), key="place"), plain.sums_by("place", 0, 600, means=True)
+    ),
+    Asked(pp.Sum("sum_of_any", value="amount", range=(0, 600), key="place"), plain.sums_by("place", 0, 600)),
 ]
 
 EVENT, USER, FIXED = "event", "user", "user, small fixed cap"
@@ -142,12 +160,14 @@ GROUPS: dict[str, list[tuple[pp.Budget, list[Asked]]]] = {
         (pp.Budget(8, 1e-6), [*COUNTS, *SUMS, *KNOWN, *TAGGED, *PER]),
         (pp.Budget(12, 1e-6), [*UNKNOWN, *HEAVY]),
         (pp.Budget(12, 1e-6), OF_EVENTS),
+        (pp.Budget(8, 1e-6), [*BY_LABEL, *BY_ANY_LABEL]),
         (pp.Budget(2, 1e-6), MANY_TAGS),
         (pp.Budget(1, 0), [*COUNTS[:1], *SUMS[:1], *KNOWN[:1]]),
     ],
     USER: [
         (pp.Budget(8, 1e-6), [*COUNTS, *SUMS, *KNOWN, *OF_USERS]),
         (pp.Budget(20, 1e-6), WATCHED),
+        (pp.Budget(8, 1e-6), BY_LABEL),
     ],
 }
 """What is asked together, with noise of one budget: of events, and of users under every rule for their cap."""
@@ -155,7 +175,7 @@ GROUPS: dict[str, list[tuple[pp.Budget, list[Asked]]]] = {
 GROUPS[FIXED] = [*GROUPS[USER], (pp.Budget(30, 1e-6), HEAVY[:1])]
 """Sketches of users have a fixed cap."""
 
-REFUSED: dict[tuple[str, str], Query] = {(EVENT, each.query.kind): each.query for each in OF_USERS[2:]} | {
+REFUSED: dict[tuple[str, str], Query] = {(EVENT, each.query.kind): each.query for each in OF_USERS[3:]} | {
     (USER, each.query.kind): each.query for each in HEAVY
 }
 """Kinds that a unit has no answer for."""
@@ -239,6 +259,8 @@ def seen(query: str, about: str, bar: Bar, truth: float) -> Seen:
 
 def narrowed(bar: Bar, factor: float) -> Bar:
     """The bar, so many times as wide: one that claims too much."""
+    if bar["estimate"] is None:
+        return bar
     ends = {
         end: bar[end] if bar[end] is None else bar["estimate"] + factor * (bar[end] - bar["estimate"])
         for end in ("low", "high")
@@ -358,8 +380,9 @@ def begin(query: Query, tick: int) -> int:
 
 def of_events(asked: Asked, bars: Sequence[Bar], truth: Oracle, start: int, end: int) -> Iterator[Seen]:
     true, kind = truth.events(asked, start, end), asked.query.kind
-    if kind == "quantiles":
-        bars = [bar for bar in bars if bar["key"] in true]
+    if kind in ("quantiles", "mean"):
+        # Of none there is none.
+        bars = [bar for bar in bars if bar.get("key") in true]
     about = (
         "events of the tick"
         if asked.query.watched
@@ -405,7 +428,7 @@ def of_users(
                 yield seen(name, "all users" if period is None else "all users of each period", bar, every[None])
                 continue
             kept = truth.counted(each, tick, bar["cap"], period)
-            if kind == "quantiles":
+            if kind in ("quantiles", "mean"):
                 if key in kept:
                     yield seen(name, "events that count", bar, kept[key])
                 continue
