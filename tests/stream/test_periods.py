@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -251,6 +252,33 @@ def test_a_plan_tells_what_many_periods_cost() -> None:
     assert [round(each["epsilon"], 6) for each in pure.many_periods[:2]] == [2, 7]
 
 
+def test_laplace_noise_of_running_totals_is_shared_by_all_periods_and_not_composed() -> None:
+    """Mutant: one pure loss for each period. A node that all periods move by one moves by their number."""
+    stream = pp.Stream(
+        "s",
+        budget=pp.Budget(0.1, 1e-9),
+        horizon=400,
+        unit=pp.user("who", max_events_per_user=1, within=1, reset=False),
+        queries=[pp.Count("n")],
+    )
+    plan = stream.plan()
+    mechanism = plan.queries[0].mechanism
+    assert mechanism.epsilon is not None
+    noise = mechanism.counters[0].plan(1, 1, 0)
+    periods, moved = 365, Counter[tuple[int, int]]()
+    for tick in range(1, periods + 1):
+        for term in noise.influence(tick):
+            moved[term.level, term.node] += term.weight
+    shifts = np.array(
+        [abs(weight) / math.sqrt(noise.noises[level].variance / 2) for (level, _), weight in moved.items()]
+    )
+    # The mean of the loss: above an epsilon at any small delta.
+    assert plan.many_periods[-1]["epsilon"] > float((shifts - 1 + np.exp(-shifts)).sum()) > 13
+    assert [each["epsilon"] for each in plan.many_periods] == pytest.approx([each / 10 for each in TOLD_PERIODS])
+    independent = price(times(plan.queries[0].guarantee.loss, periods), 1e-9).epsilon
+    assert independent < 12.7
+
+
 # Streams.
 
 
@@ -284,6 +312,18 @@ def test_periods_of_a_later_life_are_those_of_the_stream() -> None:
     assert shown == [2, 4, 2, 4]
     assert plan.since(["n"], 8, first=6, counted=5) == {"n": 5}
     assert plan.since(["n"], 9, first=6, counted=5) == {"n": 8}
+
+
+def test_alarms_of_a_later_life_are_renewed_where_its_periods_begin() -> None:
+    """Mutant: charges renewed by the ticks of the life, so that one period of the stream meets two of its own."""
+    stream = asked(pp.Alarm("crowd", where="x = 1", alarms_per_user=1), horizon=12, unit={"within": 4})
+    core = LiveCore(stream.plan(), lambda every: NoNoise(), after=6)
+    rang = []
+    for number in range(1, 9):
+        core.update(core.inputs([{"who": who, "x": 1} for who in range(3000)], number, drop_bad_rows=False))
+        rang.append(core.release(number)["crowd"].height)
+    # Ticks 7 and 8, then 9 to 12, then 13 and 14 of the stream.
+    assert rang == [1, 0, 1, 0, 0, 0, 1, 0]
 
 
 def test_counters_are_planned_for_the_longest_period_and_the_cap_follows() -> None:

@@ -37,7 +37,7 @@ from pianissimo.queries.expected import (
 )
 from pianissimo.queries.query import Part, Query, UserMechanism, bars_table, parts_of, with_cap
 from pianissimo.queries.watching import monitor_candidates
-from pianissimo.unit import EvenPeriods, Periods, User
+from pianissimo.unit import Periods, User
 from pianissimo.users import (
     ABOVE_CAP,
     ESTIMATOR_SHARE,
@@ -151,9 +151,7 @@ def user_ways(
 
 
 def _aligned(monitor: Candidate, setting: UserSetting) -> Candidate:
-    """A monitor, whose charges are renewed by itself, unless periods begin otherwise than with tick 1."""
-    if setting.periods in (None, EvenPeriods(setting.period or 1)):
-        return monitor
+    """A monitor in the periods of all other queries, also in a life that begins within one of them."""
     return replace(monitor, mechanism=setting.each_period(monitor.mechanism))
 
 

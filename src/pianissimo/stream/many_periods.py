@@ -3,9 +3,10 @@
 *Statistics that begin anew* lose D times as much in D periods: rho and bad mass add up, and so does pure epsilon, or
 the rho that it is worth, whichever is less.
 
-*Running totals* share their noise between periods, and lose more: of Gaussian noise at most D^2 times rho, under every
-plan. A Haar plan has a sharper bound. A quadratic form is largest where each period's units lie in one tick, and a
-block of 2^h ticks meets at most ceil((2^h - g) / w) + 1 periods of w ticks, so that
+*Running totals* share their noise between periods, and lose more: D times a pure epsilon, whatever the delta, and of
+Gaussian noise at most D^2 times rho, under every plan. A Haar plan has a sharper bound. A quadratic form is largest
+where each period's units lie in one tick, and a block of 2^h ticks meets at most ceil((2^h - g) / w) + 1 periods of w
+ticks, so that
 
     F_0(n) = 0,   F_h(n) = max over a + b = n of F_{h-1}(a) + F_{h-1}(b) + w_h (a - b)^2,   price = F_L(n) + w_0 n^2
 
@@ -68,9 +69,12 @@ def _parts_together(loss: Loss) -> Loss:
 def _of_periods(mechanism: Any, periods: int) -> list[Loss]:
     loss: Loss = mechanism.guarantee.loss
     cap = getattr(mechanism, "cap", None)
-    if isinstance(mechanism, EachPeriod) or not isinstance(cap, PeriodCap) or isinstance(loss, Pure):
+    if isinstance(mechanism, EachPeriod) or not isinstance(cap, PeriodCap):
         return times(loss, periods)
-    # Running totals under a cap for each period.
+    # Running totals under a cap for each period. The periods share their noise: pure losses are one that is as large
+    # as their sum, and do not compose as those of independent noise do.
+    if isinstance(loss, Pure):
+        return [Pure(epsilon=loss.epsilon * periods, distance=loss.distance * periods)]
     if isinstance(mechanism, UserSketch):
         return [mechanism.lost_in(periods)]
     booked = loss.as_booked()
