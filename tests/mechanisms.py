@@ -220,6 +220,16 @@ USER_CASES = {
         as_users,
         always_shown=True,
     ),
+    "user labels over haar": Case(
+        UserLabels(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2), delta=FEW),
+        as_users,
+        always_shown=False,
+    ),
+    "users per label over tree": Case(
+        UserLabels(cap=FixedCap(units=2), per_label=1, plan=TreePlan, horizon=6, rho=Fraction(2), delta=FEW),
+        as_users,
+        always_shown=False,
+    ),
     "user sketch": Case(
         UserSketch.calibrated(FixedCap(units=2), horizon=6, rho=Fraction(2), bad=FEW, k=3),
         as_keys_of_users,
