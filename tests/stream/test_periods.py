@@ -279,6 +279,19 @@ def test_laplace_noise_of_running_totals_is_shared_by_all_periods_and_not_compos
     assert independent < 12.7
 
 
+def test_a_plan_says_from_how_many_periods_on_nothing_is_promised() -> None:
+    unit = pp.user("who", within=2, max_events_per_user=4, reset=False)
+    plan = pp.Stream("s", budget=pp.Budget(20, 1e-6), horizon=64, unit=unit, queries=[pp.Histogram("n", key="page")])
+    with pytest.warns(pp.BudgetWarning):
+        told = plan.plan()
+    *known, last = json.loads(told.to_json())["many_periods"]
+    assert [each["periods"] for each in known] == [2]
+    assert known[0]["delta"] < 1
+    assert last == {"periods": 7, "epsilon": None, "delta": None}
+    assert "Who comes in 2 periods is hidden with epsilon 42.32 (delta 0.0026 at most)." in str(told)
+    assert "Who comes in 7 periods or more is promised nothing." in str(told)
+
+
 # Streams.
 
 

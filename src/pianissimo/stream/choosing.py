@@ -324,8 +324,8 @@ class StreamPlan:
         return told | own | {"many_periods": self.many_periods}
 
     @cached_property
-    def many_periods(self) -> list[dict[str, float]]:
-        """What who comes in several periods gets: epsilon and delta, for some numbers of periods."""
+    def many_periods(self) -> list[dict[str, Any]]:
+        """What who comes in several periods gets: epsilon and delta, for some numbers of periods; none: no promise."""
         unit = self.unit
         if not isinstance(unit, User) or unit.within is None:
             return []

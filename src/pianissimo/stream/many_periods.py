@@ -40,12 +40,16 @@ _SLACK = Fraction(10**9 + 1, 10**9)
 """Over what floating-point numbers may round."""
 
 
-def of_many_periods(mechanisms: Iterable[Any], delta: Fraction, most: int) -> list[dict[str, float]]:
-    """For some numbers of periods, up to the most there are, the epsilon and delta of who comes in so many."""
+def of_many_periods(mechanisms: Iterable[Any], delta: Fraction, most: int) -> list[dict[str, Any]]:
+    """For some numbers of periods, up to the most there are, the epsilon and delta of who comes in so many.
+
+    The last row is without them where nothing is promised from so many periods on.
+    """
     made = list(mechanisms)
     one = one_entry([_parts_together(mechanism.guarantee.loss) for mechanism in made])
-    found = []
+    found: list[dict[str, Any]] = []
     for periods in (each for each in TOLD_PERIODS if each <= most):
+        found.append({"periods": periods, "epsilon": None, "delta": None})
         try:
             losses = [loss for mechanism in made for loss in _of_periods(mechanism, periods)]
             more = sum((loss.bad for loss in losses if not isinstance(loss, Pure)), Fraction(0)) - one.bad
@@ -58,7 +62,7 @@ def of_many_periods(mechanisms: Iterable[Any], delta: Fraction, most: int) -> li
         slack = added_delta(distance, Fraction(told.epsilon)) if told.epsilon < math.inf else None
         if slack is None or not told.delta + slack < 1:
             break
-        found.append({"periods": periods, "epsilon": told.epsilon, "delta": float_up(Fraction(told.delta) + slack)})
+        found[-1] |= {"epsilon": told.epsilon, "delta": float_up(Fraction(told.delta) + slack)}
     return found
 
 

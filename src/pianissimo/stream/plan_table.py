@@ -130,11 +130,15 @@ def _starts(plan: dict[str, Any]) -> str:
 
 def _many_periods(told: Sequence[dict[str, Any]]) -> str:
     """What who comes in several periods gets, in one line."""
-    if not told:
-        return ""
-    periods, epsilons = ", ".join(str(each["periods"]) for each in told), ", ".join(_up(each) for each in told)
-    delta = f" (delta {told[-1]['delta']:.2g} at most)" if told[-1]["delta"] else ""
-    return f"\nWho comes in {periods} periods is hidden with epsilon {epsilons}{delta}."
+    known = [each for each in told if each["epsilon"] is not None]
+    from_on = (
+        f"\nWho comes in {told[-1]['periods']} periods or more is promised nothing." if known != list(told) else ""
+    )
+    if not known:
+        return from_on
+    periods, epsilons = ", ".join(str(each["periods"]) for each in known), ", ".join(_up(each) for each in known)
+    delta = f" (delta {known[-1]['delta']:.2g} at most)" if known[-1]["delta"] else ""
+    return f"\nWho comes in {periods} periods is hidden with epsilon {epsilons}{delta}.{from_on}"
 
 
 def _up(told: dict[str, Any]) -> str:
