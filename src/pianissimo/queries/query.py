@@ -467,7 +467,7 @@ class Query:
 
     def cap_words(self, units: int) -> str:
         """What of a user counts under a cap of so many units, in words."""
-        return f", of {self.capped} up to the cap of {self.shown_cap(units):,} a user"
+        return f", of {self.capped_unit} up to the cap of {self.shown_cap(units):,} a user"
 
     def units_of(self, events: int | None) -> int | None:
         """How many units so many events of a user are at most; None where that is not known."""
