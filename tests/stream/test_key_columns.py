@@ -19,6 +19,7 @@ from pianissimo.io.runs import run_file
 from pianissimo.queries import KINDS
 from pianissimo.queries.columns import RELEASED_COLUMNS, join_labels, labels_in, split_labels
 from pianissimo.stream import Live
+from pianissimo.stream.live import LiveCore
 from pianissimo.stream.release import bare
 from pianissimo.stream.spec import load_spec
 from pianissimo.testing import NoNoise
@@ -297,3 +298,29 @@ def test_numbers_with_a_point_are_no_labels() -> None:
         stream(pp.Histogram("q", key="k")).start().tick(pl.DataFrame({"k": [1.0, None]}))
     with pytest.raises(pp.InputError, match="cast it first"):
         stream(pp.Histogram("q", key="k")).start().tick(pl.DataFrame({"k": [dt.datetime(2026, 1, 1)]}))
+
+
+@pytest.mark.parametrize("unit", ["event", pp.user("who", max_events_per_user=3)])
+@pytest.mark.parametrize(
+    "asks",
+    [
+        pp.Mean("q", value="v", range=(0, 10), key="tags", domain=["a", "b"]),
+        pp.Sum("q", value="v", range=(0, 10), key="tags"),
+        pp.Histogram("q", key="tags", domain=["a", "b"]),
+        pp.Trending("q", key="tags", domain=["a", "b"]),
+    ],
+    ids=lambda query: query.kind,
+)
+def test_one_label_of_an_event_counts_beside_a_query_that_reads_them_all(unit: Any, asks: Any) -> None:
+    """Lists of labels are read once for all queries; who counts one label an event takes the first."""
+    both = pp.Histogram("all", key="tags", domain=["a", "b"], max_keys_per_event=2)
+    stream = pp.Stream("s", unit=unit, budget=pp.Budget(1, 1e-9), horizon=4, queries=[asks, both])
+    core = LiveCore(stream.plan(), lambda every: NoNoise())
+    rows = [{"who": who, "tags": ["b", "a"], "v": 4} for who in "xyz"]
+    core.update(core.inputs(rows, 1, drop_bad_rows=False))
+    tables = core.release(1)
+    assert dict(tables["all"].select("key", "estimate").iter_rows()) == {"a": 3, "b": 3}
+    shown = dict(tables["q"].select("key", "estimate").iter_rows())
+    assert not shown.get("a")
+    if asks.kind == "histogram":
+        assert shown == {"a": 0, "b": 3}

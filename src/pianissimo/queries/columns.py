@@ -116,12 +116,17 @@ def key_names(key: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if key is None else (key,) if isinstance(key, str) else tuple(key)
 
 
-def labels_in(names: Sequence[str], frame: pl.DataFrame, *, label_nulls: bool) -> pl.Series:
-    """The labels of a column, or of several as one label each; null where one of them is missing."""
+def labels_in(names: Sequence[str], frame: pl.DataFrame, *, label_nulls: bool, several: bool = False) -> pl.Series:
+    """The labels of a column, or of several as one label each; null where one of them is missing.
+
+    Of lists the first label, unless several of an event count: another query may read the same column as lists.
+    """
     parts = [key_column(name, frame, label_nulls=label_nulls) for name in names]
+    if not several:
+        parts = [first_labels(each) if isinstance(each.dtype, pl.List) else each for each in parts]
     if len(parts) == 1:
         return parts[0]
-    joined = join_labels([first_labels(each) if isinstance(each.dtype, pl.List) else each for each in parts])
+    joined = join_labels(parts)
     bad = fault_of(joined) if label_nulls else None
     if bad is None or not bad.any():
         return joined

@@ -636,7 +636,7 @@ class KeyQuery(Query):
         return False
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return labels_in(self.key_names, frame, label_nulls=self.nulls == "label")
+        return labels_in(self.key_names, frame, label_nulls=self.nulls == "label", several=self._holds_lists)
 
     def most_moved(self, mechanism: Any) -> float | None:
         most = getattr(self, "max_keys_per_event", 1)

@@ -230,7 +230,8 @@ class GridQuery(ValueQuery):
         if not self._by_label:
             return steps
         if self.key_names:
-            labels = labels_in(self.key_names, frame, label_nulls=self.nulls == "label")
+            several = self.max_keys_per_event > 1
+            labels = labels_in(self.key_names, frame, label_nulls=self.nulls == "label", several=several)
         else:
             labels = ALL.labels.new_from_index(0, len(steps))
         both = pl.DataFrame({"key": labels, "value": steps})

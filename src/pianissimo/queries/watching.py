@@ -432,7 +432,8 @@ class Trending(WatchingQuery):
         return [*found, f"labels that are not among the {len(self.domain)} listed are passed over"]
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return labels_in(self.key_names, frame, label_nulls=self.nulls == "label")
+        several = self.max_keys_per_event > 1
+        return labels_in(self.key_names, frame, label_nulls=self.nulls == "label", several=several)
 
     @property
     def part(self) -> str:
