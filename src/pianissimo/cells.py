@@ -88,6 +88,9 @@ class EvenCells:
             raise ParameterError(f"low must be finite and below a finite high, got {self.low} and {self.high}")
         if not 1 <= self.depth <= DEEPEST:
             raise ParameterError(f"depth must be between 1 and {DEEPEST}, got {self.depth}")
+        if not 0 < (1 << self.depth) / (self.high - self.low) < np.inf:
+            # No cell would have a width that a floating-point number can tell.
+            raise ParameterError(f"high must be above low by a normal number, got {self.low} and {self.high}")
 
     def encode(self, column: pl.Series) -> Codes:
         missing, values = _numbers(column, self.low)

@@ -271,3 +271,10 @@ def test_extremes_without_a_range_are_open_on_the_other_side() -> None:
         ("largest 1", False, True),
         ("smallest 1", True, False),
     ]
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1e308, 1e308), (0.0, 5e-324)])
+def test_a_range_without_a_width_that_numbers_can_tell_is_refused(low: float, high: float) -> None:
+    """Values would lie in the first cell, or in none."""
+    with pytest.raises(ParameterError, match="normal number"):
+        EvenCells(low=low, high=high)
