@@ -255,8 +255,8 @@ def test_a_moment_stays_the_same_moment_in_utc(moment: datetime) -> None:
 DURATION = "must be a duration such as '30s', '1m', '1h' or '1d'"
 TIDY = "non_negative, monotone, ranked"
 KINDS = (
-    "'count', 'sum', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'users', 'alarm', 'trending', "
-    "'heavy_hitters'"
+    "'count', 'sum', 'mean', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'users', 'alarm', "
+    "'trending', 'heavy_hitters'"
 )
 STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'time_zone', 'coverage'"
 
@@ -416,8 +416,9 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         (
             'key = "drug"',
             "",
-            "queries.drugs.key must be given, got nothing; it is the column of labels: texts, or lists of texts where "
-            "an event may hold several",
+            "queries.drugs.key must be given, got nothing; it is the column of labels: texts, whole numbers, booleans "
+            'or dates, or lists of these where an event may hold several. Or several columns, such as ["carrier", '
+            '"dest"], which a release then has in place of `key`',
         ),
         ('key = "drug"', "key = 1", "queries.drugs.key must be the name of a column, got 1"),
         (
@@ -527,9 +528,9 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
             " must read 'time' as numbers alone, got the column of times; give the file a second column",
         ),
         (
-            f'{SUM}\nkey = "drug"',
-            ".key must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', 'value', "
-            "'range', 'outside', 'grid', got 'key'",
+            f"{SUM}\nk = 3",
+            ".k must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', 'value', "
+            "'range', 'outside', 'grid', 'key', 'domain', 'max_keys_per_event', 'min_count', 'max_per_user', got 'k'",
         ),
         ('kind = "top_k"\nkey = "drug"', ".k must be given, got nothing; it is how many labels are listed"),
         (TOP.replace("3", "0"), f".k {WHOLE}, got 0"),

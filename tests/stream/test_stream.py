@@ -215,7 +215,7 @@ def test_ticks_from_several_threads_are_counted_one_by_one() -> None:
         ({"queries": [pp.Count("c", every=9)]}, "must be published within the 8 ticks of the horizon, got every 9"),
         ({"horizon": 2.5}, "horizon must be a whole number"),
         ({"queries": []}, "queries must be at least one, got none"),
-        ({"queries": ["drugs"]}, "queries must be a list of Count, Sum, Histogram, TopK"),
+        ({"queries": ["drugs"]}, "queries must be a list of Count, Sum, Mean, Histogram, TopK"),
         ({"queries": [pp.Count("a"), pp.Count("a")]}, "different names, got 'a' twice"),
         ({"budget": (1.0, 1e-9)}, r"budget must be a Budget\(epsilon, delta\), got tuple"),
         ({"unit": "events"}, "unit must be .event. or user"),

@@ -158,7 +158,7 @@ def shown(value: object) -> str:
 
 @cache
 def _field_docs(kind: Any) -> dict[str, str]:
-    """What the docstrings of a dataclass's fields say, those of the classes it stands on included."""
+    """What the docstrings of a dataclass's fields say, in one line, those of the classes it stands on included."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__[:-1]):
         try:
@@ -167,7 +167,7 @@ def _field_docs(kind: Any) -> dict[str, str]:
             continue
         for field, below in zip(body.body, body.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-                found[ast.unparse(field.target)] = inspect.cleandoc(str(ast.literal_eval(below.value)))
+                found[ast.unparse(field.target)] = " ".join(str(ast.literal_eval(below.value)).split())
     return {each.name: found.get(each.name, "") for each in dataclasses.fields(kind)}
 
 
