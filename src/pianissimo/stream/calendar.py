@@ -157,7 +157,7 @@ class CalendarPeriods:
     >>> calendar = TickCalendar("2026-03-28T14:00", "1h", "Europe/Berlin")
     >>> periods = CalendarPeriods.of(calendar, "1d", "06:00", horizon=1000)
     >>> periods.span(1), periods.span(17), periods.longest
-    ((-7, 16), (17, 39), 24)
+    ((-7, 15), (16, 39), 24)
     """
 
     calendar: TickCalendar
