@@ -18,7 +18,7 @@ import tests.audit.unknown_gauss_attacks  # noqa: F401, the cases of these mecha
 from click.testing import CliRunner
 from numpy.typing import NDArray
 from tests.audit.tampering import Scaled, Tampered
-from tests.mechanisms import CASES, Case
+from tests.mechanisms import CASES
 
 from pianissimo.audit import AuditReport, AuditVerdict, Finding, audit
 from pianissimo.audit.attack import Measure, Seen, attack
@@ -31,6 +31,7 @@ from pianissimo.counting import (
     KnownHistogram,
     KnownHistogramState,
     LabelCounts,
+    LabelSums,
     MetaHistogram,
     Summer,
     TopList,
@@ -39,7 +40,7 @@ from pianissimo.counting import (
 )
 from pianissimo.errors import ParameterError, SpecError, StateError
 from pianissimo.labels import Domain
-from pianissimo.loss.losses import Booked
+from pianissimo.loss.losses import Booked, Guarantee
 from pianissimo.noise import (
     DoublingPlan,
     HaarPlan,
@@ -74,11 +75,16 @@ def share(report: AuditReport) -> float:
     return tight(report).lower_bound / tight(report).claim
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_every_mechanism_keeps_its_promise_and_no_more(case: Case) -> None:
+# With so little noise rounding hides 0.07 of what an event that moves a sum by two shows: more runs for the rest.
+MORE_RUNS = {"sums of known labels over haar": 3}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_mechanism_keeps_its_promise_and_no_more(name: str) -> None:
+    mechanism = CASES[name].mechanism
     # A tree of answers adds up tables of labels, and runs of tests are made one by one, which is slow.
-    slowness = {MetaHistogram: 5, SparseGumbel: 10}.get(type(case.mechanism), 1)
-    report = audit(case.mechanism, runs=RUNS // slowness, noise=SeededNoise(41))
+    slowness = {MetaHistogram: 5, SparseGumbel: 10}.get(type(mechanism), 1)
+    report = audit(mechanism, runs=RUNS * MORE_RUNS.get(name, 1) // slowness, noise=SeededNoise(41))
     # At most the claim, but for the excess of whole-number noise, and at least the floor.
     assert report.verdict is AuditVerdict.SOUND
     # Of a composition the first part; test_parts has the same mechanisms with noise that shows nearly all of each.
@@ -251,6 +257,26 @@ class PlaceForgotten(KnownGumb):
         return Booked(rho=KnownGumb.loss.fget(self).rho - 1 / (8 * self.scale**2))  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True, kw_only=True)
+class SumOfOne(LabelSums):
+    """The sum is booked as if an event moved it by one."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        costs = self.plan.cost + self.plans[-1].cost
+        return replace(
+            KnownHistogram(plan=self.plan, domain=DOMAIN).guarantee, loss=Booked(rho=costs / 2, bad=self.delta)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumShownWithoutTheOne(LabelSums):
+    """The threshold of a number forgets the one event that may hold the label."""
+
+    def threshold(self, tick: int) -> int:
+        return LabelSums.threshold(self, tick) - 1
+
+
 def known(plan: NoisePlan, keys: int = 1) -> KnownHistogram:
     return KnownHistogram(plan=plan, domain=DOMAIN, max_keys_per_event=keys)
 
@@ -291,6 +317,13 @@ MUTANTS: list[tuple[str, Any, Callable[[Noise], Noise]]] = [
     ("scale x0.9, race", FasterRace(domain=DOMAIN, k=2, scale=Fraction(1), variance=Fraction(9)), as_it_is),
     ("a place too few, race", PlaceForgotten(domain=DOMAIN, k=2, scale=Fraction(1), variance=Fraction(9)), as_it_is),
     ("scale x0.9, one-shot", KnownGauss.calibrated(domain=DOMAIN, rho=0.1), scaled(0.9)),
+    ("scale x0.9, sums of labels", LabelSums(plan=TREE, low=-1, high=1, domain=DOMAIN), scaled(0.9)),
+    ("a sum booked as a count", SumOfOne(plan=TREE, sum_plan=TREE, low=0, high=4, delta=FEW), as_it_is),
+    (
+        "threshold without the one, sums of labels",
+        SumShownWithoutTheOne(plan=LITTLE_NOISE, sum_plan=LITTLE_NOISE, low=0, high=2, delta=FEW),
+        as_it_is,
+    ),
     ("threshold without the one", ThresholdWithoutTheOne(plan=LITTLE_NOISE, delta=FEW), as_it_is),
 ]
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.audit.tampering import Scaled
+from tests.mechanisms import USER_CASES
 from tests.monitors.calibrating import alarms, trends
 
 from pianissimo.audit import AuditVerdict, audit
@@ -31,6 +33,8 @@ from pianissimo.users import (
     UserSum,
 )
 from pianissimo.users.statistics import UserStatisticsState
+from pianissimo.users.user_label_sums import UserLabelSums
+from pianissimo.users.user_labels import UserLabels
 
 HEADS = (
     CountHead(),
@@ -59,6 +63,28 @@ def test_statistics_of_users_show_nearly_their_claim_and_no_more(mechanism: Any)
     for finding in report.findings:
         # The event that shows a pure promise of several levels is rare.
         assert 0.55 * finding.claim <= finding.lower_bound <= finding.claim * finding.excess
+
+
+LABELS = {
+    name: case.mechanism for name, case in USER_CASES.items() if isinstance(case.mechanism, UserLabels | UserLabelSums)
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_of_users_show_nearly_their_claim_and_no_more(name: str) -> None:
+    report = audit(LABELS[name], runs=20_000, noise=SeededNoise(61))
+    assert report.verdict is AuditVerdict.SOUND
+    for finding in report.findings:
+        shown = finding.lower_bound / finding.claim
+        # Thresholds are for all users and ticks together, so that one label alone appears far more seldom.
+        assert shown <= 1 if finding.measure == "delta" else 0.85 <= shown <= 1
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_too_little_noise_of_labels_of_users_is_caught(name: str) -> None:
+    """Mutant: the noise has 0.8 of its scale."""
+    report = audit(LABELS[name], runs=20_000, noise=Scaled(SeededNoise(61), factor=Fraction(4, 5)))
+    assert report.verdict is AuditVerdict.VIOLATION
 
 
 @pytest.mark.parametrize("plan", [TreePlan, HaarPlan])

@@ -20,6 +20,7 @@ from pianissimo.audit.report import (
     Progress,
     case_of,
 )
+from pianissimo.audit.sum_attacks import label_sum_attempts
 from pianissimo.audit.user_attacks import (
     distinct_attempts,
     statistics_attempts,
@@ -27,11 +28,13 @@ from pianissimo.audit.user_attacks import (
     trending_attempts,
     value_attempts,
 )
+from pianissimo.audit.user_label_attacks import user_label_attempts, user_label_sum_attempts
 from pianissimo.checks import check_at_least
 from pianissimo.counting import (
     Counter,
     EventQuantiles,
     KnownHistogram,
+    LabelSums,
     MetaHistogram,
     MetaTopList,
     Summer,
@@ -43,6 +46,8 @@ from pianissimo.monitors import Alarms, TickCounts, TrendingMonitor
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
 from pianissimo.users import EachPeriod, UserDistinct, UserStatistics, UserSum
+from pianissimo.users.user_label_sums import UserLabelSums
+from pianissimo.users.user_labels import UserLabels
 
 __all__ = ["AuditReport", "AuditVerdict", "Finding", "attacks_on", "audit", "audit_cases", "is_attacked"]
 
@@ -126,6 +131,7 @@ audit_cases: dict[type, AuditCase] = {
     Summer: summer_attempts,
     KnownHistogram: known_attempts,
     UnknownHistogram: unknown_attempts,
+    LabelSums: label_sum_attempts,
     EventQuantiles: quantile_attempts,
     TickCounts: tick_attempts,
     # Sorting a release is post-processing: what it can show, the histogram shows.
@@ -139,6 +145,8 @@ audit_cases: dict[type, AuditCase] = {
     EachPeriod: lambda mechanism: attacks_on(mechanism.inner),
     UserStatistics: statistics_attempts,
     UserSum: sum_attempts,
+    UserLabels: user_label_attempts,
+    UserLabelSums: user_label_sum_attempts,
     UserDistinct: distinct_attempts,
     DistinctValues: value_attempts,
     TrendingMonitor: trending_attempts,

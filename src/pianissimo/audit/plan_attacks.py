@@ -25,7 +25,7 @@ from pianissimo.audit.pairs import (
     texts,
 )
 from pianissimo.audit.report import Attempt, Finding
-from pianissimo.counting import Counter, KnownHistogram, Summer, UnknownHistogram
+from pianissimo.counting import Counter, KnownHistogram, LabelSums, Summer, UnknownHistogram
 from pianissimo.counting.meta import keys_of
 from pianissimo.errors import StateError
 from pianissimo.labels import Domain
@@ -201,7 +201,7 @@ def unknown_attempts(mechanism: UnknownHistogram) -> list[Attempt]:
     attempts = [
         *target.attempts(),
         target.attempt(edge, share=SIDE_SHARE, name="labels that reach the threshold at tick 1", is_sharp=False),
-        _own_label_attempt(labels_alone, ticks),
+        own_label_attempt(labels_alone, ticks),
     ]
     if mechanism.rest_plan is not None:
         rest = Summer(plan=mechanism.rest_plan, low=0, high=mechanism.max_keys_per_event)
@@ -209,9 +209,13 @@ def unknown_attempts(mechanism: UnknownHistogram) -> list[Attempt]:
     return attempts
 
 
-def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> Attempt:
+def own_label_attempt(
+    mechanism: UnknownHistogram | LabelSums,
+    ticks: tuple[int, ...],
+    batch_of: Callable[[pl.Series], pl.Series] = lambda events: events,
+) -> Attempt:
     """How often a label that only one event holds is ever shown; where delta is tiny, by a twin with a larger one."""
-    twin = mechanism if mechanism.delta >= MEASURABLE else replace(mechanism, delta=TWIN_DELTA)
+    twin: Any = mechanism if mechanism.delta >= MEASURABLE else replace(mechanism, delta=TWIN_DELTA)
     name = "a label that one event alone holds"
     name += "" if twin is mechanism else f", were delta {float(TWIN_DELTA):g}"
     keys = mechanism.max_keys_per_event
@@ -219,7 +223,7 @@ def _own_label_attempt(mechanism: UnknownHistogram, ticks: tuple[int, ...]) -> A
     def carry_out(runs: int, alpha: float, noise: Noise) -> Finding:
         labels = texts(runs * keys)
         state = twin.start(noise)
-        twin.update(state, labels.reshape((runs, keys)).cast(pl.List(pl.String)))
+        twin.update(state, batch_of(labels.reshape((runs, keys)).cast(pl.List(pl.String))))
         ever = np.zeros(len(labels), dtype=np.bool_)
         for tick in ticks:
             ever[places_of(twin.release(state, tick, noise))] = True
