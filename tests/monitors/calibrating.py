@@ -9,7 +9,7 @@ def planned(*queries: Any, horizon: int, epsilon: float = 1, delta: float = 1e-6
     """What watches for these queries alone; with `within`, of a user's events in so many ticks."""
     unit = pp.user("user", within=within)
     stream = pp.Stream("s", budget=pp.Budget(epsilon, delta), horizon=horizon, unit=unit, queries=list(queries))
-    return stream.plan().queries[0].mechanism
+    return stream.plan().queries[0].chosen.in_period
 
 
 def trends(*, horizon: int, within: int | None = None, **fields: Any) -> Any:
