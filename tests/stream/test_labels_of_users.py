@@ -119,3 +119,25 @@ def test_a_durable_stream_goes_on_as_one_in_memory(count: str, tmp_path: Path) -
             assert opened.window(1)["pages"].height == release["pages"].height
     assert shown[-1] == ["home", "page 0", "page 1", "page 2"]
     assert all(set(before) <= set(after) for before, after in pairwise(shown))
+
+
+def test_who_comes_in_ten_periods_of_running_totals_is_not_ten_people() -> None:
+    unit = pp.user("reader", max_events_per_user=4, within=2, reset=False)
+    running = " ".join(str(pages(unit, count="users", min_count=10).plan()).split())
+    assert "none of fewer than 10 pairs of a user and a period is ever shown" in running
+    assert "number of users of each url, each once in a period, of labels up to the cap of 4 a user" in running
+    anew = str(pages(pp.user("reader", max_events_per_user=4, within=2), count="users", min_count=10).plan())
+    assert "none of fewer than 10 users is ever shown" in " ".join(anew.split())
+
+
+@pytest.mark.parametrize("kind", [pp.Histogram, pp.TopK])
+def test_bars_over_the_cut_know_that_each_label_of_an_event_is_a_unit(kind: Any) -> None:
+    def high(keys: int, most: int) -> int:
+        unit = pp.user("reader", first_cap=16, most_events_per_user=most)
+        query = kind("pages", key="url", domain=["home", "news"], max_keys_per_event=keys, **more)
+        stream = pp.Stream("news", unit=unit, budget=BUDGET, horizon=8, queries=[query])
+        return int(max(quiet(stream.plan()).tick(rows(2, "home"))["pages"]["high"].to_list()))
+
+    more = {"k": 2} if kind is pp.TopK else {}
+    # Ten events of two labels are twenty units, of which the cap of 16 cuts off four; of five events none is cut off.
+    assert high(2, 10) > high(2, 5) + 4

@@ -75,12 +75,12 @@ class Histogram(LabelQuery):
         )
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        own = self.user_value(release)
-        table = bars_table(own.estimates, own.bars(coverage, most_units=most_events), key=own.labels)
+        own, most = self.user_value(release), self.units_of(most_events)
+        table = bars_table(own.estimates, own.bars(coverage, most_units=most), key=own.labels)
         if own.rest is None:
             return table
-        row = bars_table([own.rest.estimate], [own.rest.bars(coverage, most_units=most_events)], key=[None])
-        if own.rest.cut.most_missing(most_events) is None:
+        row = bars_table([own.rest.estimate], [own.rest.bars(coverage, most_units=most)], key=[None])
+        if own.rest.cut.most_missing(most) is None:
             row = row.with_columns(high=pl.lit(None, dtype=pl.Int64))
         return pl.concat([table, row])
 

@@ -20,7 +20,7 @@ from pianissimo.mechanism import Release
 from pianissimo.queries.columns import LargeDomain, domain_of
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, sampled_profile
 from pianissimo.queries.query import KeyQuery, Query, UserMechanism
-from pianissimo.users import AdaptiveCap, Cap, Counters, FixedCap, Head, HistogramHead, OctaveCap
+from pianissimo.users import AdaptiveCap, Cap, Counters, FixedCap, Head, HistogramHead, OctaveCap, PeriodCap
 from pianissimo.users.user_label_sums import UserLabelSums
 from pianissimo.users.user_labels import UserLabels
 
@@ -169,12 +169,20 @@ class LabelQuery(KeyQuery):
         own = str(Query.about.__get__(self))
         return own if self.per is None or self.count == "events" else f"{own}, each when she first holds it"
 
+    def about_in(self, mechanism: Any) -> str:
+        return f"{self.about}, each once in a period" if self._counts_again(mechanism) else self.about
+
+    def _counts_again(self, mechanism: Any) -> bool:
+        """Whether a user counts once in each period of running totals: who comes in ten of them is ten."""
+        return self.count == "users" and isinstance(getattr(mechanism, "cap", None), PeriodCap)
+
     def left_out(self, chosen: Candidate) -> list[str]:
         found = KeyQuery.left_out(self, chosen)
         if self.min_count == 1:
             return found
         # Of events, one user may hold all that a label has.
-        return [*found, f"none of fewer than {self.min_count} {self.count} is ever shown"]
+        what = "pairs of a user and a period" if self._counts_again(chosen.mechanism) else self.count
+        return [*found, f"none of fewer than {self.min_count} {what} is ever shown"]
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         return user_thresholds(mechanism)

@@ -174,7 +174,7 @@ class Sum(GridQuery):
             )
         if isinstance(value, UserEnds):
             low, high = map(exactly, self.range)
-            estimates, bars = value.sums(coverage, most_units=most_events)
+            estimates, bars = value.sums(coverage, most_units=self.units_of(most_events))
             return scaled(
                 bars_table(estimates.tolist(), bars, key=value.labels), (high - low) / (value.ends[1] - value.ends[0])
             )

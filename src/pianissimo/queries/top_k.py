@@ -109,12 +109,12 @@ class TopK(LabelQuery):
         return None if isinstance(mechanism, MetaTopList | SparseGumbel) else KeyQuery.most_moved(self, mechanism)
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
-        own = self.user_value(release)
+        own, most = self.user_value(release), self.units_of(most_events)
         # Ties go by the bytes of the labels, which is the order they come in.
         first = sorted(range(len(own.estimates)), key=lambda place: -own.estimates[place])[: self.k]
         # Those with lucky noise come first, so that the low ends hold for all labels at once.
         together = 1 - (1 - coverage) / max(1, len(own.estimates))
-        wide, each = (own.bars(chance, most_units=most_events) for chance in (together, coverage))
+        wide, each = (own.bars(chance, most_units=most) for chance in (together, coverage))
         bars = [Bars(wide[place].low, each[place].high) for place in first]
         return bars_table(own.estimates[first], bars, key=own.labels.gather(first))
 
