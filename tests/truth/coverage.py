@@ -286,7 +286,14 @@ class Oracle:
         return found
 
     def events(self, asked: Asked, start: int, end: int) -> plain.Truth:
-        return self._once((asked.query.name, start, end), lambda: asked.truth(self.rows.between(start, end)))
+        """Of the events of an interval; of different values, those that are first seen in it."""
+
+        def make() -> plain.Truth:
+            if asked.query.kind != "distinct" or start == 0:
+                return asked.truth(self.rows.between(start, end))
+            return {None: self.events(asked, 0, end)[None] - self.events(asked, 0, start)[None]}
+
+        return self._once((asked.query.name, start, end), make)
 
     def of_users(self, asked: Asked, tick: int, period: int | None) -> plain.Truth:
         """Of all events of users; of users themselves, where periods count, of each period."""

@@ -48,11 +48,14 @@ _EVENT_STEPS = (FINE_STEPS, 2**17, 2**14, 2**10)
 
 USER_STEPS = 2**6
 
-ALL = Domain(["all events"])
-"""The one label of a mean without a key."""
-
 _LEAST_NUMBER_SHARE = Fraction(1, 4)
 """Of what unknown labels may spend at least for their numbers, by which they appear."""
+
+
+@lru_cache(1)
+def _all_events() -> Domain:
+    """The one label of a mean without a key; made when it is asked for, as polars then starts its threads."""
+    return Domain(["all events"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +236,7 @@ class GridQuery(ValueQuery):
             several = self.max_keys_per_event > 1
             labels = labels_in(self.key_names, frame, label_nulls=self.nulls == "label", several=several)
         else:
-            labels = ALL.labels.new_from_index(0, len(steps))
+            labels = _all_events().labels.new_from_index(0, len(steps))
         both = pl.DataFrame({"key": labels, "value": steps})
         sound = ~fault_of(labels) & steps.is_not_null()
         return both.select(pl.when(sound).then(pl.struct("key", "value")).alias(self.name)).to_series()
@@ -253,7 +256,7 @@ class GridQuery(ValueQuery):
     @property
     def listed(self) -> Domain | None:
         """The labels, where they are known; one for all events where there is no key."""
-        return ALL if self.key is None else self.domain if isinstance(self.domain, Domain) else None
+        return _all_events() if self.key is None else self.domain if isinstance(self.domain, Domain) else None
 
     @property
     def series(self) -> int:
