@@ -330,6 +330,32 @@ def test_of_a_label_that_was_not_shown_before_only_the_most_is_told(tmp_path: Pa
     assert shown.output.split()[-4:] == ["known", "or", "less", str(most)]
 
 
+def test_stored_windows_of_sums_by_label_and_of_what_has_none(tmp_path: Path) -> None:
+    """Of a label that is new there is no more than all, unless values below 0 may have been before."""
+    values: dict[str, Any] = {"value": "price", "key": "drug", "grid": 1}
+    asked = stream(
+        pp.Mean("mean", range=(0, 8), **values),
+        pp.Sum("sold", range=(0, 8), **values),
+        pp.Sum("moved", range=(-8, 8), **values),
+        pp.Sum("listed", range=(-8, 8), domain=["a", "b"], **values),
+    )
+    state = tmp_path / "state"
+    with open_stream(asked, state, make_noise=lambda _: NoNoise()) as live:
+        live.tick([{"drug": "a", "price": 2}] * 3000)
+        live.tick([{"drug": "a", "price": 2}] * 50 + [{"drug": "b", "price": 3}] * 2000)
+        most = live.released(2)["sold"].filter(key="b")["high"].item()
+    seen = pp.read_releases(state, window=1)
+    assert list(seen) == ["sold", "moved", "listed"]
+    for name, new in {"sold": (None, most), "moved": (None, None), "listed": (6000.0, None)}.items():
+        first, second = seen[name].filter(tick=2).select("key", "estimate", "high").rows()
+        assert first[:2] == ("a", 100.0)
+        assert second[:2] == ("b", new[0])
+        assert name == "listed" or second[2] == new[1]
+    shown = call("releases", state, "--window", "1h", "--last", 1)
+    assert shown.exit_code == 0
+    assert "mean has no windows of 1h: a mean does not add up over ticks" in shown.output
+
+
 def test_the_command_says_what_has_no_windows(tmp_path: Path) -> None:
     state, out, users = tmp_path / "state", tmp_path / "out", tmp_path / "users"
     asked = stream(*STORED, origin="2026-01-01")

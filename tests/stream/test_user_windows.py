@@ -135,6 +135,23 @@ def test_stored_totals_tell_windows_of_what_adds_up(tmp_path: Path) -> None:
     assert "q has no windows of 2h: quantiles does not add up" in shown.output
 
 
+def test_what_is_cut_off_of_signed_sums_by_label_is_open_on_both_sides(tmp_path: Path) -> None:
+    """Labels that nobody listed: what a cap cuts off may be of either sign, in stored windows too."""
+    values: dict[str, Any] = {"value": "v", "key": "k", "grid": 1}
+    asked = stream(
+        pp.Sum("up", range=(0, 8), **values),
+        pp.Sum("both", range=(-8, 8), **values),
+        unit=pp.user("who", max_events_per_user=2),
+    )
+    with open_stream(asked, tmp_path / "state", **NO_NOISE) as kept:
+        for _ in range(2):
+            kept.tick([{"who": who, "k": "a", "v": 2} for who in range(3000)])
+    seen = pp.read_releases(tmp_path / "state", window=1)
+    ends = {name: seen[name].filter(tick=2).select("low", "high").row(0) for name in ("up", "both")}
+    assert ends["up"][0] is not None
+    assert (ends["up"][1], *ends["both"]) == (None, None, None)
+
+
 @pytest.mark.parametrize("point", ["release.commit", "seal.commit"])
 def test_after_a_stop_in_the_middle_of_a_window_it_is_that_of_one_that_never_stopped(
     point: str, tmp_path: Path

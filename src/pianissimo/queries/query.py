@@ -224,6 +224,11 @@ class Query:
             raise ParameterError(f"domain must hold {NULL_LABEL!r} where nulls are counted under it, got one without")
 
     @property
+    def may_fall(self) -> bool:
+        """Whether an event may take something from a total, as its value is below 0."""
+        return False
+
+    @property
     def key_names(self) -> tuple[str, ...]:
         """The columns that its labels are made of; none where it has no labels."""
         return key_names(getattr(self, "key", None))
@@ -436,10 +441,15 @@ class Query:
             return self.table(mechanism, Release(releases[1], added, error), coverage)
         both = now.join(before, on="key", how="inner", maintain_order="left")
         counts = LabelCounts(both["key"], (both["estimate"] - both["estimate_right"]).to_numpy())
-        new = now.join(before, on="key", how="anti", maintain_order="left").filter(pl.col("key").is_not_null())
+        new = self.new_labels(before, now.filter(pl.col("key").is_not_null()))
+        return pl.concat([self.table(mechanism, Release(releases[1], counts, error), coverage), new])
+
+    def new_labels(self, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+        """What is known of the labels that were not shown before: no more was added than there is, if none is taken."""
+        new = now.join(before, on="key", how="anti", maintain_order="left")
         unknown = [None] * new.height
-        bounded = released_table(unknown, unknown, new["high"], key=new["key"])
-        return pl.concat([self.table(mechanism, Release(releases[1], counts, error), coverage), bounded])
+        most = unknown if self.may_fall else new["high"]
+        return released_table(unknown, unknown, most, key=new["key"], whole=new.schema["high"].is_integer())
 
     def named(self, table: pl.DataFrame) -> pl.DataFrame:
         """A table as it is published: labels of several columns in columns of these names."""

@@ -51,14 +51,18 @@ class Sum(GridQuery):
     deletable = True
     nothing = 0
 
+    @property
+    def may_fall(self) -> bool:
+        return self.steps[0] < 0
+
     def _check(self) -> None:
         GridQuery._check(self)
-        if Tidy.MONOTONE in self.tidy and self.steps[0] < 0:
+        if Tidy.MONOTONE in self.tidy and self.may_fall:
             raise ParameterError("tidy must be monotone only for a sum of values without a sign, got a range below 0")
         if self.max_per_user is None:
             return
         check_at_least(1, max_per_user=self.max_per_user)
-        if self.steps[0] < 0 or self.key is not None:
+        if self.may_fall or self.key is not None:
             raise ParameterError(
                 "max_per_user must be left out for values below 0 and for sums of labels, got one: it is about one sum "
                 "that only grows; cap her events instead"

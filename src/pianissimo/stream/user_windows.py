@@ -79,9 +79,7 @@ class UserDifferences:
         table = released_table(moved, low, high, key=key)
         table = table if is_whole else scaled(table, Fraction(step))
         if key is not None:
-            new = now.join(before, on="key", how="anti", maintain_order="left")
-            unknown = [None] * new.height
-            table = pl.concat([table, released_table(unknown, unknown, new["high"], key=new["key"], whole=is_whole)])
+            table = pl.concat([table, self._query.new_labels(before, now)])
         cap = _cap(before)
         return with_cap(table, self._rule.caps[0] if cap is None else cap)
 
@@ -93,9 +91,9 @@ class UserDifferences:
         half = int(self._law((first, last), ticks).half_width(coverage))
         if self._query.own_cap is not None:
             return half, half
-        head = next((each for each in getattr(self._mechanism, "heads", ()) if each.name == self._query.name), None)
-        is_signed = getattr(self._mechanism, "signed", False) or getattr(head, "low", 0) < 0
-        unit = getattr(head, "magnitude", 1)
+        heads = getattr(self._mechanism, "heads", ())
+        unit = getattr(next((each for each in heads if each.name == self._query.name), self._mechanism), "magnitude", 1)
+        is_signed = getattr(self._mechanism, "signed", False) or self._query.may_fall
         lacked, lacks = (self._missing(place[1], unit) for place in (first, last))
         # Within one start what a user adds to a count is never more than she did.
         is_within = first == last and not self._query.of_window

@@ -135,6 +135,15 @@ class UserLabelSums(UserBudget):
         return high - low
 
     @property
+    def magnitude(self) -> int:
+        """What one unit adds to a sum or takes away at most, in steps of which a sum's noise has as many as a series'.
+
+        Of the sum (hi A + lo B) / R.
+        """
+        low, high = self.ends
+        return math.ceil(max(abs(low), abs(high)) * self.span / math.hypot(low, high))
+
+    @property
     def number_scale(self) -> Fraction:
         """The variance of the noise of N over that of one series."""
         return Fraction(2, self.span**2)
