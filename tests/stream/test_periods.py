@@ -241,7 +241,12 @@ def test_a_plan_tells_what_many_periods_cost() -> None:
     told = json.loads(plan.to_json())
     assert (told["period"], told["reset"], told["unit"]) == (24, True, "user and period")
     assert [each["periods"] for each in told["many_periods"]] == list(TOLD_PERIODS)
-    assert "Who comes in 2, 7, 30, 100, 365 periods is hidden with epsilon 1.44, 2.79, 6.12, 12.05, 25.81" in str(plan)
+    words = " ".join(str(plan).split())
+    assert "is hidden: in 2 periods with epsilon 1.44 and delta " in words
+    for each, epsilon in zip(told["many_periods"][1:], ("2.79", "6.12", "12.05", "25.81"), strict=True):
+        _, _, after = words.partition(f"; in {each['periods']} with epsilon {epsilon} and delta ")
+        shown = float(after.split(";")[0].split(". ")[0])
+        assert each["delta"] <= shown <= 1.11 * each["delta"]  # rounded up, to two digits
     epsilons = [plan.price.epsilon, *(each["epsilon"] for each in told["many_periods"])]
     assert all(one < other for one, other in pairwise(epsilons))
     running = asked(pp.Count("n"), horizon="30d", unit={"max_events_per_user": 4, "reset": False}).plan()
@@ -288,8 +293,30 @@ def test_a_plan_says_from_how_many_periods_on_nothing_is_promised() -> None:
     assert [each["periods"] for each in known] == [2]
     assert known[0]["delta"] < 1
     assert last == {"periods": 7, "epsilon": None, "delta": None}
-    assert "Who comes in 2 periods is hidden with epsilon 42.32 (delta 0.0026 at most)." in str(told)
-    assert "Who comes in 7 periods or more is promised nothing." in str(told)
+    words = " ".join(str(told).split())
+    assert "Who comes in several periods is hidden: in 2 periods with epsilon 42.32 and delta 0.0027." in words
+    assert "From 2 on that is little: the delta is a chance that nothing holds." in words
+    assert "Who comes in 7 periods or more is promised nothing." in words
+
+
+def test_what_the_last_ticks_added_reaches_no_further_back_than_the_period() -> None:
+    with pytest.raises(pp.ParameterError, match="per of query 'n' must be at most a period, 24 ticks, got 25 ticks"):
+        asked(pp.Count("n", per=25), unit={"max_events_per_user": 4}).plan()
+    running = asked(pp.Count("n", per=25), horizon="30d", unit={"max_events_per_user": 4, "reset": False})
+    assert "in the last 25 ticks" in str(running.plan())
+    assert "since the period began" not in " ".join(str(running.plan()).split())
+    anew = asked(pp.Count("n", per="6h"), pp.Count("m", per="tick"), unit={"max_events_per_user": 4}).plan()
+    assert " ".join(str(anew).split()).count("in the last 6 ticks, or since the period began") == 1
+    assert json.loads(anew.to_json())["queries"][1]["error_about"].startswith("number of events in each tick,")
+
+
+def test_a_window_that_no_query_tells_names_those_that_are_told() -> None:
+    live = asked(pp.Count("n", every=4), unit={"max_events_per_user": 4}).start()
+    for _ in range(8):
+        live.tick()
+    with pytest.raises(pp.ParameterError, match="multiples of 4 ticks"):
+        live.window("6h")
+    assert live.window("4h")["n"].height == 1
 
 
 # Streams.

@@ -170,7 +170,7 @@ class LabelQuery(KeyQuery):
         return own if self.per is None or self.count == "events" else f"{own}, each when she first holds it"
 
     def about_in(self, mechanism: Any) -> str:
-        return f"{self.about}, each once in a period" if self._counts_again(mechanism) else self.about
+        return f"{Query.about_in(self, mechanism)}{', each once in a period' if self._counts_again(mechanism) else ''}"
 
     def _counts_again(self, mechanism: Any) -> bool:
         """Whether a user counts once in each period of running totals: who comes in ten of them is ten."""

@@ -587,7 +587,8 @@ class Query:
 
     def about_in(self, mechanism: Any) -> str:
         """The same, of what a mechanism answers."""
-        return self.about
+        is_cut = isinstance(mechanism, EachPeriod) and self.per not in (None, 1)
+        return f"{self.about}, or since the period began" if is_cut else self.about
 
     def _about(self, answer: str) -> str:
         when = "" if self.per is None else " in each tick" if self.per == 1 else f" in the last {self.per} ticks"

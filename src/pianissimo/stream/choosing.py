@@ -359,6 +359,8 @@ def make_plan(stream: "Stream") -> StreamPlan:
     ticks = OPEN_HORIZON if stream.horizon is None else stream.horizon
     if isinstance(unit, User):
         periods = periods_of(stream, unit)
+        if periods is not None and unit.reset:
+            _check_per(stream.queries, periods.longest)
         period = unit.period(tick) if periods is None else periods.longest
         begun_anew = periods if unit.begins_anew else None
         setting = UserSetting(user=unit, ticks=ticks, period=period, coverage=stream.coverage, periods=begun_anew)
@@ -407,6 +409,15 @@ def periods_of(stream: "Stream", user: User) -> Periods | None:
             'tick="1h" and origin="2026-01-01"'
         )
     return CalendarPeriods.of(stream.calendar, user.within, user.starts, stream.horizon)
+
+
+def _check_per(queries: Sequence[Query], longest: int) -> None:
+    for query in queries:
+        if query.per is not None and query.per > longest:
+            raise ParameterError(
+                f"per of query {query.name!r} must be at most a period, {longest} ticks, got {query.per} ticks: what "
+                "is counted begins anew with each period; take a shorter per, or let totals run on (reset=False)"
+            )
 
 
 def _expected_events(queries: Sequence[Query]) -> int | None:

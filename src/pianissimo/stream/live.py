@@ -111,12 +111,16 @@ class LivePart:
             return tables
         return tables | above_cap_table(release, self.run.coverage) | exhausted_table(self.queries, release)
 
+    @property
+    def is_windowed(self) -> bool:
+        """Whether it answers intervals of the past."""
+        mechanism = self.run.mechanism
+        return isinstance(mechanism.inner if isinstance(mechanism, EachPeriod) else mechanism, Windowed)
+
     def tables_between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What the ticks after `start` up to `end` added, if it was published at both and answers intervals."""
         asked = [query for query in self.queries if not (start % query.every or end % query.every)]
-        mechanism = self.run.mechanism
-        answers = mechanism.inner if isinstance(mechanism, EachPeriod) else mechanism
-        if not (asked and isinstance(answers, Windowed)):
+        if not (asked and self.is_windowed):
             return {}
         release = self.run.between(start // self.every, end // self.every)
         return {query.name: query.named(self._table(query, release)) for query in asked}
@@ -240,8 +244,12 @@ class LiveCore:
         """What ticks start + 1 .. end added, for the queries that tell it."""
         tables = {name: table for part in self.parts for name, table in part.tables_between(start, end).items()}
         if not tables:
+            told = [part for part in self.parts if part.is_windowed]
+            every = sorted({query.every for part in told for query in part.queries})
+            listed = " or ".join(f"{each}" for each in every)
+            ways = f"; such are multiples of {listed} ticks, and windows of as many" if told else "; none tells them"
             raise ParameterError(
-                "an interval must begin and end at ticks where a query is published that tells them, got others"
+                f"an interval must begin and end at ticks where a query is published that tells them, got others{ways}"
             )
         return tables
 

@@ -7,6 +7,7 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -20,6 +21,9 @@ from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, numb
 
 _FEW_CAPS = 3
 """Of how many further caps the error is told, beside that of the last."""
+
+_WEAK_DELTA = 1e-3
+"""From which delta on a promise is said to be little."""
 
 _UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,]+ a user")
 
@@ -136,14 +140,17 @@ def _many_periods(told: Sequence[dict[str, Any]]) -> str:
     )
     if not known:
         return from_on
-    periods, epsilons = ", ".join(str(each["periods"]) for each in known), ", ".join(_up(each) for each in known)
-    delta = f" (delta {known[-1]['delta']:.2g} at most)" if known[-1]["delta"] else ""
-    return f"\nWho comes in {periods} periods is hidden with epsilon {epsilons}{delta}.{from_on}"
+    first, *others = (f"{each['periods']} periods with {_price(each)}" for each in known)
+    more = "".join(f"; in {each.replace(' periods', '', 1)}" for each in others)
+    weak = [each["periods"] for each in known if each["delta"] >= _WEAK_DELTA]
+    little = f" From {weak[0]} on that is little: the delta is a chance that nothing holds." if weak else ""
+    return f"\nWho comes in several periods is hidden: in {first}{more}.{little}{from_on}"
 
 
-def _up(told: dict[str, Any]) -> str:
-    """An epsilon in two decimals, rounded up."""
-    return f"{math.ceil(told['epsilon'] * 100 - 1e-9) / 100:.2f}"
+def _price(told: dict[str, Any]) -> str:
+    """An epsilon in two decimals and a delta of two digits, both rounded up."""
+    delta = Context(prec=2, rounding=ROUND_CEILING).create_decimal(repr(told["delta"]))
+    return f"epsilon {math.ceil(told['epsilon'] * 100 - 1e-9) / 100:.2f}{f' and delta {delta:.2g}' if delta else ''}"
 
 
 def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
