@@ -407,7 +407,9 @@ def _read(node: Any) -> Condition:
         case "Is" if type(node.expression).__name__ == "Null":
             found = _atom(_operand(node.this), "IS NULL")
         case "Is":
-            raise ParameterError("where must have NULL after IS; write paid = TRUE for a truth value")
+            raise ParameterError(
+                "where must have NULL after IS; write paid = TRUE for a truth value, paid = 'true' in a stream"
+            )
         case _ if kind in _SQL_SIGNS:
             return _atom(_operand(node.this), _SQL_SIGNS[kind], _operand(node.expression))
         case _:

@@ -47,6 +47,22 @@ def labels_of(kind: pl.DataType) -> bool:
     return kind in (pl.String, pl.Categorical, pl.Enum, pl.Null, pl.Boolean, pl.Date) or kind.is_integer()
 
 
+def listed_labels(values: Iterable[object]) -> pl.Series:
+    """The labels of a list that is public; refuse what is none."""
+    texts = []
+    for value in values:
+        texts.append(label_text(value))
+        if texts[-1] is None:
+            kind = "texts beyond UTF-8" if isinstance(value, str) else type(value).__name__
+            raise _no_label("nulls" if value is None else kind)
+    return pl.Series(texts, dtype=pl.String)
+
+
+def _no_label(got: str) -> ParameterError:
+    way_out = "; write texts, or whole numbers, as the column holds them" if got.lower().startswith("float") else ""
+    return ParameterError(f"domain must be texts, whole numbers, booleans or dates without nulls, got {got}{way_out}")
+
+
 @identified("domain")
 class Domain:
     """The labels that a query knows beforehand: public, without repetition, in the order of their bytes.
@@ -60,14 +76,12 @@ class Domain:
     def __init__(self, labels: Iterable[str | int | date] | pl.Series) -> None:
         try:
             if not isinstance(labels, pl.Series):
-                labels = pl.Series([label_text(each) for each in labels], dtype=pl.String)
+                labels = listed_labels(labels)
         except TypeError:
             raise ParameterError("domain must be texts, got something else") from None
         column = labels.cast(pl.String) if labels_of(labels.dtype) else labels
         if column.dtype != pl.String or column.null_count():
-            raise ParameterError(
-                f"domain must be texts, whole numbers, booleans or dates without nulls, got {column.dtype} or nulls"
-            )
+            raise _no_label("nulls" if column.dtype == pl.String else str(column.dtype))
         if len(column) == 0:
             raise ParameterError("domain must have at least one label, got none; leave it out for an unknown domain")
         if any_too_long(column):

@@ -294,10 +294,15 @@ def test_domains_may_be_given_as_the_values_are() -> None:
 
 def test_numbers_with_a_point_are_no_labels() -> None:
     """1.0 and 1 would be one label in a table and two in a file of texts, so that a column of them is refused."""
-    with pytest.raises(pp.InputError, match="Int64 in pandas"):
+    with pytest.raises(pp.InputError, match="cast it to texts, or round it to whole numbers"):
         stream(pp.Histogram("q", key="k")).start().tick(pl.DataFrame({"k": [1.0, None]}))
-    with pytest.raises(pp.InputError, match="cast it first"):
+    with pytest.raises(pp.InputError, match="cast it to dates or texts first"):
         stream(pp.Histogram("q", key="k")).start().tick(pl.DataFrame({"k": [dt.datetime(2026, 1, 1)]}))
+    for key, domain in ("k", [0.5, 1.5]), (["k", "j"], [(0.5, "a")]):
+        with pytest.raises(pp.ParameterError, match="got float; write texts"):
+            pp.Histogram("q", key=key, domain=domain)  # type: ignore[arg-type]
+    with pytest.raises(pp.ParameterError, match="got nulls"):
+        pp.Histogram("q", key="k", domain=["a", None])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("unit", ["event", pp.user("who", max_events_per_user=3)])

@@ -27,9 +27,10 @@ def test_thresholds_of_a_month_of_hours_are_as_low_as_promised(count: str, large
     assert told["threshold"]["largest"] <= largest
     assert told["caps"][0]["threshold"] == told["threshold"]
     assert told["expected_error"]["typical"] > 0
-    assert f"a url appears from about {told['threshold']['least']:,} {count} on ({largest:,} at some ticks)" in str(
-        plan
-    ).replace("\n", " ")
+    assert (
+        f"labels of url appear from about {told['threshold']['least']:,} {count} on ({largest:,} at some ticks)"
+        in str(plan).replace("\n", " ")
+    )
 
 
 def test_no_cell_under_so_many_people_is_said_of_users_alone() -> None:

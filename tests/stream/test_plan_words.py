@@ -82,9 +82,10 @@ def test_what_is_cut_or_hidden_is_said() -> None:
     def words(query: Query, unit: Any = "event") -> str:
         return told(planned(query, unit))[1]
 
-    assert "A k appears" not in words(pp.Histogram("q", key="k", domain=DOMAIN))
+    assert "labels of k appear" not in words(pp.Histogram("q", key="k", domain=DOMAIN))
     assert "not among the 3 listed are passed over" in words(pp.Histogram("q", key="k", domain=DOMAIN))
     unknown = words(OF_EVENTS["unknown"][0])
+    assert re.search("labels of [a-z]+ appear from about", unknown)
     assert "of an event at most 5 labels count; rarer ones stay hidden" in unknown.replace("Of an", "of an")
     assert "Rows with a x outside 0 .. 0.5 are refused" in words(OF_EVENTS["refused"][0])
     assert "Values are rounded, each value by itself" in words(pp.Sum("q", value="x", range=(0, 600), grid=100))

@@ -125,6 +125,29 @@ def test_a_column_that_could_be_texts_or_numbers_is_refused(where: str) -> None:
     assert pp.Count("n", where="city IS NOT NULL AND city <> ''").where
 
 
+def test_booleans_and_days_are_compared_as_texts() -> None:
+    """What a message tells to write must do."""
+    frame = pl.DataFrame({"paid": [True, False, None], "day": ["2026-03-01", "2026-03-03", None]})
+    frame = frame.with_columns(pl.col("day").str.to_date(), age=pl.Series([float("inf"), float("nan"), 7.0]))
+    for where, rows in {
+        "paid = 'true'": [True, False, False],
+        "NOT paid = 'true'": [False, True, False],
+        "day > '2026-03-02'": [False, True, False],
+        "paid IS NULL OR paid = 'true'": [True, False, True],
+        "age > 0": [False, False, True],
+        "NOT age > 9": [False, False, True],
+    }.items():
+        found = pp.Count("n", where=where).matches(frame)
+        assert found is not None
+        assert found.to_list() == rows, where
+    with pytest.raises(pp.ParameterError, match=r"write paid = 'true' for booleans, .* IS NULL alone is refused"):
+        pp.Count("n", where="paid = TRUE")
+    with pytest.raises(pp.InputError, match="got Boolean; write paid = 'true'"):
+        pp.Count("n", where="paid = 1").matches(frame)
+    with pytest.raises(pp.InputError, match="got Date; write day > '2026-03-02'"):
+        pp.Count("n", where="day > 3").matches(frame)
+
+
 @pytest.mark.parametrize("dtype", [pl.Int64, pl.UInt64, pl.Int128])
 @pytest.mark.parametrize(
     ("where", "rows"),

@@ -124,7 +124,8 @@ def audit(*, target: str, runs: int, as_json: bool) -> None:
 
     Many runs on neighboring streams give a lower bound on the real privacy loss. Streams of every query and unit are
     also replayed with and without somebody, under one noise; "matrix" does so for all that can be asked of anybody. The
-    exit code is 1 if a bound is above the claim.
+    exit code is 1 if a bound is above the claim: a violation. "Blind, or too much noise" is a bound lower than a good
+    attack should reach: nothing is broken, and nothing is shown; more runs may help.
     """
     from pianissimo.cli.audited import audit_all, audit_tables, mechanisms_of, replay_all, replays_of, to_plain
     from pianissimo.cli.render import console, progress_bar

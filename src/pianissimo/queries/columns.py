@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.labels import LONGEST_LABEL, Domain, any_too_long, label_text, labels_of
+from pianissimo.labels import LONGEST_LABEL, Domain, any_too_long, labels_of, listed_labels
 
 LargeDomain = Domain | Sequence[str | int | date | Sequence[str | int | date]] | pl.Series
 NULL_LABEL = "(null)"
@@ -22,6 +22,9 @@ LABEL_TYPES = (pl.String, pl.Categorical, pl.Enum)
 
 RELEASED_COLUMNS = ("key", "estimate", "low", "high", "cap", "tidy", "start", "end", "since", "tick", "query", "rank")
 """Columns that a table of a release may have beside those of its labels."""
+
+_AS_TEXTS: dict[Any, str] = {pl.Boolean: "= 'true'", pl.Date: "> '2026-03-02'"}
+"""What conditions compare as texts although it is none, and how."""
 
 _SEPARATOR, _ESCAPE = "\x1f", "\x1e"
 _JOINED = ((_ESCAPE, _ESCAPE + "0"), (_SEPARATOR, _ESCAPE + "1"))
@@ -62,7 +65,11 @@ def number_column(name: str, frame: pl.DataFrame) -> pl.Series:
 
 def compared_column(name: str, frame: pl.DataFrame) -> pl.Series:
     """A column of numbers as a condition compares it: whole ones as they are, of which floating ones have 53 bits."""
-    return frame[name].cast(pl.Int128) if frame[name].dtype.is_integer() else number_column(name, frame)
+    kind = frame[name].dtype
+    if kind in _AS_TEXTS:
+        told = f"{name} {_AS_TEXTS[kind]}"
+        raise InputError(f"column {name!r} must hold numbers where it is compared with one, got {kind}; write {told}")
+    return frame[name].cast(pl.Int128) if kind.is_integer() else number_column(name, frame)
 
 
 def label_column(name: str, frame: pl.DataFrame) -> pl.Series:
@@ -73,7 +80,11 @@ def label_column(name: str, frame: pl.DataFrame) -> pl.Series:
         wanted = pl.List(pl.String) if isinstance(column.dtype, pl.List) else pl.String
         return column if column.dtype == wanted else column.cast(wanted)
     # 1.0 and 1 would be one label here and two in a file of texts.
-    way_out = "whole numbers beside missing ones are Int64 in pandas" if inner.is_float() else "cast it first"
+    way_out = "cast it first"
+    if inner.is_float():
+        way_out = "cast it to texts, or round it to whole numbers (Int64 in pandas, also where some are missing)"
+    elif inner == pl.Datetime:
+        way_out = "cast it to dates or texts first"
     raise InputError(
         f"column {name!r} must hold texts, whole numbers, booleans, dates or lists of these, got {column.dtype}; "
         f"{way_out}"
@@ -224,7 +235,7 @@ def domain_of(domain: LargeDomain | None, names: Sequence[str] = ("key",)) -> Do
     rows = [list(each) if isinstance(each, list | tuple) else [] for each in domain]
     if not rows or any(len(row) != len(names) for row in rows):
         raise wrong
-    parts = [pl.Series([label_text(row[place]) for row in rows], dtype=pl.String) for place in range(len(names))]
+    parts = [listed_labels([row[place] for row in rows]) for place in range(len(names))]
     return Domain(join_labels(parts))
 
 

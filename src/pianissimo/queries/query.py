@@ -168,7 +168,7 @@ class Query:
     error_unit: ClassVar[str] = ""
     """What its error is counted in, if not in what it answers."""
 
-    shown: ClassVar[str] = "a {0.keys_told} appears"
+    shown: ClassVar[str] = "labels of {0.keys_told} appear"
     """What happens from its threshold on, where it has one."""
 
     beyond_cap: ClassVar[str] = "what the cap cuts off is missing, and bars are open on that side"
@@ -209,9 +209,10 @@ class Query:
             condition = Filter.of(self.where)
             if condition.unclear:
                 # A stream reads a column as texts or as numbers; read as the wrong one it would match nothing, unseen.
+                name = condition.unclear[0]
                 raise ParameterError(
-                    f"where must compare each column of a stream with a text or a number, got {condition.unclear[0]!r} "
-                    "without; write paid = 1 for a column of 0 and 1"
+                    f"where must compare each column of a stream with a text or a number, got {name!r} without; write "
+                    f"{name} = 'true' for booleans, {name} = 1 for 0 and 1. IS NULL alone is refused: nulls= decides"
                 )
             object.__setattr__(self, "where", condition.text)
         if self.nulls not in self.null_rules:

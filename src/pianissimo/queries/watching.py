@@ -388,7 +388,7 @@ class Trending(WatchingQuery):
     called = "a list of what is common now"
     answer = "number of users with charges left of each {0.keys_told} that is reported"
     of_events = "number of events in a tick of each {0.keys_told} that is reported"
-    shown = "a {0.keys_told} is reported"
+    shown = "labels of {0.keys_told} are reported"
     nothing = None
     null_rules = KeyQuery.null_rules
     told = ("domain",)
