@@ -447,8 +447,11 @@ def test_a_file_is_audited_query_by_query() -> None:
     assert result.exit_code == 0
     found = json.loads(result.stdout)
     assert found["verdict"] == "sound"
-    assert [each["name"] for each in found["audits"]] == [query.name for query in load_spec(EXAMPLE).stream.queries]
-    assert all(each["confidence"] == 1 - 1e-5 for each in found["audits"])
+    *attacked, replayed = found["audits"]
+    assert [each["name"] for each in attacked] == [query.name for query in load_spec(EXAMPLE).stream.queries]
+    assert all(each["confidence"] == 1 - 1e-5 for each in attacked)
+    # Neighbors replayed know no chance.
+    assert (replayed["name"], replayed["confidence"]) == ("stream pharmacy", 1.0)
 
 
 def test_a_violation_is_confirmed_and_ends_with_exit_code_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,9 @@ from pianissimo.stream.live import LiveCore
 from pianissimo.unit import User
 
 REPLAYED_TICKS = 3
-"""How many ticks are replayed at most."""
+"""How many ticks are replayed, where all queries are published at each of them."""
+
+_MOST_TICKS = 12
 
 _ROWS, _USERS, _HERS = 400, 100, 12
 """Of a tick: how many rows others have, how many others there are, and how many rows are of her."""
@@ -75,6 +77,9 @@ class Moves:
     largest: float = 0.0
     """The largest share of what a unit may add that the numbers of a release moved by together."""
 
+    is_compared: bool = False
+    """Whether some release showed numbers on both sides."""
+
     otherwise: int = 0
     """In how many pairs noise was drawn at other places."""
 
@@ -93,7 +98,8 @@ def replay_report(plan: StreamPlan, noise: Noise, *, pairs: int = 4) -> AuditRep
             "runs": pairs,
             "releases": _ticks(plan),
         }
-        if each.query.most_moved(each.mechanism) is None:
+        if each.query.most_moved(each.mechanism) is None or not found[each.query.name].is_compared:
+            # No sum, or nothing of it is shown of so few rows: then where noise is drawn is all there is to see.
             findings.append(_places(otherwise, **about))
             continue
         findings.append(
@@ -117,7 +123,8 @@ def _places(otherwise: float, **about: Any) -> Finding:
 
 
 def _ticks(plan: StreamPlan) -> int:
-    return min(plan.horizon, REPLAYED_TICKS)
+    seldom = max(int(each.query.every) for each in plan.queries)
+    return min(plan.horizon, max(REPLAYED_TICKS, min(2 * seldom, _MOST_TICKS)))
 
 
 def _replay(plan: StreamPlan, noise: Noise, number: int, found: dict[str, Moves]) -> None:
@@ -137,6 +144,7 @@ def _replay(plan: StreamPlan, noise: Noise, number: int, found: dict[str, Moves]
             most = each.query.most_moved(each.mechanism)
             name = each.query.name
             if most is not None and name in one and name in other:
+                found[name].is_compared |= one[name].height > 0 and other[name].height > 0
                 found[name].largest = max(found[name].largest, _moved(one[name], other[name]) / most)
         if tick == 1:
             larger.restart()
