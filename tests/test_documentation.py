@@ -204,11 +204,3 @@ def test_pages_name_no_place_on_a_machine(page: Path) -> None:
 def test_the_core_is_imported_by_few() -> None:
     users = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if imports_the_core(path)}
     assert users <= CORE_USERS
-
-
-def test_each_theorem_is_in_the_file_that_the_architecture_names() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\|.*\| `(\w+/\w+\.py)` \| `(\w+)` \|$", page, flags=re.MULTILINE)
-    assert len(rows) >= 20
-    for file, name in rows:
-        assert re.search(rf"^(class|def) {name}\b", (SOURCE / file).read_text(encoding="utf-8"), re.MULTILINE), name
