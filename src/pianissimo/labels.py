@@ -24,9 +24,6 @@ LONGEST_LABEL = 256
 
 _PIECE = 65_536
 
-LARGEST_COUNT = 2**61
-"""No count is as large: sums of two, and of a count and its noise, stay within 64 bits."""
-
 MOST_LABELS = 2**32
 """No index holds more labels: slots are 32 bits."""
 
@@ -240,8 +237,5 @@ def count_known(
 
 
 def add_counts(counts: NDArray[np.int64], slots: NDArray[np.int64], more: NDArray[np.int64]) -> None:
-    """Add `more` at distinct `slots`, or change nothing if a count would leave its bounds."""
-    sums = counts[slots] + more
-    if len(sums) and not int(sums.max()) < LARGEST_COUNT:
-        raise InputError("a count must stay below 2^61, got more; start a new run")
-    counts[slots] = sums
+    """Add `more` at distinct `slots`."""
+    counts[slots] += more

@@ -75,13 +75,16 @@ def test_several_updates_belong_to_one_tick() -> None:
     assert run.release().value == 3
 
 
-def test_counts_beyond_their_bound_are_refused() -> None:
+def test_counts_are_refused_by_what_is_released_and_not_by_what_was_counted() -> None:
     class Huge:
         def __len__(self) -> int:
             return 2**60
 
     run = Run(Counter(plan=HaarPlan.calibrated(horizon=9, rho=0.5)), NoNoise())
     run.update(Huge())
-    with pytest.raises(InputError, match=r"must stay below 2\^61"):
-        run.update(Huge())
-    assert run.release().value == 2**60
+    run.update(Huge())
+    assert run.release().value == 2**61
+    run.update(Huge())
+    run.update(Huge())
+    with pytest.raises(InputError, match=r"must stay below 2\^62"):
+        run.release()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pianissimo.errors import ParameterError
-from pianissimo.noise.exact_draws import Bits, binomial, geometric, laplace_passes, rational, uniform_below
+from pianissimo.noise.exact_draws import Bits, binomial, check_few, geometric, laplace_passes, rational, uniform_below
 from pianissimo.noise.keyed import Keys
 from pianissimo.testing import NoNoise
 
@@ -75,7 +75,7 @@ def test_no_trials_and_certain_failure_have_no_successes_and_certain_success_has
 
 def test_too_many_successes_are_refused() -> None:
     with pytest.raises(ParameterError, match="raise the threshold"):
-        binomial(10**9, laplace_passes(Fraction(1), 1), NoNoise())
+        check_few(10**9, laplace_passes(Fraction(1), 1))
 
 
 def test_a_geometric_draw_is_the_inverse_of_its_distribution() -> None:

@@ -17,9 +17,17 @@ from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT, Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
-from pianissimo.noise.running import ONE_SERIES, Recent, RunningNoise, evaluate, rounded, running_noise
+from pianissimo.noise.running import (
+    ONE_SERIES,
+    Recent,
+    RunningNoise,
+    check_answers,
+    evaluate,
+    rounded,
+    running_noise,
+    wrapped,
+)
 
-_LARGEST_TOTAL = 2**61
 _FIRST_SLOT = np.zeros(1, dtype=np.int64)
 
 
@@ -70,21 +78,21 @@ class RunningTotal(OverPlan):
         return self._begun()
 
     def add(self, state: CounterState, gathered: int) -> None:
-        """Count an amount, or nothing if the total would leave its bounds."""
-        if not abs(state.total + gathered) < _LARGEST_TOTAL:
-            raise InputError("a total must stay below 2^61 in size, got more; start a new run")
-        state.total += gathered
-        state.recent.add(_FIRST_SLOT, np.array([gathered], dtype=np.int64))
+        """Count an amount."""
+        state.total = wrapped(state.total + gathered)
+        state.recent.add(_FIRST_SLOT, np.array([wrapped(gathered)], dtype=np.int64))
 
     def release(self, state: CounterState, tick: int, noise: Noise) -> int:
         state.recent.close()
         numerators = state.noise.at(noise, tick, 1, lambda *_: ONE_SERIES)
-        return int(rounded(np.array([state.total], dtype=np.int64), numerators, self.plan.shift)[0])
+        total = np.array([state.total], dtype=np.int64)
+        return int(check_answers(rounded(total, numerators, self.plan.shift))[0])
 
     def between(self, state: CounterState, start: int, end: int, noise: Noise) -> int:
         """What ticks start + 1 .. end added, with the difference of the noises of both ends, rounded once."""
         amounts = state.recent.between(start, end, size=1)
-        return int(rounded(amounts, evaluate(self.plan, noise, end, ONE_SERIES, since=start), self.plan.shift)[0])
+        numerators = evaluate(self.plan, noise, end, ONE_SERIES, since=start)
+        return int(check_answers(rounded(amounts, numerators, self.plan.shift))[0])
 
     def merge(self, left: CounterState, right: CounterState) -> CounterState:
         merged = self._begun()

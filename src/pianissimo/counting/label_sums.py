@@ -41,9 +41,8 @@ from pianissimo.noise.plan import (
     laplace_sum_quantile,
     plan_loss,
 )
-from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise
+from pianissimo.noise.running import Recent, RunningNoise, check_answers, evaluate, rounded, running_noise
 
-_LARGEST_TOTAL = 2**61
 _NO_KEYS: Keys = np.zeros((0, 2), dtype=np.uint64)
 
 
@@ -283,9 +282,7 @@ class LabelSums(OverPlan):
             raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")
         if self.domain is not None:
             found = found.filter(found["key"].is_in(self.domain.labels.implode()))
-        if found.height and not max(abs(int(each)) for each in found["value"]) < _LARGEST_TOTAL:
-            raise InputError("a total must stay below 2^61 in size, got more; take smaller batches")
-        numbers, sums = (found[name].cast(pl.Int64).to_numpy() for name in ("number", "value"))
+        numbers, sums = (found[name].cast(pl.Int64, wrap_numerical=True).to_numpy() for name in ("number", "value"))
         return [found["key"], numbers, sums]
 
     def add(self, state: LabelSumsState, gathered: codec.Plain) -> None:
@@ -293,12 +290,7 @@ class LabelSums(OverPlan):
         slots = state.index.slots_or_new(labels)
         new = len(state.index) - state.totals.shape[1]
         totals = np.concatenate([state.totals, np.zeros((2, new), dtype=np.int64)], axis=1) if new else state.totals
-        moved = totals[:, slots] + np.stack([numbers, sums])
-        # No series, nor any part of one, is larger than this.
-        largest = max(map(abs, self.ends)) + max(1, self.ends[1] - self.ends[0])
-        if moved.size and not int(moved[0].max()) * largest < _LARGEST_TOTAL:
-            raise InputError("a total must stay below 2^61 in size, got more; start a new run")
-        totals[:, slots] = moved
+        totals[:, slots] += np.stack([numbers, sums])
         state.totals = totals
         places = np.concatenate([2 * slots, 2 * slots + 1])
         state.recent.add(places, np.concatenate([numbers, sums]))
@@ -345,7 +337,8 @@ class LabelSums(OverPlan):
     def _in_order(self, state: LabelSumsState, series: list[NDArray[np.int64]], span: tuple[int, int]) -> LabelSeries:
         labels = state.index.labels.gather(state.shown)
         order = labels.arg_sort().to_numpy()
-        return LabelSeries(detached(labels.gather(order)), tuple(each[order] for each in series), *span)
+        released = tuple(check_answers(each[order]) for each in series)
+        return LabelSeries(detached(labels.gather(order)), released, *span)
 
     # What is made of what was released
 

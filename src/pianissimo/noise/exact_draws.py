@@ -54,7 +54,8 @@ def uniform_below(limit: int, noise: Noise) -> int:
 def binomial(trials: int, chance: Callable[[int], Interval], noise: Noise) -> int:
     """How many of so many trials succeed, for any number of them: `chance(digits)` holds the chance of one.
 
-    By inversion: P_0 = (1 - p)^M, P_(i+1) = P_i (M - i) / (i + 1) p / (1 - p).
+    By inversion: P_0 = (1 - p)^M, P_(i+1) = P_i (M - i) / (i + 1) p / (1 - p). It takes as long as the number that
+    comes out, so whoever asks has checked that few are expected: `check_few`, of what is public.
     """
     known, digits = _FIRST_BITS, 60 + len(str(trials))
     least, most = chance(digits)
@@ -62,9 +63,6 @@ def binomial(trials: int, chance: Callable[[int], Interval], noise: Noise) -> in
         return 0
     if least == 1:
         return trials
-    if not trials * most <= _MOST_MEAN:
-        mean = f"{trials * most:.3g}"
-        raise ParameterError(f"about {_MOST_MEAN} keys by chance are the most, got {mean}; raise the threshold")
     bits = Bits(noise)
     while True:
         word = bits.first(known)
@@ -75,6 +73,15 @@ def binomial(trials: int, chance: Callable[[int], Interval], noise: Noise) -> in
             if word < high * 2**known:
                 break
         known, digits = 2 * known, 2 * digits
+
+
+def check_few(trials: int, chance: Callable[[int], Interval]) -> None:
+    """Refuse so many trials of this chance if too many would succeed: before there are data, never because of them."""
+    _, most = chance(60 + len(str(trials)))
+    if not trials * most <= _MOST_MEAN:
+        raise ParameterError(
+            f"keys shown by chance must be at most {_MOST_MEAN} on average, got more; raise the threshold"
+        )
 
 
 def _cumulative(trials: int, chance: Interval, digits: int) -> Iterator[tuple[Fraction, Fraction]]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo import _core, codec
-from pianissimo.errors import ParameterError
+from pianissimo.errors import InputError, ParameterError
 from pianissimo.noise.keyed import Integers, Keys, Noise, sealed
 from pianissimo.noise.plan import NoisePlan, Term, difference_weights
 
@@ -73,6 +73,29 @@ def evaluate(plan: NoisePlan, noise: Noise, tick: int, keys: Keys, *, since: int
 def rounded(counts: NDArray[np.int64], numerators: NDArray[np.int64], shift: int) -> NDArray[np.int64]:
     """counts + floor(numerators / 2^shift + 1/2): no other rounding is private (docs/privacy.md, 'Rounding')."""
     return _core.release(counts, numerators, shift)
+
+
+_LARGEST_ANSWER = 2**62
+
+
+def check_answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sums as they are released, if they are below 2^62 steps in size.
+
+    Exact totals wrap at 64 bits and are never refused: what comes out is then the answer of unbounded whole numbers
+    modulo 2^64, a function of that answer. This refusal is one too, as it looks at what is released.
+    """
+    if values.size and not max(int(values.max()), -int(values.min())) < _LARGEST_ANSWER:
+        raise InputError("a sum must stay below 2^62 steps of its grid, got more; start anew with a coarser grid")
+    return values
+
+
+def wrapped(total: int) -> int:
+    """A whole number as 64 bits hold it.
+
+    >>> wrapped(2**63) == -(2**63)
+    True
+    """
+    return (total + 2**63) % 2**64 - 2**63
 
 
 def running_noise(plan: NoisePlan) -> RunningNoise:

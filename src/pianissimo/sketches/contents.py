@@ -57,6 +57,9 @@ class Contents:
 
     kind: SketchKind = "misra-gries"
 
+    k: int | None = None
+    """How many counters the sketch has, where that is known: public."""
+
     def __repr__(self) -> str:
         return "Contents(secret)"
 

@@ -68,7 +68,7 @@ class Sketch(ABC):
         """The keys in their order and their numbers as columns: secret, for the code that releases them."""
         own = self.record()
         keys, numbers = key_series(own.key_kind, own.listing), own.listing.values()
-        return Contents(keys, numbers, own.decrements, own.total, own.kind)
+        return Contents(keys, numbers, own.decrements, own.total, own.kind, own.k)
 
     @classmethod
     @abstractmethod

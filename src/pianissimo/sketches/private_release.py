@@ -35,8 +35,8 @@ from pianissimo.noise.laws import GaussianNode, LaplaceNode, NodeNoise
 from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.released_keys import (
     Counts,
+    bounded_counts,
     check_unmerged,
-    checked_counts,
     estimate_table,
     exposure,
     gaussian_calibration,
@@ -253,7 +253,7 @@ def _published(
     places = in_key_order(contents.keys)
     if isinstance(of, PrivateMisraGries) and of.standard:
         places = places[contents.over[places] > contents.decrements]
-    keys, stored = contents.keys.gather(places), checked_counts(contents.over[places])
+    keys, stored = contents.keys.gather(places), bounded_counts(contents.over[places])
     over = law.added(stored, item_keys(keys, noise), noise.at("counts"))
     level = int(law.added(np.array([contents.decrements]), ONE_KEY, noise.at("error level"))[0])
     under = over - level

@@ -21,7 +21,7 @@ by k.
 import decimal
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Self
@@ -30,12 +30,12 @@ import numpy as np
 import polars as pl
 
 from pianissimo.checks import Real, check_at_least, check_positive
-from pianissimo.errors import InputError, MergeError, ParameterError
+from pianissimo.errors import MergeError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Mixed, Pure
 from pianissimo.noise import Noise
-from pianissimo.noise.exact_draws import binomial, geometric, laplace_passes
+from pianissimo.noise.exact_draws import binomial, check_few, geometric, laplace_passes
 from pianissimo.noise.exact_laws import (
     CONTEXT,
     Number,
@@ -55,8 +55,8 @@ from pianissimo.sketches.released_keys import (
     LARGEST_COUNT,
     Counts,
     SparseRelease,
+    bounded_counts,
     check_unmerged,
-    checked_counts,
     in_key_order,
     item_keys,
     own,
@@ -90,13 +90,18 @@ def reduce(contents: Contents, *, k: int) -> Reduced:
     """The reduced counts of a sketch of k counters that was never merged."""
     check_at_least(1, k=k)
     check_unmerged(contents, k)
-    largest = int(contents.over.max()) if len(contents.over) else 0
-    if not (k + 1) * max(largest, contents.total) < LARGEST_COUNT:
-        raise InputError("a sketch must see fewer than 2^62 / (k + 1) elements to be reduced, got more")
-    values = (k + 1) * contents.over - contents.total
+    values = _reduced_counts(contents, k)
     places = in_key_order(contents.keys)
     places = places[values[places] > 0]
     return Reduced(contents.keys.gather(places), values[places], contents.total, k)
+
+
+def _reduced_counts(contents: Contents, k: int) -> Counts:
+    """(k + 1) u(x) - n, bounded where 64 bits would not hold it."""
+    if (k + 1) * contents.total < LARGEST_COUNT:
+        return (k + 1) * contents.over - contents.total
+    exact = ((k + 1) * over - contents.total for over in contents.over.tolist())
+    return np.array([min(each, LARGEST_COUNT - 1) if each > 0 else 0 for each in exact], dtype=np.int64)
 
 
 def add_reduced(parts: Sequence[Reduced]) -> Reduced:
@@ -107,10 +112,9 @@ def add_reduced(parts: Sequence[Reduced]) -> Reduced:
     if any(part.k != first.k or part.keys.dtype != first.keys.dtype for part in parts):
         raise MergeError("reduced sketches must have one k and one type of keys to be added up, got different ones")
     total = sum(part.total for part in parts)
-    if not (first.k + 1) * total < LARGEST_COUNT:
-        raise InputError("sketches must see fewer than 2^62 / (k + 1) elements to be added up, got more")
     rows = pl.concat([pl.DataFrame({"key": part.keys, "value": part.values}) for part in parts])
-    added = rows.group_by("key").agg(pl.col("value").sum()).sort("key")
+    bounded = pl.col("value").cast(pl.Int128).sum().clip(upper_bound=LARGEST_COUNT - 1).cast(pl.Int64)
+    added = rows.group_by("key").agg(bounded).sort("key")
     streams = sum(part.streams for part in parts)
     return Reduced(added["key"], added["value"].to_numpy(), total, first.k, streams)
 
@@ -172,7 +176,7 @@ class ReducedMisraGries:
         """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
         if reduced.k != self.k or reduced.streams > self.streams:
             raise ParameterError(f"a release of {self.streams} sketches of k = {self.k} must be of such, got others")
-        keys, values = reduced.keys, checked_counts(reduced.values)
+        keys, values = reduced.keys, bounded_counts(reduced.values)
         if self.rounded:
             values = self._rounded(keys, values, noise)
             kept = np.flatnonzero(values)
@@ -258,6 +262,7 @@ class PureHistogram:
         check_at_least(1, sensitivity=self.sensitivity, unit=self.unit, threshold=self.threshold, stored=self.stored)
         check_at_least(1, max_keys_per_user=self.max_keys_per_user)
         check_positive(epsilon=self.epsilon)
+        check_few(self.universe.size, laplace_passes(self.rate, self.threshold))
 
     @classmethod
     def of_sketch(
@@ -293,9 +298,8 @@ class PureHistogram:
     def _with_threshold(cls, epsilon: Real, universe: Universe | Domain | range, spurious: Real, **fields: Any) -> Self:
         check_positive(epsilon=epsilon, spurious=spurious)
         keys = as_universe(universe)
-        # The rate does not depend on the threshold.
-        loud = cls(epsilon=Fraction(epsilon), universe=keys, threshold=1, **fields)
-        return replace(loud, threshold=spurious_threshold(keys.size, loud.rate, Fraction(spurious)))
+        least = spurious_threshold(keys.size, Fraction(epsilon) / fields["sensitivity"], Fraction(spurious))
+        return cls(epsilon=Fraction(epsilon), universe=keys, threshold=least, **fields)
 
     @property
     def rate(self) -> Fraction:
@@ -325,9 +329,9 @@ class PureHistogram:
 
     def _values(self, values: Reduced | Contents) -> tuple[pl.Series, Counts, int]:
         if isinstance(values, Reduced):
-            if self.unit != values.k + 1 or len(values.keys) > self.stored:
+            if self.unit != values.k + 1 or values.k * values.streams > self.stored:
                 raise ParameterError("reduced counts must be of the k and the streams of the release, got others")
-            return values.keys, checked_counts(values.values), values.total
+            return values.keys, bounded_counts(values.values), values.total
         if self.unit != 1 or self.with_total:
             raise ParameterError("this release must be of reduced counts, got a sketch; reduce it first")
         return *positive_counts(values, self.stored), 0

@@ -161,6 +161,8 @@ def check_unmerged(contents: Contents, k: int) -> None:
             f"this release must be of one unmerged sketch of single keys, got one of kind '{contents.kind}'; "
             "release it as such"
         )
+    if contents.k not in (None, k):
+        raise ParameterError(f"this release must be of a sketch of k = {k}, got one of k = {contents.k}")
     held = int(contents.over.sum()) - len(contents.over) * contents.decrements
     if len(contents.keys) > k or (k + 1) * contents.decrements != contents.total - held:
         raise ParameterError(
@@ -168,11 +170,13 @@ def check_unmerged(contents: Contents, k: int) -> None:
         )
 
 
-def checked_counts(counts: Counts) -> Counts:
-    """The counts, if noise can be added without an overflow."""
-    if len(counts) and not (int(counts.max()) < LARGEST_COUNT and int(counts.min()) > -LARGEST_COUNT):
-        raise InputError("counts must stay below 2^62 to be released, got more; start a new sketch")
-    return counts
+def bounded_counts(counts: Counts) -> Counts:
+    """The counts, none of 2^62 or more, so that noise can be added.
+
+    A bound moves no count further than it moved before, so that a release of bounded counts costs no more; a refusal
+    would tell that a count is so large.
+    """
+    return np.clip(counts, 1 - LARGEST_COUNT, LARGEST_COUNT - 1)
 
 
 def given_or_fresh(noise: Noise | None) -> Noise:

@@ -54,7 +54,7 @@ from pianissimo.sketches.contents import KeyListing, key_series, listing_of
 from pianissimo.sketches.key_columns import KeyKind
 from pianissimo.sketches.misra_gries import PrivacyAwareMisraGries
 from pianissimo.sketches.reduction import reduce
-from pianissimo.sketches.released_keys import HeavyKeys, checked_counts, item_keys, own
+from pianissimo.sketches.released_keys import HeavyKeys, bounded_counts, item_keys, own
 from pianissimo.sketches.tree_nodes import (
     EndedNodes,
     FedByTick,
@@ -161,7 +161,7 @@ class PrefixTree(FedByTick):
         for level, number in prefix_nodes(tick):
             # What a node counts is known at its last tick, when its noise is first drawn.
             here = sealed(noise, number << level).at("node", level, number)
-            sums += checked_counts(nodes.values(level, keys))
+            sums += bounded_counts(nodes.values(level, keys))
             sums += here.at(*counts).gaussian(variance=self.variance, keys=items)
             if self.with_total:
                 total += int(here.at("total").gaussian(variance=self.total_variance))

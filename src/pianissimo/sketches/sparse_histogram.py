@@ -70,8 +70,8 @@ from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.released_keys import (
     Counts,
     SparseRelease,
+    bounded_counts,
     check_typed,
-    checked_counts,
     in_key_order,
     item_keys,
     own,
@@ -136,12 +136,14 @@ class SparseHistogram:
 def positive_counts(contents: Contents, most: int) -> tuple[pl.Series, Counts]:
     """The keys of positive count c(x) = u(x) - D in their own order, at most so many, and these counts."""
     check_typed(contents)
+    if contents.k is not None and contents.k > most:
+        raise ParameterError(f"a sketch must store at most the {most} keys of its release, got one of k = {contents.k}")
     counts = contents.over - contents.decrements
     places = in_key_order(contents.keys)
     places = places[counts[places] > 0]
     if len(places) > most:
         raise ParameterError(f"a sketch must store at most the {most} keys of its release, got one of larger k")
-    return contents.keys.gather(places), checked_counts(counts[places])
+    return contents.keys.gather(places), bounded_counts(counts[places])
 
 
 def worst_delta(moved: int, variance: int, tau: int, epsilon: float) -> float:

@@ -24,6 +24,7 @@ from pianissimo.checks import check_at_least, check_name, check_positive
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
+from pianissimo.noise.running import check_answers
 from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Law, Sensitivity
 
@@ -207,7 +208,7 @@ class SumHead(AnyHead):
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserTotal:
         either = is_signed or self.low < 0
-        return UserTotal(int(estimates[0]), law, cut, unit=self.magnitude, is_signed=either)
+        return UserTotal(int(check_answers(estimates)[0]), law, cut, unit=self.magnitude, is_signed=either)
 
 
 @identified("histogram-head")

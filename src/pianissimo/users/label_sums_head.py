@@ -24,6 +24,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.noise.mean_interval import NoisyMeans
+from pianissimo.noise.running import check_answers
 from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Law, Sensitivity
 from pianissimo.users.heads import AnyHead, Signs, UserCounts, codes_in, whole_steps
@@ -162,6 +163,7 @@ class LabelSumsHead(AnyHead):
             np.add.at(totals, places, weights * (above + low))
 
     def value(self, estimates: NDArray[np.int64], law: Law, cut: CutOff, *, is_signed: bool) -> UserCounts | UserEnds:
+        check_answers(estimates)
         labels, count = self.domain.labels.clone(), len(self.domain)
         if self.means:
             return UserEnds(labels, estimates[:count], estimates[count:], self.ends, law, cut)

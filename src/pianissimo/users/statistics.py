@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import codec
-from pianissimo.errors import InputError, ParameterError
+from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -34,8 +34,6 @@ from pianissimo.users.label_sums_head import LabelSumsHead
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.segments import Segments, segments_of, there
 from pianissimo.users.user_table import Column, Rows, UserUnits, by_user, row_coins
-
-_LARGEST_TOTAL = 2**61
 
 Head = CountHead | SumHead | HistogramHead | LabelSumsHead | QuantilesHead | AboveHead
 """One statistic of the accepted events, or of who is above the cap."""
@@ -149,7 +147,6 @@ class UserStatistics(UserBudget):
 
     def add(self, state: UserStatisticsState, gathered: codec.Plain) -> None:
         names, counts, columns = gathered
-        self._check_totals(state, int(counts.sum(dtype=np.int64)))
         if not (self.signed or self._with_columns):
             state.users.add(names, counts.astype(np.uint64))
             return
@@ -233,12 +230,6 @@ class UserStatistics(UserBudget):
                 totals += 0 if signs is None else signs.sum(dtype=np.int64)
             elif not isinstance(head, AboveHead):
                 head.add(totals, next(codes), signs)
-
-    def _check_totals(self, state: UserStatisticsState, rows: int) -> None:
-        waiting = len(state.pending) + len(state.left_out) + rows
-        for head, totals in zip(self.heads, state.totals, strict=True):
-            if not int(np.abs(totals).max()) + waiting * head.sensitivity.total < _LARGEST_TOTAL:
-                raise InputError("a total must stay below 2^61 in size, got more; start a new run")
 
     @property
     def _counting(self) -> list[CountHead | SumHead | HistogramHead | LabelSumsHead | QuantilesHead]:

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_fraction, check_probability
-from pianissimo.errors import InputError, ParameterError
+from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import LARGEST_COUNT, MOST_LABELS, Domain, LabelIndex, visible_labels
+from pianissimo.labels import MOST_LABELS, Domain, LabelIndex, visible_labels
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
+from pianissimo.noise.running import check_answers
 from pianissimo.users.accepted_units import AcceptedUnits, numbered, pairs_of
 from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import batch_column, codes_in, whole_steps
@@ -221,8 +222,6 @@ class UserLabelSums(UserBudget):
 
     def add(self, state: UserLabelSumsState, gathered: codec.Plain) -> None:
         names, counts, labels, numbers, above = gathered
-        if not int(state.totals.sum()) + len(numbers) * self.span < LARGEST_COUNT:
-            raise InputError("all sums together must stay below 2^61, got more; start a new run")
         counts = counts.astype(np.uint32)
         slots = state.index.slots_or_new(labels).astype(np.uint32)[numbers]
 
@@ -260,7 +259,8 @@ class UserLabelSums(UserBudget):
             passing = (state.totals.sum(axis=0) >= self.min_count * self.span) & (series[0] + series[1] >= least)
             state.shown = state.shown | passing
         slots, labels = self._visible(state)
-        return UserEnds(labels, series[0][slots], series[1][slots], self.ends, law, units.course.cut_off())
+        above_low, below_high = (check_answers(each[slots]) for each in series)
+        return UserEnds(labels, above_low, below_high, self.ends, law, units.course.cut_off())
 
     def between(self, state: UserLabelSumsState, start: int, end: int, noise: Noise) -> UserEnds:
         """What was accepted in ticks start + 1 .. end, each under the cap that held when it began; of labels shown."""
@@ -272,7 +272,8 @@ class UserLabelSums(UserBudget):
             window.estimates(counters, np.ascontiguousarray(moves[slots, place]), noise.at("sums", name), keys)
             for place, name in enumerate(_SERIES)
         ]
-        return UserEnds(labels, series[0], series[1], self.ends, window.law(counters), window.cut)
+        above_low, below_high = map(check_answers, series)
+        return UserEnds(labels, above_low, below_high, self.ends, window.law(counters), window.cut)
 
     def _sums(self, slots: NDArray[np.uint32], above: NDArray[np.int64], count: int) -> NDArray[np.int64]:
         found = np.zeros((2, count), dtype=np.int64)

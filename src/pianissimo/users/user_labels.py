@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_fraction, check_probability
-from pianissimo.errors import InputError, ParameterError
+from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import LARGEST_COUNT, MOST_LABELS, Domain, LabelIndex, visible_labels
+from pianissimo.labels import MOST_LABELS, Domain, LabelIndex, visible_labels
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
@@ -253,8 +253,6 @@ class UserLabels(UserBudget):
         labels: pl.Series | NDArray[np.uint32] | None,
         numbers: NDArray[np.uint32],
     ) -> None:
-        if not int(state.counts.sum()) + len(numbers) < LARGEST_COUNT:
-            raise InputError("all counts together must stay below 2^61, got more; start a new run")
         if isinstance(labels, pl.Series):
             labels = state.index.slots_or_new(labels).astype(np.uint32)
         state.units.add((names, counts, numbers if labels is None else labels[numbers]))
