@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.faults.report import size
 from tests.mechanisms import CASES, EVENT_CASES, USER_CASES, Case
 from tests.pin_guarantees import PINNED, promise_of
 from tests.shared_checks import (
@@ -27,7 +28,7 @@ events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), ma
 ticks = st.lists(events, min_size=6, max_size=6)
 ALL_CASES = CASES | USER_CASES | EVENT_CASES
 every_mechanism = pytest.mark.parametrize("case", ALL_CASES.values(), ids=ALL_CASES.keys())
-few_examples = settings(max_examples=25, deadline=None)
+few_examples = settings(max_examples=size(8, 25), deadline=None)
 
 
 @every_mechanism

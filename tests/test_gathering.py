@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.faults.report import size
 from tests.mechanisms import CASES, DOMAIN, SMALL_CAP, USER_CASES, Case, as_labels, as_users
 from tests.shared_checks import check_gathering, check_resuming, check_splitting
 
@@ -98,7 +99,7 @@ MORE = {
 events = st.lists(st.lists(st.sampled_from(["a", "b", "c", "nowhere", "ü"]), max_size=4), max_size=12)
 ticks = st.lists(events, min_size=6, max_size=6)
 more_mechanisms = pytest.mark.parametrize("case", MORE.values(), ids=MORE.keys())
-few_examples = settings(max_examples=25, deadline=None)
+few_examples = settings(max_examples=size(8, 25), deadline=None)
 
 
 @more_mechanisms
@@ -173,7 +174,7 @@ def test_no_users_id_is_in_what_is_gathered(case: Case) -> None:
 keys = st.lists(st.integers(0, 6), max_size=30)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(100, 300), deadline=None)
 @given(stream=keys, place=st.integers(0, 29), cuts=st.lists(st.integers(0, 30), max_size=4))
 def test_a_stream_without_one_element_is_fed_in_the_same_order(stream: list[int], place: int, cuts: list[int]) -> None:
     """Neighbors stay neighbors, wherever either is cut into batches."""
@@ -193,7 +194,7 @@ def _fed(stream: list[int], cuts: list[int]) -> list[int]:
     return tick.take().to_list()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=size(70, 200), deadline=None)
 @given(stream=st.lists(st.lists(st.integers(0, 3), max_size=3), min_size=1, max_size=12), cut=st.integers(0, 12))
 def test_sets_are_fed_in_an_order_of_their_own(stream: list[list[int]], cut: int) -> None:
     expected = sorted((sorted(set(each)) for each in stream if each), key=lambda each: (len(each), each))

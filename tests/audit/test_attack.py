@@ -18,6 +18,7 @@ import tests.audit.unknown_gauss_attacks  # noqa: F401, the cases of these mecha
 from click.testing import CliRunner
 from numpy.typing import NDArray
 from tests.audit.tampering import Scaled, Tampered
+from tests.faults.report import SOAK, size
 from tests.mechanisms import CASES
 
 from pianissimo.audit import AuditReport, AuditVerdict, Finding, audit
@@ -63,8 +64,10 @@ DOMAIN = Domain(["a", "b", "c"])
 HAAR = HaarPlan.calibrated(horizon=8, rho=0.5)
 TREE = TreePlan.calibrated(horizon=7, rho=0.5, base=2)
 PURE = TreePlan.calibrated(horizon=5, epsilon=1.0, base=3)
-RUNS = 100_000
+RUNS = size(40_000, 100_000)
 MUTANT_RUNS = 40_000
+NEARLY_ALL = 0.9 if SOAK else 0.84
+"""Of a claim: what so many runs show of it. Fewer with every change."""
 
 
 def tight(report: AuditReport) -> Finding:
@@ -88,7 +91,7 @@ def test_every_mechanism_keeps_its_promise_and_no_more(name: str) -> None:
     # At most the claim, but for the excess of whole-number noise, and at least the floor.
     assert report.verdict is AuditVerdict.SOUND
     # Of a composition the first part; test_parts has the same mechanisms with noise that shows nearly all of each.
-    assert share(report) >= 0.9
+    assert share(report) >= NEARLY_ALL
 
 
 # Sizes at which so many runs show at least 0.9 of the claim; `audit` says where they show less, and why.
@@ -113,12 +116,12 @@ SHARP: list[tuple[NoisePlan, int]] = [
 def test_over_every_plan_nearly_the_whole_claim_is_shown(plan: NoisePlan, runs: int) -> None:
     report = audit(Counter(plan=plan), runs=runs, noise=SeededNoise(42))
     assert report.verdict is AuditVerdict.SOUND
-    assert 0.9 <= share(report) <= 1
+    assert NEARLY_ALL <= share(report) <= 1
 
 
 def test_sums_and_top_lists_are_audited_too() -> None:
     summer = Summer(plan=HaarPlan.calibrated(horizon=8, rho=0.5 / 40**2), low=-10, high=40)
-    assert 0.9 <= share(audit(summer, runs=RUNS, noise=SeededNoise(43))) <= 1
+    assert NEARLY_ALL <= share(audit(summer, runs=RUNS, noise=SeededNoise(43))) <= 1
     unknown = UnknownHistogram(plan=TREE, delta=Fraction(1, 10**9), rest_plan=TREE)
     report = audit(TopList(histogram=unknown, k=2), runs=20_000, noise=SeededNoise(43))
     assert report.verdict is AuditVerdict.SOUND
@@ -136,7 +139,9 @@ ONE_SHOTS = [
 def test_one_shot_answers_show_nearly_their_whole_claims(one_shot: Any) -> None:
     report = audit(one_shot, runs=RUNS, noise=SeededNoise(48))
     assert report.verdict is AuditVerdict.SOUND
-    assert all(0.94 * finding.claim <= finding.lower_bound <= finding.claim for finding in report.findings)
+    assert all(
+        (NEARLY_ALL + 0.04) * finding.claim <= finding.lower_bound <= finding.claim for finding in report.findings
+    )
 
 
 def is_node(path: tuple[PathPart, ...]) -> bool:

@@ -28,7 +28,7 @@ from pianissimo.noise import Noise, TreePlan
 from pianissimo.noise.running import evaluate
 from pianissimo.testing import SeededNoise
 
-PAIRS = size(300, 2000)
+PAIRS = size(80, 2000)
 LABELS = ["a", "b", "c", "d", "e", "new"]
 Events = list[list[str]]
 

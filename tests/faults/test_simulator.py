@@ -24,7 +24,7 @@ MUTANT_SEEDS = 1000
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_mix_of_faults_breaks_an_invariant(part: int) -> None:
-    seeds = size(400, 20_000) // PARTS
+    seeds = size(240, 20_000) // PARTS
     begin, recoveries = time.perf_counter(), 0
     for seed in range(part * seeds, (part + 1) * seeds):
         simulation = Simulation(seed)
@@ -35,7 +35,7 @@ def test_no_mix_of_faults_breaks_an_invariant(part: int) -> None:
         "R2",
         f"seeds {part * seeds} to {(part + 1) * seeds - 1}",
         figure=f"{seeds} seeds, {recoveries} starts, 0 violations, {seeds / seconds:.0f} seeds/s",
-        bar=f"{size(400, 20_000)} seeds in all, 0 violations",
+        bar=f"{size(240, 20_000)} seeds in all, 0 violations",
         passed=True,
         seeds=f"{part * seeds} to {(part + 1) * seeds - 1}",
     )

@@ -290,7 +290,7 @@ PIECES = 2
 
 @pytest.mark.parametrize("part", range(PIECES))
 def test_bit_flips_are_detected_or_harmless(sqlite_home: Home, part: int) -> None:
-    flips, chance = size(240, 10_000) // PIECES, random.Random(8 + part)
+    flips, chance = size(100, 10_000) // PIECES, random.Random(8 + part)
     expected = payloads_undisturbed(sqlite_home)
     # With a tick that is sealed and not released, and with one that is released and not sent.
     sources = [crashed(sqlite_home, point) for point in ("release.commit", "publish.before_send")]

@@ -318,7 +318,7 @@ FUZZERS = 4 if SOAK else 1
 @pytest.mark.parametrize("part", range(FUZZERS))
 def test_inputs_that_are_led_by_coverage_are_refused_within_a_second_and_little_memory(part: int) -> None:
     pytest.importorskip("atheris", reason="atheris has no wheel for this machine and this Python")
-    seconds, seed = size(2, 60), 3
+    seconds, seed = size(1, 60), 3
     names = sorted(parsers.PARSERS)[part::FUZZERS]
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.guided", str(seconds), str(seed), *names], capture_output=True, text=True

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.faults.report import size
 from tests.users.replaying import law_of, lost, taped, without
 
 from pianissimo.labels import Domain
@@ -112,7 +113,7 @@ def as_ticks(stream: list[list[tuple[Any, ...]]]) -> list[pl.DataFrame]:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS.keys())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=size(12, 30), deadline=None)
 @given(stream=streams, raises=raises)
 def test_a_user_costs_at_most_the_budget(mechanism: Any, stream: list[Any], raises: dict[int, int]) -> None:
     ticks = as_ticks(stream)
@@ -134,7 +135,7 @@ DAILY = PeriodCap(units=2, ticks=2)
     ],
     ids=["statistics", "above", "sum", "distinct"],
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=size(15, 40), deadline=None)
 @given(stream=streams, period=st.integers(0, 2))
 def test_a_user_within_a_period_costs_at_most_the_budget(mechanism: Any, stream: list[Any], period: int) -> None:
     ticks = as_ticks(stream)
@@ -186,7 +187,7 @@ def test_who_passes_every_cap_costs_all_that_is_for_users_above_it() -> None:
             assert lost(mechanism, ticks, without(ticks, 0), {3: 1, 5: 1}) < BUDGET / 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=size(30, 60), deadline=None)
 @given(stream=streams, raises=raises)
 def test_it_is_the_number_of_users_above_the_cap_that_holds(stream: list[Any], raises: dict[int, int]) -> None:
     check_above(as_ticks(stream), raises)
