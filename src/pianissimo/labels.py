@@ -1,7 +1,8 @@
 """Labels of counted things: checked, hashed with a key, and given slots in the order of their first appearance.
 
 An event adds one to each of its distinct labels, at most `max_keys_per_event` of them. The cut looks at that event
-only: the first so many in the event's own order. The order of events, and what others hold, make no difference.
+only: the first so many in the event's own order. The order of events, and what others hold, make no difference. A row
+may stand for many equal events, as a struct of `key` and `events`: it adds what these would.
 """
 
 import hashlib
@@ -216,14 +217,39 @@ def flat_keys(events: pl.Series, most: int | None, *, called: str = "keys") -> p
 
 
 def count_labels(events: pl.Series, max_keys_per_event: int | None) -> tuple[pl.Series, NDArray[np.int64]]:
-    """The labels of a batch and how many events hold each; an event is a text or a list of texts; None cuts nothing."""
-    if events.dtype not in (pl.String, pl.List(pl.String)):
-        raise InputError(f"labels must be texts or lists of texts, got {events.dtype}")
-    labels = flat_keys(events, max_keys_per_event, called="labels")
-    counted = labels.alias("key").to_frame().group_by("key").len("count")
+    """The labels of a batch and how many events hold each; an event is a text or a list of texts; None cuts nothing.
+
+    >>> rows = pl.DataFrame({"key": ["north", "south", "north"], "events": [5, 0, 2]}).to_struct()
+    >>> [each.tolist() if hasattr(each, "tolist") else each.to_list() for each in count_labels(rows, 1)]
+    [['north'], [7]]
+    """
+    if isinstance(events.dtype, pl.Struct):
+        counted = _already_counted(events, max_keys_per_event)
+    else:
+        counted = _label_frame(events, max_keys_per_event).group_by("key").len("count")
     if any_too_long(counted["key"]):
         raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")
     return counted["key"], counted["count"].to_numpy().astype(np.int64)
+
+
+def _label_frame(events: pl.Series, most: int | None) -> pl.DataFrame:
+    if events.dtype not in (pl.String, pl.List(pl.String)):
+        raise InputError(f"labels must be texts or lists of texts, got {events.dtype}")
+    return flat_keys(events, most, called="labels").alias("key").to_frame()
+
+
+def _already_counted(rows: pl.Series, most: int | None) -> pl.DataFrame:
+    """The same of rows that each stand for so many equal events; a label of no event is not there."""
+    if rows.null_count():
+        raise InputError("rows must have labels and a number of events, got nulls; drop them")
+    keys, times = rows.struct.field("key"), rows.struct.field("events")
+    labels = _label_frame(keys, most)
+    if isinstance(keys.dtype, pl.List):
+        distinct = keys.list.n_unique()
+        held = distinct if most is None else distinct.clip(upper_bound=most)
+        times = pl.Series(np.repeat(times.to_numpy(), held.to_numpy()))
+    held_by = labels.with_columns(times.alias("events")).filter(pl.col("events") > 0)
+    return held_by.group_by("key").agg(pl.col("events").sum().alias("count"))
 
 
 def count_known(

@@ -405,13 +405,13 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
             'kind = "count"',
             'kind = "count"\nkey = "drug"',
             "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', "
-            "'nulls', got 'key'",
+            "'nulls', 'count_column', got 'key'",
         ),
         (
             'kind = "count"',
             'kind = "count"\ntidi = []',
             "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', "
-            "'nulls', got 'tidi'; did you mean 'tidy'?",
+            "'nulls', 'count_column', got 'tidi'; did you mean 'tidy'?",
         ),
         (
             'key = "drug"',
@@ -529,8 +529,9 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         ),
         (
             f"{SUM}\nk = 3",
-            ".k must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', 'value', "
-            "'range', 'outside', 'grid', 'key', 'domain', 'max_keys_per_event', 'min_count', 'max_per_user', got 'k'",
+            ".k must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', "
+            "'count_column', 'value', 'range', 'outside', 'grid', 'key', 'domain', 'max_keys_per_event', 'min_count', "
+            "'max_per_user', got 'k'",
         ),
         ('kind = "top_k"\nkey = "drug"', ".k must be given, got nothing; it is how many labels are listed"),
         (TOP.replace("3", "0"), f".k {WHOLE}, got 0"),
@@ -541,8 +542,9 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         (f'{TOP}\nmax_keys_per_event = "all"', f".max_keys_per_event {WHOLE}, got 'all'"),
         (
             f"{TOP}\nother = true",
-            ".other must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', 'key', "
-            "'domain', 'max_keys_per_event', 'count', 'min_count', 'k', got 'other'; did you mean 'where'?",
+            ".other must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', "
+            "'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'k', got 'other'; "
+            "did you mean 'where'?",
         ),
         (
             'kind = "histogram"\nkey = "drug"\nmax_keys_per_event = "any"',

@@ -216,7 +216,9 @@ def _generated(plan: StreamPlan, ticks: int, random: np.random.Generator, *, own
                 columns[name] = pl.Series(np.where(is_hers, "she", others).tolist(), dtype=pl.String)
             elif column.role is Role.NUMBERS:
                 numbers = _numbers(name, queries)
-                columns[name] = np.where(is_hers, max(numbers, key=abs), random.choice(numbers, len(is_hers)))
+                # Of rows that stand for many events, hers is one alone: without it, one event is missing.
+                own = 1.0 if name in (query.count_column for query in queries) else max(numbers, key=abs)
+                columns[name] = np.where(is_hers, own, random.choice(numbers, len(is_hers)))
             else:
                 labels = _labels(name, queries)
                 values = random.choice([*labels, *labels[:1] * 2], len(is_hers)).astype(object)

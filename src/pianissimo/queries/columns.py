@@ -31,6 +31,10 @@ _JOINED = ((_ESCAPE, _ESCAPE + "0"), (_SEPARATOR, _ESCAPE + "1"))
 """How what has a meaning in a joined label is written in its parts. Undone from the last to the first."""
 
 
+MOST_EVENTS = 2**30
+"""A row stands for at most so many events: of 2^32 rows the sum stays within 63 bits."""
+
+
 class Role(Enum):
     """How the values of a column are read."""
 
@@ -61,6 +65,17 @@ def number_column(name: str, frame: pl.DataFrame) -> pl.Series:
         raise InputError(f"column {name!r} must hold numbers, got {column.dtype}; cast it first")
     values = column.cast(pl.Float64)
     return values.set(values.is_nan() | values.is_infinite(), None)
+
+
+def event_numbers(name: str, frame: pl.DataFrame) -> pl.Series:
+    """How many events each row stands for; null where that is no whole number from 0 to 2^30.
+
+    >>> event_numbers("n", pl.DataFrame({"n": [3, 0, -1, 0.5, None, 2**31]})).to_list()
+    [3, 0, None, None, None, None]
+    """
+    numbers = number_column(name, frame)
+    wrong = (numbers != numbers.floor()) | (numbers < 0) | (numbers > MOST_EVENTS)
+    return numbers.set(wrong, None).cast(pl.Int64)
 
 
 def compared_column(name: str, frame: pl.DataFrame) -> pl.Series:

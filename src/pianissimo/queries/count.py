@@ -7,8 +7,10 @@ from typing import Any
 import polars as pl
 
 from pianissimo.counting import Counter
+from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.columns import event_numbers
 from pianissimo.queries.expected import HISTORY, Share
 from pianissimo.queries.query import PlanFor, Query
 from pianissimo.users import CountHead, Head, SumHead
@@ -27,6 +29,22 @@ class Count(Query):
     called = "a count"
     adds_up = True
     deletable = True
+    null_rules = ("skip", "refuse")
+    takes_counts = True
+
+    def _check(self) -> None:
+        if self.nulls != "skip" and self.count_column is None:
+            raise ParameterError(
+                "nulls must be 'skip' for a count, got 'refuse': without count_column it reads no column"
+            )
+
+    def column(self, frame: pl.DataFrame) -> pl.Series | None:
+        return None if self.count_column is None else event_numbers(self.count_column, frame)
+
+    def batch(self, frame: pl.DataFrame) -> Any:
+        content = Query.batch(self, frame)
+        # As many events as the rows stand for, of which nothing but their number is looked at.
+        return content if self.count_column is None else range(int(content.sum()))
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         plan = plan_for(share)

@@ -45,6 +45,7 @@ class Histogram(LabelQuery):
 
     kind = "histogram"
     called = "a histogram"
+    takes_counts = True
     told = ("max_keys_per_event", "domain")
     adds_up = True
     deletable = True
@@ -148,6 +149,7 @@ class MaxFrequency(KeyQuery):
 
     kind = "max_frequency"
     called = "a largest count"
+    takes_counts = True
     answer = "number of events of the most frequent {0.keys_told}"
     beyond_cap = f"{KeyQuery.beyond_cap}; the largest count is that of capped events"
     told = ("domain",)

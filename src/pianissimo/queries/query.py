@@ -35,8 +35,10 @@ from pianissimo.queries.columns import (
     NULL_LABEL,
     Reads,
     Role,
+    check_column,
     checked_key,
     compared_column,
+    event_numbers,
     fault_of,
     join_labels,
     key_names,
@@ -132,6 +134,10 @@ class Query:
     """What becomes of a row without a value that it can count: it adds nothing to this query ("skip"), is refused for
     all queries ("refuse"), or counts under the label (null) ("label")."""
 
+    count_column: str | None = None
+    """The column that says how many equal events a row stands for, where rows come already counted: whole numbers from
+    0 to 2^30. What is hidden is one of these events. Without it a row is one event."""
+
     kind: ClassVar[str]
     """What it is called in files."""
 
@@ -143,6 +149,9 @@ class Query:
 
     null_rules: ClassVar[tuple[Nulls, ...]] = ("skip",)
     """What may become of a row without a value."""
+
+    takes_counts: ClassVar[bool] = False
+    """Whether a row may stand for many events."""
 
     adds_up: ClassVar[bool] = False
     """Whether the answers for two parts of the stream add up to that for both, if of a window it has what is new."""
@@ -218,6 +227,7 @@ class Query:
         if self.nulls not in self.null_rules:
             allowed = " or ".join(map(repr, self.null_rules))
             raise ParameterError(f"nulls must be {allowed} for {self.called}, got {self.nulls!r}")
+        self._check_counted()
         self._check()
         domain = getattr(self, "domain", None)
         listed = [] if domain is None else self.label_parts(domain)
@@ -275,6 +285,21 @@ class Query:
         if self.per is not None and Tidy.MONOTONE in tidy:
             raise ParameterError("tidy must not be monotone with per, got it: what the last ticks added may fall")
 
+    def _check_counted(self) -> None:
+        if self.count_column is None:
+            return
+        check_column(count_column=self.count_column)
+        if not self.takes_counts:
+            raise ParameterError(
+                f"count_column must be left out for {self.called}, got one: it is proven for what each event adds one "
+                "to; ask for a count, a histogram, a largest count or a top list, or give a row for each event"
+            )
+        if self.count_column in (*self.key_names, *(each.name for each in self.where_reads)):
+            raise ParameterError(
+                f"count_column must be a column of its own, got {self.count_column!r} as key or in where too: one "
+                "event less would move all events of its row"
+            )
+
     def _check(self) -> None:
         """Refuse what cannot be in the kind's own fields."""
 
@@ -283,7 +308,9 @@ class Query:
     @property
     def reads(self) -> tuple[Reads, ...]:
         """The columns that it needs, those of its condition last."""
-        return (*self._own_reads, *(each for each in self.where_reads if each not in self._own_reads))
+        counted = () if self.count_column is None else (Reads(self.count_column, Role.NUMBERS),)
+        own = (*self._own_reads, *counted)
+        return (*own, *(each for each in self.where_reads if each not in own))
 
     @property
     def _own_reads(self) -> tuple[Reads, ...]:
@@ -313,6 +340,13 @@ class Query:
     @property
     def rule(self) -> str:
         """What it asks of each row."""
+        if self.count_column is None:
+            return self._own_rule
+        of_labels = f", and {self._own_rule}" if self.key_names else ""
+        return f"column {self.count_column!r} must hold whole numbers from 0 to 2^30{of_labels}"
+
+    @property
+    def _own_rule(self) -> str:
         column = self._own_reads[0]
         if column.role is Role.NUMBERS:
             return f"column {column.name!r} must hold finite numbers"
@@ -593,7 +627,8 @@ class Query:
 
     def _about(self, answer: str) -> str:
         when = "" if self.per is None else " in each tick" if self.per == 1 else f" in the last {self.per} ticks"
-        own = f"{answer.format(self)}{when and self.of_window}{when}"
+        each = "" if self.count_column is None else f", a row being {self.count_column} of them"
+        own = f"{answer.format(self)}{when and self.of_window}{when}{each}"
         return own if self.where is None else f"{own} where {self.where}"
 
     def left_out(self, chosen: Candidate) -> list[str]:
@@ -602,7 +637,8 @@ class Query:
 
     def facts(self, chosen: Candidate) -> dict[str, Any]:
         """What a plan tells of it besides."""
-        return {name: told_value(name, getattr(self, name)) for name in self.told}
+        told = self.told if self.count_column is None else (*self.told, "count_column")
+        return {name: told_value(name, getattr(self, name)) for name in told}
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         """The least and the largest estimate that a label must reach to be shown; None where all labels are."""
@@ -648,7 +684,12 @@ class KeyQuery(Query):
         return False
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
-        return labels_in(self.key_names, frame, label_nulls=self.nulls == "label", several=self._holds_lists)
+        labels = labels_in(self.key_names, frame, label_nulls=self.nulls == "label", several=self._holds_lists)
+        if self.count_column is None:
+            return labels
+        both = pl.DataFrame({"key": labels, "events": event_numbers(self.count_column, frame)})
+        sound = ~fault_of(labels) & both["events"].is_not_null()
+        return both.select(pl.when(sound).then(pl.struct("key", "events")).alias(self.name)).to_series()
 
     def most_moved(self, mechanism: Any) -> float | None:
         most = getattr(self, "max_keys_per_event", 1)

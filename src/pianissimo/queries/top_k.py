@@ -59,6 +59,7 @@ class TopK(LabelQuery):
 
     kind = "top_k"
     called = "a top list"
+    takes_counts = True
     told = ("max_keys_per_event", "domain", "k")
     tidies = (Tidy.NON_NEGATIVE, Tidy.MONOTONE, Tidy.RANKED)
     answer = "number of {0.count} of each {0.keys_told} in the list"

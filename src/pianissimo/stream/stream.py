@@ -130,12 +130,36 @@ class Stream:
                     )
             if any(column.name in lists for column in query.where_reads):
                 raise ParameterError(f"where of query {query.name!r} must not look at a column of lists, got one")
+        self._check_counted()
         for query in self.queries:
             if self.horizon is not None and not query.every <= self.horizon:
                 raise ParameterError(
                     f"query {query.name!r} must be published within the {self.horizon} ticks of the horizon, "
                     f"got every {query.every} ticks"
                 )
+
+    def _check_counted(self) -> None:
+        """Refuse what one event may move by more than itself, where rows stand for many events."""
+        counted = {query.count_column: query.name for query in self.queries if query.count_column is not None}
+        for column, name in counted.items():
+            if self.user is not None:
+                raise ParameterError(
+                    f"count_column of query {name!r} must be left out where users are hidden, got {column!r}: how many "
+                    f"events of a row count is then up to the cap; ask for Sum(value={column!r}, max_per_user=...)"
+                )
+            for query in self.queries:
+                others = [each.name for each in query.reads if each.role is not Role.NUMBERS]
+                if column in (*others, *(each.name for each in query.where_reads), getattr(query, "value", None)):
+                    raise ParameterError(
+                        f"query {query.name!r} must not read {column!r}, got the count_column of {name!r}: one event "
+                        "less would change what its whole row counts as"
+                    )
+                if getattr(query, "value", None) is not None:
+                    raise ParameterError(
+                        f"query {query.name!r} must be in a stream of its own, got one beside query {name!r} whose "
+                        f"rows stand for many events: the value of such a row may be of all of them, and what one "
+                        "event moves in it is not bounded by the range"
+                    )
 
     def _ticks(self, name: str, length: Length) -> Any:
         """A number of ticks as it is, and a length of time as one."""
