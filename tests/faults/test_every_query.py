@@ -51,6 +51,7 @@ COUNTED = (
     pp.Histogram("regions", key="region", domain=REGIONS, every=2, tidy="monotone"),
 )
 CHEAP = pp.Alarm("cheap", where="price < 5", alarms_per_user=1)
+PRICED: dict[str, Any] = {"value": "price", "range": (0, 10), "key": "region", "domain": REGIONS}
 FIXED = {"max_events_per_user": 3, "most_events_per_user": 9}
 
 
@@ -80,6 +81,7 @@ STREAMS = {
         open_to_all("ticks", pp.Alarm("cheap", where="price < 5"), pp.Trending("rising", key="drug", domain=DRUGS)),
         open_to_all("tick-sets", pp.Trending("many", key="many", max_keys_per_event=2), pp.Count("n")),
         open_to_all("values", pp.Distinct("all", key="many", max_keys_per_event=2), pp.Count("n")),
+        open_to_all("by-key", pp.Sum("sums", value="price", range=(0, 10), key="drug"), pp.Mean("mean", **PRICED)),
         open_to_all("few-keys", pp.HeavyHitters("drugs", key="drug", expected_keys=9)),
         hidden("users", *COUNTED, pp.Quantiles("price", value="price", range=(0, 10), cells=8), first_cap=2, caps=3),
         hidden("count-of-users", pp.Count("n"), first_cap=2, caps=3),
@@ -95,6 +97,11 @@ STREAMS = {
         hidden("active-in-periods", pp.Users("active"), **FIXED, within=2, reset=False),
         hidden("each-period", *COUNTED, pp.Distinct("drugs", key="drug"), pp.Users("all"), within=3, starts=2),
         hidden("labels-of-each-period", pp.Histogram("found", key="drug", count="users"), within=3, starts=2),
+        hidden("found-labels", pp.Histogram("found", key="drug", other=True), first_cap=4, caps=3),
+        hidden("found-users", pp.Histogram("found", key="drug", count="users"), pp.Users("all"), **FIXED),
+        hidden("found-lists", pp.TopK("found", key="many", k=2, max_keys_per_event=2), first_cap=8, caps=3),
+        hidden("found-sums", pp.Mean("found", value="price", range=(0, 10), key="drug"), first_cap=4, caps=3),
+        hidden("heavy-of-users", pp.HeavyHitters("drugs", key="drug", k=8), max_events_per_user=2),
         hidden("trends", pp.Trending("rising", key="drug", max_keys_per_user=2, threshold=60)),
         hidden("known-trends", pp.Trending("rising", key="drug", domain=DRUGS), pp.Trending("two", key="region")),
         hidden("alarms", pp.Alarm("cheap", where="price < 5"), pp.Alarm("north", where=pl.col("region") == "north")),
@@ -127,9 +134,9 @@ of_users = pytest.mark.parametrize("name", [name for name in NAMES if plans()[na
 
 
 def events(tick: int) -> pl.DataFrame:
-    """The events of a tick; some users come often."""
+    """The events of a tick; some users come often, and in the third so many that a cap which follows is raised."""
     rng = np.random.default_rng(tick)
-    size = 150 + 40 * (tick % 3)
+    size = 150 + 40 * (tick % 3) + 1200 * (tick == 3)
     drugs = pl.Series(DRUGS).gather(rng.choice(4, size=size, p=[0.6, 0.3, 0.09, 0.01]))
     more = pl.Series(DRUGS).gather(rng.integers(0, 4, size=size))
     return pl.DataFrame(
@@ -232,11 +239,37 @@ POINTS = [
 KILLED = (1, 3, 4)
 """The first tick, one with a snapshot, and the one after it."""
 
+AT_A_RAISE = ("found-labels", "found-lists", "found-sums")
+"""Whose cap is raised in the third tick: they are killed there at every step."""
+
+BOUNDARIES = {"labels-of-each-period": (2, 4), "each-period": (2, 4)}
+"""The first tick of a period that begins anew, and its last one."""
+
 
 def killed_at(name: str, point: str) -> tuple[int, ...]:
-    """In which ticks: with every change one for each point, another from stream to stream; all of them in a soak."""
+    """In which ticks: with every change every second point, once, others from stream to stream; all in a soak."""
     place = NAMES.index(name) + POINTS.index(point)
-    return KILLED if SOAK else (KILLED[place % len(KILLED)],)
+    some = BOUNDARIES.get(name, KILLED)
+    if SOAK:
+        return tuple(sorted({*KILLED, *some}))
+    if name in AT_A_RAISE:
+        return (3,)
+    return some if name == "labels-of-each-period" else (some[place // 2 % len(some)],) if place % 2 else ()
+
+
+@pytest.mark.parametrize("name", AT_A_RAISE)
+def test_labels_are_found_and_the_cap_is_raised_in_the_tick_of_the_kills(name: str) -> None:
+    tables = [release_of(payload)["found"] for payload in undisturbed(name)]
+    caps = [table["cap"][0] for table in tables]
+    assert caps[1] < caps[2]
+    assert len(set(caps)) == 2
+    assert all("aspirin" in table["key"] for table in tables)
+
+
+def test_a_period_begins_where_it_is_killed() -> None:
+    totals = [release_of(payload)["all"]["estimate"][0] for payload in undisturbed("each-period")]
+    first, last = BOUNDARIES["each-period"]
+    assert totals[first - 1] < totals[last - 1] > totals[last]
 
 
 def crash(_: str) -> None:
@@ -245,15 +278,12 @@ def crash(_: str) -> None:
 
 @every_stream
 def test_killed_at_every_step_of_a_tick_it_releases_the_same_bytes(name: str, tmp_path: Path) -> None:
-    crashes = 0
-    for tick in range(1, TICKS + 1):
+    crashes, kept = 0, tmp_path / "kept"
+    kept.mkdir()
+    opened(name, kept).close()
+    for tick in range(1, TICKS):
         for point in [point for point in POINTS if tick in killed_at(name, point)]:
-            copy = tmp_path / "copy"
-            if tick > 1:
-                shutil.copytree(tmp_path / "kept", copy)
-            else:
-                copy.mkdir()
-                opened(name, copy).close()
+            copy = shutil.copytree(kept, tmp_path / "copy")
             try:
                 with opened(name, copy) as live, armed({point: crash}):
                     failpoints.reach("absorb.read")
@@ -265,7 +295,7 @@ def test_killed_at_every_step_of_a_tick_it_releases_the_same_bytes(name: str, tm
                 run(live, tick + 1)
                 assert payloads(live) == list(undisturbed(name)[: tick + 1])
             shutil.rmtree(copy)
-        with opened(name, tmp_path / "kept") as live:
+        with opened(name, kept) as live:
             run(live, tick)
     assert crashes == sum(len(killed_at(name, point)) for point in POINTS)
     record(
@@ -465,7 +495,7 @@ rows = st.fixed_dictionaries(
     {"who": st.sampled_from("ABCD"), "drug": st.sampled_from(DRUGS), "price": st.integers(-9, 9)}
 )
 ticks_of_batches = st.lists(st.lists(st.lists(rows, max_size=8), min_size=1, max_size=3), min_size=2, max_size=3)
-PAIRS = size(150, 500)
+PAIRS = size(40, 500)
 _pairs = 0
 
 

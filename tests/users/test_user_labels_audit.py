@@ -206,6 +206,37 @@ def test_who_fills_the_cap_costs_all_of_it_and_broken_prices_are_caught() -> Non
         assert (spent <= (weights[0] + weights[1]) * raised.amount) is within
 
 
+class UnitsOfEvents(UserLabels):
+    """Mutant 10: the cap is multiplied by `max_keys_per_event`, as if an event were one unit whatever it holds."""
+
+    def start(self, noise: Any) -> Any:
+        events = FixedCap(units=self.cap.caps[0] * (self.max_keys_per_event or 1))
+        return UserLabels.start(replace(self, cap=events), noise)
+
+
+class PricedAgain(UserLabels):
+    """Mutant 10, the other way: units that are labels already are priced as if each held so many."""
+
+    @property
+    def counters(self) -> tuple[Counters, ...]:
+        keys = self.max_keys_per_event or 1
+        return (self.counters_of(Sensitivity(total=keys, squared=keys**2, most_per_series=self.per_label), series=3),)
+
+
+def test_units_that_are_multiplied_by_the_labels_of_an_event_again_are_caught() -> None:
+    """Who fills her cap with lists costs her units on each label squared, of the cap squared."""
+    lists = pl.DataFrame({"user": ["u"] * 4, "label": [["a", "b"]] * 4})
+    ticks = [lists, *(lists.clear() for _ in range(5))]
+    shares = {}
+    for kind in (UserLabels, UnitsOfEvents, PricedAgain):
+        mechanism = labels_of(3, kind=kind, max_keys_per_event=2, **KNOWN)
+        shares[kind] = lost(mechanism, ticks, without(ticks, "u"), {}) / mechanism.amount
+    # Two units on one label and one on another, of 3 units that might all be on one.
+    assert 0.98 * 5 / 9 <= shares[UserLabels] <= Fraction(5, 9)
+    assert shares[UnitsOfEvents] > 1
+    assert shares[PricedAgain] < 0.98 * 5 / 9
+
+
 def test_the_total_behind_the_rest_costs_the_square_of_the_cap() -> None:
     mechanism = labels_of(4, per_label=1, other=Fraction(1, 4))
     unit, total = (each.law(1, 4, 0, 1) for each in mechanism.counters)
