@@ -9,6 +9,7 @@ from benchmarks import (
     ledger,
     monitors,
     noise,
+    planning,
     selection,
     sketches,
     startup,
@@ -25,6 +26,7 @@ def main() -> int:
     every = (
         startup,
         noise,
+        planning,
         histogram,
         ticks,
         selection,

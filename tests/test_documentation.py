@@ -15,7 +15,7 @@ import pytest
 from pianissimo import Budget, Count, Stream
 from pianissimo.counting import compare
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.expected import predict_error, sampled_profile
+from pianissimo.queries.expected import predict_error, release_variances
 from pianissimo.stream.spec import load_spec
 
 ROOT = Path(__file__).parent.parent
@@ -176,7 +176,7 @@ def test_what_an_open_horizon_costs_is_what_the_documents_say() -> None:
         return plan
 
     without_end = counter(None)
-    deviations = predict_error(without_end, 0.95).typical / np.sqrt(sampled_profile(without_end).mean())
+    deviations = predict_error(without_end, 0.95).typical / np.sqrt(release_variances(without_end).mean)
     for ticks, row in told.items():
         known = predict_error(counter(ticks), 0.95).typical
         same_ticks = deviations * np.sqrt(without_end.variance_profile(np.arange(1, ticks + 1)).mean())

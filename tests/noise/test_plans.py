@@ -115,6 +115,9 @@ def test_weights_and_nodes_stay_within_what_the_plan_states(plan: NoisePlan) -> 
 def test_the_variance_profile_is_the_exact_variance(plan: NoisePlan) -> None:
     exact = [float(variance_at(plan, tick)) for tick in range(1, plan.horizon + 1)]
     assert plan.variance_profile() == pytest.approx(exact, rel=1e-12)
+    # Of all ticks a level is worked out over one period, of others at each tick.
+    some = np.array([plan.horizon, 1, plan.horizon // 2 + 1])
+    assert plan.variance_profile(some) == pytest.approx([exact[tick - 1] for tick in some], rel=1e-12)
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.0244, 3.0, Fraction(1, 7)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import pianissimo as pp
 from pianissimo.counting import UnknownHistogram
 from pianissimo.loss.composition import price
-from pianissimo.queries.expected import Share
+from pianissimo.queries.expected import Share, Variances
 from pianissimo.stream import render_plan
 from pianissimo.stream.choosing import candidates
 
@@ -134,3 +134,37 @@ def test_what_a_plan_never_chooses_is_not_chosen_for_want_of_another() -> None:
     query = pp.TopK("x", key="x", k=1, domain=domain, max_keys_per_event=None)
     with pytest.raises(pp.ParameterError, match="must have a mechanism that fits its budget"):
         pharmacy(budget=pp.Budget(4e-7, 1e-9), horizon=2**21, queries=[query]).plan()
+
+
+def test_a_stream_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = pharmacy(horizon=100)
+    plan = stream.plan()
+
+    def again(_: pp.Stream) -> None:
+        pytest.fail("a stream must be planned once")
+
+    monkeypatch.setattr("pianissimo.stream.stream.make_plan", again)
+    assert stream.plan() is plan
+    assert stream.start().plan is plan
+
+
+@pytest.mark.parametrize("per", [None, 7])
+@pytest.mark.parametrize("unit", ["event", pp.user("u", max_events_per_user=3)])
+def test_a_noise_plan_is_looked_at_once_however_many_queries_may_take_it(
+    unit: object, per: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: dict[object, int] = {}
+    looked_at = Variances.of
+
+    def counted(ticks: object, profile: object) -> Variances:
+        found: Variances = looked_at(ticks, profile)  # type: ignore[arg-type]
+        looks[found] = looks.get(found, 0) + 1
+        return found
+
+    monkeypatch.setattr("pianissimo.queries.expected.Variances.of", counted)
+    # A horizon that no other test has: what was looked at in this process is not looked at again.
+    queries = [pp.Count(f"c{number}", where=f"x > {number}", per=per) for number in range(8)]
+    plan = pharmacy(horizon=173, unit=unit, queries=queries).plan()
+    assert len({each.expected_error for each in plan.queries}) == 1
+    assert looks
+    assert max(looks.values()) == 1

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import ClassVar, Self
 
@@ -28,7 +28,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.laws import LossTarget, NodeNoise
-from pianissimo.noise.plan import LevelPlan, Term, Ticks, TunedPlan, as_ticks, check_levels, check_plan
+from pianissimo.noise.plan import LevelPlan, Term, Ticks, TunedPlan, as_ticks, check_levels, check_plan, sum_of_levels
 
 _LONGEST_HORIZON = 2**22
 _WEIGHT_BITS = 12
@@ -155,19 +155,9 @@ class HaarSkipPlan(TunedPlan):
 
         Variances are compared as whole numbers, with level weights of 12 bits, so that every machine chooses alike.
         """
-        levels = self.tree.levels
         largest = max(noise.variance for noise in self.noises)
-        weights = [int(noise.variance / largest * 2**_WEIGHT_BITS) for noise in self.noises]
-        places = np.arange(1, 2**levels + 1, dtype=np.int64)
-        loud = places * places * weights[0]
-        for level in range(1, levels + 1):
-            inside = places & (2**level - 1)
-            tent = np.minimum(inside, 2**level - inside) << (levels - level)
-            loud += tent * tent * weights[level]
-        limit = np.partition(loud, self.horizon - 1)[self.horizon - 1]
-        quiet = places[loud < limit]
-        ties = places[loud == limit][: self.horizon - len(quiet)]
-        return np.sort(np.concatenate([quiet, ties]))
+        weights = tuple(int(noise.variance / largest * 2**_WEIGHT_BITS) for noise in self.noises)
+        return _quiet_positions(weights, self.horizon)
 
     def position(self, tick: int) -> int:
         return int(self.positions[tick - 1])
@@ -183,7 +173,10 @@ class HaarSkipPlan(TunedPlan):
         return int(np.searchsorted(self.positions, self.tree.bound_tick(level, node), side="right"))
 
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
-        return haar_profile(self.positions[as_ticks(ticks, self.horizon) - 1], self.noises)
+        positions = self.positions[as_ticks(ticks, self.horizon) - 1]
+        if len(positions) < self.horizon:
+            return haar_profile(positions, self.noises)
+        return haar_profile(np.arange(1, 2**self.tree.levels + 1), self.noises)[positions - 1]
 
 
 def mean_squared_weights(levels: int) -> list[float]:
@@ -224,12 +217,43 @@ def _shares_for_moves(shares: Sequence[Fraction]) -> list[Fraction]:
     return split(high)
 
 
+@lru_cache(maxsize=2)
+def _quiet_positions(weights: tuple[int, ...], horizon: int) -> NDArray[np.int64]:
+    """The positions of least variance, in order; plans whose weights are the same share them."""
+    levels = len(weights) - 1
+
+    def loudness(below: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+        tent = _tent(below, inside) << (levels - below - 1)
+        return tent * tent * weights[below + 1]
+
+    places = np.arange(1, 2**levels + 1, dtype=np.int64)
+    loud = sum_of_levels(_periods(levels), loudness, places) + places * places * weights[0]
+    limit = np.partition(loud, horizon - 1)[horizon - 1]
+    taken = loud < limit
+    taken[np.flatnonzero(loud == limit)[: horizon - np.count_nonzero(taken)]] = True
+    found: NDArray[np.int64] = places[taken]
+    found.flags.writeable = False
+    return found
+
+
 def haar_profile(positions: NDArray[np.int64], noises: tuple[NodeNoise, ...]) -> NDArray[np.float64]:
     """The variance at each position of a Haar tree with these noises."""
     levels = len(noises) - 1
-    profile: NDArray[np.float64] = (positions / 2**levels) ** 2 * float(noises[0].variance)
-    for level in range(1, levels + 1):
-        inside = positions & (2**level - 1)
-        distance = np.minimum(inside, 2**level - inside) / 2**level
-        profile += distance**2 * float(noises[level].variance)
+
+    def part(below: int, inside: NDArray[np.int64]) -> NDArray[np.float64]:
+        distances: NDArray[np.float64] = (_tent(below, inside) / 2 ** (below + 1)) ** 2
+        return distances * float(noises[below + 1].variance)
+
+    total = (positions / 2**levels) ** 2 * float(noises[0].variance)
+    profile: NDArray[np.float64] = sum_of_levels(_periods(levels), part, positions) + total
     return profile
+
+
+def _periods(levels: int) -> list[int]:
+    return [2**level for level in range(1, levels + 1)]
+
+
+def _tent(below: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How far a place within a node of the level above `below` others is from its nearer end."""
+    tent: NDArray[np.int64] = np.minimum(inside, 2 ** (below + 1) - inside)
+    return tent

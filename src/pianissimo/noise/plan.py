@@ -19,7 +19,7 @@ and rounded up. That they cover is checked by enumeration and simulation in the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -107,6 +107,23 @@ Ticks = int | NDArray[np.int64] | None
 def as_ticks(ticks: Ticks, horizon: int) -> NDArray[np.int64]:
     """The numbers of some ticks."""
     return ticks if isinstance(ticks, np.ndarray) else np.arange(1, (ticks or horizon) + 1)
+
+
+def sum_of_levels(
+    periods: Sequence[int], part: Callable[[int, NDArray[np.int64]], NDArray[Any]], numbers: NDArray[np.int64]
+) -> NDArray[Any]:
+    """For each number the sum over levels of `part(level, number mod its period)`; periods divide the next one.
+
+    Of 1, 2, 3, .. the sum so far repeats with its period: each level is worked out over one period alone.
+    """
+    last = len(numbers)
+    found: NDArray[Any] = np.zeros(1, dtype=np.int64)
+    if not np.array_equal(numbers, np.arange(1, last + 1)):
+        return sum((part(level, numbers % period) for level, period in enumerate(periods)), start=found)
+    for level, period in enumerate(periods):
+        inside = np.arange(min(period, last + 1))
+        found = np.resize(found, len(inside)) + part(level, inside)
+    return np.resize(found, last + 1)[1:]
 
 
 @runtime_checkable

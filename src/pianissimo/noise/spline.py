@@ -25,7 +25,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.laws import GaussianNode, LossTarget, NodeNoise, gaussian_node
-from pianissimo.noise.plan import LevelPlan, Term, Ticks, as_ticks, check_levels
+from pianissimo.noise.plan import LevelPlan, Term, Ticks, as_ticks, check_levels, sum_of_levels
 
 LEAST_HEIGHT = 2
 SPIKE_LATTICE, MIDDLE_LATTICE, TOP_LATTICE = 1024, 512, 32
@@ -117,12 +117,15 @@ class SplinePlan(LevelPlan):
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
         lattices = _lattices(self.height)
-        profile = np.full(len(numbers), float(self.noises[0].variance) / SPIKE_LATTICE**2)
-        for level in range(1, self.height + 1):
-            part = (numbers % 4**level) / 4**level
-            squares = (part**2 / 2) ** 2 + (0.5 + part - part**2) ** 2 + ((1 - part) ** 2 / 2) ** 2
-            profile += squares * float(self.noises[level].variance) / lattices[level] ** 2
-        return profile
+
+        def squares(below: int, inside: NDArray[np.int64]) -> NDArray[np.float64]:
+            level = below + 1
+            part = inside / 4**level
+            weights: NDArray[np.float64] = (part**2 / 2) ** 2 + (0.5 + part - part**2) ** 2 + ((1 - part) ** 2 / 2) ** 2
+            return weights * (float(self.noises[level].variance) / lattices[level] ** 2)
+
+        periods = [4**level for level in range(1, self.height + 1)]
+        return sum_of_levels(periods, squares, numbers) + float(self.noises[0].variance) / SPIKE_LATTICE**2
 
 
 @lru_cache(maxsize=256)

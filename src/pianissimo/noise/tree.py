@@ -31,7 +31,7 @@ from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.laws import LossTarget, NodeNoise
-from pianissimo.noise.plan import LevelPlan, Term, Ticks, TunedPlan, as_ticks, check_levels, check_plan
+from pianissimo.noise.plan import LevelPlan, Term, Ticks, TunedPlan, as_ticks, check_levels, check_plan, sum_of_levels
 
 
 def digits_of(number: int, base: int) -> list[int]:
@@ -145,10 +145,8 @@ class TreePlan(TunedPlan):
 
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
-        sums = np.zeros(len(numbers))
-        for _ in range(self.levels):
-            sums += numbers % self.base
-            numbers = numbers // self.base
+        periods = [self.base ** (level + 1) for level in range(self.levels)]
+        sums = sum_of_levels(periods, lambda level, inside: inside // self.base**level, numbers)
         return sums * float(self.noise.variance)
 
 
@@ -311,12 +309,17 @@ class TopDownPlan(LevelPlan):
 
     def variance_profile(self, ticks: Ticks = None) -> NDArray[np.float64]:
         numbers = as_ticks(ticks, self.horizon)
-        profile: NDArray[np.float64] = (numbers / ARITY**self.height) ** 2 * float(self.noises[0].variance)
-        for level in range(1, self.height + 1):
-            size, child = ARITY**level, ARITY ** (level - 1)
-            before = numbers % size
-            held, inside = np.divmod(before, child)
-            share, fraction = before / size, inside / child
-            squares = held * (1 - share) ** 2 + (fraction - share) ** 2 + (ARITY - 1 - held) * share**2
-            profile += np.where(before > 0, squares, 0.0) * float(self.noises[level].variance)
+
+        def squares(below: int, before: NDArray[np.int64]) -> NDArray[np.float64]:
+            # At a share of 0 all weights are 0: nothing is held, and no part of a child.
+            share = before / ARITY ** (below + 1)
+            held, inside = np.divmod(before, ARITY**below)
+            fraction = inside / ARITY**below
+            found = held * (1 - share) ** 2 + (fraction - share) ** 2 + (ARITY - 1 - held) * share**2
+            weights: NDArray[np.float64] = found * float(self.noises[below + 1].variance)
+            return weights
+
+        periods = [ARITY**level for level in range(1, self.height + 1)]
+        total = (numbers / ARITY**self.height) ** 2 * float(self.noises[0].variance)
+        profile: NDArray[np.float64] = sum_of_levels(periods, squares, numbers) + total
         return profile

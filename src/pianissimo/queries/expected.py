@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -21,7 +22,7 @@ from pianissimo.noise import (
 )
 from pianissimo.noise.plan import (
     NoisePlan,
-    difference_variance,
+    OwnVariance,
     difference_weights,
     is_pure,
     laplace_sum_quantile,
@@ -153,14 +154,13 @@ def noise_plans(share: Share, series: int, *, is_open: bool) -> Iterator[PlanMak
 
 def predict_error(plan: NoisePlan, coverage: float, scale: float = 1.0, *, window: int | None = None) -> ExpectedError:
     """What the plan's variances say about the error of its releases, or of what so many releases added."""
-    profile = sampled_profile(plan) if window is None else _window_profile(plan, window)
-    profile = profile + (1 / 12 if plan.shift else 0)
-    worst = float(profile.max())
+    variances = release_variances(plan) if window is None else _window_variances(_bare(plan), window)
+    rounding = 1 / 12 if plan.shift else 0
     quantile = _quantile(plan, coverage, window)
     return ExpectedError(
         coverage=coverage,
-        typical=scale * quantile * math.sqrt(float(profile.mean())),
-        largest=scale * quantile * math.sqrt(worst),
+        typical=scale * quantile * math.sqrt(variances.mean + rounding),
+        largest=scale * quantile * math.sqrt(variances.largest + rounding),
     )
 
 
@@ -174,20 +174,56 @@ def _quantile(plan: NoisePlan, coverage: float, window: int | None = None) -> fl
     return laplace_sum_quantile(scales, coverage) / math.sqrt(2 * sum(scale**2 for scale in scales))
 
 
-def sampled_profile(plan: NoisePlan) -> NDArray[np.float64]:
-    """The variances of the releases, of at most `PREDICTED_TICKS` of them."""
-    if plan.horizon >= OPEN_HORIZON:
-        return plan.variance_profile(np.arange(1, PREDICTED_TICKS + 1))
-    step = -(-plan.horizon // PREDICTED_TICKS)
-    return plan.variance_profile(np.arange(1, plan.horizon + 1, step) if step > 1 else None)
+@dataclass(frozen=True, slots=True)
+class Variances:
+    """What is asked of the variances of all releases."""
+
+    mean: float
+    largest: float
+    quietest_tick: int
+    loudest_tick: int
+
+    @classmethod
+    def of(cls, ticks: NDArray[np.int64], profile: NDArray[np.float64]) -> "Variances":
+        """Those at some ticks."""
+        quietest, loudest = int(profile.argmin()), int(profile.argmax())
+        return cls(float(profile.mean()), float(profile[loudest]), int(ticks[quietest]), int(ticks[loudest]))
 
 
-def _window_profile(plan: NoisePlan, window: int) -> NDArray[np.float64]:
-    """The variances of windows that end at some ticks, spread over all as multiples of the golden ratio are."""
+def release_variances(plan: Any) -> Variances:
+    """Of the releases of a noise plan, of at most `PREDICTED_TICKS` of them; a plan is looked at once in a process."""
+    return _release_variances(_bare(plan))
+
+
+def _bare(plan: Any) -> Any:
+    """A copy, so that nothing is remembered of what a plan that runs keeps for itself."""
+    return replace(plan)
+
+
+@lru_cache(maxsize=1024)
+def _release_variances(plan: Any) -> Variances:
+    last = PREDICTED_TICKS if plan.horizon >= OPEN_HORIZON else plan.horizon
+    ticks = np.arange(1, last + 1, -(-last // PREDICTED_TICKS))
+    return Variances.of(ticks, _bare(plan).variance_profile(ticks))
+
+
+@lru_cache(maxsize=1024)
+def _window_variances(plan: Any, window: int) -> Variances:
+    """Of windows that end at some ticks, spread over all as multiples of the golden ratio are."""
     last = min(plan.horizon, PREDICTED_TICKS)
     spread = np.arange(1, PREDICTED_WINDOWS + 1) * ((math.sqrt(5) - 1) / 2) % 1
-    ends = np.arange(last) if last <= PREDICTED_WINDOWS else np.unique((last * spread).astype(np.int64))
-    return np.array([float(difference_variance(plan, max(0, end - window), end)) for end in (ends + 1).tolist()])
+    ends = 1 + (np.arange(last) if last <= PREDICTED_WINDOWS else np.unique((last * spread).astype(np.int64)))
+    own: NoisePlan = _bare(plan)
+    variances = [float(noise.variance) for noise in own.noises]
+
+    def variance(start: int, end: int) -> float:
+        if isinstance(own, OwnVariance):
+            return float(own.difference_variance(start, end))
+        weights = difference_weights(own, start, end)
+        # Whole squares over a power of two: floats for a prediction, as exact fractions would take most of the time.
+        return sum(float(weight**2) * variances[level] for (level, _), weight in weights.items()) / 4.0**own.shift
+
+    return Variances.of(ends, np.array([variance(max(0, end - window), end) for end in ends.tolist()]))
 
 
 def number_text(value: float) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pianissimo.checks import check_at_least
@@ -16,7 +15,7 @@ from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import LargeDomain, check_flags, domain_of
-from pianissimo.queries.expected import HISTORY, OPEN_HORIZON, Share, sampled_profile
+from pianissimo.queries.expected import HISTORY, Share, release_variances
 from pianissimo.queries.label_query import LabelQuery, series_of
 from pianissimo.queries.query import KeyQuery, PlanFor, bars_table, released_table
 from pianissimo.users import Head, HistogramHead
@@ -129,10 +128,8 @@ def unknown_thresholds(mechanism: Any) -> tuple[int, int] | None:
     """The least and the largest threshold of a histogram of labels that nobody listed; None for others."""
     if not isinstance(mechanism, UnknownHistogram | LabelSums) or getattr(mechanism, "domain", None) is not None:
         return None
-    profile = sampled_profile(mechanism.plan)
-    step = -(-min(mechanism.plan.horizon, OPEN_HORIZON - 1) // len(profile))
-    least, largest = (int(place) * step + 1 for place in (np.argmin(profile), np.argmax(profile)))
-    return mechanism.threshold(least), mechanism.threshold(largest)
+    variances = release_variances(mechanism.plan)
+    return mechanism.threshold(variances.quietest_tick), mechanism.threshold(variances.loudest_tick)
 
 
 @identified("query-max-frequency")

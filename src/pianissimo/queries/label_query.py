@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 
 from pianissimo.checks import check_at_least
@@ -18,7 +17,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.labels import MOST_LABELS, Domain
 from pianissimo.mechanism import Release
 from pianissimo.queries.columns import LargeDomain, domain_of
-from pianissimo.queries.expected import OPEN_HORIZON, Candidate, sampled_profile
+from pianissimo.queries.expected import Candidate, release_variances
 from pianissimo.queries.query import KeyQuery, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, FixedCap, Head, HistogramHead, OctaveCap, PeriodCap
 from pianissimo.users.user_label_sums import UserLabelSums
@@ -225,8 +224,7 @@ def label_thresholds(mechanism: UserLabels | UserLabelSums, start: int = 1) -> t
     plan = mechanism.counters[0].plan(start, mechanism.cap.caps[start - 1], since)
     if mechanism.appearance is None or plan is None:
         return None
-    profile = sampled_profile(plan)
-    step = -(-min(plan.horizon, OPEN_HORIZON - 1) // len(profile))
-    least, largest = (int(place) * step + 1 + since for place in (np.argmin(profile), np.argmax(profile)))
-    first, last = (mechanism.threshold(tick, start=start, since=since) for tick in (least, largest))
+    variances = release_variances(plan)
+    ticks = (variances.quietest_tick + since, variances.loudest_tick + since)
+    first, last = (mechanism.threshold(tick, start=start, since=since) for tick in ticks)
     return None if first is None or last is None else (first, last)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @identity.identified("stream")
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stream:
     """Statistics of a stream of events, released at every tick under one promise.
 
@@ -235,13 +236,17 @@ class Stream:
         return found or (["queries"] if list(own) != list(others) else [])
 
     def plan(self) -> StreamPlan:
-        """What the stream will do and promise, before any data.
+        """What the stream will do and promise, before any data. Asked again, and by `start`, it is the same plan.
 
         >>> from pianissimo.queries import Count
         >>> plan = Stream("s", budget=Budget(1, 1e-9), horizon=1440, queries=[Count("purchases")]).plan()
         >>> plan.queries[0].chosen.name
         'Counter over top-down'
         """
+        return self._planned
+
+    @cached_property
+    def _planned(self) -> StreamPlan:
         return make_plan(self)
 
     def open(
