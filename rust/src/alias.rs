@@ -50,7 +50,8 @@ impl Table {
     /// The value that belongs to 128 uniform bits.
     #[inline]
     pub fn value(&self, bits: u128) -> i32 {
-        let column = &self.columns[(bits >> self.shift) as usize];
+        // A table has fewer than 2^64 columns: the upper half of the bits names one.
+        let column = &self.columns[((bits >> 64) as u64 >> (self.shift - 64)) as usize];
         let own = -i32::from(bits & self.mask < column.border);
         column.other ^ ((column.own ^ column.other) & own)
     }

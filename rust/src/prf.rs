@@ -91,6 +91,12 @@ impl Blocks {
             start += width;
         }
     }
+
+    /// The bits of keys that are written as blocks already.
+    #[inline]
+    pub fn encrypt(&self, plain: &[aes::Block], bits: &mut [aes::Block]) {
+        self.cipher.encrypt_blocks_b2b(plain, bits).expect("as many blocks as keys");
+    }
 }
 
 /// Item keys: whole numbers of up to 128 bits. A 64-bit key is the 128-bit key of the same value.
@@ -123,8 +129,9 @@ impl Keys<'_> {
         self.len() == 0
     }
 
+    /// The keys from `start` on, as blocks.
     #[inline]
-    fn write(&self, start: usize, batch: &mut [aes::Block]) {
+    pub fn write(&self, start: usize, batch: &mut [aes::Block]) {
         match self {
             Keys::Narrow(keys) => {
                 for (block, key) in batch.iter_mut().zip(&keys[start..]) {

@@ -20,7 +20,7 @@ use crate::counters;
 use crate::error::Error;
 use crate::labels::SlotTable;
 use crate::prf::{self, Keys};
-use crate::samplers::{Distribution, Narrow, Sampler};
+use crate::samplers::{self, Distribution, Narrow, Sampler, Weighted};
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
@@ -104,6 +104,29 @@ impl Root {
             return self.fill(py, &sampler, path, &keys, i16::MAX.into(), out);
         }
         Err(PyTypeError::new_err("out must be a writable array of int16, int32 or int64"))
+    }
+
+    /// sums += the weighted sum of the draws of each key; each draw as (name, path, numerator, denominator, weight).
+    fn add_draws(
+        &self,
+        py: Python<'_>,
+        draws: Vec<(String, Vec<u8>, u128, u128, i64)>,
+        keys: &Bound<'_, PyAny>,
+        mut sums: PyReadwriteArray1<'_, i64>,
+    ) -> PyResult<()> {
+        let mut weighted = Vec::with_capacity(draws.len());
+        for (name, path, numerator, denominator, weight) in draws {
+            let sampler = Sampler::of(distribution(&name, numerator, denominator)?)?;
+            weighted.push(Weighted::new(sampler, &self.0, &path, weight));
+        }
+        let array = KeyArray::of(keys)?;
+        let keys = array.keys()?;
+        let sums = sums.as_slice_mut().map_err(|_| not_contiguous())?;
+        if sums.len() != keys.len() {
+            return Err(PyValueError::new_err("sums must have one place for each key"));
+        }
+        py.detach(|| samplers::add_draws(&weighted, &keys, sums));
+        Ok(())
     }
 
     /// 128 uniform bits for each key, as (low, high) rows.

@@ -16,6 +16,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use aes::Block;
 use num_bigint::BigUint;
 use num_integer::Integer;
 use num_traits::{ToPrimitive, Zero};
@@ -45,6 +46,9 @@ const LARGEST_MULTIPLIER: u64 = 249;
 
 /// Keys that go through all parts of a draw before the next ones do, so that sums stay in the first cache.
 const CHUNK: usize = 2048;
+
+/// Keys that go through all draws of a weighted sum before the next ones do: keys, bits and sums fit in the first cache.
+const SMALL_CHUNK: usize = 512;
 
 /// Samplers kept ready; a stream uses one per level.
 const CACHED_SAMPLERS: usize = 256;
@@ -212,11 +216,7 @@ impl Sampler {
                 });
             }
             if let Some((zero, blocks)) = &signs {
-                blocks.for_each(&chunk, |index, bits| {
-                    let present = i64::from(bits >> 1 >= *zero);
-                    let sign = 1 - 2 * (bits & 1) as i64;
-                    sums[index] = present * sign * (sums[index] + 1);
-                });
+                blocks.for_each(&chunk, |index, bits| sums[index] = signed(sums[index], bits, *zero));
             }
             for (value, sum) in out[start..start + width].iter_mut().zip(sums) {
                 *value = Value::narrow(*sum);
@@ -233,6 +233,72 @@ impl Sampler {
         }
         root.blocks(path, &purpose)
     }
+}
+
+/// The draws of one distribution at one path, and what they count in a sum.
+pub struct Weighted {
+    sampler: Arc<Sampler>,
+    streams: Vec<Blocks>,
+    signs: Option<(u128, Blocks)>,
+    weight: i64,
+}
+
+impl Weighted {
+    /// Those that `Sampler::draw` makes, times a weight.
+    pub fn new(sampler: Arc<Sampler>, root: &Root, path: &[u8], weight: i64) -> Self {
+        let streams = (0..sampler.parts.len()).map(|part| sampler.blocks(root, path, part)).collect();
+        let signs = sampler.zero.map(|zero| (zero, sampler.blocks(root, path, sampler.parts.len())));
+        Weighted { sampler, streams, signs, weight }
+    }
+
+    fn add(&self, plain: &[Block], bits: &mut [Block], sums: &mut [i64]) {
+        if let ([part], [blocks], None) = (&self.sampler.parts[..], &self.streams[..], &self.signs) {
+            blocks.encrypt(plain, bits);
+            for (sum, block) in sums.iter_mut().zip(bits.iter()) {
+                let value = part.table.value(u128::from_le_bytes(block.0));
+                *sum = sum.wrapping_add(self.weight.wrapping_mul(value.into()));
+            }
+            return;
+        }
+        let mut drawn = [0i64; SMALL_CHUNK];
+        let drawn = &mut drawn[..plain.len()];
+        for (part, blocks) in self.sampler.parts.iter().zip(&self.streams) {
+            blocks.encrypt(plain, bits);
+            for (value, block) in drawn.iter_mut().zip(bits.iter()) {
+                *value += part.multiplier * i64::from(part.table.value(u128::from_le_bytes(block.0)));
+            }
+        }
+        if let Some((zero, blocks)) = &self.signs {
+            blocks.encrypt(plain, bits);
+            for (value, block) in drawn.iter_mut().zip(bits.iter()) {
+                *value = signed(*value, u128::from_le_bytes(block.0), *zero);
+            }
+        }
+        for (sum, value) in sums.iter_mut().zip(drawn) {
+            *sum = sum.wrapping_add(self.weight.wrapping_mul(*value));
+        }
+    }
+}
+
+/// sums += for each key the weighted sum of its draws: one pass over the keys, whatever the number of draws.
+pub fn add_draws(draws: &[Weighted], keys: &Keys<'_>, sums: &mut [i64]) {
+    let mut plain = [Block::default(); SMALL_CHUNK];
+    let mut bits = [Block::default(); SMALL_CHUNK];
+    let mut start = 0;
+    while start < keys.len() {
+        let width = SMALL_CHUNK.min(keys.len() - start);
+        keys.write(start, &mut plain[..width]);
+        for each in draws {
+            each.add(&plain[..width], &mut bits[..width], &mut sums[start..start + width]);
+        }
+        start += width;
+    }
+}
+
+/// A magnitude less one, with its sign or as zero, from the bits of the sign.
+#[inline]
+fn signed(less_one: i64, bits: u128, zero: u128) -> i64 {
+    i64::from(bits >> 1 >= zero) * (1 - 2 * (bits & 1) as i64) * (less_one + 1)
 }
 
 /// Whole numbers that a draw may be stored as; the caller has checked `Sampler::bound`.
@@ -373,6 +439,31 @@ mod tests {
             let ratio = variance(&draws(&sampler, 200_000)) * (1.0 - q).powi(2) / (2.0 * q);
             assert!((ratio - 1.0).abs() < 0.03, "scale {scale}: {ratio}");
         }
+    }
+
+    #[test]
+    fn a_weighted_sum_is_that_of_its_draws() {
+        let root = Root::new(&[3; 32]);
+        let keys: Vec<u64> = (0..1300).collect();
+        let laws = [
+            Distribution::Gaussian { numerator: 7, denominator: 2 },
+            Distribution::Gaussian { numerator: 1 << 40, denominator: 3 },
+            Distribution::Laplace { numerator: 9, denominator: 8 },
+            Distribution::Laplace { numerator: 5000, denominator: 1 },
+        ];
+        let (mut expected, mut sums) = (vec![5i64; keys.len()], vec![5i64; keys.len()]);
+        let mut draws = Vec::new();
+        for (place, (law, weight)) in laws.into_iter().zip([3i64, -1, -70_000, 1 << 40]).enumerate() {
+            let (sampler, path) = (Sampler::of(law).unwrap(), [place as u8]);
+            let mut values = vec![0i64; keys.len()];
+            sampler.draw(&root, &path, &Keys::Narrow(&keys), &mut values);
+            for (sum, value) in expected.iter_mut().zip(values) {
+                *sum = sum.wrapping_add(weight.wrapping_mul(value));
+            }
+            draws.push(Weighted::new(sampler, &root, &path, weight));
+        }
+        add_draws(&draws, &Keys::Narrow(&keys), &mut sums);
+        assert_eq!(sums, expected);
     }
 
     #[test]

@@ -19,7 +19,7 @@ from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, difference_variance, half_width, plan_loss
-from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise, series_keys
+from pianissimo.noise.running import Recent, RunningNoise, rounded, running_noise, series_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class EventQuantiles(OverPlan):
 
     def between(self, state: EventQuantilesState, start: int, end: int, noise: Noise) -> BinCounts:
         moves = state.recent.between(start, end, size=len(state.counts))
-        numerators = evaluate(self.plan, noise, end, series_keys(0, self.series), since=start)
+        numerators = state.noise.since(noise, start, end, series_keys(0, self.series))
         return self._value(moves, numerators, PlanLaw(self.plan, start, end))
 
     def _value(self, counts: NDArray[np.int64], numerators: NDArray[np.int64], law: PlanLaw) -> BinCounts:

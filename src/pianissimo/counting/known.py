@@ -18,7 +18,7 @@ from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import plan_loss
-from pianissimo.noise.running import Recent, RunningNoise, evaluate, rounded, running_noise
+from pianissimo.noise.running import Recent, RunningNoise, rounded, running_noise
 
 Tally = list[codec.Plain]
 """Labels in the order of their bytes and a whole number for each, as a list of two: plain data."""
@@ -128,7 +128,7 @@ class KnownHistogram(OverPlan):
 
     def between(self, state: KnownHistogramState, start: int, end: int, noise: Noise) -> LabelCounts:
         moves = state.recent.between(start, end, size=len(state.counts))
-        numerators = evaluate(self.plan, noise, end, state.index.keys(0, len(state.counts)), since=start)
+        numerators = state.noise.since(noise, start, end, state.index.keys(0, len(moves)))
         return LabelCounts(self.domain.labels.clone(), rounded(moves, numerators, self.plan.shift))
 
     def merge(self, left: KnownHistogramState, right: KnownHistogramState) -> KnownHistogramState:

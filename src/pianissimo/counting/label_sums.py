@@ -41,7 +41,7 @@ from pianissimo.noise.plan import (
     laplace_sum_quantile,
     plan_loss,
 )
-from pianissimo.noise.running import Recent, RunningNoise, check_answers, evaluate, rounded, running_noise
+from pianissimo.noise.running import Recent, RunningNoise, check_answers, rounded, running_noise
 
 _NO_KEYS: Keys = np.zeros((0, 2), dtype=np.uint64)
 
@@ -320,10 +320,12 @@ class LabelSums(OverPlan):
         # For labels that are shown, every row of both series is in the comparison mechanism (docs/privacy.md).
         moves = state.recent.between(start, end, size=2 * state.totals.shape[1]).reshape(-1, 2).T
         exact, keys = self._exact(moves[:, state.shown]), self._shown_keys(state)
-        series = [
-            rounded(own, evaluate(plan, source, end, keys, since=start), plan.shift)
-            for own, plan, source in zip(exact, self.plans, (noise, state.sums_noise), strict=False)
-        ]
+        # Of unknown labels the numbers have noise at hand for all slots, the sums for those shown, in that order.
+        places = (state.shown if self.domain is None else None, None)
+        sources = zip(state.noises, (noise, state.sums_noise), places, strict=False)
+        numerators = [running.since(source, start, end, keys, slots) for running, source, slots in sources]
+        parts = zip(exact, numerators, self.plans, strict=True)
+        series = [rounded(own, drawn, plan.shift) for own, drawn, plan in parts]
         return self._in_order(state, series, (start, end))
 
     def _exact(self, totals: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -37,7 +37,7 @@ from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
-from pianissimo.noise.running import ONE_SERIES, Recent, RunningNoise, evaluate, rounded, running_noise
+from pianissimo.noise.running import ONE_SERIES, Recent, RunningNoise, rounded, running_noise
 
 _ROUNDING_ERROR = 1e-9
 _LONGEST_SUM = 2**22
@@ -233,7 +233,7 @@ class UnknownHistogram(OverPlan):
         # Most labels are never shown, and need no noise.
         shown, numerators = np.flatnonzero(state.shown), np.zeros(len(moves), dtype=np.int64)
         keys = state.index.keys(0, len(moves))[shown]
-        numerators[shown] = evaluate(self.plan, noise, end, keys, since=start)
+        numerators[shown] = state.noise.since(noise, start, end, keys, shown)
         return self._visible(state, rounded(moves, numerators, self.plan.shift))
 
     def merge(self, left: UnknownHistogramState, right: UnknownHistogramState) -> UnknownHistogramState:

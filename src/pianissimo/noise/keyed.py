@@ -12,6 +12,7 @@ how far a draw is from its distribution; the argument is in `rust/src/samplers.r
 
 import hmac
 import secrets
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NoReturn, Protocol, Self, overload, runtime_checkable
 
@@ -235,6 +236,25 @@ class KeyedNoise(Noise):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(_NOT_PICKLED)
+
+
+WeightedDraw = tuple[Noise, str, Fraction, int]
+"""Where a draw comes from, its law and the law's parameter, and what it counts in a sum."""
+
+
+def add_draws(draws: Sequence[WeightedDraw], keys: Keys, sums: NDArray[np.int64]) -> None:
+    """Add to each sum the weighted sum of the draws of its key: in one pass over the keys where all have one secret."""
+    roots: dict[_core.Root, list[tuple[str, bytes, int, int, int]]] = {}
+    for noise, law, parameter, weight in draws:
+        if isinstance(noise, KeyedNoise) and type(noise).draw is KeyedNoise.draw:
+            drawn = (law, noise._path, parameter.numerator, parameter.denominator, weight)
+            roots.setdefault(noise._root, []).append(drawn)
+        else:
+            values = np.empty(len(keys), dtype=np.int64)
+            noise.draw(law, parameter, keys, values)
+            _core.add_scaled(sums, weight, values)
+    for root, weighted in roots.items():
+        root.add_draws(weighted, np.ascontiguousarray(keys), sums)
 
 
 def encode_path(*path: PathPart) -> bytes:

@@ -6,7 +6,7 @@ forgotten.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pianissimo import _core, codec
 from pianissimo.errors import InputError, ParameterError
-from pianissimo.noise.keyed import Integers, Keys, Noise, sealed
+from pianissimo.noise.keyed import Integers, Keys, Noise, add_draws, sealed
 from pianissimo.noise.plan import NoisePlan, Term, difference_weights
 
 Array = TypeVar("Array", bound=np.ndarray[Any, Any])
@@ -28,6 +28,9 @@ _CHUNK = 65_536
 
 ONE_SERIES: Keys = np.zeros((1, 2), dtype=np.uint64)
 """The item key of a series that stands alone."""
+
+Node = tuple[int, int]
+"""A level and the number of a node in it."""
 
 KeyRange = Callable[[int, int], Keys]
 """The item keys of the series from one number up to another."""
@@ -46,6 +49,14 @@ class RunningNoise(Protocol):
     def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
         """Numerators of the noise at `tick` for the first `count` series; `keys(a, b)` gives those from a up to b."""
 
+    def since(
+        self, noise: Noise, start: int, end: int, keys: Keys, slots: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """The noise of release `end` less that of `start`, as `evaluate` has it, without drawing again what is at hand.
+
+        For the first series, or for those of some slots.
+        """
+
 
 @runtime_checkable
 class OwnNoise(Protocol):
@@ -63,11 +74,24 @@ def evaluate(plan: NoisePlan, noise: Noise, tick: int, keys: Keys, *, since: int
     if isinstance(plan, OwnNoise):
         return plan.evaluate(noise, tick, keys, since=since)
     total = np.zeros(len(keys), dtype=np.int64)
-    values = np.empty(len(keys), dtype=np.int64)
-    for node, weight in sorted(difference_weights(plan, since, tick).items()):
-        plan.noises[node[0]].draw(sealed(noise, plan.bound_tick(*node)).at(*node), keys, values)
-        _core.add_scaled(total, weight, values)
+    _add_nodes(plan, noise, difference_weights(plan, since, tick), keys, total)
     return total
+
+
+def _add_nodes(
+    plan: NoisePlan, noise: Noise, weights: Mapping[Node, int], keys: Keys, total: NDArray[np.int64]
+) -> None:
+    """Add the weighted noises of some nodes, drawn in one pass over the keys."""
+    draws = [
+        (
+            sealed(noise, plan.bound_tick(*node)).at(*node),
+            plan.noises[node[0]].kind,
+            plan.noises[node[0]].parameter,
+            weight,
+        )
+        for node, weight in sorted(weights.items())
+    ]
+    add_draws(draws, keys, total)
 
 
 def rounded(counts: NDArray[np.int64], numerators: NDArray[np.int64], shift: int) -> NDArray[np.int64]:
@@ -119,7 +143,7 @@ class PlanNoise:
         self._position = 0
         self._count = 0
         self._rows: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64) for _ in range(plan.smoothness)]
-        self._nodes: dict[tuple[int, int], Integers] = {}
+        self._nodes: dict[Node, Integers] = {}
         self._types = [np.promote_types(np.int16, np.min_scalar_type(-1 - noise.bound)) for noise in plan.noises]
 
     def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
@@ -136,6 +160,24 @@ class PlanNoise:
             self._extend(noise, count, keys)
         self._noise = noise
         return self._rows[0][:count]
+
+    def since(
+        self, noise: Noise, start: int, end: int, keys: Keys, slots: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        count = len(keys) if slots is None else int(slots.max(initial=-1)) + 1
+        if noise is not self._noise or self._plan.position(end) != self._position or count > self._count:
+            return evaluate(self._plan, noise, end, keys, since=start)
+        # The noise of the end is at hand, and so are the nodes that the start has in common with it.
+        weights = {node: -weight for node, weight in difference_weights(self._plan, 0, start).items()}
+        kept = {node: weights.pop(node) for node in sorted(weights.keys() & self._nodes.keys())}
+        places = slice(0, count) if slots is None else slots
+        total: NDArray[np.int64] = self._rows[0][places].copy()
+        for first in range(0, len(total), _CHUNK):
+            some = slice(first, min(first + _CHUNK, len(total)))
+            for node, weight in kept.items():
+                _core.add_scaled(total[some], weight, self._nodes[node][some if slots is None else slots[some]])
+        _add_nodes(self._plan, noise, weights, keys, total)
+        return total
 
     def _step(self, noise: Noise, keys: KeyRange) -> None:
         """From one position to the next, for the series there are."""
@@ -170,16 +212,16 @@ class PlanNoise:
                 _core.add_scaled(row[start:count], weight.get(node, 0), values[start:count])
         self._count = count
 
-    def _draw(self, noise: Noise, node: tuple[int, int], keys: KeyRange, start: int, out: Integers) -> None:
+    def _draw(self, noise: Noise, node: Node, keys: KeyRange, start: int, out: Integers) -> None:
         """The noise of a node for the series from `start` on."""
         place, law = sealed(noise, self._plan.bound_tick(*node)).at(*node), self._plan.noises[node[0]]
         for first in range(0, len(out), _CHUNK):
             last = min(first + _CHUNK, len(out))
             law.draw(place, keys(start + first, start + last), out[first:last])
 
-    def _difference_weights(self, position: int, order: int) -> dict[tuple[int, int], int]:
+    def _difference_weights(self, position: int, order: int) -> dict[Node, int]:
         """What each node weighs in the `order`-th difference of the noise: N(p), N(p+1) - N(p), and so on."""
-        weights: dict[tuple[int, int], int] = {}
+        weights: dict[Node, int] = {}
         factor = (-1) ** order
         for step in range(order + 1):
             for term in self._terms(position + step):

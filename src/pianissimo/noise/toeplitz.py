@@ -223,6 +223,14 @@ class ToeplitzNoise:
         self._noise = noise
         return 2 * self._plan._rounded(self._draws[:tick, :count])
 
+    def since(
+        self, noise: Noise, start: int, end: int, keys: Keys, slots: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        count = len(keys) if slots is None else int(slots.max(initial=-1)) + 1
+        if noise is not self._noise or end > self._ticks or count > self._count:
+            return self._plan.evaluate(noise, end, keys, since=start)
+        return 2 * self._plan._rounded(self._draws[:end, slice(0, count) if slots is None else slots], start)
+
     def _make_room(self, ticks: int, count: int) -> None:
         rows, columns = self._draws.shape
         if ticks > rows or count > columns:
