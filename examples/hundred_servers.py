@@ -70,7 +70,7 @@ apart = max(abs(left.get(page, 0) - right.get(page, 0)) for page in left.keys() 
 print(f"  the two differ by at most {apart:,}")
 
 # Only one of the two is released: both would cost the budget twice.
-released: SparseRelease = trees["in pairs"].release(epsilon=EPSILON, delta=DELTA)
+released: SparseRelease = trees["in pairs"].release(epsilon=EPSILON, delta=DELTA, ledger="not accounted for")
 shown = {str(page): estimate for page, estimate in released.to_dict().items()}
 surely = bound + 2 * released.threshold
 heavy = {page for page, count in exact.items() if count >= surely}

@@ -52,10 +52,10 @@ def test_without_noise_it_is_the_sketch_from_the_threshold_on() -> None:
     assert shown.to_frame().columns == ["key", "estimate", "low", "high"]
 
 
-def test_without_a_noise_every_release_has_its_own() -> None:
+def test_every_release_has_a_noise_of_its_own() -> None:
     sketch = MisraGries(k=64)
     sketch.update(np.repeat(np.arange(40), 200))
-    first, second = (sketch.release(epsilon=0.5, delta=1e-6) for _ in range(2))
+    first, second = (sketch.release(epsilon=0.5, delta=1e-6, ledger="not accounted for") for _ in range(2))
     assert first.over.tolist() != second.over.tolist()
 
 
@@ -208,15 +208,15 @@ def test_shards_are_released_together_at_the_price_of_one() -> None:
         sketch = MisraGries(k=64)
         sketch.update(stream.filter(pl.Series(shards == shard)))
         sketches.append(sketch.contents())
-    shown = release_shards(sketches, k=64, epsilon=1, delta=1e-6, noise=SeededNoise(1))
+    shown = release_shards(sketches, k=64, epsilon=1, delta=1e-6, ledger="not accounted for")
     assert shown.keys.to_list() == sorted(shown.keys.to_list())
     assert len(shown.keys) == 97
     assert shown.loss == PrivateMisraGries.calibrated(k=64, epsilon=1, delta=1e-6).loss
     assert all(low <= 60 <= high for low, high in shown.to_frame().select("low", "high").iter_rows())
     with pytest.raises(ParameterError, match="in one shard alone"):
-        release_shards([sketches[0], sketches[0]], k=64, epsilon=1, delta=1e-6, noise=NoNoise())
+        release_shards([sketches[0], sketches[0]], k=64, epsilon=1, delta=1e-6, ledger="not accounted for")
     with pytest.raises(ParameterError, match="at least one shard"):
-        release_shards([], k=64, epsilon=1, delta=1e-6)
+        release_shards([], k=64, epsilon=1, delta=1e-6, ledger="not accounted for")
 
 
 def test_a_shard_is_a_function_of_the_key() -> None:

@@ -28,7 +28,13 @@ from tests.truth.generated_rows import DAYS, DOMAIN, PLACES, TAGS, TICKS, Row, R
 import pianissimo as pp
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.queries import KINDS, Query
-from pianissimo.sketches import MisraGries, PrivacyAwareMisraGries, merge_in_order
+from pianissimo.sketches import (
+    CorrelatedHistogram,
+    MisraGries,
+    PrivacyAwareMisraGries,
+    PrivateMisraGries,
+    merge_in_order,
+)
 from pianissimo.stream.live import LiveCore
 from pianissimo.table import StepAllowance, Table
 
@@ -495,11 +501,15 @@ def sketched(run: int, noise: Noise, factor: float) -> Iterator[list[Seen]]:
     sets = PrivacyAwareMisraGries(k=16, keys="text")
     lists = [labels for row in oracle(run % DATA).rows.between(0, TICKS) if (labels := plain.labels_of(row, None))]
     sets.update(pl.Series(lists, dtype=pl.List(pl.String)))
+    together = CorrelatedHistogram.calibrated(k=16, epsilon=4, delta=1e-6)
     tables: dict[str, tuple[Any, plain.Truth]] = {
-        "sketch": (one.release(epsilon=1, delta=1e-6, noise=noise.at("one")), true),
-        "sketch, merged": (merge_in_order(halves).release(epsilon=4, delta=1e-6, noise=noise.at("merged")), true),
+        "sketch": (
+            PrivateMisraGries.calibrated(k=16, epsilon=1, delta=1e-6).release(one.contents(), noise.at("one")),
+            true,
+        ),
+        "sketch, merged": (together.release(merge_in_order(halves).contents(), noise.at("merged"), epsilon=4), true),
         "sketch of sets": (
-            sets.release(epsilon=4, delta=1e-6, noise=noise.at("sets")),
+            together.release(sets.contents(), noise.at("sets"), epsilon=4),
             plain.each_tag(None)(oracle(run % DATA).rows.between(0, TICKS)),
         ),
     }

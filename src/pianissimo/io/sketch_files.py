@@ -35,7 +35,7 @@ from pianissimo.durable.charging import cap_of
 from pianissimo.errors import BudgetError, InputError, MergeError, StateError
 from pianissimo.io.sources.event_files import READERS, form_of
 from pianissimo.io.sources.text_rows import REFUSED, Wanted
-from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared, user_name
+from pianissimo.ledger import Charge, Ledger, is_state_place, open_guarded, open_shared, release_charge, user_name
 from pianissimo.noise import KeyedNoise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries.columns import fault_of
@@ -51,6 +51,7 @@ from pianissimo.sketches import (
     split_bad,
 )
 from pianissimo.sketches.contents import MOST_COUNTERS
+from pianissimo.sketches.private_release import HEAVY_KEYS, one_shot
 from pianissimo.storage.connection import is_server
 from pianissimo.storage.files import append, write_once, write_whole
 
@@ -369,10 +370,10 @@ def release_file(
         mark_once(path, sketch, epsilon, delta)
     else:
         with _opened(ledger, budget) as opened:
-            charge = _charge(mechanism, epsilon, opened)
+            charge = release_charge(mechanism.loss.as_booked(), epsilon, opened)
             entry = opened.reserve(
                 charge,
-                question=f"sketch {sketch.lineage.id}: heavy keys at epsilon {epsilon:g} and delta {delta:g}",
+                question=f"sketch {sketch.lineage.id}: {HEAVY_KEYS}, epsilon {epsilon:g}, delta {delta:g}",
                 who=user_name(),
                 idempotency_key=uuid.uuid4().hex,
             )
@@ -402,26 +403,10 @@ def release_file(
     )
 
 
-def _charge(mechanism: SketchMechanism, epsilon: float, ledger: Ledger) -> Charge:
-    """What a release costs, in the units of a ledger."""
-    loss = mechanism.loss.as_booked()
-    if ledger.budget.calls:
-        # The budget leaves room for the noise of all calls.
-        return Charge.rounded_up(calls=1, rho=loss.rho, bad=loss.bad)
-    if not ledger.budget.rho_units:
-        raise InputError(f"a ledger for sketches must have a budget in rho, got one in steps at {ledger.place}")
-    # A stream's ledger does not: the distance of the noise is bad mass, at 1 + e^epsilon of the largest epsilon in use.
-    factor = max(2**10, math.ceil(1 + math.exp(min(epsilon, 700.0))))
-    distance = (MOST_COUNTERS + 1) * DRAW_DISTANCE
-    return Charge.rounded_up(rho=loss.rho, bad=loss.bad + factor * distance)
-
-
 def _mechanism(sketch: AnySketch, epsilon: float, delta: float, *, charged: bool) -> SketchMechanism:
     if not isinstance(sketch, MisraGries):
         return CorrelatedHistogram.calibrated(k=sketch.k, epsilon=epsilon, delta=delta)
-    if charged:
-        return GaussianMisraGries.for_one_release(k=sketch.k, epsilon=epsilon, delta=delta)
-    return PrivateMisraGries.calibrated(k=sketch.k, epsilon=epsilon, delta=delta)
+    return one_shot(k=sketch.k, epsilon=epsilon, delta=delta, charged=charged)
 
 
 def _words(mechanism: SketchMechanism) -> str:

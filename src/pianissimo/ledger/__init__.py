@@ -16,6 +16,7 @@ from pianissimo.ledger.guarded import (
     user_name,
 )
 from pianissimo.ledger.ledger import Ledger, Reservation
+from pianissimo.ledger.one_shot import Account, charge_release, is_charged, release_charge
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
 from pianissimo.storage.files import key_file
 
@@ -23,17 +24,21 @@ __all__ = [
     "BAD_UNIT",
     "RHO_UNIT",
     "STATE_FILE",
+    "Account",
     "Charge",
     "LastEntry",
     "LastSeen",
     "Ledger",
     "Reservation",
+    "charge_release",
     "check_place",
     "history",
+    "is_charged",
     "is_state_place",
     "key_file",
     "ledger_beside",
     "open_guarded",
     "open_shared",
+    "release_charge",
     "user_name",
 ]

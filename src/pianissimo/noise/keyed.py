@@ -10,6 +10,7 @@ through exact integer tables, a fixed number of bits a draw and nothing that loo
 how far a draw is from its distribution; the argument is in `rust/src/samplers.rs`.
 """
 
+import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
@@ -190,6 +191,17 @@ class _Since(OuterNoise):
 
     def sealed(self, tick: int) -> Noise:
         return sealed(self.inner, self._tick + tick)
+
+
+def bound_to(noise: Noise, *data: PathPart) -> Noise:
+    """The noise of one release of these data alone: of other data, under the same secret and path, it is independent.
+
+    So two histograms that were given one noise do not show their difference. Noise that is written down beforehand
+    stays as it is, and so does that of a stream, which is bound to its data by `sealed`.
+    """
+    if type(noise) is not KeyedNoise:
+        return noise
+    return noise.at("data", hashlib.blake2b(encode_path(*data), digest_size=32).digest())
 
 
 class KeyedNoise(Noise):

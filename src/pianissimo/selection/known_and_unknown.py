@@ -46,7 +46,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain, detached
 from pianissimo.loss.losses import Booked, log_inverse
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys
+from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, Keys, bound_to
 from pianissimo.noise.laws import GaussianNode, gaussian_node
 from pianissimo.selection.race import check_race_scale, first_in_race, race_distance, race_rho, race_scale
 
@@ -144,6 +144,7 @@ class KnownGauss(NoisyCounts):
         return Booked(rho=moved / (2 * self.variance), distance=len(self.domain) * DRAW_DISTANCE)
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
+        noise = bound_to(noise, keys.tobytes(), counts.tobytes())
         return labels, self.law.added(counts, keys, noise)
 
 
@@ -180,6 +181,7 @@ class KnownGumb(RacedCounts):
         return self.k < len(self.domain)
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
+        noise = bound_to(noise, keys.tobytes(), counts.tobytes())
         first = first_in_race(counts, noise.at("race").bits(keys), self.scale, self.k)
         return labels.gather(first), self.law.added(counts[first], keys[first], noise)
 
@@ -236,6 +238,7 @@ class UnkGauss(NoisyCounts):
         )
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
+        noise = bound_to(noise, keys.tobytes(), counts.tobytes())
         places, following = largest(counts, self.candidates)
         values = self.law.added(counts[places], keys[places], noise)
         threshold = self.law.added(np.array([following + self.gap]), ONE_KEY, noise.at("threshold"))
@@ -285,6 +288,7 @@ class UnkGumb(RacedCounts):
         )
 
     def answer(self, labels: pl.Series, keys: Keys, counts: NDArray[np.int64], noise: Noise) -> Published:
+        noise = bound_to(noise, keys.tobytes(), counts.tobytes())
         chosen = self.choose(keys, counts, noise)
         return detached(labels.gather(chosen)), self.law.added(counts[chosen], keys[chosen], noise)
 

@@ -80,8 +80,9 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
+from pianissimo.ledger import Account, charge_release
 from pianissimo.loss.losses import Booked, BoundedRange
-from pianissimo.noise import Noise
+from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, exact_scale
 from pianissimo.noise.laws import LaplaceNode
 from pianissimo.selection.known_and_unknown import before_threshold, largest, strictly_larger
@@ -147,9 +148,10 @@ class _FirstBeforeThreshold(_Limited):
     def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
         """The labels before the threshold. The k_bar + 1 largest counts are enough; those of a LIMIT, for example.
 
-        Two histograms never share a noise: descend to a path of its own for each.
+        The noise is given by tests, and by what draws a fresh one, as `limited_domain`.
         """
         histogram = Counted.of(counts)
+        noise = histogram.noise(noise)
         places, following = self._runners(histogram.counts)
         threshold = following + self.offset
         return race_to_threshold(histogram, places, threshold, epsilon=self.epsilon, k=self.k, noise=noise)
@@ -199,21 +201,20 @@ def limited_domain(
     candidates: int,
     epsilon: float | Fraction,
     delta: float | Fraction,
-    noise: Noise,
+    ledger: Account,
     max_keys_per_user: int | None = None,
 ) -> list[str]:
     """At most k keys with the largest counts, more or less, in order: k steps of bounded range `epsilon`, and `delta`.
 
     `counts` says how many distinct users hold each key; the k_bar + 1 largest are enough. Fewer than k keys come back
-    if the threshold was met. Two histograms never share a noise: descend to a path of its own for each.
+    if the threshold was met. It is charged to the ledger before noise is drawn, or ledger="not accounted for" says that
+    whoever asks again adds up by hand.
 
     A refusal is not private. Whether all keys are texts and all counts whole numbers is looked at before anything is
     drawn, and one key of one user may decide it; so see to it while counting, row by row, and do not pass on the error.
 
-    >>> from pianissimo.noise import KeyedNoise, fresh_secret
     >>> counts = {"tea": 900, "coffee": 800, "milk": 3}
-    >>> noise = KeyedNoise(fresh_secret()).at("question", 1)
-    >>> limited_domain(counts, k=3, candidates=10, epsilon=1.0, delta=1e-9, noise=noise)
+    >>> limited_domain(counts, k=3, candidates=10, epsilon=1.0, delta=1e-9, ledger="not accounted for")
     ['tea', 'coffee']
     """
     mechanism = LimitedDomain(
@@ -223,7 +224,11 @@ def limited_domain(
         delta=exact_scale(delta=delta),
         max_keys_per_user=max_keys_per_user,
     )
-    return list(mechanism.answer(counts, noise).labels)
+    Counted.of(counts)  # refuses what is no histogram before it is paid for
+    loss = mechanism.loss
+    question = f"top {k} of at most {candidates} labels, hides one user"
+    charge_release(ledger, loss.as_booked(), epsilon=loss.epsilon, question=question)
+    return list(mechanism.answer(counts, KeyedNoise(fresh_secret())).labels)
 
 
 def check_race_parameters(*, k: int, candidates: int, epsilon: Fraction, delta: Fraction) -> None:
@@ -316,8 +321,9 @@ class LimitedLaplace(_Limited):
         )
 
     def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
-        """The labels that pass and their noisy counts. Two histograms never share a noise: descend to a path."""
+        """The labels that pass and their noisy counts. The noise is given by tests, or fresh."""
         histogram = Counted.of(counts)
+        noise = histogram.noise(noise)
         places, following = largest(histogram.counts, self.candidates)
         law = LaplaceNode(1 / self.epsilon)
         values = law.added(histogram.counts[places], histogram.keys(places, noise), noise)
@@ -373,8 +379,9 @@ class OptimalThreshold:
         return BoundedRange(steps=self.k, width=self.epsilon, bad=self.delta, distance=distance)
 
     def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
-        """The labels before the threshold, and k_bar. Two histograms never share a noise: descend to a path."""
+        """The labels before the threshold, and k_bar. The noise is given by tests, or fresh."""
         histogram = Counted.of(counts)
+        noise = histogram.noise(noise)
         chosen = self.choose(histogram.counts, noise)
         places, following = largest(histogram.counts, self.k + chosen)
         threshold = following + self.offsets[chosen]

@@ -51,7 +51,7 @@ from pianissimo.codec import join_texts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import BoundedRange
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Keys
+from pianissimo.noise.keyed import Keys, bound_to
 from pianissimo.noise.laws import SCALE_GRID
 
 
@@ -115,6 +115,11 @@ class Counted:
 
     def keys(self, places: NDArray[np.int64], noise: Noise) -> Keys:
         return noise.at("labels").label_keys(*join_texts(self.labels.gather(places)))
+
+    def noise(self, noise: Noise) -> Noise:
+        """The noise bound to labels and counts, so that no two histograms share one."""
+        text, lengths = join_texts(self.labels)
+        return bound_to(noise, text, lengths.tobytes(), self.counts.tobytes())
 
     def names(self, places: NDArray[np.int64]) -> tuple[str, ...]:
         return tuple(self.labels.gather(places).to_list())
@@ -258,8 +263,9 @@ class Peeling:
         return BoundedRange(steps=self.k, width=self.epsilon, distance=race_distance(self.items, self.k))
 
     def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
-        """The picks in order. Two histograms never share a noise: descend to a path of its own for each."""
+        """The picks in order. The noise is given by tests, or fresh."""
         histogram = Counted.of(counts)
+        noise = histogram.noise(noise)
         if len(histogram.counts) != self.items:
             raise InputError(f"counts must hold the {self.items} labels of the domain, got another number of them")
         keys = histogram.keys(np.arange(self.items), noise)

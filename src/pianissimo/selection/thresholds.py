@@ -138,8 +138,9 @@ class FixedThresholdLaplace:
         return Booked(rho=self.k * self.epsilon**2 / 2, bad=bad, distance=self.k * DRAW_DISTANCE)
 
     def answer(self, counts: Mapping[str, int], noise: Noise) -> Answer:
-        """The labels that pass and their noisy gaps. Two histograms never share a noise: descend to a path."""
+        """The labels that pass and their noisy gaps. The noise is given by tests, or fresh."""
         histogram = Counted.of(counts)
+        noise = histogram.noise(noise)
         places, following = strictly_larger(histogram.counts, self.k)
         keys, law = histogram.keys(places, noise), LaplaceNode(1 / self.epsilon)
         gaps = law.added(histogram.counts[places] - following, keys, noise)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pianissimo import _core, codec
 from pianissimo.checks import Real, check_at_least, check_name
 from pianissimo.errors import InputError, MergeError, ParameterError, StateError
-from pianissimo.noise import Noise
+from pianissimo.ledger import Account, charge_release, is_charged
 from pianissimo.sketches.contents import (
     LARGEST_TOTAL,
     MOST_COUNTERS,
@@ -48,8 +48,8 @@ from pianissimo.sketches.contents import (
     series_of,
 )
 from pianissimo.sketches.key_columns import KeyColumn, KeyKind, check_key_kind, key_column, sets_of
-from pianissimo.sketches.private_release import PrivateMisraGries, SketchRelease
-from pianissimo.sketches.released_keys import SparseRelease, given_or_fresh
+from pianissimo.sketches.private_release import HEAVY_KEYS, SketchRelease, one_shot
+from pianissimo.sketches.released_keys import SparseRelease, check_typed, fresh_noise
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram
 from pianissimo.text_views import view_chunks
 
@@ -96,13 +96,16 @@ class Sketch(ABC):
 class CountedTogether(Sketch):
     """A sketch of which one element, or one set, moves any number of counts by one, all in one direction."""
 
-    def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SparseRelease:
+    def release(self, *, epsilon: Real, delta: Real, ledger: Account) -> SparseRelease:
         """The heavy keys, once, at (epsilon, delta) for one element or one set of any size of one stream.
 
-        Without a noise it comes from a fresh secret.
+        It is charged to the ledger before noise is drawn, or said to be accounted for nowhere: as `MisraGries.release`.
         """
+        contents = self.contents()
+        check_typed(contents)
         mechanism = CorrelatedHistogram.calibrated(k=self.k, epsilon=epsilon, delta=delta)
-        return mechanism.release(self.contents(), given_or_fresh(noise), epsilon=epsilon)
+        charge_release(ledger, mechanism.loss.as_booked(), epsilon=float(epsilon), question=HEAVY_KEYS)
+        return mechanism.release(contents, fresh_noise(), epsilon=epsilon)
 
 
 class MergedSketch(CountedTogether):
@@ -305,14 +308,18 @@ class MisraGries(StreamSketch):
         """
         self._count(key_column(values, self.key_kind))
 
-    def release(self, *, epsilon: Real, delta: Real, noise: Noise | None = None) -> SketchRelease:
-        """The heavy keys, once, at (epsilon, delta) for one element, with Laplace noise, the least for one release.
+    def release(self, *, epsilon: Real, delta: Real, ledger: Account) -> SketchRelease:
+        """The heavy keys, once, at (epsilon, delta) for one element.
 
-        Without a noise it comes from a fresh secret. A further release of a sketch that has grown costs its own budget
-        and needs a noise path of its own.
+        It is charged to the ledger before noise is drawn, and has Gaussian noise then, whose loss adds up best. With
+        ledger="not accounted for" it has Laplace noise, the least for one release, and whoever releases the same events
+        again adds up by hand: the mean of many releases is the truth.
         """
-        mechanism = PrivateMisraGries.calibrated(k=self.k, epsilon=epsilon, delta=delta)
-        return mechanism.release(self.contents(), given_or_fresh(noise))
+        contents = self.contents()
+        check_typed(contents)
+        mechanism = one_shot(k=self.k, epsilon=epsilon, delta=delta, charged=is_charged(ledger))
+        charge_release(ledger, mechanism.loss.as_booked(), epsilon=float(epsilon), question=HEAVY_KEYS)
+        return mechanism.release(contents, fresh_noise())
 
     def to_plain(self) -> codec.Plain:
         """What it counted, and not which sketch it is: the same for the same keys; secret."""

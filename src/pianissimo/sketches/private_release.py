@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
+from pianissimo.ledger import Account, charge_release, is_charged
 from pianissimo.loss.losses import Booked, Loss, Mixed, float_down
 from pianissimo.noise import KeyedNoise, Noise
 from pianissimo.noise.exact_laws import gaussian_reach, laplace_reach
@@ -39,14 +40,15 @@ from pianissimo.sketches.released_keys import (
     check_unmerged,
     estimate_table,
     exposure,
+    fresh_noise,
     gaussian_calibration,
     gaussian_exposure,
     gaussian_threshold,
-    given_or_fresh,
     group_budget,
     group_delta,
     in_key_order,
     item_keys,
+    noise_of,
     own,
     threshold,
     without_distance,
@@ -140,7 +142,7 @@ class PrivateMisraGries:
         return laplace_reach(self.epsilon, self.k + 1, coverage)
 
     def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:
-        """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
+        """Publish. The noise is given by tests, and by what draws a fresh one, as `MisraGries.release`."""
         return _published(self, LaplaceNode(1 / self.epsilon), contents, noise, coverage)
 
 
@@ -197,8 +199,18 @@ class GaussianMisraGries:
         return gaussian_reach(self.variance, self.k + 1, coverage)
 
     def release(self, contents: Contents, noise: Noise, *, coverage: float = 0.95) -> SketchRelease:
-        """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
+        """Publish. The noise is given by tests, and by what draws a fresh one, as `MisraGries.release`."""
         return _published(self, GaussianNode(self.variance), contents, noise, coverage)
+
+
+HEAVY_KEYS = "heavy keys of a sketch, hides one event"
+"""What a ledger notes of the release of a sketch."""
+
+
+def one_shot(*, k: int, epsilon: Real, delta: Real, charged: bool) -> PrivateMisraGries | GaussianMisraGries:
+    """How one sketch is released once: a ledger adds up rho, of which Laplace noise takes far more than Gaussian."""
+    kind = GaussianMisraGries.for_one_release if charged else PrivateMisraGries.calibrated
+    return kind(k=k, epsilon=epsilon, delta=delta)
 
 
 def shard_of(keys: pl.Series, shards: int, *, hash_seed: bytes = bytes(32)) -> NDArray[np.int64]:
@@ -215,18 +227,24 @@ def release_shards(
     k: int,
     epsilon: Real,
     delta: Real,
-    noise: Noise | None = None,
+    ledger: Account,
     coverage: float = 0.95,
 ) -> SketchRelease:
     """Publish the heavy keys of all shards, each a sketch of k counters that was never merged, at (epsilon, delta).
 
-    The error level is the largest of all shards'. Error bars hold for all keys of all shards at once.
+    The error level is the largest of all shards'. Error bars hold for all keys of all shards at once. It is charged to
+    the ledger, with Gaussian noise then, or said to be accounted for nowhere: see `MisraGries.release`.
     """
     if not contents:
         raise ParameterError("at least one shard must be released, got none")
     check_probability(coverage=coverage)
-    mechanism = PrivateMisraGries.calibrated(k=k, epsilon=epsilon, delta=delta)
-    source = given_or_fresh(noise)
+    for each in contents:
+        check_unmerged(each, k)
+    mechanism = one_shot(k=k, epsilon=epsilon, delta=delta, charged=is_charged(ledger))
+    charge_release(
+        ledger, mechanism.loss.as_booked(), epsilon=float(epsilon), question=f"{len(contents)} shards: {HEAVY_KEYS}"
+    )
+    source = fresh_noise()
     share = 1 - (1 - coverage) / len(contents)
     parts = [
         mechanism.release(each, source.at("shard", number), coverage=share) for number, each in enumerate(contents)
@@ -251,6 +269,7 @@ def _published(
 ) -> SketchRelease:
     check_unmerged(contents, of.k)
     places = in_key_order(contents.keys)
+    noise = noise_of(noise, contents.keys.gather(places), contents.over[places], contents.decrements)
     if isinstance(of, PrivateMisraGries) and of.standard:
         places = places[contents.over[places] > contents.decrements]
     keys, stored = contents.keys.gather(places), bounded_counts(contents.over[places])

@@ -59,6 +59,7 @@ from pianissimo.sketches.released_keys import (
     check_unmerged,
     in_key_order,
     item_keys,
+    noise_of,
     own,
     without_distance,
 )
@@ -173,10 +174,11 @@ class ReducedMisraGries:
         return moved + (2 * self.k - 2 if self.rounded else 0)
 
     def release(self, reduced: Reduced, noise: Noise, *, coverage: float = 0.95) -> SparseRelease:
-        """Publish. Two states of a sketch never share a noise: descend to a path of its own for each."""
+        """Publish. The noise is given by tests, or fresh."""
         if reduced.k != self.k or reduced.streams > self.streams:
             raise ParameterError(f"a release of {self.streams} sketches of k = {self.k} must be of such, got others")
         keys, values = reduced.keys, bounded_counts(reduced.values)
+        noise = noise_of(noise, keys, values)
         if self.rounded:
             values = self._rounded(keys, values, noise)
             kept = np.flatnonzero(values)
@@ -316,8 +318,9 @@ class PureHistogram:
         return laplace_reach(self.rate, self.universe.size + 1, coverage)
 
     def release(self, values: Reduced | Contents, noise: Noise, *, coverage: float = 0.95) -> SparseRelease:
-        """Publish the reduced counts, or the plain ones of a merged sketch. Two states never share a noise."""
+        """Publish the reduced counts, or the plain ones of a merged sketch. The noise is given by tests, or fresh."""
         keys, stored, total = self._values(values)
+        noise = noise_of(noise, keys, stored, total)
         places = self.universe.places_of(keys)
         inside = np.array([place is not None for place in places], dtype=np.bool_)
         keys, stored = keys.filter(pl.Series(inside)), stored[inside]

@@ -23,6 +23,7 @@ and be far apart. A Misra-Gries sketch really moves by m in one count, so no sma
 
 import decimal
 import math
+import secrets
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -50,7 +51,7 @@ from pianissimo.noise.exact_laws import (
     sum_tail,
     to_decimal,
 )
-from pianissimo.noise.keyed import DRAW_DISTANCE, Keys
+from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, bound_to
 from pianissimo.sketches.contents import Contents, plain_keys
 
 Counts = NDArray[np.int64]
@@ -179,9 +180,19 @@ def bounded_counts(counts: Counts) -> Counts:
     return np.clip(counts, 1 - LARGEST_COUNT, LARGEST_COUNT - 1)
 
 
-def given_or_fresh(noise: Noise | None) -> Noise:
-    """The noise, or one from a secret that nobody will know again."""
-    return KeyedNoise(fresh_secret()) if noise is None else noise
+def fresh_noise() -> Noise:
+    """Noise from a secret that nobody will know again: one release, one incarnation."""
+    return KeyedNoise(fresh_secret()).at("one release", secrets.token_bytes(16))
+
+
+def noise_of(noise: Noise, keys: pl.Series, *numbers: Counts | int) -> Noise:
+    """The noise bound to keys and numbers, so that no two states of a sketch share one."""
+    if keys.dtype == pl.Int64:
+        octets = [keys.to_numpy().tobytes()]
+    else:
+        text, lengths = codec.join_texts(keys) if keys.dtype == pl.String else plain_keys(keys)
+        octets = [text, np.asarray(lengths).tobytes()]
+    return bound_to(noise, *octets, *(each if isinstance(each, int) else each.tobytes() for each in numbers))
 
 
 def without_distance(delta: Real, draws: int, epsilon: Real) -> Fraction:

@@ -74,6 +74,7 @@ from pianissimo.sketches.released_keys import (
     check_typed,
     in_key_order,
     item_keys,
+    noise_of,
     own,
     without_distance,
 )
@@ -124,8 +125,9 @@ class SparseHistogram:
         )
 
     def release(self, contents: Contents, noise: Noise, *, epsilon: Real, coverage: float = 0.95) -> SparseRelease:
-        """Publish, at the loss of this epsilon. Two states of a sketch never share a noise: descend to a path."""
+        """Publish, at the loss of this epsilon. The noise is given by tests, or fresh."""
         keys, counts = positive_counts(contents, self.moved)
+        noise = noise_of(noise, keys, counts)
         reach = gaussian_reach(Fraction(self.variance), self.moved, coverage)
         noisy = counts + noise.at("counts").gaussian(variance=Fraction(self.variance), keys=item_keys(keys, noise))
         passing = np.flatnonzero(noisy >= 1 + self.tau)
@@ -266,8 +268,9 @@ class CorrelatedHistogram:
         return math.sqrt(2 * (self.variance + self.shared_variance) * odds) * (1 + 1e-9) / 2
 
     def release(self, contents: Contents, noise: Noise, *, epsilon: Real, coverage: float = 0.95) -> SparseRelease:
-        """Publish, at the loss of this epsilon. Two states of a sketch never share a noise: descend to a path."""
+        """Publish, at the loss of this epsilon. The noise is given by tests, or fresh."""
         keys, counts = positive_counts(contents, self.k)
+        noise = noise_of(noise, keys, counts)
         draws = noise.at("counts").gaussian(variance=Fraction(self.variance), keys=item_keys(keys, noise))
         shared = int(noise.at("shared").gaussian(variance=Fraction(self.shared_variance)))
         noisy = 2 * counts + draws + shared
