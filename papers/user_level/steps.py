@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from papers.user_level.record import CAPS, Record
+from papers.user_level.record import Record
 
 Errors = NDArray[np.float64]
 
@@ -60,8 +60,9 @@ class Steps:
             kept = record.kept[:, record.place(self.fixed_cap), 0]
             return np.asarray(np.abs(kept - record.true + factor * self.fixed_cap / self.epsilon * noise))
         levels = np.array([self._levels(record, random) for _ in range(runs)])
-        scales = np.array([factor * cap / (self.epsilon / 2 * self.weights[place]) for place, cap in enumerate(CAPS)])
-        kept = record.kept[np.arange(len(step)), levels, 0]
+        caps = record.levels
+        scales = np.array([factor * cap / (self.epsilon / 2 * self.weights[place]) for place, cap in enumerate(caps)])
+        kept = record.kept[np.arange(len(step)), record.place(caps[0]) + levels, 0]
         return np.asarray(np.abs(kept - record.true + scales[levels] * noise))
 
     def _levels(self, record: Record, random: np.random.Generator) -> NDArray[np.int64]:
@@ -70,9 +71,9 @@ class Steps:
         middles = (np.arange(ticks * FINENESS) + 0.5) * length
         ends = np.arange(ticks + 1) * _per_tick(record)
         start, changes = 0, []
-        for level in range(1, len(CAPS)):
+        for level, cap in enumerate(record.levels[:-1], 1):
             scale = 2 / (self.epsilon / 2 * self.weights[level - 1])
-            above = np.interp(middles[start:], ends, [0, *record.over[:, level - 1]])
+            above = np.interp(middles[start:], ends, [0, *record.over[:, record.place(cap)]])
             tests = middles[start:] - (start * length if start else 0)
             failure = self.beta / 2 * 6 / (np.pi * level) ** 2
             discount = scale * (np.log(1 / failure) + np.log(np.pi**2 * tests**2 / (6 * failure)))
