@@ -89,6 +89,7 @@ STREAMS = {
         hidden(
             "value-cap", pp.Sum("revenue", value="price", range=(0, 10), max_per_user=12), pp.Count("n"), first_cap=2
         ),
+        hidden("value-cap-that-follows", pp.Sum("revenue", value="price", range=(0, 10), max_per_user="auto"), caps=6),
         hidden("fixed-cap", *COUNTED, pp.MaxFrequency("most", key="drug", domain=DRUGS), **FIXED),
         hidden("periods", *COUNTED, pp.TopK("top", key="drug", k=2, domain=DRUGS), **FIXED, within=2, reset=False),
         hidden("taken-back", *COUNTED, weight="sign", first_cap=2, caps=3),

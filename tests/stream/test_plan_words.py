@@ -28,7 +28,10 @@ OF_EVENTS: dict[str, tuple[Query, str]] = {
 CAP = ", of events up to the cap of 16 a user"
 OF_USERS: dict[str, tuple[Query, str]] = {
     "count": (pp.Count("q"), f"number of events{CAP}"),
-    "sum": (pp.Sum("q", value="x", range=(0, 600)), f"sum of x, of values cut to 0 .. 600{CAP}"),
+    "sum": (
+        pp.Sum("q", value="x", range=(0, 600)),
+        "sum of x, of values cut to 0 .. 600, of x up to the cap of 600 a user",
+    ),
     "histogram": (pp.Histogram("q", key="k", domain=DOMAIN), f"number of events of each k{CAP}"),
     "top": (pp.TopK("q", key="k", k=2, domain=DOMAIN), f"number of events of each k in the list{CAP}"),
     "most": (pp.MaxFrequency("q", key="k", domain=DOMAIN), f"number of events of the most frequent k{CAP}"),

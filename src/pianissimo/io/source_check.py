@@ -205,25 +205,25 @@ class _Check:
             batch = query.user_batch(content)
             lists = [name for name, kind in batch.schema.items() if name == "label" and isinstance(kind, pl.List)]
             batch = batch.explode(lists) if lists else batch
-            keys = ["user", *([name for name in ("value", "label") if name in batch.columns] if _differ(query) else [])]
-            counts = [self.units[part]] if part in self.units else []
-            counts.append(batch.group_by(keys).len("units"))
-            self.units[part] = pl.concat(counts).group_by(keys).agg(pl.col("units").sum())
+            own = query.units_in(batch)
+            counts = pl.concat([self.units[part], own]) if part in self.units else own
+            self.units[part] = counts.group_by(pl.exclude("units")).agg(pl.col("units").sum())
 
     def _capped(self) -> list[QueryPlan]:
         """The queries that a cap may cut something off."""
         found = [each for each in self.plan.queries if isinstance(each.chosen.in_period, UserMechanism)]
         return [each for each in found if each.query.own_units is None]
 
-    def _above_caps(self) -> dict[str, list[dict[str, int]]]:
+    def _above_caps(self) -> dict[str, list[dict[str, float]]]:
         """For each query, who is above its caps and by how much, up to the first that nobody is above."""
-        found: dict[str, list[dict[str, int]]] = {}
+        found: dict[str, list[dict[str, float]]] = {}
         for each in self._capped() if self.units else ():
             query, units = each.query, self.units[each.query.part]
             numbers = units.group_by("user").len() if _differ(query) else units.select("user", len="units")
             lines = found[query.name] = []
-            for cap in each.mechanism.cap.caps:
-                more = (numbers["len"].cast(pl.Int64) - cap).clip(0)
+            for units in each.mechanism.cap.caps:
+                cap = query.shown_cap(units, each.chosen.in_period)
+                more = (numbers["len"].cast(pl.Float64) - cap).clip(0)
                 lines.append({"cap": cap, "users": int((more > 0).sum()), query.capped_unit: int(more.sum())})
                 if not lines[-1]["users"]:
                     break

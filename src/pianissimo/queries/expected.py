@@ -132,6 +132,9 @@ class Candidate:
     excluded: str = ""
     """Why a plan may not choose it, where there is more to say."""
 
+    instead: str = ""
+    """In words: what else was weighed, how it errs, what it cuts off and how to ask for it."""
+
     @property
     def in_period(self) -> Any:
         """What runs in the first period, where its mechanism begins anew with each; else the mechanism."""

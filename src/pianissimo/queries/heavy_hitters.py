@@ -164,8 +164,8 @@ class HeavyHitters(KeyQuery):
     def capped_unit(self) -> str:
         return self._exact.capped_unit
 
-    def units_of(self, events: int | None) -> int | None:
-        return self._exact.units_of(events)
+    def units_of(self, events: int | None, of: Any = None) -> int | None:
+        return self._exact.units_of(events, of)
 
     def user_mechanism(
         self, part: Sequence[Query], cap: Cap, shares: Mapping[str, Fraction], parameters: dict[str, Any]

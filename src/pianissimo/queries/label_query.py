@@ -155,7 +155,7 @@ class LabelQuery(KeyQuery):
     def user_value(self, release: Release[Any]) -> Any:
         return Query.user_value(self, release) if self._is_shared else release.value
 
-    def units_of(self, events: int | None) -> int | None:
+    def units_of(self, events: int | None, of: Any = None) -> int | None:
         if events is None or self._is_shared:
             return events
         # Of an event each label is a unit.

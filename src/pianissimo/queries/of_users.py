@@ -130,7 +130,7 @@ def user_ways(
                 spent = _user_budget(counting, setting, parts, is_pure=is_pure, searches=cap_of(Fraction(1)))
                 spent = replace(spent, bad=spent.bad / (unknown or 1))
                 cap = cap_of(spent.search)
-                caps = [_own_cap(part, setting) or cap for part in parts]
+                caps = [_own_cap(part, setting) or part[0].cap_rule(cap, setting.user) for part in parts]
                 made_parts = [
                     _candidates(part, spent, rule, setting, shares) for part, rule in zip(parts, caps, strict=True)
                 ]
@@ -148,6 +148,47 @@ def user_ways(
     if not ways:
         raise problems[0]
     return ways
+
+
+def weighed_ways(
+    queries: Sequence[Query], weights: Sequence[Fraction], budget: Budget, setting: UserSetting
+) -> tuple[Sequence[Query], list[list[list[Candidate]]], dict[int, Candidate]]:
+    """The queries under the caps that were chosen, their ways, and for some, by their places, the other kind of cap.
+
+    A sum may have a cap of what a user adds in place of one of her events. It is chosen where nobody else shares the
+    cap of events: of no user does it cut off more than one of events with the same noise, which counts so many of her
+    events and no others, and it begins at the noise of one event. Beside others it would take part of their search.
+    """
+    by_value = [query.under_value_cap() or query for query in queries] if _follows(setting) else queries
+    places = [place for place, query in enumerate(queries) if by_value[place] is not query]
+    if not places:
+        return queries, user_ways(queries, weights, budget, setting), {}
+    beside = [query for place, query in enumerate(queries) if place not in places]
+    is_shared = any(not (each.part or each.watched or each.sketched) and each.own_units is None for each in beside)
+    made = {}
+    for number, asked in enumerate((queries, by_value) if is_shared else (by_value, queries)):
+        try:
+            made[number] = asked, user_ways(asked, weights, budget, setting)
+        except ParameterError:
+            if number == 1 and not made:
+                raise
+    (taken, ways), *others = made.values()
+    weighed = {place: _weighed(other[place], found, place, setting) for other, found in others for place in places}
+    return taken, ways, weighed
+
+
+def _weighed(query: Query, ways: list[list[list[Candidate]]], place: int, setting: UserSetting) -> Candidate:
+    """What a query would have had under the other kind of cap."""
+    best = min((way[place][0] for way in ways), key=lambda each: each.expected_error.typical)
+    cap = query.shown_cap(_standing(best.mechanism.cap, setting.user)[0], best.mechanism)
+    return replace(best, selectable=False, instead=query.instead(cap, best.expected_error))
+
+
+def _follows(setting: UserSetting) -> bool:
+    """Whether a cap of value can be searched for."""
+    user = setting.user
+    is_running = setting.period is not None and setting.periods is None
+    return user.max_events_per_user is None and user.weight is None and not is_running
 
 
 def _aligned(monitor: Candidate, setting: UserSetting) -> Candidate:
@@ -299,13 +340,10 @@ def _candidate(query: Query, mechanism: UserMechanism, setting: UserSetting) -> 
         raise ParameterError("a plan must have a tick, got none")
     error = predict_error(plan, setting.coverage, query.user_scale(mechanism), window=query.per)
     is_adaptive = isinstance(mechanism.cap, AdaptiveCap)
-    rule = (
-        f"a cap that follows the stream, from {mechanism.cap.caps[0]}"
-        if is_adaptive
-        else f"a fixed cap of {query.shown_cap(cap)}"
-    )
+    told = f"{query.shown_cap(mechanism.cap.caps[0] if is_adaptive else cap, mechanism):.15g}"
+    rule = f"a cap that follows the stream, from {told}" if is_adaptive else f"a fixed cap of {told}"
     if isinstance(mechanism.cap, OctaveCap):
-        rule = f"a cap that follows from period to period, from {cap}"
+        rule = f"a cap that follows from period to period, from {told}"
     note = "" if query.own_cap is None else f"each user counts once{_each_period(mechanism)}"
     called = type(mechanism.inner if isinstance(mechanism, EachPeriod) else mechanism).__name__
     law = "Laplace" if mechanism.epsilon is not None else "Gaussian"
@@ -334,7 +372,8 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
     # They differ in the size of their noise alone.
     sizes = [math.sqrt(plan.noises[0].variance) for plan in plans if plan is not None]
     errors = [chosen.expected_error.typical * size / sizes[caps.index(cap)] for size in sizes]
-    most, units, beyond = user.most_events_per_user, query.units_of(user.most_events_per_user), query.beyond_cap
+    most, beyond = user.most_events_per_user, query.beyond_cap
+    units = query.units_of(most, mechanism)
     # Without a user a value of hers may be first seen later, in the window.
     is_either = user.weight is not None or bool(query.per and query.of_window)
     if is_either or min(getattr(query, "range", None) or (0,)) < 0:
@@ -349,10 +388,13 @@ def cap_told(query: Query, chosen: Candidate, user: User) -> dict[str, Any]:
         if query.per is not None and not is_whole:
             beyond += ", but in a window that it is raised in, where they are open"
     return {
-        "at": query.shown_cap(cap),
-        "counted": "" if is_whole else f"{query.cap_words(cap)}{_each_period(mechanism)}",
+        "at": query.shown_cap(cap, mechanism),
+        "counted": "" if is_whole else f"{query.cap_words(cap, mechanism)}{_each_period(mechanism)}",
         "beyond": beyond,
-        "errors": list(map(_told_of_cap, map(query.shown_cap, caps), errors, query.cap_thresholds(mechanism, caps))),
+        "errors": [
+            _told_of_cap(query.shown_cap(each, mechanism), error, threshold)
+            for each, error, threshold in zip(caps, errors, query.cap_thresholds(mechanism, caps), strict=True)
+        ],
         "asked_for": (None if isinstance(rule, FixedCap) else user.caps) or 1,
     }
 

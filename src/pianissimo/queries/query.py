@@ -54,8 +54,10 @@ from pianissimo.queries.expected import (
     PlanMaker,
     Share,
     noise_plans,
+    number_text,
     predict_error,
 )
+from pianissimo.unit import User
 from pianissimo.users import (
     AboveHead,
     AdaptiveCap,
@@ -506,17 +508,34 @@ class Query:
         """How many units of a user count, where the query itself says so: no cap is searched for it."""
         return self.own_cap
 
-    def shown_cap(self, units: int) -> int:
-        """A cap of so many units as it is told."""
+    def shown_cap(self, units: int, of: Any = None) -> float:
+        """A cap of so many units as it is told: units of a mechanism, or of what it released."""
         return units
 
-    def cap_words(self, units: int) -> str:
+    def cap_words(self, units: int, of: Any = None) -> str:
         """What of a user counts under a cap of so many units, in words."""
-        return f", of {self.capped_unit} up to the cap of {self.shown_cap(units):,} a user"
+        return f", of {self.capped_unit} up to the cap of {self.shown_cap(units, of):,.15g} a user"
 
-    def units_of(self, events: int | None) -> int | None:
+    def units_of(self, events: int | None, of: Any = None) -> int | None:
         """How many units so many events of a user are at most; None where that is not known."""
         return events
+
+    def units_in(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """How many units each user has in what its mechanism counts, beside what tells them apart: `units`."""
+        keys = ["user", *(name for name in ("value", "label") if self.few_missing or self.capped == "values")]
+        return batch.group_by([name for name in keys if name in batch.columns]).len("units")
+
+    def under_value_cap(self) -> "Query | None":
+        """The same under a cap of what a user adds in place of one of her events, where it can be told to have one."""
+        return None
+
+    def instead(self, cap: float, error: ExpectedError) -> str:
+        """Where it was weighed against the same query under another kind of cap: its error, in words."""
+        return f"With a cap of events, from {cap:,.15g} a user on, it would be within {number_text(error.typical)}"
+
+    def cap_rule(self, cap: Any, user: User) -> Any:
+        """The cap that follows, in units of this query."""
+        return cap
 
     @property
     def part(self) -> str:
@@ -594,7 +613,7 @@ class Query:
         If no user has more than `most_events`, they reach over what it cut off as well.
         """
         value = self.user_value(release)
-        return bars_table([value.estimate], [value.bars(coverage, most_units=self.units_of(most_events))])
+        return bars_table([value.estimate], [value.bars(coverage, most_units=self.units_of(most_events, value))])
 
     def most_moved(self, mechanism: Any) -> float | None:
         """By how much one event moves all numbers of a release together; None where that has no bound.
@@ -610,8 +629,8 @@ class Query:
     def capped_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         """`user_table` with the cap; where nothing bounds what it cuts off, an end that may be passed is null."""
         table, value = self.user_table(release, coverage, most_events), self.user_value(release)
-        is_bounded = value.cut.most_missing(self.units_of(most_events)) is not None
-        return with_cap(table, self.shown_cap(value.cut.cap), () if is_bounded else self.open_ends(value))
+        is_bounded = value.cut.most_missing(self.units_of(most_events, value)) is not None
+        return with_cap(table, self.shown_cap(value.cut.cap, value), () if is_bounded else self.open_ends(value))
 
     # Plans
 
@@ -741,10 +760,11 @@ def released_table(estimate: Any, low: Any, high: Any, *, key: Any = None, whole
     return pl.DataFrame(columns | {name: pl.Series(each, dtype=kind) for name, each in numbers.items()})
 
 
-def with_cap(table: pl.DataFrame, cap: int, open_ends: Sequence[str] = ()) -> pl.DataFrame:
+def with_cap(table: pl.DataFrame, cap: float, open_ends: Sequence[str] = ()) -> pl.DataFrame:
     """A table about users with the column `cap`, the open ends of its bars null."""
     ends = [pl.lit(None, dtype=table.schema[end]).alias(end) for end in open_ends]
-    return table.with_columns(*ends, pl.lit(cap, dtype=pl.Int64).alias("cap"))
+    kind = pl.Int64 if isinstance(cap, int) else pl.Float64
+    return table.with_columns(*ends, pl.lit(cap, dtype=kind).alias("cap"))
 
 
 def scaled(table: pl.DataFrame, scale: Fraction) -> pl.DataFrame:

@@ -208,7 +208,8 @@ class GridQuery(ValueQuery):
 
     def unit_value(self, mechanism: Any) -> float:
         # Of users what lies between coarse steps is rounded by coins, right on average.
-        of_users = isinstance(getattr(mechanism, "inner", mechanism), UserLabelSums)
+        inner = getattr(mechanism, "inner", mechanism)
+        of_users = isinstance(inner, UserLabelSums) or getattr(inner, "coins", False)
         return float(self.exact_grid if of_users else self.grid_in(mechanism))
 
     def grid_in(self, mechanism: Any) -> Fraction:
@@ -404,7 +405,7 @@ class GridQuery(ValueQuery):
     def user_value(self, release: Release[Any]) -> Any:
         return Query.user_value(self, release) if self.is_shared else release.value
 
-    def units_of(self, events: int | None) -> int | None:
+    def units_of(self, events: int | None, of: Any = None) -> int | None:
         # Of an event each label is a unit.
         return None if events is None else events * self.max_keys_per_event
 

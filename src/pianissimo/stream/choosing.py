@@ -30,7 +30,7 @@ from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share
-from pianissimo.queries.of_users import UserSetting, cap_told, user_ways
+from pianissimo.queries.of_users import UserSetting, cap_told, weighed_ways
 from pianissimo.stream.calendar import CalendarPeriods, TickCalendar, iso
 from pianissimo.stream.many_periods import of_many_periods
 from pianissimo.stream.plan_table import render_plan, words_of
@@ -103,7 +103,7 @@ class QueryPlan:
     @property
     def reason(self) -> str:
         """Why this mechanism."""
-        return self.query.reason(self.chosen, self.alternatives)
+        return self.query.reason(self.chosen, [each for each in self.alternatives if not each.instead])
 
     def to_dict(self, user: User | None = None) -> dict[str, Any]:
         """The same as plain data, for the user who is hidden, if it is not an event."""
@@ -135,7 +135,7 @@ class QueryPlan:
             "expected_error": asdict(self.expected_error),
             "error_about": f"{self.query.about_in(self.mechanism)}{cap.get('counted', '')}",
             **({"caps": cap["errors"]} if cap else {}),
-            "words": words_of(self.query, self.chosen, cap),
+            "words": words_of(self.query, self.chosen, cap, [each.instead for each in self.alternatives]),
             "reason": self.reason,
             "alternatives": [
                 {
@@ -355,6 +355,7 @@ def make_plan(stream: "Stream") -> StreamPlan:
     """The best plan for a stream's queries within its budget."""
     stream.budget.warn(_expected_events(stream.queries))
     budget, queries, weights = stream.budget, stream.queries, _relative_weights(stream.queries)
+    weighed: dict[int, Candidate] = {}
     unit, tick = cast(Unit | User, stream.unit), stream.tick
     ticks = OPEN_HORIZON if stream.horizon is None else stream.horizon
     if isinstance(unit, User):
@@ -364,7 +365,7 @@ def make_plan(stream: "Stream") -> StreamPlan:
         period = unit.period(tick) if periods is None else periods.longest
         begun_anew = periods if unit.begins_anew else None
         setting = UserSetting(user=unit, ticks=ticks, period=period, coverage=stream.coverage, periods=begun_anew)
-        ways = user_ways(queries, weights, budget, setting)
+        queries, ways, weighed = weighed_ways(queries, weights, budget, setting)
     else:
         ways = _ways(queries, budget, stream.horizon, stream.coverage)
     best = min(ways, key=_score)
@@ -373,6 +374,7 @@ def make_plan(stream: "Stream") -> StreamPlan:
         options = [option for way in ways for option in way[place]]
         chosen = _first_selectable(best[place])
         others = [each for each in options if each is not chosen and not _is_same(query, each, chosen)]
+        others += [weighed[place]] if place in weighed else []
         others.sort(key=lambda each: each.expected_error.typical)
         plans.append(QueryPlan(query=query, share=share, chosen=chosen, alternatives=tuple(others)))
     cost = price([mechanism.guarantee.loss for mechanism in _mechanisms(plans)], Fraction(budget.delta))

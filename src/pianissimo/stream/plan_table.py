@@ -25,7 +25,7 @@ _FEW_CAPS = 3
 _WEAK_DELTA = 1e-3
 """From which delta on a promise is said to be little."""
 
-_UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,]+ a user")
+_UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,.]+ a user")
 
 
 def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableType:
@@ -51,8 +51,8 @@ def render_plan(plan: dict[str, Any], width: int = 120, *, explain: bool = False
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).rstrip()
 
 
-def words_of(query: Query, chosen: Candidate, cap: dict[str, Any]) -> list[str]:
-    """At most three lines: the error and what it is about; what is cut or hidden; what a cap does."""
+def words_of(query: Query, chosen: Candidate, cap: dict[str, Any], weighed: Sequence[str] = ()) -> list[str]:
+    """At most three lines: the error and what it is about; what is cut or hidden; what caps do."""
     error, about = chosen.expected_error, f"{query.about_in(chosen.mechanism)}{cap.get('counted', '')}"
     first = f"within {number_text(error.typical)}{query.error_unit} of the true {about}, {error.often}"
     threshold = query.thresholds(chosen.in_period)
@@ -65,11 +65,11 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any]) -> list[str]:
     if query.every != 1:
         first += f"; published every {query.every} ticks"
     left_out = [*query.left_out(chosen), *([] if cap or not chosen.note else [chosen.note])]
-    others = filter(None, ("; ".join(left_out), _cap_words(cap)))
+    others = filter(None, ("; ".join(left_out), ". ".join(filter(None, [_cap_words(cap), *weighed]))))
     return [f"{first}.", *(f"{line[0].upper()}{line[1:]}." for line in others)]
 
 
-def about_told(query: Mapping[str, Any], cap: int | None = None) -> str:
+def about_told(query: Mapping[str, Any], cap: float | None = None) -> str:
     """What the numbers of a query of a plan are about, at the cap of a release, where something is cut or rounded.
 
     >>> about_told({"error_about": "number of events, of events up to the cap of 16 a user"}, cap=64)
@@ -79,7 +79,7 @@ def about_told(query: Mapping[str, Any], cap: int | None = None) -> str:
     if not (rounding or "of values cut to" in about or _UP_TO_THE_CAP.search(about)):
         return ""
     if cap is not None:
-        about = _UP_TO_THE_CAP.sub(rf"\g<1>{cap:,} a user", about)
+        about = _UP_TO_THE_CAP.sub(rf"\g<1>{cap:,.15g} a user", about)
     return f"{about}; values are rounded, {rounding}" if rounding else about
 
 
@@ -87,7 +87,7 @@ def _cap_words(cap: dict[str, Any]) -> str:
     if not cap:
         return ""
     errors = cap["errors"]
-    told = [f"{number_text(each['typical'])} at {each['cap']:,}" for each in errors if each["cap"] > cap["at"]]
+    told = [f"{number_text(each['typical'])} at {each['cap']:,.15g}" for each in errors if each["cap"] > cap["at"]]
     if len(told) > _FEW_CAPS + 1:
         told[_FEW_CAPS:] = [f".. {told[-1]}"]
     raised = f"when the cap is raised the error is about {', '.join(told)}; " if told else ""

@@ -44,7 +44,8 @@ class UserDifferences:
         # The number of users above the events' cap is published at every tick, with the cap.
         names = [each.query.name, *([] if each.query.part else [ABOVE_CAP])]
         caps = [next((_cap(release[name]) for name in names if name in release), None) for release in releases]
-        self._places = self._starts(caps)
+        units = {self._query.shown_cap(each, self._mechanism): each for each in self._rule.caps}
+        self._places = self._starts([None if cap is None else units.get(cap) for cap in caps])
 
     def _starts(self, caps: Sequence[int | None]) -> list[Place | None]:
         """Which start each release is of; None from where on the caps do not tell."""
@@ -81,7 +82,7 @@ class UserDifferences:
         if key is not None:
             table = pl.concat([table, self._query.new_labels(before, now)])
         cap = _cap(before)
-        return with_cap(table, self._rule.caps[0] if cap is None else cap)
+        return with_cap(table, self._query.shown_cap(self._rule.caps[0], self._mechanism) if cap is None else cap)
 
     def _reach(self, ticks: tuple[int, int], coverage: float) -> tuple[int | None, int | None]:
         """How far the truth may lie below and above, in steps; None for any distance."""
@@ -113,12 +114,13 @@ class UserDifferences:
         is_adaptive = isinstance(rule, AdaptiveCap)
         above = rule.users_above(rule.caps.index(cap) + 1, self._mechanism.horizon) if is_adaptive else None
         own = CutOff(cap, above, per_series=getattr(self._mechanism, "per_label", None))
-        missing = own.most_missing(self._query.units_of(self._most))
+        missing = own.most_missing(self._query.units_of(self._most, self._mechanism))
         return None if missing is None else unit * missing
 
 
-def _cap(table: pl.DataFrame) -> int | None:
-    return int(table["cap"][0]) if table.height else None
+def _cap(table: pl.DataFrame) -> float | None:
+    cap: float | None = table["cap"][0] if table.height else None
+    return cap
 
 
 def _sum(parts: Sequence[int | None]) -> int | None:

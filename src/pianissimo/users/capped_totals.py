@@ -32,7 +32,7 @@ from pianissimo.users.caps import Course
 from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import UserTotal, batch_column, whole_steps
 from pianissimo.users.segments import Segments, segments_of, there
-from pianissimo.users.user_table import Rows, UserUnits, by_user, first_of_each
+from pianissimo.users.user_table import Rows, UserUnits, by_user, first_of_each, row_coins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,20 @@ class CappedTotal(UserBudget):
         return Sensitivity(total=1, squared=1)
 
     @property
+    def counted_steps(self) -> int:
+        """How many steps of a grid it counts as one."""
+        return 1
+
+    @property
     def counters(self) -> tuple[Counters, ...]:
         return (self.counters_of(self.sensitivity),)
 
     def _value(self, state: "UserSumState | UserDistinctState", total: int, tick: int, noise: Noise) -> UserTotal:
         place = state.course.place()
         estimates = state.counters.release(np.array([total], dtype=np.int64), place, tick, noise)
-        return UserTotal(int(estimates[0]), self.counters[0].law(*place, tick), state.course.cut_off())
+        return UserTotal(
+            int(estimates[0]), self.counters[0].law(*place, tick), state.course.cut_off(), coarse=self.counted_steps
+        )
 
     def between(self, state: "UserSumState | UserDistinctState", start: int, end: int, noise: Noise) -> UserTotal:
         """What was accepted in ticks start + 1 .. end, each under the cap that held when it began."""
@@ -62,7 +69,9 @@ class CappedTotal(UserBudget):
         estimates = window.estimates(counters, window.moves, noise.at(self.called), ONE_SERIES)
         # A value that a cap left out is new when somebody else gives it: windows of values may be too large as well.
         either = self.sensitivity.moves and start > 0
-        return UserTotal(int(estimates[0]), window.law(counters), window.cut, is_signed=either)
+        return UserTotal(
+            int(estimates[0]), window.law(counters), window.cut, is_signed=either, coarse=self.counted_steps
+        )
 
 
 @dataclass(slots=True, repr=False)
@@ -102,7 +111,14 @@ class UserSum(CappedTotal):
     coarse: int = 1
     """How many steps of the grid the sum counts as one: each value is rounded to the nearest multiple by itself."""
 
+    coins: bool = False
+    """Whether what lies between coarse steps is rounded by coins, right on average, and not to the nearest one."""
+
     called: ClassVar[str] = "sum"
+
+    @property
+    def counted_steps(self) -> int:
+        return self.coarse
 
     def __post_init__(self) -> None:
         check_at_least(1, coarse=self.coarse)
@@ -125,10 +141,14 @@ class UserSum(CappedTotal):
             raise InputError("values must not be negative, got a negative one; take a SumHead for those")
         if self.coarse > 1:
             # Of larger ones than 2^62 the sum would leave its bounds, and no cap is near them.
-            values = (values.clip(0, 2**62) + self.coarse // 2) // self.coarse
+            values = values.clip(0, 2**62)
+        rows, steps = state.users.names(users), values.cast(pl.UInt64).to_numpy()
+        if self.coarse > 1:
+            # A coin is a function of who she is and of the value alone: however rows are split, they count the same.
+            own = row_coins(rows, steps) % np.uint64(self.coarse) if self.coins else np.uint64(self.coarse // 2)
+            steps = (steps + own) // np.uint64(self.coarse)
         # What is beyond the last cap never counts. So clipped, one value has no say in what others may give.
-        clipped = values.clip(0, self.cap.caps[-1] + 1)
-        names, _, units, _ = by_user(state.users.names(users), clipped.cast(pl.UInt64).to_numpy())
+        names, _, units, _ = by_user(rows, np.minimum(steps, np.uint64(self.cap.caps[-1] + 1)))
         return [names, codec.narrow(units)]
 
     def add(self, state: UserSumState, gathered: codec.Plain) -> None:

@@ -49,6 +49,9 @@ class UserTotal:
     is_signed: bool = False
     """Whether what is cut off may also be negative, so that it may be missing on either side."""
 
+    coarse: int = 1
+    """How many steps of a grid the estimate, its noise and its cap count as one."""
+
     largest_of: int = 1
     """Of how many noisy counts it is the largest: it leans upward where they are close, and its bars know."""
 

@@ -201,7 +201,7 @@ def first_of_each(names: Keys) -> NDArray[np.bool_]:
 
 
 def row_coins(names: Keys, before: Units) -> Units:
-    """64 bits for each row from its user's keyed name and how many units she gave before: from her own rows alone."""
+    """64 bits for each row from its user's keyed name and a number of her own, as of the units she gave before."""
     bits: Units = names[:, 0] ^ ((before + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
