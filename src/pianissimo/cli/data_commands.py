@@ -57,6 +57,13 @@ _out_option = click.option("-o", "--out", type=PATH, required=True, help="The sk
 )
 @click.option("--max-keys-per-user", type=NUMBER, help="How many labels of one user count.  [default: all]")
 @click.option("--counts", is_flag=True, help="Return a count with each label. Each costs one more step.")
+@click.option(
+    "--method",
+    type=click.Choice(("limited", "strict", "optimal", "laplace", "fixed")),
+    default="limited",
+    show_default=True,
+    help="How labels are chosen; docs/ask_a_table.md says when which is best.",
+)
 @click.option("--steps", type=NUMBER, help="How many steps the budget is divided into, for all time.  [default: 200]")
 @click.option("--questions", type=NUMBER, help="How many questions may be asked, for all time.  [default: 100]")
 @click.option("--explain", is_flag=True, help="Show the plan and the SQL. Nothing is asked and nothing is paid.")
@@ -82,7 +89,7 @@ def top_k(
     from pianissimo.budget import Budget
     from pianissimo.table import StepAllowance, Table, TableLedger
 
-    question = {name: options.pop(name) for name in ("where", "candidates", "max_keys_per_user", "counts")}
+    question = {name: options.pop(name) for name in ("where", "candidates", "max_keys_per_user", "counts", "method")}
     question["candidates"] = question["candidates"] or "auto"
     charged = TableLedger(options.pop("ledger"), key=options.pop("key"), witness=options.pop("witness"))
     cut = {name: value for name, value in options.items() if value is not None}

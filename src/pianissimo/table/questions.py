@@ -24,10 +24,11 @@ from pianissimo.labels import Domain
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.laws import GaussianNode
-from pianissimo.selection import KnownGauss, LimitedDomain, UnkGauss
+from pianissimo.selection import KnownGauss, UnkGauss
 from pianissimo.selection.known_and_unknown import gaussian_half_width
 from pianissimo.table.allowance import MOST_DRAWS, Amount, TableBudget
 from pianissimo.table.statements import AskedRows, TableColumn, find_column, is_plain, written
+from pianissimo.table.top_methods import TopChoice, TopMethod, top_choice
 
 _COVERAGE = 0.95
 _AUTO, _AUTO_CUT = 1_000, 10_000
@@ -178,6 +179,7 @@ class Questions(ABC, Generic[Result]):
         candidates: Candidates = "auto",
         max_keys_per_user: int | None = None,
         counts: bool = False,
+        method: TopMethod = "limited",
     ) -> Result:
         """At most k labels of a column that most users have, more or less, in order.
 
@@ -187,12 +189,16 @@ class Questions(ABC, Generic[Result]):
 
         `candidates` is how many labels are looked at; `max_keys_per_user` says that a user counts for so many labels at
         most (those in most of the user's rows), which lowers the threshold; the others are missing from the answer.
+
+        `method` is how labels are chosen: `top_methods` says when which is best. "laplace" and "fixed" cost the same
+        whatever comes back; counts come with "laplace" at no further cost.
         """
         check_at_least(1, k=k)
         wanted = self._wanted(column, where, max_keys_per_user)
-        seen = _seen(candidates, k, max_keys_per_user)
-        k = self._affordable(k, max_keys_per_user if counts else 0)
-        return self._finish(self._top_k(wanted, k, seen, counts=counts))
+        seen = _seen(candidates, k + 2 * (method == "optimal"), max_keys_per_user if method == "limited" else None)
+        k = self._affordable(k, max_keys_per_user if counts and method != "laplace" else 0)
+        choice = top_choice(method, self._budget.allowance, k=k, seen=seen, max_keys_per_user=max_keys_per_user)
+        return self._finish(self._top_k(wanted, k, seen, choice, counts=counts))
 
     def histogram(
         self,
@@ -243,15 +249,13 @@ class Questions(ABC, Generic[Result]):
         )
         return self._finish(TableQuestion(plan, run, plan.sql))
 
-    def _top_k(self, wanted: _Wanted, k: int, seen: int, *, counts: bool) -> TableQuestion:
-        allowance, most = self._budget.allowance, wanted.max_keys_per_user
-        mechanism = LimitedDomain(
-            k=k, candidates=seen, epsilon=allowance.epsilon, delta=allowance.delta, max_keys_per_user=most
-        )
-        variance = allowance.variance(1, 1)
+    def _top_k(self, wanted: _Wanted, k: int, seen: int, choice: TopChoice, *, counts: bool) -> TableQuestion:
+        most, mechanism, error = wanted.max_keys_per_user, choice.mechanism, choice.error
+        variance = self._budget.allowance.variance(1, 1)
+        is_bought = counts and error is None
 
         def moved(labels: int) -> int:
-            if not counts:
+            if not is_bought:
                 return 0
             return labels if most is None else min(labels, most)
 
@@ -260,24 +264,28 @@ class Questions(ABC, Generic[Result]):
             answer = mechanism.answer(users, noise.at("selection"))
             labels = pl.Series("key", list(answer.labels), dtype=pl.String)
             table = labels.to_frame()
-            if counts:
+            if error is not None:
+                noisy = np.array(answer.counts, dtype=np.int64)
+                table = _bars(noisy, math.ceil(error), labels)
+            elif counts:
                 exact = np.array([users[label] for label in answer.labels], dtype=np.int64)
                 fresh = noise.at("counts")
                 noisy = GaussianNode(variance).added(exact, _keys(labels, fresh), fresh)
                 table = _with_bars(noisy, variance, labels)
             return _Outcome(table, mechanism.cost(answer) + moved(len(answer.labels)), answer.met_threshold)
 
-        offset, (sent, shown) = float(mechanism.offset), wanted.statements(seen + 1)
+        sent, shown = wanted.statements(choice.rows)
+        cost = self._cost(choice.steps + moved(k), 1, variance if is_bought else None)
         plan = QuestionPlan(
-            question=wanted.noted("top_k", f"k={k}, candidates={seen}"),
-            mechanism="limited domain" + (", then discrete Gaussian noise on the counts" if counts else ""),
+            question=wanted.noted("top_k", f"k={k}, candidates={seen}{choice.noted}"),
+            mechanism=choice.called + (", then discrete Gaussian noise on the counts" if is_bought else ""),
             sql=shown,
             k=k,
             max_keys_per_user=most,
-            candidates=seen,
-            threshold=offset,
-            sure_from=offset + math.log(k / (1 - _COVERAGE)) / float(allowance.epsilon),
-            **self._cost(k + moved(k), 1, variance if counts else None),
+            candidates=choice.looked_at,
+            threshold=choice.threshold,
+            sure_from=choice.threshold + choice.spread,
+            **(cost if error is None else cost | {"error": error}),
         )
         return TableQuestion(plan, run, sent)
 
@@ -370,7 +378,10 @@ def noted(question: str) -> str:
 
 
 def _with_bars(values: NDArray[np.int64], variance: Fraction, labels: pl.Series | None = None) -> pl.DataFrame:
-    width = gaussian_half_width(variance, _COVERAGE)
+    return _bars(values, gaussian_half_width(variance, _COVERAGE), labels)
+
+
+def _bars(values: NDArray[np.int64], width: float, labels: pl.Series | None) -> pl.DataFrame:
     keys = {} if labels is None else {"key": labels}
     return pl.DataFrame({**keys, "estimate": values, "low": values - width, "high": values + width})
 
