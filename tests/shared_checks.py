@@ -68,6 +68,17 @@ def check_splitting(mechanism: Mechanism[Any, Any, Any], batch: Sequence[Any], c
     assert plain_value(whole.release().value) == plain_value(pieces.release().value)
 
 
+def check_combining(mechanism: Mechanism[Any, Any, Any], batch: Sequence[Any], cuts: Sequence[int]) -> None:
+    """What pieces of a batch add together is what the batch adds, byte for byte, also combined step by step."""
+    run = Run(mechanism, SeededNoise(1))
+    whole = codec.pack("gathered", 1, run.gather(batch))
+    stored_pieces = [codec.pack("gathered", 1, run.gather(piece)) for piece in split_anyhow(batch, cuts)]
+    pieces = [codec.unpack("gathered", 1, each) for each in stored_pieces]
+    assert codec.pack("gathered", 1, run.combine(pieces)) == whole
+    by_step = run.combine([run.combine(pieces[:2]), *pieces[2:]])
+    assert codec.pack("gathered", 1, by_step) == whole
+
+
 def stored(run: Run[Any, Any, Any]) -> bytes:
     """What a store keeps of a run, beside its logs."""
     return codec.pack("state", 1, run.dump())

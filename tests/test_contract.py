@@ -13,6 +13,7 @@ from tests.faults.report import size
 from tests.mechanisms import CASES, EVENT_CASES, USER_CASES, Case
 from tests.pin_guarantees import PINNED, promise_of
 from tests.shared_checks import (
+    check_combining,
     check_gathering,
     check_life_cycle,
     check_merging,
@@ -36,6 +37,13 @@ few_examples = settings(max_examples=size(8, 25), deadline=None)
 @given(batch=events, cuts=st.lists(st.integers(0, 12), max_size=3))
 def test_batches_split_anyhow_count_the_same(case: Case, batch: list[list[str]], cuts: list[int]) -> None:
     check_splitting(case.mechanism, case.as_batch(batch), cuts)
+
+
+@every_mechanism
+@few_examples
+@given(batch=events, cuts=st.lists(st.integers(0, 12), min_size=1, max_size=3))
+def test_what_pieces_add_together_is_what_the_whole_adds(case: Case, batch: list[list[str]], cuts: list[int]) -> None:
+    check_combining(case.mechanism, case.as_batch(batch), cuts)
 
 
 @every_mechanism

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.report import size
 from tests.mechanisms import CASES, DOMAIN, SMALL_CAP, USER_CASES, Case, as_labels, as_users
-from tests.shared_checks import check_gathering, check_resuming, check_splitting
+from tests.shared_checks import check_combining, check_gathering, check_resuming, check_splitting
 
 from pianissimo import codec
 from pianissimo.counting import UnknownHistogram
@@ -117,6 +117,13 @@ def test_what_a_tick_adds_can_be_stored_and_counted_later(
 def test_where_batches_are_cut_is_no_matter(case: Case, batch: list[list[str]], cuts: list[int]) -> None:
     """Where they are cut may depend on the number of events: it must not enter what is released."""
     check_splitting(case.mechanism, case.as_batch(batch), cuts)
+
+
+@more_mechanisms
+@few_examples
+@given(batch=events, cuts=st.lists(st.integers(0, 12), min_size=1, max_size=3))
+def test_what_pieces_add_together_is_what_the_whole_adds(case: Case, batch: list[list[str]], cuts: list[int]) -> None:
+    check_combining(case.mechanism, case.as_batch(batch), cuts)
 
 
 @more_mechanisms

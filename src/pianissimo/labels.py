@@ -6,7 +6,7 @@ may stand for many equal events, as a struct of `key` and `events`: it adds what
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from functools import cached_property
 
@@ -260,6 +260,22 @@ def count_known(
     slots = index.slots(labels)
     order = np.argsort(slots)[(slots < 0).sum() :]
     return slots[order], counts[order]
+
+
+def numbered_labels(pieces: Sequence[pl.Series]) -> tuple[pl.Series, list[NDArray[np.int64]]]:
+    """The different labels of several columns in the order of their bytes, and for each column their places there."""
+    labels = detached(pl.concat(pieces).unique().sort())
+    places = pl.DataFrame({"key": labels, "place": np.arange(len(labels))})
+    found = [pl.DataFrame({"key": each}).join(places, on="key", how="left", maintain_order="left") for each in pieces]
+    return labels, [each["place"].to_numpy() for each in found]
+
+
+def add_up_slots(pieces: Sequence[Sequence[NDArray[np.int64]]]) -> list[NDArray[np.int64]]:
+    """Slots in order with a count for each, of several such."""
+    slots, places = np.unique(np.concatenate([piece[0] for piece in pieces]), return_inverse=True)
+    counts = np.zeros(len(slots), dtype=np.int64)
+    np.add.at(counts, places, np.concatenate([piece[1] for piece in pieces]))
+    return [slots, counts]
 
 
 def add_counts(counts: NDArray[np.int64], slots: NDArray[np.int64], more: NDArray[np.int64]) -> None:

@@ -55,6 +55,13 @@ class Mechanism(Protocol[Batch_contra, State, Value_co]):
         such as the slots of a domain or the key of pseudonyms. Users are in it as keyed pseudonyms, if at all.
         """
 
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        """What batches add together, byte for byte what one batch of all their events adds.
+
+        Pieces are in the order of their batches; each user's own events keep their order. So what is stored of a tick,
+        and the noise that is bound to it, tell nothing of where batches were cut, or of who gathered them.
+        """
+
     def add(self, state: State, gathered: codec.Plain) -> None:
         """Count what was gathered."""
 
@@ -148,6 +155,7 @@ class Run(Generic[Batch, State, Value]):
         self._noise = noise
         self._state = mechanism.start(noise)
         self._tick = 0
+        self._horizon = mechanism.guarantee.horizon
         self._guard = Guard()
         if digest is not None:
             # As it is stored with its plan: a later version may have another form of the same mechanism.
@@ -157,6 +165,11 @@ class Run(Generic[Batch, State, Value]):
     def tick(self) -> int:
         """How many releases have been made."""
         return self._tick
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any release is to come."""
+        return self._tick < self._horizon
 
     def update(self, batch: Batch) -> None:
         """Count a batch of the open tick."""
@@ -171,8 +184,12 @@ class Run(Generic[Batch, State, Value]):
             self._check_open()
             return self.mechanism.gather(self._state, batch)
 
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        """What batches of the open tick add together, of what `gather` gave for each, in their order."""
+        return pieces[0] if len(pieces) == 1 else self.mechanism.combine(pieces)
+
     def add(self, gathered: codec.Plain) -> None:
-        """Count what `gather` gave."""
+        """Count what `gather` gave, or `combine`."""
         with self._guard:
             self._check_open()
             self.mechanism.add(self._state, gathered)
@@ -209,7 +226,7 @@ class Run(Generic[Batch, State, Value]):
                 if content["mechanism"] != self._identity:
                     raise StateError("a stored state must belong to this mechanism, got one of other parameters")
                 tick = content["tick"]
-                if not (isinstance(tick, int) and 0 <= tick <= self.mechanism.guarantee.horizon):
+                if not (isinstance(tick, int) and 0 <= tick <= self._horizon):
                     raise StateError("a stored state must stand at a tick of its horizon, got another number")
                 state = self.mechanism.start(self._noise)
                 restore(state, content["state"], logs)
@@ -243,9 +260,8 @@ class Run(Generic[Batch, State, Value]):
         return identity.digest(self.mechanism)
 
     def _check_open(self) -> None:
-        horizon = self.mechanism.guarantee.horizon
-        if self._tick >= horizon:
-            raise HorizonError(f"all {horizon} releases are made; start a new run")
+        if not self.is_open:
+            raise HorizonError(f"all {self._horizon} releases are made; start a new run")
 
     def __repr__(self) -> str:
         return f"Run({self.mechanism!r}, tick={self._tick})"

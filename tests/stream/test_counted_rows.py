@@ -128,7 +128,7 @@ def test_rows_with_nulls_are_refused_by_the_mechanism_itself() -> None:
         (lambda: pp.Sum("x", value="v", range=(0, 1), count_column="n"), "left out for a sum"),
         (lambda: pp.Distinct("x", key="v", count_column="n"), "left out for"),
         (lambda: pp.HeavyHitters("x", key="v", count_column="n"), "left out for"),
-        (lambda: pp.Count("x", nulls="refuse"), "it reads no column"),
+        (lambda: pp.Count("x", nulls="refuse"), "that reads no column"),
         (lambda: pp.Count("x", count_column=""), "name of a column"),
         (lambda: pp.Count("x", count_column="n", where="n > 3"), "a column of its own"),
         (lambda: pp.Histogram("x", key="n", count_column="n"), "a column of its own"),

@@ -114,7 +114,7 @@ def test_a_value_outside_its_range_is_refused_where_that_is_said_and_a_null_is_n
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: pp.Count("n", nulls="refuse"), "nulls must be 'skip' for a count, got 'refuse'"),
+        (lambda: pp.Count("n", nulls="refuse"), "nulls must be 'skip' for a count that reads no column, got 'refuse'"),
         (lambda: pp.Sum("s", value="v", range=(0, 1), nulls="label"), "nulls must be 'skip' or 'refuse' for a sum"),
         (
             lambda: pp.Histogram("h", key="k", nulls=cast("Any", "drop")),

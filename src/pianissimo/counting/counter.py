@@ -3,7 +3,7 @@
 Cardoso and Rogers 2022, Theorem 1, for trees; docs/privacy.md, 'Plans', for every plan.
 """
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -76,6 +76,9 @@ class RunningTotal(OverPlan):
 
     def start(self, noise: Noise) -> CounterState:  # noqa: ARG002
         return self._begun()
+
+    def combine(self, pieces: Sequence[int]) -> int:
+        return sum(pieces)
 
     def add(self, state: CounterState, gathered: int) -> None:
         """Count an amount."""

@@ -5,6 +5,7 @@ first seen in it. Without an event its values disappear, or count later where an
 one tick to another. Card: units and windows, L2 and U4. Argument: docs/privacy.md, 'Moves'.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,8 +74,10 @@ class DistinctValues(RunningTotal):
     def gather(self, state: DistinctValuesState, batch: pl.Series) -> Keys:
         """The names of the values, each once, in an order that tells nothing."""
         values, _ = count_labels(batch, self.max_keys_per_event)
-        names = state.values.of(values)
-        return names[np.lexsort((names[:, 1], names[:, 0]))]
+        return np.unique(state.values.of(values), axis=0)
+
+    def combine(self, pieces: Sequence[Keys]) -> Keys:  # type: ignore[override]
+        return np.unique(np.concatenate(pieces), axis=0)
 
     def add(self, state: DistinctValuesState, gathered: Keys) -> None:  # type: ignore[override]
         RunningTotal.add(self, state, int(np.count_nonzero(state.values.add_first(gathered))))

@@ -5,6 +5,7 @@ it moves H + 1 series by one. docs/privacy.md, 'Plans', for the noise.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from pianissimo.cells import SELECTION_FAILURE, BinCounts, DoubleCells, EvenCells, all_bins, deviations_below
 from pianissimo.counting.counter import OverPlan
 from pianissimo.identity import identified
-from pianissimo.labels import add_counts
+from pianissimo.labels import add_counts, add_up_slots
 from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -102,6 +103,9 @@ class EventQuantiles(OverPlan):
         codes = self.cells.encode(batch)
         slots, counts = np.unique(codes[codes >= 0], return_counts=True)
         return [slots, counts.astype(np.int64)]
+
+    def combine(self, pieces: Sequence[list[NDArray[np.int64]]]) -> list[NDArray[np.int64]]:
+        return add_up_slots(pieces)
 
     def add(self, state: EventQuantilesState, gathered: list[NDArray[np.int64]]) -> None:
         slots, counts = gathered

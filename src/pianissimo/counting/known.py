@@ -3,6 +3,7 @@
 Cardoso and Rogers 2022, Algorithm 2 (KnownBase), over any noise plan.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +14,7 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least
 from pianissimo.counting.counter import OverPlan
 from pianissimo.identity import identified
-from pianissimo.labels import Domain, LabelIndex, add_counts, count_known
+from pianissimo.labels import Domain, LabelIndex, add_counts, add_up_slots, count_known
 from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -52,6 +53,16 @@ def in_order(labels: pl.Series, numbers: NDArray[np.int64]) -> Tally:
     """Labels in the order of their bytes with their numbers, so that the same events always give the same data."""
     ordered = pl.DataFrame({"key": labels, "number": numbers}).sort("key")
     return [ordered["key"], ordered["number"].to_numpy()]
+
+
+def add_up(tallies: Sequence[Tally]) -> Tally:
+    """The numbers of several tallies added up label by label."""
+    filled = [(labels, numbers) for labels, numbers in tallies if len(labels)]
+    if len(filled) < 2:
+        return list(filled[0] if filled else tallies[0])
+    frames = [pl.DataFrame({"key": labels, "count": numbers}) for labels, numbers in filled]
+    total = pl.concat(frames).group_by("key").agg(pl.col("count").sum()).sort("key")
+    return [total["key"], total["count"].to_numpy().astype(np.int64)]
 
 
 @dataclass(slots=True, repr=False)
@@ -115,6 +126,9 @@ class KnownHistogram(OverPlan):
     def gather(self, state: KnownHistogramState, batch: pl.Series) -> list[NDArray[np.int64]]:
         # The slots of a domain never change.
         return list(count_known(batch, state.index, self.max_keys_per_event))
+
+    def combine(self, pieces: Sequence[list[NDArray[np.int64]]]) -> list[NDArray[np.int64]]:
+        return add_up_slots(pieces)
 
     def add(self, state: KnownHistogramState, gathered: list[NDArray[np.int64]]) -> None:
         slots, counts = gathered

@@ -14,6 +14,7 @@ so it adds no chance to show one. Values are moved into the range, and rounded, 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -282,8 +283,12 @@ class LabelSums(OverPlan):
             raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")
         if self.domain is not None:
             found = found.filter(found["key"].is_in(self.domain.labels.implode()))
-        numbers, sums = (found[name].cast(pl.Int64, wrap_numerical=True).to_numpy() for name in ("number", "value"))
-        return [found["key"], numbers, sums]
+        return _plain_sums(found)
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        frames = [pl.DataFrame(dict(zip(("key", "number", "value"), piece, strict=True))) for piece in pieces]
+        rows = pl.concat(frames).with_columns(pl.col("value").cast(pl.Int128))
+        return _plain_sums(rows.group_by("key").sum().sort("key"))
 
     def add(self, state: LabelSumsState, gathered: codec.Plain) -> None:
         labels, numbers, sums = gathered
@@ -381,3 +386,9 @@ def _scales(plan: NoisePlan, start: int, end: int) -> list[float]:
     """The scales of the Laplace noises of a release, or of the difference of two."""
     nodes = difference_weights(plan, start, end).items()
     return [abs(weight) / 2.0**plan.shift * math.sqrt(plan.noises[level].variance / 2) for (level, _), weight in nodes]
+
+
+def _plain_sums(found: pl.DataFrame) -> codec.Plain:
+    """Labels, their numbers and their sums, which wrap at 64 bits as totals do."""
+    numbers, sums = (found[name].cast(pl.Int64, wrap_numerical=True).to_numpy() for name in ("number", "value"))
+    return [found["key"], numbers, sums]

@@ -19,6 +19,7 @@ later events are chosen after looking at releases.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import NormalDist
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.checks import check_at_least, check_probability
-from pianissimo.counting.known import KnownHistogram, LabelCounts, Tally, in_order
+from pianissimo.counting.known import KnownHistogram, LabelCounts, Tally, add_up, in_order
 from pianissimo.counting.unknown import UnknownHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
@@ -173,26 +174,29 @@ class MetaHistogram(Gathering):
             labels, counts = labels.filter(pl.Series(known)), counts[known]
         return in_order(labels, counts)
 
+    def combine(self, pieces: Sequence[Tally]) -> Tally:
+        return add_up(pieces)
+
     def add(self, state: MetaHistogramState, gathered: Tally) -> None:
-        state.current = _sum([state.current, gathered])
+        state.current = add_up([state.current, gathered])
 
     def release(self, state: MetaHistogramState, tick: int, noise: Noise) -> LabelCounts:
         cell, place, level = state.current, tick, 0
         while place % self.base == 0:
             # The last of r cells: together they are one cell of the next level, and none of them is used any more.
-            cell = _sum([state.finished[level], cell])
+            cell = add_up([state.finished[level], cell])
             state.finished[level], state.answers[level] = _nothing(), []
             place, level = place // self.base, level + 1
         state.answers[level] = [*state.answers[level], self._answer(state, cell, noise, level, place)]
-        state.finished[level] = _sum([state.finished[level], cell])
+        state.finished[level] = add_up([state.finished[level], cell])
         state.current = _nothing()
-        labels, estimates = _sum([answer for answers in state.answers for answer in answers])
+        labels, estimates = add_up([answer for answers in state.answers for answer in answers])
         # A copy: an answer is kept, whatever is done with a release.
         return LabelCounts(detached(labels), estimates.copy())
 
     def merge(self, left: MetaHistogramState, right: MetaHistogramState) -> MetaHistogramState:
         # Before the first release all there is stands in the open tick.
-        merged = _sum([left.current, right.current])
+        merged = add_up([left.current, right.current])
         return MetaHistogramState(current=merged, finished=left.finished, answers=left.answers, domain=left.domain)
 
     def _answer(self, state: MetaHistogramState, cell: Tally, noise: Noise, level: int, place: int) -> Tally:
@@ -211,17 +215,6 @@ class MetaHistogram(Gathering):
 
 def _nothing() -> Tally:
     return [pl.Series("key", [], dtype=pl.String), np.empty(0, dtype=np.int64)]
-
-
-def _sum(tallies: list[Tally]) -> Tally:
-    """The numbers of several tallies added up label by label."""
-    filled = [(labels, numbers) for labels, numbers in tallies if len(labels)]
-    if len(filled) < 2:
-        return list(filled[0]) if filled else _nothing()
-    frames = [pl.DataFrame({"key": labels, "count": numbers}) for labels, numbers in filled]
-    total = pl.concat(frames).group_by("key").agg(pl.col("count").sum()).sort("key")
-    numbers = total["count"].to_numpy().astype(np.int64)
-    return [total["key"], numbers]
 
 
 def keys_of(labels: pl.Series, noise: Noise) -> Keys:
@@ -257,6 +250,9 @@ class _SortedRelease:
 
     def gather(self, state: Any, batch: pl.Series) -> codec.Plain:
         return self.histogram.gather(state, batch)
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        return self.histogram.combine(pieces)
 
     def add(self, state: Any, gathered: codec.Plain) -> None:
         self.histogram.add(state, gathered)

@@ -16,7 +16,7 @@ ticks:
 """
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.counting.counter import OverPlan
-from pianissimo.counting.known import LabelCounts, Rest, Tally, in_order
+from pianissimo.counting.known import LabelCounts, Rest, Tally, add_up, in_order
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, LabelIndex, add_counts, count_labels, visible_labels
@@ -199,6 +199,9 @@ class UnknownHistogram(OverPlan):
 
     def gather(self, state: UnknownHistogramState, batch: pl.Series) -> Tally:  # noqa: ARG002
         return in_order(*count_labels(batch, self.max_keys_per_event))
+
+    def combine(self, pieces: Sequence[Tally]) -> Tally:
+        return add_up(pieces)
 
     def add(self, state: UnknownHistogramState, gathered: Tally) -> None:
         labels, counts = gathered

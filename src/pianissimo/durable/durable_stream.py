@@ -513,7 +513,7 @@ class DurableStream:
     def _seal_tick(self, positions: bytes) -> None:
         """T1: the events that were added and no others are the tick's, for ever."""
         tick, incarnation = self._tick + 1, self._record.incarnation
-        gathered = self._added
+        gathered = self._combined()
         content = codec.pack("delta", 1, gathered)
         epoch = self._ring.number_at(tick)
         keys = self._ring.epoch(epoch)
@@ -545,6 +545,10 @@ class DurableStream:
             self._guard.forgive()
             raise
         self._is_sealed(seal, gathered)
+
+    def _combined(self) -> Gathered:
+        """What all batches add together: where they were cut enters neither the seal nor, by it, the noise."""
+        return [self._core.combine(self._added)]
 
     def _is_sealed(self, seal: Seal, gathered: Gathered) -> None:
         self._mac, self._positions = seal.mac, seal.positions

@@ -33,7 +33,7 @@ is told of the order between users.
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -191,6 +191,12 @@ def all_holdings(names: Keys, keys: NDArray[np.int64]) -> codec.Plain:
     rows = rows.unique().sort("user", "key")
     held = np.bincount(rows["user"].to_numpy(), minlength=len(users))
     return [users, codec.narrow(held), codec.narrow(rows["key"].to_numpy())]
+
+
+def joined_holdings(pieces: Sequence[codec.Plain]) -> tuple[Keys, NDArray[np.int64]]:
+    """Whose key each is, and the keys, of all pieces in their order."""
+    users = [np.repeat(names, counts, axis=0) for names, counts, _ in pieces]
+    return np.concatenate(users), np.concatenate([keys.astype(np.int64) for _, _, keys in pieces])
 
 
 def add_holdings(charges: UserCharges, gathered: codec.Plain, slots: NDArray[np.int64] | None = None) -> None:

@@ -10,6 +10,7 @@ often, because all alarms of a tick are tested together, is n - 1: `k + n - 1` c
 thresholds, which the theorem leaves free.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -24,7 +25,7 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain, LabelIndex
 from pianissimo.loss.losses import Guarantee, Neighbors, Race, Unit
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.monitors.above_threshold import UserCharges, add_holdings, all_holdings
+from pianissimo.monitors.above_threshold import UserCharges, add_holdings, all_holdings, joined_holdings
 from pianissimo.monitors.race_monitor import RaceMonitor, margin_of_detection, race_noise
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
@@ -202,6 +203,9 @@ class Alarms(Watcher):
         rows, slots = np.nonzero(batch.select(names).to_numpy())
         users = state.charges.names(batch["user"])
         return all_holdings(users[rows], slots)
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        return all_holdings(*joined_holdings(pieces))
 
     def add(self, state: AlarmState, gathered: codec.Plain) -> None:
         add_holdings(state.charges, gathered)

@@ -15,6 +15,7 @@ all other outcomes the two streams are as above, since a key with another holder
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -26,7 +27,16 @@ from pianissimo import codec
 from pianissimo.checks import Real, check_at_least, check_fraction, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import Domain, LabelIndex, add_counts, count_known, count_labels, detached
+from pianissimo.labels import (
+    Domain,
+    LabelIndex,
+    add_counts,
+    add_up_slots,
+    count_known,
+    count_labels,
+    detached,
+    numbered_labels,
+)
 from pianissimo.loss.losses import Guarantee, Mixed, Pure, event_guarantee, log_inverse
 from pianissimo.mechanism import TRANSIENT, Gathering
 from pianissimo.monitors.alarms import Found
@@ -159,6 +169,13 @@ class TickCounts(Gathering):
         labels, counts = count_labels(batch, self.max_keys_per_event)
         order = labels.arg_sort().to_numpy()
         return [detached(labels.gather(order)), np.zeros(0, dtype=np.int64), counts[order]]
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        if pieces[0][0] is None:
+            return [None, *add_up_slots([piece[1:] for piece in pieces])]
+        labels, places = numbered_labels([piece[0] for piece in pieces])
+        _, counts = add_up_slots([[place, piece[2]] for place, piece in zip(places, pieces, strict=True)])
+        return [labels, pieces[0][1], counts]
 
     def add(self, state: TickCountsState, gathered: codec.Plain) -> None:
         labels, slots, counts = gathered

@@ -19,6 +19,7 @@ the lone keys of both versions: 2 delta_skip.
 Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021, section 4, has the model.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -31,10 +32,10 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least, check_fraction, check_probability
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached
+from pianissimo.labels import LONGEST_LABEL, Domain, LabelIndex, any_too_long, detached, numbered_labels
 from pianissimo.loss.losses import Guarantee, Race
 from pianissimo.mechanism import TRANSIENT
-from pianissimo.monitors.above_threshold import UserCharges, add_holdings, first_holdings
+from pianissimo.monitors.above_threshold import UserCharges, add_holdings, first_holdings, joined_holdings
 from pianissimo.monitors.alarms import Found, Watcher
 from pianissimo.monitors.race_monitor import (
     LARGEST_DOMAIN,
@@ -230,6 +231,17 @@ class TrendingMonitor(Watcher):
             return [None, first_holdings(names[listed], slots[listed], self.max_keys_per_user)]
         labels = keys.unique().sort()
         places = keys.cast(pl.Enum(labels)).to_physical().cast(pl.Int64).to_numpy()
+        return self._held(labels, names, places)
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        if pieces[0][0] is None:
+            return [None, first_holdings(*joined_holdings([held for _, held in pieces]), self.max_keys_per_user)]
+        labels, places = numbered_labels([labels for labels, _ in pieces])
+        placed = [[*held[:2], place[held[2]]] for place, (_, held) in zip(places, pieces, strict=True)]
+        return self._held(labels, *joined_holdings(placed))
+
+    def _held(self, labels: pl.Series, names: Keys, places: NDArray[np.int64]) -> codec.Plain:
+        """The labels that are held, in the order of their bytes, and which of them each user's first keys are."""
         named, counts, held = first_holdings(names, places, self.max_keys_per_user)
         is_held = np.bincount(held, minlength=len(labels)) > 0
         held = (np.cumsum(is_held) - 1)[held]

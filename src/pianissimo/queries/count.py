@@ -7,7 +7,6 @@ from typing import Any
 import polars as pl
 
 from pianissimo.counting import Counter
-from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import event_numbers
@@ -31,12 +30,6 @@ class Count(Query):
     deletable = True
     null_rules = ("skip", "refuse")
     takes_counts = True
-
-    def _check(self) -> None:
-        if self.nulls != "skip" and self.count_column is None:
-            raise ParameterError(
-                "nulls must be 'skip' for a count, got 'refuse': without count_column it reads no column"
-            )
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
         return None if self.count_column is None else event_numbers(self.count_column, frame)

@@ -230,6 +230,8 @@ class Query:
             allowed = " or ".join(map(repr, self.null_rules))
             raise ParameterError(f"nulls must be {allowed} for {self.called}, got {self.nulls!r}")
         self._check_counted()
+        if self.nulls != "skip" and not (self._own_reads or self.count_column):
+            raise ParameterError(f"nulls must be 'skip' for {self.called} that reads no column, got {self.nulls!r}")
         self._check()
         domain = getattr(self, "domain", None)
         listed = [] if domain is None else self.label_parts(domain)

@@ -11,6 +11,7 @@ forgotten is gone.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -32,7 +33,7 @@ from pianissimo.sketches.sketch_tree import SketchTreeState
 from pianissimo.sketches.tree_nodes import checked_keys
 from pianissimo.users import CutOff, FixedCap, PeriodCap
 from pianissimo.users.heads import batch_column
-from pianissimo.users.user_table import UserUnits, by_user
+from pianissimo.users.user_table import UserUnits, by_user, joined_rows
 
 _SLACK = Fraction(10**9 + 1, 10**9)
 """Over what floating-point numbers may round."""
@@ -151,6 +152,12 @@ class UserSketch(Gathering):
         if len(keys) != len(users):
             raise InputError("users and keys must be of the same rows, got others")
         names, counts, _, order = by_user(state.users.names(users))
+        return [names, codec.narrow(counts), plain_keys(keys.gather(order))]
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        rows, _ = joined_rows(pieces, [[] for _ in pieces])
+        keys = pl.concat(series_of(piece[2]) for piece in pieces)
+        names, counts, _, order = by_user(rows)
         return [names, codec.narrow(counts), plain_keys(keys.gather(order))]
 
     def add(self, state: UserSketchState, gathered: codec.Plain) -> None:

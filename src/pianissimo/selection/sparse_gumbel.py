@@ -33,7 +33,7 @@ came before. By backward induction over the ticks, with the supremum of a part's
 questions as its potential, these sums multiply. Claimed for streams fixed in advance.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Self
@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least, check_positive
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import Domain, LabelIndex, add_counts, count_known
+from pianissimo.labels import Domain, LabelIndex, add_counts, add_up_slots, count_known
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT, Gathering
 from pianissimo.noise import Noise
@@ -192,6 +192,9 @@ class SparseGumbel(Gathering):
 
     def gather(self, state: SparseGumbelState, batch: pl.Series) -> list[NDArray[np.int64]]:
         return list(count_known(batch, state.index, self.max_keys_per_event))
+
+    def combine(self, pieces: Sequence[list[NDArray[np.int64]]]) -> list[NDArray[np.int64]]:
+        return add_up_slots(pieces)
 
     def add(self, state: SparseGumbelState, gathered: list[NDArray[np.int64]]) -> None:
         slots, more = gathered

@@ -34,6 +34,7 @@ it by at most m, so with noise of m^2 times the variance it is one more count: k
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
@@ -62,6 +63,7 @@ from pianissimo.sketches.tree_nodes import (
     NodeSketches,
     OpenKeys,
     OpenSets,
+    add_up_sets,
     event_sets,
     gather_sets,
     level_count,
@@ -324,6 +326,9 @@ class SetTree(PrefixTree):
 
     def gather(self, state: SetTreeState, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
         return gather_sets(event_sets(batch, self.max_keys_per_event), self.keys)
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        return add_up_sets(pieces, self.keys)
 
     def release(self, state: SetTreeState, tick: int, noise: Noise) -> HeavyKeys:
         state.nodes.close(tick, state.tick.take())

@@ -12,7 +12,7 @@ less would move others from batch to batch and so to other places of the stream.
 keys of one tick.
 """
 
-from collections.abc import ItemsView
+from collections.abc import ItemsView, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,6 +145,14 @@ def gather_keys(keys: pl.Series, kind: KeyKind) -> codec.Plain:
     return _counted(checked_keys(keys, kind).to_frame().group_by("key").len("count"))
 
 
+def add_up_keys(pieces: Sequence[codec.Plain]) -> codec.Plain:
+    """The same of several such."""
+    rows = pl.concat(
+        pl.DataFrame({"key": series_of(keys), "count": counts.astype(np.uint32)}) for keys, counts in pieces
+    )
+    return _counted(rows.group_by("key").sum())
+
+
 def _counted(frame: pl.DataFrame) -> codec.Plain:
     ordered = frame.sort("key")
     return [plain_keys(ordered["key"]), codec.narrow(ordered["count"].to_numpy())]
@@ -167,6 +175,9 @@ class FedByTick(Gathering):
 
     def gather(self, state: Any, batch: pl.Series) -> codec.Plain:  # noqa: ARG002
         return gather_keys(flat_keys(batch, self._most_keys), self.keys)
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        return add_up_keys(pieces)
 
     def add(self, state: Any, gathered: codec.Plain) -> None:
         state.tick.add(gathered)
@@ -208,10 +219,7 @@ class OpenKeys(OpenTick):
         return series_of(keys).gather(np.repeat(np.arange(len(counts)), counts))
 
     def _together(self) -> codec.Plain:
-        rows = pl.concat(
-            pl.DataFrame({"key": series_of(keys), "count": counts.astype(np.int64)}) for keys, counts in self._chunks
-        )
-        return _counted(rows.group_by("key").sum())
+        return add_up_keys(self._chunks)
 
 
 def gather_sets(sets: pl.Series, kind: KeyKind) -> codec.Plain:
@@ -224,6 +232,12 @@ def gather_sets(sets: pl.Series, kind: KeyKind) -> codec.Plain:
     rows = keys.to_frame().join(places, on="key", how="left", maintain_order="left").select("place")
     rows = rows.with_columns(set=np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)).unique().sort("set", "place")
     return [plain_keys(known), _by_size(rows["place"].to_numpy(), np.bincount(rows["set"].to_numpy()))]
+
+
+def add_up_sets(pieces: Sequence[codec.Plain], kind: KeyKind) -> codec.Plain:
+    """The same of several such."""
+    filled = [_listed(piece) for piece in pieces if piece[1]]
+    return gather_sets(pl.concat(filled), kind) if filled else pieces[0]
 
 
 def _by_size(places: NDArray[np.uint32], sizes: NDArray[np.int64]) -> codec.Plain:
@@ -250,7 +264,7 @@ class OpenSets(OpenTick):
         return _listed(self._take()) if self._chunks else None
 
     def _together(self) -> codec.Plain:
-        return gather_sets(pl.concat(_listed(chunk) for chunk in self._chunks), self._kind)
+        return add_up_sets(self._chunks, self._kind)
 
 
 def _listed(gathered: codec.Plain) -> pl.Series:

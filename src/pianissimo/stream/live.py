@@ -66,6 +66,10 @@ class LivePart:
         """What some events of the open tick add, as plain data; None where they do not count any more."""
         return self.run.gather(self._own(content)) if self._is_open() else None
 
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        """What batches of the open tick add together; None where they do not count any more."""
+        return None if pieces[0] is None else self.run.combine(pieces)
+
     def add(self, gathered: codec.Plain) -> None:
         """Count what was gathered."""
         if gathered is not None:
@@ -134,7 +138,7 @@ class LivePart:
         return content if self._user is None else self.queries[0].user_batch(content)
 
     def _is_open(self) -> bool:
-        return self.run.tick < self.run.mechanism.guarantee.horizon
+        return self.run.is_open
 
 
 class LiveCore:
@@ -226,6 +230,11 @@ class LiveCore:
     def gather(self, inputs: list[Any]) -> list[codec.Plain]:
         """For each part what some events of the open tick add, as plain data."""
         return [part.gather(content) for part, content in zip(self.parts, inputs, strict=True)]
+
+    def combine(self, gathered: Sequence[Sequence[codec.Plain]]) -> list[codec.Plain]:
+        """For each part what all batches of the open tick add: the same wherever they were cut, also for none."""
+        batches = gathered or [self.gather(self.inputs(None, 0, drop_bad_rows=False))]
+        return [part.combine(pieces) for part, pieces in zip(self.parts, zip(*batches, strict=True), strict=True)]
 
     def add(self, gathered: Sequence[Sequence[codec.Plain]]) -> None:
         """Count what was gathered: for each batch what it adds to each part."""

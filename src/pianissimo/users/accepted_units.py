@@ -22,9 +22,10 @@ from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL
 from pianissimo.mechanism import Storable
 from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Keys
 from pianissimo.text_views import number_texts
 from pianissimo.users.caps import AdaptiveCap, Cap, Course
-from pianissimo.users.user_table import Column, PairUnits, Rows, Units, UserRows, UserUnits
+from pianissimo.users.user_table import Column, PairUnits, Rows, Units, UserRows, UserUnits, joined_rows
 
 
 class AcceptedRows(NamedTuple):
@@ -116,6 +117,22 @@ def pairs_of(events: pl.DataFrame, most: int | None) -> pl.DataFrame:
     if labels.null_count():
         raise InputError("labels must not be null, got nulls; drop these rows")
     return events
+
+
+def joined_labels(pieces: Sequence[codec.Plain]) -> tuple[pl.Series | None, Keys, list[Column]]:
+    """The rows of several pieces one after the other: the labels they hold, whose each is, and the columns beside them.
+
+    A piece is each user once, how many rows she has, the labels, the number of each row's label and further columns.
+    Where labels are numbers of a domain there are none to tell, and the first column has these numbers.
+    """
+    labels = None
+    held = [piece[2] for piece in pieces]
+    if isinstance(held[0], pl.Series):
+        starts = np.cumsum([0, *map(len, held)])
+        labels, places = numbered(pl.concat(held))
+        held = np.split(places, starts[1:-1])
+    rows = [[own[numbers], *beside] for own, (_, _, _, numbers, *beside) in zip(held, pieces, strict=True)]
+    return labels, *joined_rows(pieces, rows)
 
 
 def numbered(labels: pl.Series) -> tuple[pl.Series, NDArray[np.uint32]]:

@@ -12,6 +12,7 @@ somebody's kept values hold, each at the tick where it first appears. Without a 
 or appear later because somebody else gives it then: one unit leaves a tick and one may enter another.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -32,7 +33,7 @@ from pianissimo.users.caps import Course
 from pianissimo.users.counters import Counters, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import UserTotal, batch_column, whole_steps
 from pianissimo.users.segments import Segments, segments_of, there
-from pianissimo.users.user_table import Rows, UserUnits, by_user, first_of_each, row_coins
+from pianissimo.users.user_table import Rows, UserUnits, by_user, first_of_each, joined_rows, row_coins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +152,11 @@ class UserSum(CappedTotal):
         names, _, units, _ = by_user(rows, np.minimum(steps, np.uint64(self.cap.caps[-1] + 1)))
         return [names, codec.narrow(units)]
 
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        given = np.concatenate([units.astype(np.uint64) for _, units in pieces])
+        names, _, units, _ = by_user(np.concatenate([names for names, _ in pieces]), given)
+        return [names, codec.narrow(units)]
+
     def add(self, state: UserSumState, gathered: codec.Plain) -> None:
         names, units = gathered
         state.users.add(names, units.astype(np.uint64))
@@ -235,8 +241,14 @@ class UserDistinct(CappedTotal):
         column = batch_column(batch, "value")
         if column.null_count():
             raise InputError("values must not be missing, got nulls; drop these rows")
-        values = state.values.of(column)
-        users = state.users.names(batch_column(batch, "user"))
+        return self._pairs_of(state.users.names(batch_column(batch, "user")), state.values.of(column))
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        users, (values,) = joined_rows(pieces, [[held[numbers]] for _, _, held, numbers in pieces])
+        return self._pairs_of(users, values)
+
+    def _pairs_of(self, users: Keys, values: Keys) -> codec.Plain:
+        """Each pair once, each user's in her own order."""
         first = first_of_each(_pairs(users, values))
         (names, counts, _, order), (held, holders, _, places) = by_user(users[first]), by_user(values[first])
         numbers = np.empty(len(places), dtype=np.uint32)

@@ -302,6 +302,9 @@ class EachPeriod(Gathering):
         # At the largest cap: nothing is cut off that the next cap is chosen by.
         return self.inner.gather(state.periods.open.state, batch)
 
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        return self.inner.combine(pieces)
+
     def add(self, state: EachPeriodState, gathered: codec.Plain) -> None:
         period = state.periods.open
         period.mechanism.add(period.state, gathered)

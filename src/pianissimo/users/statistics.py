@@ -6,6 +6,7 @@ in which they came, and on the caps, which are public. Each head has its own par
 units are shared by all bins and ticks, so a histogram costs no more than a count.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ from pianissimo.users.heads import (
 from pianissimo.users.label_sums_head import LabelSumsHead
 from pianissimo.users.quantile_tree import QuantilesHead
 from pianissimo.users.segments import Segments, segments_of, there
-from pianissimo.users.user_table import Column, Rows, UserUnits, by_user, row_coins
+from pianissimo.users.user_table import Column, Rows, UserUnits, by_user, joined_rows, row_coins
 
 Head = CountHead | SumHead | HistogramHead | LabelSumsHead | QuantilesHead | AboveHead
 """One statistic of the accepted events, or of who is above the cap."""
@@ -144,6 +145,12 @@ class UserStatistics(UserBudget):
         names, counts, _, order = by_user(state.users.names(users))
         columns: list[Column] = [*([] if signs is None else [signs]), *codes]
         return [names, codec.narrow(counts), [codec.narrow(column[order]) for column in columns]]
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        rows, columns = joined_rows(pieces, [columns for _, _, columns in pieces])
+        names, counts, _, order = by_user(rows)
+        whole = [codec.narrow(column[order].astype(np.int64)) for column in columns]
+        return [names, codec.narrow(counts), whole]
 
     def add(self, state: UserStatisticsState, gathered: codec.Plain) -> None:
         names, counts, columns = gathered

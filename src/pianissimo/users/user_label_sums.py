@@ -12,6 +12,7 @@ windows, U1 and U5; docs/privacy.md, 'Sums and means by label'.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -29,13 +30,13 @@ from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.running import check_answers
-from pianissimo.users.accepted_units import AcceptedUnits, numbered, pairs_of
+from pianissimo.users.accepted_units import AcceptedUnits, joined_labels, numbered, pairs_of
 from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import batch_column, codes_in, whole_steps
 from pianissimo.users.label_sums_head import UserEnds
 from pianissimo.users.segments import Segments, segments_of, there
 from pianissimo.users.user_labels import Appearance
-from pianissimo.users.user_table import PairUnits, Units, row_coins, unit_rows
+from pianissimo.users.user_table import Column, PairUnits, Units, row_coins, unit_rows
 
 _SERIES = ("above the low end", "below the high end")
 """Where the noise of both is."""
@@ -210,14 +211,21 @@ class UserLabelSums(UserBudget):
             # Labels that are not listed use up no units: whether one is listed is public.
             pairs = pairs.filter(pl.Series(codes_in(self.domain, pairs["label"]) >= 0))
         labels, numbers = numbered(pairs["label"])
-        rows = unit_rows(state.units.users.names(pairs["user"]), numbers, None, self.cap.caps[-1])
-        above = pairs["value"].to_numpy()[rows.order]
+        return self._units(state.units.users.names(pairs["user"]), labels, numbers, pairs["value"].to_numpy())
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        labels, names, (numbers, above) = joined_labels(pieces)
+        assert labels is not None  # noqa: S101
+        return self._units(names, labels, numbers, above.astype(np.int64))
+
+    def _units(self, names: Keys, labels: pl.Series, numbers: NDArray[np.uint32], above: Column) -> codec.Plain:
+        rows = unit_rows(names, numbers, None, self.cap.caps[-1])
         return [
             rows.names,
             codec.narrow(rows.counts),
             labels.gather(rows.labels),
             codec.narrow(rows.numbers),
-            codec.narrow(above),
+            codec.narrow(above[rows.order]),
         ]
 
     def add(self, state: UserLabelSumsState, gathered: codec.Plain) -> None:

@@ -22,6 +22,7 @@ With a `domain` all its labels are shown, and there is neither threshold nor bad
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -37,7 +38,7 @@ from pianissimo.labels import MOST_LABELS, Domain, LabelIndex, visible_labels
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
-from pianissimo.users.accepted_units import AcceptedUnits, numbered, pairs_of
+from pianissimo.users.accepted_units import AcceptedUnits, joined_labels, numbered, pairs_of
 from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import HiddenRest, UserCounts, batch_column, codes_in
@@ -227,7 +228,14 @@ class UserLabels(UserBudget):
     def gather(self, state: UserLabelsState, batch: pl.DataFrame) -> codec.Plain:
         """Users by their names, the rows of each that can be units, in her own order, and the labels they hold."""
         users, labels, numbers = self._rows(batch)
-        rows = unit_rows(state.units.users.names(users), numbers, self.per_label, self.cap.caps[-1])
+        return self._units(state.units.users.names(users), labels, numbers)
+
+    def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        labels, names, (numbers,) = joined_labels(pieces)
+        return self._units(names, labels, numbers)
+
+    def _units(self, names: Keys, labels: pl.Series | None, numbers: NDArray[np.uint32]) -> codec.Plain:
+        rows = unit_rows(names, numbers, self.per_label, self.cap.caps[-1])
         used = rows.labels if labels is None else labels.gather(rows.labels)
         return [rows.names, codec.narrow(rows.counts), used, codec.narrow(rows.numbers)]
 

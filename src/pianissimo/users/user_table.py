@@ -18,6 +18,7 @@ from pianissimo.names import names_of, secret_key
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 
+Column = NDArray[Any]
 Units = NDArray[np.uint64]
 UserRows = tuple[Keys, NDArray[np.uint32], NDArray[np.uint32]]
 """Each user once by her name, how many rows each has, and a number for each row, those of the first user first."""
@@ -186,6 +187,15 @@ def unit_rows(names: Keys, labels: NDArray[np.uint32], limit: int | None, most: 
     return UnitRows(*_core.group_units(names, labels, LARGEST_LIMIT if limit is None else limit, most))
 
 
+def joined_rows(pieces: Sequence[Sequence[Any]], columns: Sequence[Sequence[Column]]) -> tuple[Keys, list[Column]]:
+    """The rows of several pieces one after the other: whose each is, and the columns beside them.
+
+    A piece begins with each user once and how many rows she has.
+    """
+    users = [np.repeat(names, counts, axis=0) for names, counts, *_ in pieces]
+    return np.concatenate(users), [np.concatenate(parts) for parts in zip(*columns, strict=True)]
+
+
 def by_user(names: Keys, units: Units | None = None) -> tuple[Keys, NDArray[np.uint32], Units, NDArray[np.uint32]]:
     """Rows brought together by the names of their users; each has one unit, or so many.
 
@@ -206,9 +216,6 @@ def row_coins(names: Keys, before: Units) -> Units:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
     return bits ^ (bits >> np.uint64(31))
-
-
-Column = NDArray[Any]
 
 
 class Rows:
