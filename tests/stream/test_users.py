@@ -26,7 +26,9 @@ QUERIES = [
     pp.Quantiles("reading", value="read", range=(0, 600), at=[0.5, 0.9], largest=[1], cells=64),
     pp.Distinct("articles", key="article"),
 ]
-STRICT = [replace(query, nulls="refuse") if "refuse" in query.null_rules and query.reads else query for query in QUERIES]
+STRICT = [
+    replace(query, nulls="refuse") if "refuse" in query.null_rules and query.reads else query for query in QUERIES
+]
 ROWS = [
     {"reader": "ann", "section": "news", "read": 10.0, "article": "a"},
     {"reader": "ann", "section": "sport", "read": 20.25, "article": "b"},
