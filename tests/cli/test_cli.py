@@ -19,8 +19,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import pianissimo
-from pianissimo.cli.data_commands import KEYS
 from pianissimo.cli.main import cli
+from pianissimo.cli.sketch_commands import KEYS
 from pianissimo.cli.stream_commands import FORMATS
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.io import inspect as looking

@@ -3,10 +3,12 @@
 import json
 import os
 import stat
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
@@ -14,13 +16,22 @@ from click.testing import CliRunner, Result
 from pianissimo.budget import Budget
 from pianissimo.cli.main import cli
 from pianissimo.durable.charging import cap_of
-from pianissimo.io import sketch_files
-from pianissimo.io.sketch_files import MOST_RELEASES, mark_path, read_sketch
+from pianissimo.io import sketch_releases
+from pianissimo.io.sketch_files import read_sketch
+from pianissimo.io.sketch_releases import MOST_RELEASES, mark_path
 from pianissimo.ledger import Ledger, key_file
 from pianissimo.loss.composition import price
 from pianissimo.loss.losses import Booked
 from pianissimo.noise import Secret
-from pianissimo.sketches import MergedSketch, MisraGries, PrivacyAwareMisraGries, merge_in_order, threshold
+from pianissimo.sketches import (
+    MergedSketch,
+    MisraGries,
+    PrivacyAwareMisraGries,
+    PrivateMisraGries,
+    merge_in_order,
+    threshold,
+)
+from pianissimo.users.user_table import UserUnits
 
 PAGES = ["/home"] * 3000 + ["/cart"] * 2000 + ["/a rare one"]
 
@@ -250,7 +261,7 @@ def test_a_mark_stands_before_any_noise_is_drawn(tmp_path: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sketch_files, "fresh_secret", stop)
+        patched.setattr(sketch_releases, "fresh_secret", stop)
         assert call("release", out, *PRICE).exit_code != 0
     refused("release", out, *PRICE, code=1)
 
@@ -280,14 +291,14 @@ def test_two_files_released_at_once_do_not_both_go_on(tmp_path: Path, monkeypatc
     out = built(tmp_path, "a", PAGES)
     copy = tmp_path / "copy.pps"
     copy.write_bytes(out.read_bytes())
-    made = sketch_files.make_mark
+    made = sketch_releases.make_mark
 
     def overtaken(*arguments: Any, **fields: Any) -> Any:
         monkeypatch.undo()
         done("release", copy, *PRICE)
         return made(*arguments, **fields)
 
-    monkeypatch.setattr(sketch_files, "make_mark", overtaken)
+    monkeypatch.setattr(sketch_releases, "make_mark", overtaken)
     refused("release", out, *PRICE, code=1)
 
 
@@ -308,7 +319,7 @@ def test_with_a_ledger_every_release_is_charged_until_nothing_is_left(tmp_path: 
     with Ledger.open(place, key=key_file(f"{place}.key", create=False)) as opened:
         spent = opened.spent
         assert opened.header.keyed
-    assert spent.fits(cap_of(Budget(2.0, 1e-5), calls=MOST_RELEASES, distance=sketch_files._DISTANCE))
+    assert spent.fits(cap_of(Budget(2.0, 1e-5), calls=MOST_RELEASES, distance=sketch_releases._DISTANCE))
     assert spent.calls == len(mark_path(out).read_text().splitlines())
 
 
@@ -320,7 +331,7 @@ def test_a_charge_stands_before_any_noise_is_drawn(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sketch_files, "fresh_secret", stop)
+        patched.setattr(sketch_releases, "fresh_secret", stop)
         assert (
             call("release", out, *PRICE, "--ledger", place, "--budget-epsilon", 2, "--budget-delta", 1e-5).exit_code
             != 0
@@ -360,8 +371,8 @@ def test_a_release_without_a_ledger_is_told_when_the_next_is_charged(tmp_path: P
 def test_the_cap_of_a_ledger_is_the_budget() -> None:
     """All of it spent, in as many releases as it allows, prices within the (epsilon, delta) it was made for."""
     for budget in (Budget(1.0, 1e-6), Budget(3.0, 1e-9)):
-        cap = cap_of(budget, calls=MOST_RELEASES, distance=sketch_files._DISTANCE)
-        loss = Booked(rho=cap.rho, bad=cap.bad, distance=sketch_files._DISTANCE)
+        cap = cap_of(budget, calls=MOST_RELEASES, distance=sketch_releases._DISTANCE)
+        loss = Booked(rho=cap.rho, bad=cap.bad, distance=sketch_releases._DISTANCE)
         assert price([loss], delta=budget.delta).epsilon <= budget.epsilon
         assert cap.calls == MOST_RELEASES
 
@@ -372,7 +383,7 @@ def test_noise_is_fresh_each_time_and_bound_to_the_sketch(tmp_path: Path, monkey
     ledger = (*PRICE, "--ledger", tmp_path / "budget.db")
     first = release(a, *ledger, "--budget-epsilon", 20, "--budget-delta", 1e-5)["keys"]
     assert release(a, *ledger)["keys"] != first
-    monkeypatch.setattr(sketch_files, "fresh_secret", lambda: Secret(bytes(32)))
+    monkeypatch.setattr(sketch_releases, "fresh_secret", lambda: Secret(bytes(32)))
     again = release(a, *ledger)["keys"]
     assert release(a, *ledger)["keys"] == again
     assert release(b, *ledger)["keys"] != again
@@ -427,3 +438,165 @@ def test_a_stream_without_rows_takes_part_with_an_empty_sketch(tmp_path: Path) -
     empty = built(tmp_path, "empty", [])
     done("merge", built(tmp_path, "a", PAGES), empty, "-o", tmp_path / "all.pps")
     assert json.loads(done("info", tmp_path / "all.pps", "--json"))["streams"] == ["a", "empty"]
+
+
+def visits(folder: Path, rows: Iterable[tuple[str | None, str]], name: str = "visits") -> Path:
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps({"user": user, "page": page}) + "\n" for user, page in rows))
+    return path
+
+
+USERS = ("--key", "page", "--user", "user", "--max-keys-per-user", 2, "-k", 8)
+
+
+def test_of_a_user_the_first_keys_count_and_she_is_hidden_with_all_of_them(tmp_path: Path) -> None:
+    rows = [("ann", "/a"), ("bob", "/a"), ("ann", "/b"), ("ann", "/c"), (None, "/a"), ("bob", "/c"), ("bob", "/c")]
+    done("build", visits(tmp_path, rows), *USERS, "-o", tmp_path / "a.pps")
+    sketch, _ = read_sketch(tmp_path / "a.pps")
+    assert sketch.estimates() == {"/a": 2, "/b": 1, "/c": 1}
+    assert isinstance(sketch, MisraGries)
+    assert sketch.max_keys_per_user == 2
+    refused_rows = (tmp_path / "a.pps.refused.jsonl").read_text()
+    assert json.loads(refused_rows) == {"line": 5, "reason": "a user must not be null"}
+    # Without her, two keys are missing and nobody else's move.
+    done("build", visits(tmp_path, [row for row in rows if row[0] != "ann"]), *USERS, "-o", tmp_path / "b.pps")
+    assert read_sketch(tmp_path / "b.pps")[0].estimates() == {"/a": 1, "/c": 1}
+    released = release(tmp_path / "a.pps", *PRICE)
+    assert released["promise"]["hides"] == "one user with at most 2 keys"
+    hidden = PrivateMisraGries.calibrated(k=8, epsilon=1, delta=1e-6, max_keys_per_user=2)
+    assert released["shown_from"] == hidden.threshold > threshold(epsilon=1, delta=1e-6, k=8)
+    assert "one user with at most 2 keys" in done("info", tmp_path / "a.pps")
+
+
+def test_one_key_too_many_of_a_user_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant asks for at most m before a key, in place of fewer: one user then moves three keys."""
+
+    def moved() -> int:
+        totals = []
+        for number, rows in enumerate(([("ann", "/a")] * 5, [])):
+            out = tmp_path / f"{uuid.uuid4().hex}.pps"
+            done("build", visits(tmp_path, [*rows, ("bob", "/a")], f"{number}"), *USERS, "-o", out)
+            totals.append(read_sketch(out)[0].total)
+        return totals[0] - totals[1]
+
+    assert moved() == 2
+    told = UserUnits.add_and_tell_before
+
+    def one_less(self: UserUnits, names: Any) -> Any:
+        before = told(self, names)
+        return before - np.minimum(before, 1)
+
+    monkeypatch.setattr(UserUnits, "add_and_tell_before", one_less)
+    assert moved() == 3
+
+
+def test_a_user_and_her_cap_come_together_and_without_sets(tmp_path: Path) -> None:
+    file = visits(tmp_path, [("ann", "/a")])
+    alone = ("build", file, "--key", "page", "-o", tmp_path / "a.pps")
+    assert "--user and --max-keys-per-user must be given together" in refused(*alone, "--user", "user")
+    assert "must be given together" in refused(*alone, "--max-keys-per-user", 2)
+    assert "sets and user must not be given together" in refused(
+        *alone, "--user", "user", "--max-keys-per-user", 2, "--sets"
+    )
+
+
+def items(folder: Path, rows: Iterable[tuple[object, object]]) -> Path:
+    path = folder / "theirs.csv"
+    path.write_text("".join(f"{key},{count}\n" for key, count in [("page", "count"), *rows]))
+    return path
+
+
+IMPORTED = ("--key", "page", "--count-column", "count", "-k", 64)
+
+
+def test_a_sketch_of_another_program_is_taken_over(tmp_path: Path) -> None:
+    out = tmp_path / "theirs.pps"
+    done("import", items(tmp_path, [("/home", 3000), ("/rare", 20)]), *IMPORTED, "--total", 3020 + 65, "-o", out)
+    assert '"Misra-Gries of another program"' in done("info", out, "--json")
+    released = release(out, *PRICE)
+    assert released["shown_from"] == threshold(epsilon=1, delta=1e-6, k=64, standard=True) == 21
+    assert [row["key"] for row in released["keys"]][:1] == ["/home"]
+    ours = built(tmp_path, "ours", PAGES)
+    done("merge", ours, out, "-o", tmp_path / "all.pps")
+    assert read_sketch(tmp_path / "all.pps")[0].estimates()["/home"] == 6000
+
+
+@pytest.mark.parametrize(
+    ("rows", "total", "message"),
+    [
+        ([("/home", 3)], 4, "a multiple of k + 1"),
+        ([("/home", "many")], 3, "a whole count, got another in line 2"),
+        ([("/home", 2.5)], 3, "a whole count, got another in line 2"),
+        ([("/home", 3), ("/home", 3)], 6, "every key must stand in one row"),
+    ],
+    ids=str,
+)
+def test_what_is_no_sketch_of_another_program_is_refused(
+    tmp_path: Path, rows: list[tuple[object, object]], total: int, message: str
+) -> None:
+    out = tmp_path / "theirs.pps"
+    told = refused("import", items(tmp_path, rows), *IMPORTED, "--total", total, "-o", out)
+    assert message in told
+    assert "/home" not in told
+    assert not out.exists()
+
+
+def test_a_pure_release_has_no_delta(tmp_path: Path) -> None:
+    out = built(tmp_path, "a", PAGES)
+    (tmp_path / "pages.txt").write_text("/home\n/cart\n/other\n")
+    pure = ("--epsilon", 1, "--pure")
+    assert "universe must be given for keys that are texts" in refused("release", out, *pure)
+    released = release(out, *pure, "--universe", tmp_path / "pages.txt")
+    assert released["promise"]["delta"] == 0
+    assert {"/home", "/cart"} <= {row["key"] for row in released["keys"]} <= {"/home", "/cart", "/other"}
+    assert all(row["low"] <= row["estimate"] <= row["high"] for row in released["keys"])
+    assert "on each of 3 keys that may be shown" in released["mechanism"]
+    assert "at (1, 0), without a ledger" in done("info", out)
+
+
+def test_a_pure_release_of_numbers_may_show_any_of_them(tmp_path: Path) -> None:
+    out = tmp_path / "n.pps"
+    file = write(tmp_path / "n.csv", [7] * 4000 + [8] * 3000)
+    done("build", file, "--key", "page", "--keys", "int64", "-k", 16, "-o", out)
+    text = done("release", out, "--epsilon", 1, "--pure")
+    assert "heavy keys at 1-differential privacy" in text
+    assert "18,446,744,073,709,551,616 keys" in text
+    ledger = ("--ledger", tmp_path / "b.db", "--budget-epsilon", 6, "--budget-delta", 1e-5)
+    charged = release(out, "--epsilon", 1, "--pure", "--universe", "0..9", *ledger)
+    assert charged["charged"]["rho"] == pytest.approx(0.5)
+    assert {row["key"] for row in charged["keys"]} <= set(range(10))
+    assert "must be FIRST..LAST" in refused("release", out, "--epsilon", 1, "--pure", "--universe", "0-9", *ledger[:2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--delta", 1e-6, "--pure"), "one of --delta and --pure must be given, got both"),
+        ((), "one of --delta and --pure must be given, got neither"),
+        (("--delta", 1e-6, "--universe", "0..9"), "--universe must be given together with --pure"),
+    ],
+    ids=str,
+)
+def test_a_release_is_pure_or_has_a_delta(tmp_path: Path, arguments: tuple[object, ...], message: str) -> None:
+    assert message in refused("release", built(tmp_path, "a", PAGES), "--epsilon", 1, *arguments)
+
+
+def test_servers_that_trust_nobody_add_noise_before_they_send(tmp_path: Path) -> None:
+    places = []
+    for name in ("north", "south"):
+        out = built(tmp_path, name, PAGES)
+        places.append(tmp_path / f"{name}.json")
+        places[-1].write_text(done("release", out, *PRICE, "--coverage", 0.999999, "--json"))
+    added = json.loads(done("add", *places, "--json"))
+    parts = [json.loads(place.read_text()) for place in places]
+    assert added["coverage"] == pytest.approx(1 - 2e-6)
+    assert added["most_hidden"] == sum(part["most_hidden"] for part in parts)
+    assert [row["key"] for row in added["keys"]] == ["/home", "/cart"]
+    assert [row["low"] <= truth <= row["high"] for row, truth in zip(added["keys"], (6000, 4000), strict=True)] == [
+        True
+    ] * 2
+    assert "A key that is not shown has at most" in done("add", *places)
+    (tmp_path / "again.json").write_text(done("add", *places, "--json"))
+    assert json.loads(done("add", tmp_path / "again.json", "--json"))["keys"] == added["keys"]
+    (tmp_path / "bad.json").write_text("{}")
+    assert "must hold what `sketch release --json` printed" in refused("add", tmp_path / "bad.json")

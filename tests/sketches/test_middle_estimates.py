@@ -100,7 +100,7 @@ def test_the_mean_error_is_near_zero(released: Callable[[Noise], pl.DataFrame], 
 
 def test_estimates_are_whole_or_half_numbers_between_unchanged_bars() -> None:
     keys = pl.Series([7])
-    one = SketchRelease(keys, np.array([30]), np.array([35]), 5, 22, 2, Mixed(pure=Fraction(1)))
+    one = SketchRelease(keys, np.array([30]), np.array([35]), 5, 22, 2, 0.95, Mixed(pure=Fraction(1)))
     assert one.to_frame().row(0) == (7, 32.5, 26.0, 37.0)
     tree = HeavyKeys(keys, np.array([31]), 3, 18)
     assert tree.to_frame(reach=3).row(0) == (7, 13.5, 9.0, 19.0)

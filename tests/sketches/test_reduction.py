@@ -24,7 +24,8 @@ from pianissimo.sketches import (
     reduce,
 )
 from pianissimo.sketches.key_columns import as_universe, other_places
-from pianissimo.sketches.reduction import reduced_exposure, spurious_threshold
+from pianissimo.sketches.pure_histogram import spurious_threshold
+from pianissimo.sketches.reduction import reduced_exposure
 from pianissimo.testing import NoNoise, SeededNoise
 
 RUNS = [1] * 9 + [2] * 5 + [3] + [4] * 2 + [1]

@@ -14,7 +14,8 @@ import click
 
 import pianissimo
 from pianissimo.cli import NUMBER, PATH, echo_json, json_option
-from pianissimo.cli.data_commands import budget, sketch, top_k
+from pianissimo.cli.data_commands import budget, top_k
+from pianissimo.cli.sketch_commands import sketch
 from pianissimo.cli.stream_commands import check, plan, recover, releases, rotate_secret, run, status, verify
 from pianissimo.errors import InputError, LeaseError, PianissimoError, RefusalError, SpecError, StoreError
 

@@ -2,15 +2,8 @@
 
 from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.key_columns import IntegerRange, split_bad
-from pianissimo.sketches.misra_gries import (
-    AnySketch,
-    MergedSketch,
-    MisraGries,
-    PrivacyAwareMisraGries,
-    merge_in_order,
-    merge_in_pairs,
-    sketch_from_bytes,
-)
+from pianissimo.sketches.merging import MergedSketch, merge_in_order, merge_in_pairs
+from pianissimo.sketches.misra_gries import MisraGries, PrivacyAwareMisraGries
 from pianissimo.sketches.private_release import (
     GaussianMisraGries,
     PrivateMisraGries,
@@ -18,11 +11,14 @@ from pianissimo.sketches.private_release import (
     release_shards,
     shard_of,
 )
+from pianissimo.sketches.published_keys import PublishedKeys, add_published
 from pianissimo.sketches.published_tree import PublishedTree, RunningSketch
-from pianissimo.sketches.reduction import PureHistogram, Reduced, ReducedMisraGries, add_reduced, reduce
+from pianissimo.sketches.pure_histogram import PureHistogram
+from pianissimo.sketches.reduction import Reduced, ReducedMisraGries, add_reduced, reduce
 from pianissimo.sketches.released_keys import HeavyKeys, SparseRelease, threshold
 from pianissimo.sketches.sketch_tree import SetTree, SketchTree
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram, SparseHistogram
+from pianissimo.sketches.standard_sketch import AnySketch, StandardMisraGries, sketch_from_bytes
 
 __all__ = [
     "AnySketch",
@@ -35,6 +31,7 @@ __all__ = [
     "MisraGries",
     "PrivacyAwareMisraGries",
     "PrivateMisraGries",
+    "PublishedKeys",
     "PublishedTree",
     "PureHistogram",
     "Reduced",
@@ -45,6 +42,8 @@ __all__ = [
     "SketchTree",
     "SparseHistogram",
     "SparseRelease",
+    "StandardMisraGries",
+    "add_published",
     "add_reduced",
     "merge_in_order",
     "merge_in_pairs",

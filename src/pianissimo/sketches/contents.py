@@ -29,9 +29,10 @@ MOST_COUNTERS = 2**22
 KeyListing = _core.KeyListing
 """Keys in their order, each with a number."""
 
-SketchKind = Literal["misra-gries", "privacy-aware", "merged"]
-"""What a sketch counted, which decides how it may be released: one stream, one key an event; one stream of sets;
-several streams, where the pattern that one event changes is another one."""
+SketchKind = Literal["misra-gries", "standard", "privacy-aware", "merged"]
+"""What a sketch counted, which decides how it may be released: one stream, one key an event; the same by another
+program, which forgets keys of count zero; one stream of sets; several streams, where the pattern that one event changes
+is another one."""
 
 _ID_BYTES = 16
 _STATE = "sketch"
@@ -59,6 +60,9 @@ class Contents:
 
     k: int | None = None
     """How many counters the sketch has, where that is known: public."""
+
+    max_keys_per_user: int = 1
+    """How many keys one user may have given: public. A release hides so many together."""
 
     def __repr__(self) -> str:
         return "Contents(secret)"
@@ -190,6 +194,7 @@ class SketchRecord:
     decrements: int
     total: int
     lineage: Lineage
+    max_keys_per_user: int = 1
 
     def counts(self) -> KeyListing:
         """The keys of positive count c(x) in their order."""
@@ -208,6 +213,8 @@ def encode_sketch(sketch: SketchRecord) -> bytes:
         "lineage": sketch.lineage.to_plain(),
         "values": sketch.listing.values(),
     }
+    if sketch.max_keys_per_user > 1:
+        content["max_keys_per_user"] = sketch.max_keys_per_user
     if sketch.key_kind == "int64":
         content["integers"] = sketch.listing.integers()
     elif sketch.key_kind is not None:
@@ -247,8 +254,13 @@ def _sketch(content: dict[str, Any]) -> SketchRecord:
     # And nothing is ever decremented before all counters are taken.
     if kind == "misra-gries" and (counted != total or (decrements and len(listing) < k)):
         raise ValueError
+    if kind == "standard" and (counted != total or (len(values) and int(values.min()) == decrements)):
+        raise ValueError
+    most = _whole(content.get("max_keys_per_user", 1))
+    if not 1 <= most <= (LARGEST_TOTAL if kind in ("misra-gries", "standard") else 1):
+        raise ValueError
     lineage = Lineage.from_plain(content["lineage"])
-    numbers = {"k": k, "decrements": decrements, "total": total}
+    numbers = {"k": k, "decrements": decrements, "total": total, "max_keys_per_user": most}
     return SketchRecord(
         kind=cast("SketchKind", kind), sets=sets, key_kind=key_kind, listing=listing, lineage=lineage, **numbers
     )

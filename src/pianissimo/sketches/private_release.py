@@ -34,9 +34,12 @@ from pianissimo.noise.exact_laws import gaussian_reach, laplace_reach
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY
 from pianissimo.noise.laws import GaussianNode, LaplaceNode, NodeNoise
 from pianissimo.sketches.contents import Contents
+from pianissimo.sketches.published_keys import PublishedKeys
 from pianissimo.sketches.released_keys import (
     Counts,
     bounded_counts,
+    check_hidden,
+    check_typed,
     check_unmerged,
     estimate_table,
     exposure,
@@ -75,8 +78,23 @@ class SketchRelease:
     reach: int
     """All noises of the release are at most this in size, with the coverage that was asked for."""
 
+    coverage: float
+    """The chance that all error bars hold together."""
+
     loss: Loss
     """What the release costs."""
+
+    @property
+    def most_hidden(self) -> int:
+        """What the true count of a key that is not shown is at most, with the same chance.
+
+        Its noisy number less the noisy D was below the threshold, and f <= u; or it was not stored, and f <= D.
+        """
+        return max(0, self.threshold - 1 + self.error_level + self.reach)
+
+    def published(self) -> PublishedKeys:
+        """What others may add up with the releases of other streams: `add_published`."""
+        return PublishedKeys(table=self.to_frame(), most_hidden=self.most_hidden, coverage=self.coverage)
 
     def to_dict(self) -> dict[int | str | bytes, int]:
         """The keys and the paper's estimates, `under`."""
@@ -166,6 +184,9 @@ class GaussianMisraGries:
     releases: int = 1
     """How many times the growing sketch is released, each under a path of its own."""
 
+    standard: bool = False
+    """As in `PrivateMisraGries`."""
+
     def __post_init__(self) -> None:
         check_at_least(1, k=self.k, threshold=self.threshold, releases=self.releases)
         check_positive(variance=self.variance)
@@ -181,15 +202,17 @@ class GaussianMisraGries:
         return cls(k=k, variance=variance, threshold=least, releases=releases)
 
     @classmethod
-    def for_one_release(cls, *, k: int, epsilon: Real, delta: Real) -> Self:
+    def for_one_release(cls, *, k: int, epsilon: Real, delta: Real, standard: bool = False) -> Self:
         """The one with the least threshold within (epsilon, delta), by the exact divergence of the noise."""
         left = without_distance(delta, k + 1, epsilon)
-        variance, least = gaussian_calibration(Fraction(float_down(Fraction(epsilon))), left, k)
-        return cls(k=k, variance=Fraction(variance), threshold=least)
+        exact = Fraction(float_down(Fraction(epsilon)))
+        variance, least = gaussian_calibration(exact, left, k, standard=standard)
+        return cls(k=k, variance=Fraction(variance), threshold=least, standard=standard)
 
     @property
     def loss(self) -> Booked:
-        bad = self.releases * gaussian_exposure(self.threshold, variance=self.variance, k=self.k)
+        each = gaussian_exposure(self.threshold, variance=self.variance, k=self.k, standard=self.standard)
+        bad = self.releases * each
         if not bad < 1:
             raise ParameterError("bad mass of all releases must be below 1, got more; raise the threshold")
         distance = self.releases * (self.k + 1) * DRAW_DISTANCE
@@ -203,14 +226,45 @@ class GaussianMisraGries:
         return _published(self, GaussianNode(self.variance), contents, noise, coverage)
 
 
-HEAVY_KEYS = "heavy keys of a sketch, hides one event"
-"""What a ledger notes of the release of a sketch."""
+HEAVY_KEYS = "heavy keys of a sketch"
 
 
-def one_shot(*, k: int, epsilon: Real, delta: Real, charged: bool) -> PrivateMisraGries | GaussianMisraGries:
-    """How one sketch is released once: a ledger adds up rho, of which Laplace noise takes far more than Gaussian."""
-    kind = GaussianMisraGries.for_one_release if charged else PrivateMisraGries.calibrated
-    return kind(k=k, epsilon=epsilon, delta=delta)
+def noted(contents: Contents) -> str:
+    """What a ledger notes of the release of a sketch."""
+    keys = contents.max_keys_per_user
+    return f"{HEAVY_KEYS}, hides {'one event' if keys == 1 else f'a user with at most {keys} keys'}"
+
+
+def one_shot(
+    *, k: int, epsilon: Real, delta: Real, charged: bool, standard: bool = False, max_keys_per_user: int = 1
+) -> PrivateMisraGries | GaussianMisraGries:
+    """How one sketch is released once: a ledger adds up rho, of which Laplace noise takes far more than Gaussian.
+
+    Several keys of a user are hidden by a chain of neighbors at a fixed epsilon, so with Laplace noise either way.
+    """
+    if charged and max_keys_per_user == 1:
+        return GaussianMisraGries.for_one_release(k=k, epsilon=epsilon, delta=delta, standard=standard)
+    return PrivateMisraGries.calibrated(
+        k=k, epsilon=epsilon, delta=delta, standard=standard, max_keys_per_user=max_keys_per_user
+    )
+
+
+def release_alone(
+    contents: Contents, *, k: int, epsilon: Real, delta: Real, ledger: Account, coverage: float
+) -> SketchRelease:
+    """Charge and publish one sketch of k counters: the method of the sketches that have it."""
+    check_typed(contents)
+    mechanism = one_shot(
+        k=k,
+        epsilon=epsilon,
+        delta=delta,
+        charged=is_charged(ledger),
+        standard=contents.kind == "standard",
+        max_keys_per_user=contents.max_keys_per_user,
+    )
+    check_probability(coverage=coverage)
+    charge_release(ledger, mechanism.loss.as_booked(), epsilon=float(epsilon), question=noted(contents))
+    return mechanism.release(contents, fresh_noise(), coverage=coverage)
 
 
 def shard_of(keys: pl.Series, shards: int, *, hash_seed: bytes = bytes(32)) -> NDArray[np.int64]:
@@ -240,9 +294,13 @@ def release_shards(
     check_probability(coverage=coverage)
     for each in contents:
         check_unmerged(each, k)
+        check_hidden(each, 1)
     mechanism = one_shot(k=k, epsilon=epsilon, delta=delta, charged=is_charged(ledger))
     charge_release(
-        ledger, mechanism.loss.as_booked(), epsilon=float(epsilon), question=f"{len(contents)} shards: {HEAVY_KEYS}"
+        ledger,
+        mechanism.loss.as_booked(),
+        epsilon=float(epsilon),
+        question=f"{len(contents)} shards: {noted(contents[0])}",
     )
     source = fresh_noise()
     share = 1 - (1 - coverage) / len(contents)
@@ -260,6 +318,7 @@ def release_shards(
         max(part.error_level for part in parts),
         mechanism.threshold,
         mechanism.reach(share),
+        coverage,
         mechanism.loss,
     )
 
@@ -267,10 +326,11 @@ def release_shards(
 def _published(
     of: PrivateMisraGries | GaussianMisraGries, law: NodeNoise, contents: Contents, noise: Noise, coverage: float
 ) -> SketchRelease:
-    check_unmerged(contents, of.k)
+    check_unmerged(contents, of.k, standard=of.standard)
+    check_hidden(contents, of.max_keys_per_user if isinstance(of, PrivateMisraGries) else 1)
     places = in_key_order(contents.keys)
     noise = noise_of(noise, contents.keys.gather(places), contents.over[places], contents.decrements)
-    if isinstance(of, PrivateMisraGries) and of.standard:
+    if of.standard:
         places = places[contents.over[places] > contents.decrements]
     keys, stored = contents.keys.gather(places), bounded_counts(contents.over[places])
     over = law.added(stored, item_keys(keys, noise), noise.at("counts"))
@@ -278,4 +338,4 @@ def _published(
     under = over - level
     passing = np.flatnonzero(under >= of.threshold)
     shown = own(keys.gather(passing)), under[passing], over[passing]
-    return SketchRelease(*shown, level, of.threshold, of.reach(coverage), of.loss)
+    return SketchRelease(*shown, level, of.threshold, of.reach(coverage), coverage, of.loss)

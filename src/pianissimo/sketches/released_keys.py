@@ -14,7 +14,13 @@ delta(theta) = sum over h of p(h) [1 - (1 - G(theta - 1 - h))^k]                
 
 p the chances and G the tails of one noise. For every k >= 2 the first is attained by the streams 1 .. k + 2 with and
 without its second element: no smaller delta may be claimed, and no larger one is needed. A standard sketch is one that
-drops keys of count zero, or evicts them in any order and hides them: up to k keys of count 1 are then on one side only.
+drops keys of count zero, or evicts them in any order and hides them (section 5.1): its positive counts are the same
+whatever is evicted. Either D is one more, and up to k keys of count 1 are on the other side only; or one key of count 1
+is on this side only and nothing else moves; or one shared number moves. Never both sides have keys of their own.
+
+With Gaussian noise the shared number that moves costs its divergence HS beside the keys: put the stored keys of one
+neighbor in the place of the other's, which moves the law by at most the chance that one of them shows, then move D.
+So a standard sketch is (epsilon, HS(epsilon) + that chance)-private, both ways, and without a factor e^epsilon.
 
 **Several elements of one user.** If adding one element is (e1, d1)-private, then along a chain of m elements
 d_m = d_(m-1) e^e1 + d1, so that m elements are (m e1, d1 (e^(m e1) - 1) / (e^e1 - 1))-private. The elements may repeat
@@ -28,6 +34,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -154,10 +161,10 @@ def check_typed(contents: Contents) -> None:
         raise ParameterError("the type of keys must be known before a release, got none; declare it with keys=")
 
 
-def check_unmerged(contents: Contents, k: int) -> None:
-    """Refuse what is not a sketch of k counters by itself: there (k + 1) D = n - sum of c."""
+def check_unmerged(contents: Contents, k: int, *, standard: bool = False) -> None:
+    """Refuse what is not a sketch of k counters by itself, or of another program: there (k + 1) D = n - sum of c."""
     check_typed(contents)
-    if contents.kind != "misra-gries":
+    if contents.kind not in (("misra-gries", "standard") if standard else ("misra-gries",)):
         raise ParameterError(
             f"this release must be of one unmerged sketch of single keys, got one of kind '{contents.kind}'; "
             "release it as such"
@@ -168,6 +175,22 @@ def check_unmerged(contents: Contents, k: int) -> None:
     if len(contents.keys) > k or (k + 1) * contents.decrements != contents.total - held:
         raise ParameterError(
             f"this release must be of one unmerged sketch of k = {k}, got another; release a merged one as such"
+        )
+
+
+class OfUsers(Protocol):
+    """What may hold several keys of one user."""
+
+    @property
+    def max_keys_per_user(self) -> int: ...
+
+
+def check_hidden(counted: OfUsers, keys: int) -> None:
+    """Refuse a sketch in which one user may have more keys than a release hides."""
+    if counted.max_keys_per_user > keys:
+        raise ParameterError(
+            f"this release must hide as many keys as a user may have given, {counted.max_keys_per_user}, got one that "
+            f"hides {keys}; calibrate it for them"
         )
 
 
@@ -273,35 +296,39 @@ def _standard_exposure(theta: int, epsilon: Fraction, k: int) -> float:
     return enlarge(float(np.sort(terms).sum()))
 
 
-def gaussian_exposure(theta: int, *, variance: Fraction, k: int) -> Fraction:
+def gaussian_exposure(theta: int, *, variance: Fraction, k: int, standard: bool = False) -> Fraction:
     """The same chance for discrete Gaussian noise, rounded up: the bad mass beside rho = 1 / (2 variance)."""
     check_at_least(1, theta=theta, k=k)
-    return short_bound(_gaussian_exposure(theta, variance, min(k, 2)))
+    return short_bound(_gaussian_exposure(theta, variance, k if standard else min(k, 2), standard))
 
 
 @lru_cache(maxsize=4096)
-def _gaussian_exposure(theta: int, variance: Fraction, keys: int) -> float:
-    """The chance that one of the first `keys` of two keys of counts 1 and 0 is shown."""
+def _gaussian_exposure(theta: int, variance: Fraction, keys: int, standard: bool) -> float:  # noqa: FBT001
+    """The chance that one of the first `keys` of two keys of counts 1 and 0 is shown, or of so many of count 1."""
     law = gaussian_law(variance)
     shared = law.places
     first = law.tail(theta - 1 - shared)
-    second = law.tail(theta - shared) if keys == 2 else np.zeros_like(first)
-    return enlarge(float(np.sort(law.mass(shared) * (first + second * (1 - first))).sum()))
+    if standard:
+        shown = -np.expm1(keys * np.log1p(-np.minimum(first, 1 - 2.0**-53)))
+    else:
+        shown = first + (law.tail(theta - shared) * (1 - first) if keys == 2 else 0)
+    return enlarge(float(np.sort(law.mass(shared) * shown).sum()))
 
 
-def gaussian_threshold(*, variance: Fraction, bad: Real, k: int) -> int:
+def gaussian_threshold(*, variance: Fraction, bad: Real, k: int, standard: bool = False) -> int:
     """The least theta >= 1 whose bad mass is at most `bad`, for releases that are paid for in rho."""
     check_probability(bad=bad)
     check_at_least(1, k=k)
-    return least_integer(1, lambda theta: _gaussian_exposure(theta, variance, min(k, 2)) <= bad)
+    keys = k if standard else min(k, 2)
+    return least_integer(1, lambda theta: _gaussian_exposure(theta, variance, keys, standard) <= bad)
 
 
 @lru_cache(maxsize=1024)
-def gaussian_calibration(epsilon: Fraction, delta: Fraction, k: int) -> tuple[int, int]:
+def gaussian_calibration(epsilon: Fraction, delta: Fraction, k: int, *, standard: bool = False) -> tuple[int, int]:
     """The whole variance and the threshold of one Gaussian release at (epsilon, delta), with the least threshold.
 
-    Either a shared number moves, and the divergence of a shift by one and the chance of one private key of count 1 add
-    up; or nothing shared does, and all is in the private keys.
+    Either a shared number moves, and the divergence of a shift by one and the chance of one private key of count 1 (of
+    a standard sketch, of k of them) add up; or nothing shared does, and all is in the private keys.
     """
     target = float(epsilon)
     variance = least_integer(1, lambda each: shift_divergence(each, 1, target) <= delta)
@@ -313,7 +340,7 @@ def gaussian_calibration(epsilon: Fraction, delta: Fraction, k: int) -> tuple[in
             continue
         theta = max(
             gaussian_threshold(variance=Fraction(each), bad=delta, k=k),
-            gaussian_threshold(variance=Fraction(each), bad=left, k=1),
+            gaussian_threshold(variance=Fraction(each), bad=left, k=k if standard else 1, standard=standard),
         )
         if best is None or theta < best[1]:
             best = (each, theta)

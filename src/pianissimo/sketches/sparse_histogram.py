@@ -71,6 +71,7 @@ from pianissimo.sketches.released_keys import (
     Counts,
     SparseRelease,
     bounded_counts,
+    check_hidden,
     check_typed,
     in_key_order,
     item_keys,
@@ -135,9 +136,13 @@ class SparseHistogram:
         return SparseRelease(shown, noisy[passing], 1, threshold=1 + self.tau, loss=loss, reach=reach)
 
 
-def positive_counts(contents: Contents, most: int) -> tuple[pl.Series, Counts]:
-    """The keys of positive count c(x) = u(x) - D in their own order, at most so many, and these counts."""
+def positive_counts(contents: Contents, most: int, hidden: int = 1) -> tuple[pl.Series, Counts]:
+    """The keys of positive count c(x) = u(x) - D in their own order, at most so many, and these counts.
+
+    `hidden` is how many keys of a user the release hides.
+    """
     check_typed(contents)
+    check_hidden(contents, hidden)
     if contents.k is not None and contents.k > most:
         raise ParameterError(f"a sketch must store at most the {most} keys of its release, got one of k = {contents.k}")
     counts = contents.over - contents.decrements
