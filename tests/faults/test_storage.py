@@ -356,13 +356,12 @@ SWAPS = {
     "less visible": "UPDATE progress SET visible = 1",
 }
 HARMLESS = {
-    "marked as delivered": "UPDATE outbox SET delivered = 1 WHERE delivered = 0",
-    "with the mark of another tick": "UPDATE outbox SET delivered = 1, mark = (SELECT mark FROM outbox AS other WHERE "
-    "other.tick = 1 AND other.sink = outbox.sink) WHERE tick >= 3",
+    "marked as delivered": "UPDATE outbox SET delivered = 1, tick = tick + 1",
+    "with the mark of another tick": "INSERT INTO outbox SELECT sink, incarnation, tick + 1, 1, mark FROM outbox",
     "with the mark of another sink": "UPDATE outbox SET delivered = 1, mark = (SELECT mark FROM outbox AS other WHERE "
-    "other.tick = outbox.tick AND other.sink <> outbox.sink)",
+    "other.sink <> outbox.sink)",
     "no outbox": "DELETE FROM outbox",
-    "the end of the outbox less": "DELETE FROM outbox WHERE tick >= 3",
+    "an earlier tick in the outbox": "UPDATE outbox SET tick = 1",
     "an outbox of another sink": "UPDATE outbox SET sink = 'x' || sink",
     "a later lease": "UPDATE leases SET epoch = epoch + 1000, owner = 'nobody'",
 }

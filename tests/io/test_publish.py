@@ -93,3 +93,21 @@ def test_a_folder_behind_links_in_a_circle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(InputError, match="must be a folder that can be written"):
         FolderSink(tmp_path / "a", plan={"digest": ""})
+
+
+def test_what_a_killed_process_had_begun_to_write_is_hidden_and_gone_after_the_next_start(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    plan = STREAM.plan().to_dict()
+    with open_stream(STREAM, tmp_path / "state", sinks=[FolderSink(out, plan=plan)]) as live:
+        live.tick()
+    # As `write_whole` names them; a query's folder may hold nothing else yet.
+    (out / "other").mkdir()
+    left = [out / ".plan.json.9.tmp", out / "n" / ".ticks-00000002-00000002.parquet.9.tmp", out / "other" / ".x.9.tmp"]
+    for path in left:
+        path.write_bytes(b"half of it")
+    assert [path.name for path in out.glob("**/[!.]*") if path.is_file() and path.parent != out] == [
+        "ticks-00000001-00000001.parquet"
+    ]
+    with open_stream(STREAM, tmp_path / "state", sinks=[FolderSink(out, plan=plan)]) as live:
+        live.tick()
+    assert not any(path.exists() for path in left)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -297,7 +298,7 @@ def releases(
         if is_demo(folder) and window is None:
             tables, seen, plan = read_demo(folder), 0, dict[str, Any]()
         elif is_state(place):
-            found = seen_releases(place, window=length)
+            found = seen_releases(place, window=length, chosen=partial(_chosen_ticks, tick=tick, last=last))
             tables, seen, plan, left_out = found.tables, found.tick, found.plan, found.without_windows
         else:
             # The last tick first: of those before it, a folder that is written meanwhile holds all.
@@ -305,13 +306,13 @@ def releases(
             tables, plan = read_releases(place, window=length), read_plan(folder)
     if query in left_out:
         raise InputError(f"query must have windows of {window}, got {query!r}: {left_out[query]}")
-    if query is not None and query not in tables:
-        raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
     planned = {each["name"]: each for each in plan.get("queries", [])}
+    if query is not None and query not in tables.keys() | planned.keys():
+        raise InputError(f"query must be one of {', '.join(tables) or 'none'}, got {query!r}")
     every = {name: each["every"] for name, each in planned.items()}
     # A tick at which no label passed its threshold and no alarm rang has no row, and was released all the same.
     end = seen or max((number for table in tables.values() for number in table["tick"].tail(1)), default=0)
-    ticks = _chosen_ticks(end, tick, last)
+    ticks = _chosen_ticks(end, tick=tick, last=last)
     watched = [] if as_json else [name for name, each in planned.items() if each["kind"] in _WATCHED]
     terminal = console()
     calendar = _calendar(plan)
@@ -344,7 +345,7 @@ def _calendar(plan: Mapping[str, Any]) -> "TickCalendar | None":
     return TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
 
 
-def _chosen_ticks(end: int, tick: int | None, last: int | None) -> range:
+def _chosen_ticks(end: int, *, tick: int | None, last: int | None) -> range:
     """The ticks that were asked for, of those up to `end`."""
     if tick is not None and tick > end:
         raise InputError(f"tick must be at most {end}, the last one released, got {tick}")
@@ -407,18 +408,22 @@ def verify(*, state: str, secret: str | None, witness: Path | None, out: Path | 
 
     Nothing is written. The exit code is 3 if something is not as it was written; the message says what it is.
     """
+    from pianissimo.cli.render import progress_bar
     from pianissimo.io import inspect
 
-    found = inspect.verify(inspect.stored_request(state), state, secret=secret, witness=witness)
+    with progress_bar("seals", hidden=as_json) as progress:
+        asked = inspect.stored_request(state)
+        found = inspect.verify(asked, state, secret=secret, witness=witness, progress=progress)
     if out is not None:
         inspect.verify_folder(state, out)
     if as_json:
         echo_json({"verified": True, **asdict(found)})
-    else:
-        click.echo(
-            f"verified: {found.seals} seals and {found.releases} releases are as they were written, "
-            f"and the last {found.derived} releases follow from what is sealed"
-        )
+        return
+    again = {
+        0: "the last state was just stored, so that no release had to be made again",
+        1: "the last release follows from what is sealed",
+    }.get(found.derived, f"the last {found.derived} releases follow from what is sealed")
+    click.echo(f"verified: {found.seals} seals and {found.releases} releases are as they were written, and {again}")
 
 
 @click.command()

@@ -674,7 +674,7 @@ class DurableStream:
             with self._store.writing("release"):
                 self._store.check_lease(incarnation, self._lease)
                 self._store.insert_release(opened.stored)
-                self._publisher.enqueue(tick)
+                self._publisher.expect()
                 keys = self._ring.epoch(opened.seal.epoch)
                 if opened.history is not None:
                     keep = self._core.log_length + self._options.snapshot_every

@@ -193,9 +193,8 @@ class Journal:
         rows = self._select(_SEAL, "seals", "WHERE incarnation = ? ORDER BY tick DESC LIMIT 1", [incarnation])
         return _seal_of(rows[0], ring) if rows else None
 
-    def seals(self, incarnation: bytes, ring: KeyRing) -> Iterator[Seal]:
-        """All seals in the order of their ticks, each checked by itself; in the transaction begun."""
-        after = -1
+    def seals(self, incarnation: bytes, ring: KeyRing, *, after: int = -1) -> Iterator[Seal]:
+        """All seals after a tick in the order of their ticks, each checked by itself; in the transaction begun."""
         while True:
             rest = "WHERE incarnation = ? AND tick > ? ORDER BY tick LIMIT ?"
             rows = self._select(_SEAL, "seals", rest, [incarnation, after, _AT_ONCE])
@@ -293,37 +292,27 @@ class Journal:
             found.append((seal.tick, keys.opened(_raw(closed), _PURPOSES[table], incarnation, seal.tick, seal.mac)))
         return found
 
-    def add_to_outbox(self, sink: str, incarnation: bytes, tick: int) -> None:
-        """A release that a sink must get."""
-        values = [sink, incarnation, tick]
-        if not self._select("1", "outbox", "WHERE sink = ? AND incarnation = ? AND tick = ?", values):
-            row = {"sink": sink, "incarnation": incarnation, "tick": tick, "delivered": 0, "mark": b""}
-            self._insert("outbox", row)
+    def expect_sink(self, sink: str, incarnation: bytes, first: int) -> None:
+        """Let `deliveries` tell of a sink that has nothing of a life yet, which begins after tick `first`."""
+        if not self._select("1", "outbox", "WHERE sink = ? AND incarnation = ? LIMIT 1", [sink, incarnation]):
+            self._insert("outbox", _outbox_row(sink, incarnation, first, delivered=0))
 
-    def outbox(self, sink: str, incarnation: bytes) -> list[tuple[int, bytes]]:
-        """For each tick that a sink must get, in their order, the mark that it has it; empty where it may not."""
-        rest = "WHERE sink = ? AND incarnation = ? ORDER BY tick"
-        return [
-            (_whole(row[0]), _raw(row[1])) for row in self._select("tick, mark", "outbox", rest, [sink, incarnation])
-        ]
+    def delivered(self, sink: str, incarnation: bytes) -> tuple[int, bytes] | None:
+        """The last tick of a life that a sink is said to have, with all before it, and the mark that proves it."""
+        rest = "WHERE sink = ? AND incarnation = ? AND delivered = 1 ORDER BY tick DESC LIMIT 1"
+        rows = self._select("tick, mark", "outbox", rest, [sink, incarnation])
+        return (_whole(rows[0][0]), _raw(rows[0][1])) if rows else None
 
-    def deliveries(self, incarnation: bytes) -> list[tuple[str, int, int]]:
-        """Of each sink its name, how many ticks it has not confirmed, and the last that it has, or 0."""
-        rows = self._select(
-            "sink, count(CASE WHEN delivered = 0 THEN 1 END), coalesce(max(CASE WHEN delivered = 1 THEN tick END), 0)",
-            "outbox",
-            "WHERE incarnation = ? GROUP BY sink ORDER BY sink",
-            [incarnation],
-        )
-        return [(str(row[0]), _whole(row[1]), _whole(row[2])) for row in rows]
+    def deliveries(self, incarnation: bytes) -> dict[str, int]:
+        """Of each sink of a life the last tick that it is said to have, or 0."""
+        last = "coalesce(max(CASE WHEN delivered = 1 THEN tick END), 0)"
+        rest = "WHERE incarnation = ? GROUP BY sink ORDER BY sink"
+        return {str(row[0]): _whole(row[1]) for row in self._select(f"sink, {last}", "outbox", rest, [incarnation])}
 
     def mark_delivered(self, sink: str, incarnation: bytes, tick: int, mark: bytes) -> None:
-        """That a sink has a release."""
-        self.add_to_outbox(sink, incarnation, tick)
-        self._run(
-            "UPDATE outbox SET delivered = 1, mark = ? WHERE sink = ? AND incarnation = ? AND tick = ?",
-            [mark, sink, incarnation, tick],
-        )
+        """That a sink has all releases of a life up to a tick: one row a sink, in the place of those before."""
+        self._run("DELETE FROM outbox WHERE sink = ? AND incarnation = ?", [sink, incarnation])
+        self._insert("outbox", _outbox_row(sink, incarnation, tick, delivered=1, mark=mark))
 
     def visible(self, incarnation: bytes) -> int:
         """The last tick that readers may see."""
@@ -365,11 +354,10 @@ class Journal:
         if any(self._select("1", table, others) for table in _OWNED):
             raise DamageError("a store must hold rows of its streams alone, got others; restore a backup")
 
-    def ticks(self, table: str, incarnation: bytes) -> list[int]:
-        """The ticks of the rows that a table holds of a stream, in their order."""
-        return [
-            _whole(row[0]) for row in self._select("tick", table, "WHERE incarnation = ? ORDER BY tick", [incarnation])
-        ]
+    def ticks(self, table: str, incarnation: bytes, *, after: int = -1) -> list[int]:
+        """The ticks of the rows that a table holds of a stream, those after a tick, in their order."""
+        rest = "WHERE incarnation = ? AND tick > ? ORDER BY tick"
+        return [_whole(row[0]) for row in self._select("tick", table, rest, [incarnation, after])]
 
     def last_tick(self, table: str, incarnation: bytes) -> int | None:
         """The last of these ticks, if there is one."""
@@ -400,6 +388,10 @@ class Journal:
 
     def _run(self, statement: str, values: Row = ()) -> list[Row]:
         return self.connection.execute(statement, values)
+
+
+def _outbox_row(sink: str, incarnation: bytes, tick: int, *, delivered: int, mark: bytes = b"") -> dict[str, Any]:
+    return {"sink": sink, "incarnation": incarnation, "tick": tick, "delivered": delivered, "mark": mark}
 
 
 def _progress_mark(keys: Keys, incarnation: bytes, visible: int, lease: int) -> bytes:

@@ -45,7 +45,7 @@ class ShownLife:
     """For each sink the last tick up to which it has everything."""
 
     def mark(self, sink: str, tick: int) -> bytes:
-        """What says that a sink has a tick."""
+        """What says that a sink has all ticks up to one."""
         return self.ring.keys[0].mac("delivered", sink, self.record.incarnation, tick)
 
 
@@ -53,7 +53,7 @@ class Publisher:
     """Raises what is visible and sends what is not confirmed.
 
     A sink gets every tick of this incarnation, and before them what the earlier ones had shown to readers and not sent
-    when they ended. That it has a tick is believed only with a keyed mark: whatever befalls the rows of the
+    when they ended. Up to which tick it has them is believed only with a keyed mark: whatever befalls the rows of the
     outbox, a tick is sent once more rather than not at all. A sink that is new gets what came before.
     """
 
@@ -83,22 +83,20 @@ class Publisher:
                     "was rolled back; bring the newer one back, or accept the loss with: pianissimo recover"
                 )
 
-    def enqueue(self, tick: int) -> None:
-        """Every sink must get this tick; in the transaction that stores it."""
+    def expect(self) -> None:
+        """Every sink is to get the ticks of this life; in the transaction begun."""
         for sink in self._sinks:
-            self._store.add_to_outbox(sink.name, self.own.record.incarnation, tick)
+            self._store.expect_sink(sink.name, self.own.record.incarnation, self.own.record.last_tick)
 
     def _confirmed_by(self, sink: Sink, life: ShownLife) -> int:
         first, last = life.record.last_tick, sink.last()
         if last is not None and life.visible is not None:
             # A sink that can tell may have later ticks, from a store that is lost.
             return max(first, min(last, life.visible))
-        confirmed = first
-        for tick, mark in self._store.outbox(sink.name, life.record.incarnation):
-            if tick != confirmed + 1 or not hmac.compare_digest(mark, life.mark(sink.name, tick)):
-                break
-            confirmed = tick
-        return confirmed if last is None else min(confirmed, max(first, last))
+        said = self._store.delivered(sink.name, life.record.incarnation)
+        if said is None or not hmac.compare_digest(said[1], life.mark(sink.name, said[0])):
+            return first
+        return said[0] if last is None else min(said[0], max(first, last))
 
     def publish(self, up_to: int) -> None:
         """Send and show everything up to a tick that is stored and witnessed."""
@@ -123,7 +121,7 @@ class Publisher:
             if life is self.own:
                 visible = max(up_to, self._store.visible(own))
                 self._store.set_visible(own, visible, self._lease, life.ring.keys[0])
-            for name, tick in delivered:
+            for name, tick in dict(delivered).items():
                 self._store.mark_delivered(name, life.record.incarnation, tick, life.mark(name, tick))
             reach("publish.commit")
         # Not before: what was sent and could not be marked is sent once more.

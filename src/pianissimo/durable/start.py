@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -255,13 +256,18 @@ def check_start(
 
 
 def check_store(store: Journal, wiring: Wiring) -> Standing:
-    """The store alone: its tables, its lives and the seals and releases of the newest."""
+    """The store alone: its tables, its lives, and of the newest what came since its last stored state.
+
+    So a start costs the same at any length. What came before carries digests of its own, which are checked where it is
+    used: a seal where noise is bound to it, a release where it is read. That it is all there `verify` checks.
+    """
     record, ring = open_record(store, wiring)
     with store.reading():
         store.check_tables()
         check_lives(store, ring)
-        last = check_seals(store, record, ring)
-        check_rows(store, record, last)
+        state = store.last_tick("snapshots", record.incarnation)
+        last = check_seals(store, record, ring, since=state)
+        check_rows(store, record, last, since=state)
     return Standing(record=record, ring=ring, last=last)
 
 
@@ -301,11 +307,26 @@ def check_lives(store: Journal, ring: KeyRing) -> None:
         before = record.mac if last is None else last.mac
 
 
-def check_seals(store: Journal, record: StreamRecord, ring: KeyRing) -> Seal | None:
-    """Every seal carries its digest, follows the one before, and is of this configuration; gives the last."""
+def check_seals(
+    store: Journal,
+    record: StreamRecord,
+    ring: KeyRing,
+    *,
+    since: int | None = None,
+    look: Callable[[Seal], None] = lambda _: None,
+) -> Seal | None:
+    """Every seal carries its digest, follows the one before, and is of this configuration; gives the last.
+
+    Given `since`, those after that tick, which must be sealed. `look` is called with each.
+    """
     last: Seal | None = None
     previous, tick = record.mac, record.last_tick
-    for seal in store.seals(record.incarnation, ring):
+    if since is not None:
+        last = store.seal(record.incarnation, since, ring)
+        if last is None:
+            raise DamageError(f"the stored state of tick {since} must belong to a seal, got none; restore a backup")
+        previous, tick = last.mac, last.tick
+    for seal in store.seals(record.incarnation, ring, after=tick):
         tick += 1
         if seal.tick != tick:
             raise DamageError(f"tick {tick} must be sealed, got a gap before tick {seal.tick}; restore a backup")
@@ -313,12 +334,22 @@ def check_seals(store: Journal, record: StreamRecord, ring: KeyRing) -> Seal | N
             raise DamageError(f"the seal of tick {tick} must follow the one before, got another; restore a backup")
         if seal.config_digest != record.config_digest or seal.epoch != ring.number_at(tick):
             raise DamageError(f"the seal of tick {tick} must be of this stream and its keys, got others")
+        look(seal)
         previous, last = seal.mac, seal
     return last
 
 
-def check_rows(store: Journal, record: StreamRecord, last: Seal | None, after: StreamRecord | None = None) -> None:
+def check_rows(
+    store: Journal,
+    record: StreamRecord,
+    last: Seal | None,
+    after: StreamRecord | None = None,
+    *,
+    since: int | None = None,
+) -> None:
     """Refuse rows of a life that belong to no seal, or are lacking; given is the life after it, if there is one.
+
+    Given `since`, a tick that has a release, of seals and releases those after it are looked at.
 
     What ends a life early is a loss that somebody accepted: the next one begins behind all that was ever released, so
     that between the two ticks may be lacking. All that was visible of the earlier one must be there.
@@ -327,20 +358,22 @@ def check_rows(store: Journal, record: StreamRecord, last: Seal | None, after: S
     sealed = first if last is None else last.tick
     if after is not None and sealed > after.last_tick:
         raise DamageError("a stream that was recovered must go on after all that was sealed, got an earlier tick")
-    released = store.ticks("releases", record.incarnation)
-    if released not in ([*range(first + 1, sealed + 1)], [*range(first + 1, sealed)]):
+    begin = first + 1 if since is None else since
+    released = store.ticks("releases", record.incarnation, after=begin - 1)
+    if released not in ([*range(begin, sealed + 1)], [*range(begin, sealed)]) or (since is not None and not released):
         raise DamageError("every sealed tick but the last must have one release, got others; restore a backup")
+    end = begin + len(released) - 1
     visible = store.visible(record.incarnation)
-    if not first <= visible <= first + len(released):
+    if not first <= visible <= end:
         raise DamageError("what is visible must be released, got another tick; restore a backup")
     snapshots = store.ticks("snapshots", record.incarnation)
-    if len(snapshots) > 1 or not all(first < tick <= first + len(released) for tick in snapshots):
+    if len(snapshots) > 1 or not all(first < tick <= end for tick in snapshots):
         raise DamageError("a stored state must be of the last ticks, got others; restore a backup")
     state = snapshots[0] if snapshots else first
     if store.ticks("deltas", record.incarnation) != [*range(state + 1, sealed + 1)]:
         raise DamageError("each tick since the stored state must have what it adds, got others; restore a backup")
-    for table in ("history", "outbox"):
-        if not all(first < tick <= first + len(released) for tick in store.ticks(table, record.incarnation)):
+    for table, lowest in (("history", first + 1), ("outbox", first)):
+        if not all(lowest <= tick <= end for tick in store.ticks(table, record.incarnation)):
             raise DamageError(f"the {table} must be of released ticks, got others; restore a backup")
 
 

@@ -331,9 +331,9 @@ class FolderSink:
 
     def _put_together(self, today: date) -> None:
         """Of days before this one, one part a query; what a process that was killed left is cleared away."""
-        remove_temporaries(self.path)
+        for folder in (self.path, *(each for each in self.path.iterdir() if each.is_dir())):
+            remove_temporaries(folder)
         for name, parts in _all_parts(self.path).items():
-            remove_temporaries(self.path / name)
             for day, group in groupby(parts, lambda part: self._day(part[0])):
                 if day < today:
                     with suppress(InputError):  # one that is damaged stays, for whoever reads it

@@ -1,7 +1,7 @@
 """Looking at a durable stream from outside: where it stands, what it released, whether all of it is sound."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing
 from pianissimo.durable.place import Place, wire
+from pianissimo.durable.records import Seal
 from pianissimo.durable.start import Request, check_lives, check_rows, check_seals
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, StoreError
@@ -27,10 +28,12 @@ from pianissimo.noise import Secret
 from pianissimo.queries.watching import EXHAUSTED
 from pianissimo.storage.connection import is_server
 from pianissimo.storage.files import key_file
-from pianissimo.stream import Stream, StreamPlan
+from pianissimo.stream import Stream, StreamPlan, StreamRelease
 from pianissimo.stream.release import release_of, windowless, windows_of
 
 _NO_WITNESS = "none"
+_TOLD_EVERY = 256
+"""Seals between two signs of progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,10 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         lease_epoch=lease,
         lease_owner=owner,
         lag=_lag(Stream.from_plain(config["stream"]), shown, last),
-        sinks={name: {"undelivered": left, "last_tick": sent} for name, left, sent in sinks},
+        sinks={
+            name: {"undelivered": shown - max(sent, record.last_tick), "last_tick": sent}
+            for name, sent in sinks.items()
+        },
         exhausted={} if told is None else dict(told.select("key", "high").iter_rows()),
         refused=RefusedFile.told(RefusedFile.beside(found.folder, found.witness)) if show_refused else None,
     )
@@ -175,31 +181,46 @@ class SeenReleases:
     """Why some queries have no windows of the length that was asked for."""
 
 
+Chosen = Callable[[int], range]
+"""Which ticks are asked for, given the last one that readers may see."""
+
+
 def stored_releases(place: Path | str, *, window: object = None) -> dict[str, pl.DataFrame]:
     """What readers may see of the stream at a place, by query, with the column tick first; see `read_releases`."""
     return seen_releases(place, window=window).tables
 
 
-def seen_releases(place: Path | str, *, window: object = None) -> SeenReleases:
-    """The same with its last tick and its plan: a stream that runs does not move on between them."""
+def seen_releases(place: Path | str, *, window: object = None, chosen: Chosen | None = None) -> SeenReleases:
+    """The same with its last tick and its plan: a stream that runs does not move on between them.
+
+    Only what is chosen is read, so that one tick costs the same at any length; with a window, all of it.
+    """
     tables: dict[str, list[pl.DataFrame]] = {}
     without: dict[str, str] = {}
     with _reading(place) as store:
-        for record in store.streams():
-            found, config, last = [], json.loads(record.config), store.visible(record.incarnation)
-            for tick in range(record.last_tick + 1, last + 1):
-                stored = store.release(record.incarnation, tick)
-                if stored is None:
-                    raise InputError(f"tick {tick} must be stored where it is visible, got none; run verify")
-                found.append(release_of(stored.payload))
+        records = store.streams()
+        end, config = store.visible(records[-1].incarnation), json.loads(records[-1].config)
+        asked = range(1, end + 1) if chosen is None else chosen(end)
+        for record in records:
+            shown = range(record.last_tick + 1, store.visible(record.incarnation) + 1)
+            if window is None:
+                shown = range(max(shown.start, asked.start), min(shown.stop, asked.stop))
+            found = [_seen_release(store, record.incarnation, tick) for tick in shown]
             if window is not None:
-                chosen = StreamPlan.from_plain(config["chosen"])
-                found, without = windows_of(chosen, found, window), windowless(chosen, ticks_in(window, chosen.tick))
+                plan = StreamPlan.from_plain(json.loads(record.config)["chosen"])
+                found, without = windows_of(plan, found, window), windowless(plan, ticks_in(window, plan.tick))
             for release in found:
                 for name, table in release.tables.items():
                     tables.setdefault(name, []).append(with_tick(release.tick, table))
     joined = {name: pl.concat(parts) for name, parts in tables.items()}
-    return SeenReleases(tables=joined, tick=last, plan=config["plan"], without_windows=without)
+    return SeenReleases(tables=joined, tick=end, plan=config["plan"], without_windows=without)
+
+
+def _seen_release(store: Journal, incarnation: bytes, tick: int) -> StreamRelease:
+    stored = store.release(incarnation, tick)
+    if stored is None:
+        raise InputError(f"tick {tick} must be stored where it is visible, got none; run verify")
+    return release_of(stored.payload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,14 +234,26 @@ class StreamCheck:
     """How many of the last releases were made again from what is sealed, with the same result."""
 
 
+Progress = Callable[[int, int], None]
+"""Is told how many seals are checked, and how many there are."""
+
+
 def verify(
-    request: Request, place: Path | str, *, secret: Given = None, witness: Path | str | None = None
+    request: Request,
+    place: Path | str,
+    *,
+    secret: Given = None,
+    witness: Path | str | None = None,
+    progress: Progress | None = None,
 ) -> StreamCheck:
-    """Check every digest and order, the ledger and the witness, and derive the last releases again; or raise."""
+    """Check every digest and order, the ledger and the witness, and derive the last releases again; or raise.
+
+    A start looks at what came since the last stored state; this looks at all of it, and tells how far it is.
+    """
     wiring = wire(place, secret=secret, witness=witness, read_only=True)
     with DurableStream(request, wiring, Options(create=False, read_only=True)) as live:
         with live._store.reading():
-            lives, seals, releases = _verified_lives(live._store, live._ring)
+            lives, seals, releases = _verified_lives(live._store, live._ring, progress)
         return StreamCheck(
             incarnations=lives,
             seals=seals,
@@ -251,21 +284,28 @@ def verify_folder(place: Path | str, out: Path | str) -> int:
     return last_tick(out)
 
 
-def _verified_lives(store: Journal, newest: KeyRing) -> tuple[int, int, int]:
+def _verified_lives(store: Journal, newest: KeyRing, progress: Progress | None) -> tuple[int, int, int]:
     """Check every life of a stream, row by row; gives how many they are, their seals and their releases."""
     seals = releases = 0
     lives = store.lives(newest)
     store.check_owners()
     check_lives(store, newest)
+    ends = [(record.last_tick, store.last_tick("seals", record.incarnation)) for record, _ in lives]
+    total = sum(end - begin for begin, end in ends if end is not None)
     for number, (record, ring) in enumerate(lives, 1):
-        last = check_seals(store, record, ring)
-        check_rows(store, record, last, lives[number][0] if number < len(lives) else None)
-        for seal in store.seals(record.incarnation, ring):
+
+        def look(seal: Seal, keys: KeyRing = ring) -> None:
+            nonlocal seals, releases
             seals += 1
-            stored = store.release(record.incarnation, seal.tick)
+            stored = store.release(seal.incarnation, seal.tick)
             if stored is not None:
-                stored.check(ring.epoch(seal.epoch), seal)
+                stored.check(keys.epoch(seal.epoch), seal)
                 releases += 1
+            if progress is not None and (seals % _TOLD_EVERY == 0 or seals == total):
+                progress(seals, total)
+
+        last = check_seals(store, record, ring, look=look)
+        check_rows(store, record, last, lives[number][0] if number < len(lives) else None)
     return len(lives), seals, releases
 
 
