@@ -13,7 +13,7 @@ from pianissimo.durable import start as startup
 from pianissimo.durable.charging import Receipt, reserve
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.journal import Journal
-from pianissimo.durable.publish import Publisher, ShownLife
+from pianissimo.durable.publish import Courier
 from pianissimo.errors import PianissimoError, RollbackError
 from pianissimo.stream.release import payload_of
 
@@ -113,13 +113,13 @@ def published_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def marked_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tick counts as delivered once it was tried."""
-    sound = Publisher._sent
+    sound = Courier._bring
 
-    def sent(self: Publisher, sink: Any, life: ShownLife, waiting: range) -> list[int]:
-        sound(self, sink, life, waiting)
-        return list(waiting)
+    def bring(self: Courier, store: Journal) -> None:
+        sound(self, store)
+        self.sent |= {life.record.incarnation: self._end(life) for life in self._lives}
 
-    monkeypatch.setattr(Publisher, "_sent", sent)
+    monkeypatch.setattr(Courier, "_bring", bring)
 
 
 def charge_apart(monkeypatch: pytest.MonkeyPatch) -> None:

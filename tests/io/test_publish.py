@@ -49,7 +49,7 @@ def test_what_nobody_foresaw_in_one_sink_stops_neither_the_other_sinks_nor_the_r
             assert publisher.undelivered == {"breaking": tick, good.name: 0}
             assert publisher.failures["breaking"] == tick
         assert publisher.faults == {
-            "breaking": f"breaking must take the release, got {type(fault).__name__}; it is sent again at the next tick"
+            "breaking": f"breaking must take the release, got {type(fault).__name__}; it is sent again"
         }
         breaking.fault = None
         live.tick()

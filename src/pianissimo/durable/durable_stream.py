@@ -13,6 +13,7 @@ import platform
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +26,7 @@ from pianissimo.durable.key_ring import Given, KeyRing, SealedNoise
 from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.publish import Publisher, ShownLife, Sink
 from pianissimo.durable.records import Seal, StoredRelease
-from pianissimo.durable.start import Request, Standing, check_start, create_stream, is_created
+from pianissimo.durable.start import Request, Standing, check_start, check_witness, create_stream, is_created
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import (
     DamageError,
@@ -37,6 +38,7 @@ from pianissimo.errors import (
     PendingError,
     PianissimoError,
     RefusalError,
+    RollbackError,
     StateError,
     StoreError,
     SyncError,
@@ -70,6 +72,9 @@ class Options:
 
     snapshot_every: int = SNAPSHOT_EVERY
     sinks: Sequence[Sink] = ()
+    sinks_beside: bool = False
+    """Whether each sink is sent to in a thread of its own, so that no tick waits for one."""
+
     publish_at_once: bool = True
     read_only: bool = False
     make_noise: Callable[[Secret], Noise] = KeyedNoise
@@ -179,6 +184,11 @@ class DurableStream:
                 create_stream(self._store, wiring, request, create=options.create)
             heard = heard if options.read_only else wiring.witness.head()
             found, self.plan = check_start(self._store, wiring, request, heard)
+            if not options.read_only:
+                self._lease = self._take_lease(found)
+            if options.take_over:
+                # Whoever had it seals nothing more, but may have sealed since it was looked at.
+                found, self.plan = check_start(self._store, wiring, request, wiring.witness.heard_anew())
             self._take_over(found)
             self.recovered = self._recover(found, created=created)
             # Other threads may read from now on, each time what is stored then.
@@ -315,6 +325,15 @@ class DurableStream:
                 raise StateError("a stream must be open for writing to publish, got one opened to be read")
             self._publish()
 
+    def wait_for_sinks(self, seconds: float) -> None:
+        """Until every sink beside the stream has all that is published, fails or hangs, at most so long.
+
+        How far they came is stored then.
+        """
+        if self._options.sinks_beside:
+            self._publisher.wait(seconds)
+            self.publish()
+
     def _publish(self) -> None:
         try:
             self._wiring.witness.check()  # where it is not as this process left it, another may show other ticks
@@ -394,7 +413,7 @@ class DurableStream:
         with self._lock.lock:
             self._is_closed = True
             self._guard.close("a stream that was closed must be opened again")
-            for name in ("_store", "_process_lock"):
+            for name in ("_publisher", "_store", "_process_lock"):
                 if hasattr(self, name):
                     getattr(self, name).close()
 
@@ -410,17 +429,20 @@ class DurableStream:
     def __repr__(self) -> str:
         return f"DurableStream({self.plan.name!r}, tick={self._tick} of {self._record.last_tick + self.plan.horizon})"
 
+    def _take_lease(self, found: Standing) -> int:
+        """Be the one that seals: whoever did so before writes nothing more to the store."""
+        with self._store.writing("lease"):
+            owner = f"{platform.node()}:{os.getpid()}"
+            lease = self._store.take_lease(found.record.incarnation, owner, found.ring.keys[0])
+            reach("lease.commit")
+        return lease
+
     def _take_over(self, found: Standing) -> None:
-        """Take the lease, and everything that the checks found."""
+        """Take everything that the checks found."""
         options = self._options
         self._record, self._ring, self._mac, self._tick = found.record, found.ring, found.mac, found.tick
         self._positions = found.record.begin(found.ring.keys[0]) if found.last is None else found.last.positions
         self._visible = self._store.visible(self._record.incarnation)
-        if not options.read_only:
-            with self._store.writing("lease"):
-                owner = f"{platform.node()}:{os.getpid()}"
-                self._lease = self._store.take_lease(self._record.incarnation, owner, self._ring.keys[0])
-                reach("lease.commit")
         self._core = LiveCore(
             self.plan,
             lambda every: SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=every),
@@ -430,7 +452,8 @@ class DurableStream:
         shown = [ShownLife(record, ring, self._store.visible(record.incarnation)) for record, ring in lives]
         earlier = [life for life in shown if life.visible != life.record.last_tick]
         own = ShownLife(self._record, self._ring)
-        self._publisher = Publisher(self._store, [*earlier, own], self._lease, options.sinks)
+        connect = partial(self._wiring.connect, create=False, read_only=True) if options.sinks_beside else None
+        self._publisher = Publisher(self._store, [*earlier, own], self._lease, options.sinks, connect)
         self._publisher.check_not_behind(self._tick)
 
     def _root_of(self, tick: int) -> Noise:
@@ -496,7 +519,7 @@ class DurableStream:
                 self._open_tick = None
         self._tick = sealed
         if found.last is not None and not self._options.read_only:
-            self._testify(found.last)
+            self._testify_again(found, found.last)
         if self._options.publish_at_once and not self._options.read_only:
             self._publish()
         return Recovered(created=created, replayed=sealed - start, finished=finished)
@@ -631,10 +654,10 @@ class DurableStream:
         except BaseException as error:
             if isinstance(error, StoreError) and not isinstance(error, SyncError):
                 # Readers see the tick with the next one that can be written.
-                self._publisher.faults["store"] = str(error)
+                self._publisher.store_fault = str(error)
             elif isinstance(error, Exception) and not isinstance(error, PianissimoError):
                 # Of a sink, as a rule; the kind alone, since the text may hold anything.
-                self._publisher.faults["store"] = f"what is released must be published, got {type(error).__name__}"
+                self._publisher.store_fault = f"what is released must be published, got {type(error).__name__}"
             else:
                 error.add_note(f"tick {self._tick} is released; do not give its events again")
                 raise
@@ -697,6 +720,17 @@ class DurableStream:
             incarnation=self._record.incarnation, tick=seal.tick, positions=seal.positions, mac=seal.mac
         )
         self._wiring.witness.append(testimony, self._ring)
+
+    def _testify_again(self, found: Standing, last: Seal) -> None:
+        """At a start: the line of the last tick, which may be lacking."""
+        try:
+            self._testify(last)
+        except RollbackError:
+            if not self._options.take_over:
+                raise
+            # Whoever was overtaken may have written its own line since, of a tick that is in this store.
+            check_witness(self._store, self._wiring, found, self._wiring.witness.heard_anew())
+            self._testify(last)
 
     def _digest(self, content: bytes) -> bytes:
         return self._ring.epoch(0).digest("state", content)

@@ -1,7 +1,16 @@
-"""T4: readers and sinks get the stored bytes, and nothing else, in the order of ticks."""
+"""T4: readers and sinks get the stored bytes, and nothing else, in the order of ticks.
+
+A tick waits for no sink. Each has a courier, which brings it what it lacks in a thread of its own, from the store and
+over a connection of its own; how far it came is stored with the next tick, or while the next one is waited for. So a
+sink that hangs, or that is new and lacks a year, keeps nobody else. Without threads, as where a stream is used from
+Python, couriers run when a tick is published.
+"""
 
 import hmac
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,7 +19,14 @@ from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.records import StreamRecord
 from pianissimo.errors import LeaseError, PianissimoError, RefusalError, RollbackError, SyncError
+from pianissimo.storage.connection import Connection
 from pianissimo.storage.files import fault_of
+
+FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
+"""Seconds between two attempts of a courier beside the stream whose sink fails; they double."""
+
+_GIVES_UP = 30.0
+"""Seconds without a tick that a sink took, after which nobody waits for it any more."""
 
 
 class Sink(Protocol):
@@ -49,29 +65,166 @@ class ShownLife:
         return self.ring.keys[0].mac("delivered", sink, self.record.incarnation, tick)
 
 
+class Courier:
+    """Brings one sink what it lacks of the lives of a stream, in the order of ticks."""
+
+    def __init__(self, sink: Sink, lives: Sequence[ShownLife], store: Journal) -> None:
+        self.sink = sink
+        self._lives, self._store = lives, store
+        self.sent = {life.record.incarnation: life.confirmed[sink.name] for life in lives}
+        """Of each life the last tick up to which the sink has everything; that may not be stored yet."""
+
+        self.fault: str | None = None
+        """What went wrong last, until a tick is taken."""
+
+        self.failures = 0
+        self._goal: int | None = None
+        self._stopping: BaseException | None = None
+        """What the stream must not go on after."""
+
+        self._change = threading.Condition()
+        self._has_ended = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def lacking(self) -> int:
+        """How many ticks the sink lacks."""
+        return sum(max(0, self._end(life) - self.sent[life.record.incarnation]) for life in self._lives)
+
+    def bring(self, up_to: int) -> None:
+        """Bring everything up to a tick that is stored and witnessed, now."""
+        self._goal = up_to
+        self._bring(self._store)
+
+    def bring_beside(self, up_to: int, connect: Callable[[], Connection]) -> None:
+        """The same in a thread of its own; what stops the stream is raised by the next call."""
+        if self._stopping is not None:
+            raise self._stopping
+        with self._change:
+            self._goal = up_to
+            self._change.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, args=(connect,), name=self.sink.name, daemon=True)
+            self._thread.start()
+
+    def wait(self, deadline: float) -> None:
+        """Until the sink has everything, fails, or takes nothing for long; at most until a moment."""
+        taken, since = self.lacking, time.monotonic()
+        with self._change:
+            while self._thread is not None and self.lacking and self.fault is None and self._thread.is_alive():
+                now = time.monotonic()
+                if self.lacking < taken:
+                    taken, since = self.lacking, now
+                left = min(deadline, since + _GIVES_UP) - now
+                if left <= 0:
+                    return
+                self._change.wait(min(left, 0.5))
+
+    def end(self) -> None:
+        """Send nothing more; what is being sent may still come."""
+        with self._change:
+            self._has_ended = True
+            self._change.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(FIRST_WAIT)
+
+    def _end(self, life: ShownLife) -> int:
+        """The last tick of a life that the sink is to have."""
+        first = life.record.last_tick
+        return life.visible if life.visible is not None else max(first, self._goal or first)
+
+    def _work(self, connect: Callable[[], Connection]) -> None:
+        wait = FIRST_WAIT
+        while not self._has_ended:
+            try:
+                with closing(Journal(connect())) as store:
+                    while not self._has_ended:
+                        self._bring(store)
+                        if self.fault is not None:
+                            break
+                        wait = FIRST_WAIT
+                        with self._change:
+                            self._change.notify_all()
+                            self._change.wait_for(lambda: self._has_ended or self.lacking)
+            except (SyncError, LeaseError, RefusalError) as error:
+                self._stopping = error
+                return
+            except Exception as error:  # noqa: BLE001
+                self._fail(error)
+            with self._change:
+                self._change.notify_all()
+                self._change.wait_for(lambda: self._has_ended, wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    def _bring(self, store: Journal) -> None:
+        for life in self._lives:
+            incarnation = life.record.incarnation
+            while self.sent[incarnation] < self._end(life) and not self._has_ended:
+                tick = self.sent[incarnation] + 1
+                payload = store.payload(incarnation, tick, life.ring)
+                try:
+                    reach("publish.before_send")
+                    self.sink.send(incarnation, tick, payload)
+                    reach("publish.send")
+                except (SyncError, LeaseError, RefusalError):
+                    raise  # of the stream, which must not go on
+                except Exception as error:  # noqa: BLE001
+                    # Neither the other sinks nor the readers wait for one that breaks.
+                    self._fail(error)
+                    return
+                self.fault = None
+                self.sent[incarnation] = tick
+
+    def _fail(self, error: Exception) -> None:
+        self.fault = _said(error, self.sink)
+        self.failures += 1
+
+
 class Publisher:
-    """Raises what is visible and sends what is not confirmed.
+    """Raises what is visible, has sinks brought what they lack, and stores how far they came.
 
     A sink gets every tick of this incarnation, and before them what the earlier ones had shown to readers and not sent
     when they ended. Up to which tick it has them is believed only with a keyed mark: whatever befalls the rows of the
     outbox, a tick is sent once more rather than not at all. A sink that is new gets what came before.
     """
 
-    def __init__(self, store: Journal, lives: Sequence[ShownLife], lease: int, sinks: Sequence[Sink] = ()) -> None:
+    def __init__(
+        self,
+        store: Journal,
+        lives: Sequence[ShownLife],
+        lease: int,
+        sinks: Sequence[Sink] = (),
+        connect: Callable[[], Connection] | None = None,
+    ) -> None:
         self._store = store
-        *self._earlier, self.own = lives
+        self._lives = lives
+        self.own = lives[-1]
         self._lease = lease
         self._sinks = sinks
+        self._connect = connect
+        """Given, couriers run in threads of their own."""
+
         for life in lives:
             life.confirmed = {sink.name: self._confirmed_by(sink, life) for sink in sinks}
-        self.faults: dict[str, str] = {}
-        """What a sink said when it last failed; it is tried again at the next slot."""
+        self._couriers = [Courier(sink, lives, store) for sink in sinks]
+        self.store_fault: str | None = None
+        """Why readers do not see the last tick yet; it is tried again with the next one."""
 
-        self.failures: dict[str, int] = {sink.name: 0 for sink in sinks}
+    @property
+    def faults(self) -> dict[str, str]:
+        """What each sink that fails said last, and the store."""
+        found = {each.sink.name: each.fault for each in self._couriers} | {"store": self.store_fault}
+        return {name: fault for name, fault in found.items() if fault is not None}
+
+    @property
+    def failures(self) -> dict[str, int]:
         """How often each sink has failed since the start."""
+        return {each.sink.name: each.failures for each in self._couriers}
 
-        self.undelivered: dict[str, int] = {sink.name: 0 for sink in sinks}
-        """How many ticks each sink lacked after the last slot."""
+    @property
+    def undelivered(self) -> dict[str, int]:
+        """How many ticks each sink lacks."""
+        return {each.sink.name: each.lacking for each in self._couriers}
 
     def check_not_behind(self, tick: int) -> None:
         """Refuse a store that is behind what a sink has."""
@@ -99,53 +252,42 @@ class Publisher:
         return said[0] if last is None else min(said[0], max(first, last))
 
     def publish(self, up_to: int) -> None:
-        """Send and show everything up to a tick that is stored and witnessed."""
-        lacking = dict.fromkeys(self.undelivered, 0)
-        for life in (*self._earlier, self.own):
-            self._publish_life(life, up_to if life.visible is None else life.visible, lacking)
-        self._earlier = [life for life in self._earlier if any(had != life.visible for had in life.confirmed.values())]
-        self.undelivered = lacking
-
-    def _publish_life(self, life: ShownLife, up_to: int, lacking: dict[str, int]) -> None:
-        """Send what sinks lack of a life, unless they lack ticks before; of each sink it is noted how many."""
-        own, delivered = self.own.record.incarnation, []
-        for sink in self._sinks:
-            waiting = range(life.confirmed[sink.name] + 1, up_to + 1)
-            sent = [] if lacking[sink.name] else self._sent(sink, life, waiting)
-            lacking[sink.name] += len(waiting) - len(sent)
-            delivered += [(sink.name, tick) for tick in sent]
-        if not delivered and (life is not self.own or self._store.visible(own) >= up_to):
-            return
-        with self._store.writing("publish"):
-            self._store.check_lease(own, self._lease)
-            if life is self.own:
+        """Show everything up to a tick that is stored and witnessed, have it sent, and store what sinks have."""
+        for each in self._couriers:
+            if self._connect is None:
+                each.bring(up_to)
+            else:
+                each.bring_beside(up_to, self._connect)
+        own = self.own.record.incarnation
+        delivered = [
+            (life, each.sink.name, sent)
+            for life in self._lives
+            for each in self._couriers
+            if (sent := each.sent[life.record.incarnation]) > life.confirmed[each.sink.name]
+        ]
+        if delivered or self._store.visible(own) < up_to:
+            with self._store.writing("publish"):
+                self._store.check_lease(own, self._lease)
                 visible = max(up_to, self._store.visible(own))
-                self._store.set_visible(own, visible, self._lease, life.ring.keys[0])
-            for name, tick in dict(delivered).items():
-                self._store.mark_delivered(name, life.record.incarnation, tick, life.mark(name, tick))
-            reach("publish.commit")
-        # Not before: what was sent and could not be marked is sent once more.
-        life.confirmed |= dict(delivered)
+                self._store.set_visible(own, visible, self._lease, self.own.ring.keys[0])
+                for life, name, tick in delivered:
+                    self._store.mark_delivered(name, life.record.incarnation, tick, life.mark(name, tick))
+                reach("publish.commit")
+            # Not before: what was sent and could not be marked is sent once more.
+            for life, name, tick in delivered:
+                life.confirmed[name] = tick
+        self.store_fault = None
 
-    def _sent(self, sink: Sink, life: ShownLife, waiting: range) -> list[int]:
-        """The ticks that a sink took."""
-        done: list[int] = []
-        for tick in waiting:
-            payload = self._store.payload(life.record.incarnation, tick, life.ring)
-            try:
-                reach("publish.before_send")
-                sink.send(life.record.incarnation, tick, payload)
-                reach("publish.send")
-            except (SyncError, LeaseError, RefusalError):
-                raise  # of the stream, which must not go on
-            except Exception as error:  # noqa: BLE001
-                # Neither the other sinks nor the readers wait for one that breaks.
-                self.faults[sink.name] = _said(error, sink)
-                self.failures[sink.name] += 1
-                break
-            self.faults.pop(sink.name, None)
-            done.append(tick)
-        return done
+    def wait(self, seconds: float) -> None:
+        """Until each sink beside the stream has everything, or fails, or hangs; at most so long."""
+        deadline = time.monotonic() + seconds
+        for each in self._couriers:
+            each.wait(deadline)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        for each in self._couriers:
+            each.end()
 
 
 def _said(error: Exception, sink: Sink) -> str:
@@ -154,4 +296,4 @@ def _said(error: Exception, sink: Sink) -> str:
     if isinstance(error, OSError):
         return str(fault_of(error, sink.name))
     # The kind alone, since the text may hold anything.
-    return f"{sink.name} must take the release, got {type(error).__name__}; it is sent again at the next tick"
+    return f"{sink.name} must take the release, got {type(error).__name__}; it is sent again"

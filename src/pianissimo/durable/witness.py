@@ -83,6 +83,11 @@ class Witness:
         line = _furthest(_whole_lines(self._content()))
         return None if line is None else _parse(line)[:2]
 
+    def heard_anew(self) -> tuple[bytes, int] | None:
+        """`head`, and go on from what is there now: for who takes over from a process that may have written since."""
+        self._is_known, self._seen, self._tried = False, None, b""
+        return self.head()
+
     def last(self, ring: KeyRing) -> Testimony | None:
         """What the furthest line says; None if there is none. A line that is not as it was written is refused."""
         line = _furthest(_whole_lines(self._content()))

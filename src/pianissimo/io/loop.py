@@ -39,6 +39,9 @@ from pianissimo.stream import StreamRelease
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
 """Seconds between attempts while there is no room, or no source; they double."""
 
+PATIENCE_AT_STOP, PATIENCE_AT_END = 10.0, 86_400.0
+"""Seconds that sinks have to take what is left, told to stop and after the last tick; those that hang have fewer."""
+
 Progress = Callable[[int, int, int], None]
 """Is told the tick, the last tick, and how many ticks are over by the clock and not released."""
 
@@ -200,6 +203,8 @@ class StreamLoop:
             self._tell("failed", message=f"the stream must go on, got {type(error).__name__}; please report this")
             raise
         stopped = not ended and self._live.tick_number < self._last_tick
+        with suppress(StoreError):  # what could not be stored is sent once more
+            self._live.wait_for_sinks(PATIENCE_AT_STOP if self.stop.is_set() else PATIENCE_AT_END)
         self._tell("stopped" if stopped else "done")
         tick = self._live.tick_number
         return LoopSummary(first_tick=first, tick=tick, last_tick=self._last_tick, stopped=stopped)
@@ -232,6 +237,7 @@ class StreamLoop:
     def _absorb(self) -> None:
         for batch in self._batches():
             if batch is None:
+                self._live.publish()  # a long tick stores how far sinks came, too
                 self._tell("running")
             else:
                 self._live.add(batch)

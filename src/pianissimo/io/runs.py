@@ -159,6 +159,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
         assert source is not None  # noqa: S101
         options: dict[str, Any] = {
             "sinks": sinks,
+            "sinks_beside": True,
             "secret": given.get("secret"),
             "witness": witness,
             "take_over": given.get("take_over", False),

@@ -88,7 +88,7 @@ class WebhookSink:
     """POSTs releases to a URL as they are published: the stored bytes. It must be `https` unless it is on this machine.
 
     A release that was not confirmed comes again, the same bytes under the same key. 2xx and 409 (it is there already)
-    confirm it; anything else, and no answer, leave it for the next slot. Redirects are not followed: they could lead
+    confirm it; anything else, and no answer, leave it for another attempt. Redirects are not followed: they could lead
     the bytes elsewhere, or past the encryption.
 
     The headers are `Idempotency-Key: INCARNATION/TICK` and, with a key, `Pianissimo-Signature: sha256=HEX`, the
@@ -169,7 +169,7 @@ class WebhookSink:
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
 
     def _fault(self, what: str) -> InputError:
-        return InputError(f"{self._shown} must take the release, got {what}; it is sent again at the next tick")
+        return InputError(f"{self._shown} must take the release, got {what}; it is sent again")
 
 
 def _hang_up(connection: http.client.HTTPConnection, is_late: threading.Event) -> None:

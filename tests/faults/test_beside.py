@@ -1,0 +1,187 @@
+"""What runs beside a stream keeps it from nothing: sinks that hang or are new, checks, and whoever takes over."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pianissimo import Budget, Count, Stream
+from pianissimo.durable import durable_stream as durable
+from pianissimo.durable import start
+from pianissimo.durable.durable_stream import DurableStream, open_stream
+from pianissimo.durable.journal import Journal
+from pianissimo.errors import DiskFullError, InputError, LeaseError, PendingError
+from pianissimo.io.inspect import read_status, stored_request, verify
+
+STREAM = Stream("s", budget=Budget(4, 1e-6), horizon=200, queries=[Count("n")], tick="1m")
+
+
+class Slow:
+    """A sink that takes a release once it is let."""
+
+    def __init__(self, name: str = "slow", *, lets: int = 0) -> None:
+        self.name = name
+        self.got: list[int] = []
+        self.lets = threading.Semaphore(lets)
+        self.fault: Exception | None = None
+
+    def last(self) -> int | None:
+        return None
+
+    def send(self, incarnation: bytes, tick: int, payload: bytes) -> None:
+        self.lets.acquire()
+        if self.fault is not None:
+            raise self.fault
+        self.got.append(tick)
+
+
+def opened(folder: Path, *sinks: Any, **options: Any) -> DurableStream:
+    return open_stream(STREAM, folder / "state", sinks=sinks, **({"sinks_beside": True} | options))
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def test_a_tick_waits_for_no_sink_and_each_has_its_own_backlog(tmp_path: Path) -> None:
+    hanging, free = Slow("hanging"), Slow("free", lets=1000)
+    with opened(tmp_path, hanging, free) as live:
+        for _ in range(5):
+            live.tick([{}])
+        assert live.visible_tick == 5
+        until(lambda: free.got == [1, 2, 3, 4, 5])
+        assert live._publisher.undelivered["hanging"] == 5
+        live.publish()
+        assert read_status(tmp_path / "state").sinks == {
+            "free": {"undelivered": 0, "last_tick": 5},
+            "hanging": {"undelivered": 5, "last_tick": 0},
+        }
+        hanging.lets.release(1000)
+        live.wait_for_sinks(20)
+        assert hanging.got == [1, 2, 3, 4, 5]
+    assert read_status(tmp_path / "state").sinks["hanging"] == {"undelivered": 0, "last_tick": 5}
+
+
+def test_a_new_sink_is_filled_beside_the_stream_and_its_progress_is_stored_as_it_goes(tmp_path: Path) -> None:
+    with opened(tmp_path) as live:
+        for _ in range(6):
+            live.tick([{}])
+    new = Slow("new", lets=3)
+    with opened(tmp_path, new) as live:
+        until(lambda: new.got == [1, 2, 3])
+        live.tick([{}])  # which the sink has not kept
+        assert live.visible_tick == 7
+        assert read_status(tmp_path / "state").sinks == {"new": {"undelivered": 4, "last_tick": 3}}
+        new.lets.release()  # what is being sent comes to its end
+    # After a kill it goes on there; what was sent and not stored comes once more.
+    again = Slow("new", lets=1000)
+    with opened(tmp_path, again) as live:
+        live.wait_for_sinks(20)
+    assert again.got in ([4, 5, 6, 7], [5, 6, 7])
+
+
+def test_a_sink_that_fails_beside_the_stream_is_tried_again_by_itself(tmp_path: Path) -> None:
+    broken = Slow("broken", lets=1000)
+    broken.fault = InputError("the office must take the release, got status 500; it is sent again")
+    with opened(tmp_path, broken) as live:
+        live.tick([{}])
+        until(lambda: live._publisher.failures["broken"] >= 2)
+        assert live._publisher.faults == {"broken": str(broken.fault)}
+        broken.fault = None
+        until(lambda: broken.got == [1])
+        until(lambda: not live._publisher.faults)
+
+
+def test_what_must_stop_the_stream_stops_it_from_a_sink_beside_it_too(tmp_path: Path) -> None:
+    sink = Slow(lets=1000)
+    sink.fault = LeaseError("another has it")
+    with opened(tmp_path, sink) as live:
+        live.tick([{}])
+        until(lambda: live._publisher._couriers[0]._stopping is not None)
+        with pytest.raises(LeaseError, match="another has it"):
+            live.tick([{}])
+
+
+def test_a_fault_of_the_store_is_told_until_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as live:
+        with monkeypatch.context() as patch:
+            patch.setattr(live._store, "set_visible", full)
+            live.tick([{}])
+        assert "room" in live._publisher.faults["store"]
+        live.tick([{}])
+        assert live._publisher.faults == {}
+        assert live.visible_tick == 2
+
+
+def full(*_: object, **__: object) -> None:
+    raise DiskFullError("the store must have room, got none")
+
+
+def test_whoever_takes_over_goes_on_from_what_was_sealed_while_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, checked = opened(tmp_path), start.check_start
+    first.tick([{}])
+
+    def check_start(*given: Any) -> Any:
+        found = checked(*given)
+        if first.tick_number < 2:
+            first.tick([{}])
+        return found
+
+    monkeypatch.setattr(durable, "check_start", check_start)
+    with opened(tmp_path, take_over=True) as second:
+        assert second.tick_number == 2
+        second.tick([{}])
+    with pytest.raises(LeaseError):
+        first.tick([{}])
+    first.close()
+    assert verify(stored_request(tmp_path / "state"), tmp_path / "state").releases == 3
+
+
+def test_a_last_line_that_comes_from_who_was_overtaken_is_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, testify = opened(tmp_path), DurableStream._testify
+    first.tick([{}])
+    with monkeypatch.context() as patch:
+        patch.setattr(first._wiring.witness, "append", full)
+        with pytest.raises(PendingError):
+            first.tick([{}])
+
+    def testify_late(self: DurableStream, seal: Any) -> None:
+        if self is not first and first.pending:
+            with pytest.raises(LeaseError):
+                first.finish()
+        testify(self, seal)
+
+    monkeypatch.setattr(DurableStream, "_testify", testify_late)
+    with opened(tmp_path, take_over=True) as second:
+        assert second.tick_number == 2
+        second.tick([{}])
+    first.close()
+    assert verify(stored_request(tmp_path / "state"), tmp_path / "state").releases == 3
+
+
+def test_a_check_beside_a_stream_that_runs_raises_no_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is sealed between what is read of the witness and of the store."""
+    live, asked = opened(tmp_path), stored_request
+    live.tick([{}])
+    head = Journal.is_made
+
+    def is_made(self: Any) -> bool:
+        if self is not live._store:
+            live.tick([{}])
+        return head(self)
+
+    request = asked(tmp_path / "state")
+    monkeypatch.setattr(Journal, "is_made", is_made)
+    for _ in range(3):
+        assert verify(request, tmp_path / "state").releases == live.tick_number
+    live.close()
