@@ -34,6 +34,7 @@ CORE_USERS = {
     "monitors/race_monitor.py",
     "noise/keyed.py",
     "noise/laws.py",
+    "noise/recent.py",
     "noise/running.py",
     "sketches/key_columns.py",
     "sketches/contents.py",

@@ -6,6 +6,7 @@ pub mod error;
 pub mod fixed_point;
 pub mod labels;
 pub mod monitors;
+pub mod moves;
 pub mod pairs;
 pub mod prf;
 pub mod samplers;

@@ -93,6 +93,10 @@ impl Blocks {
     }
 
     /// The bits of keys that are written as blocks already.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many blocks as keys.
     #[inline]
     pub fn encrypt(&self, plain: &[aes::Block], bits: &mut [aes::Block]) {
         self.cipher.encrypt_blocks_b2b(plain, bits).expect("as many blocks as keys");

@@ -19,6 +19,7 @@ use pyo3::types::PyBytes;
 use crate::counters;
 use crate::error::Error;
 use crate::labels::SlotTable;
+use crate::moves;
 use crate::prf::{self, Keys};
 use crate::samplers::{self, Distribution, Narrow, Sampler, Weighted};
 
@@ -284,6 +285,25 @@ fn not_contiguous() -> PyErr {
     PyTypeError::new_err("an array must be contiguous")
 }
 
+/// What a tick moved, in few bytes; the first four are how many slots it spans.
+#[pyfunction]
+fn pack_moves<'py>(
+    py: Python<'py>,
+    slots: PyReadonlyArray1<'py, i64>,
+    amounts: PyReadonlyArray1<'py, i64>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let slots = slots.as_slice().map_err(|_| not_contiguous())?;
+    let amounts = amounts.as_slice().map_err(|_| not_contiguous())?;
+    Ok(PyBytes::new(py, &py.detach(|| moves::pack(slots, amounts))?))
+}
+
+/// totals += what was packed, wrapping.
+#[pyfunction]
+fn add_moves(py: Python<'_>, mut totals: PyReadwriteArray1<'_, i64>, packed: &[u8]) -> PyResult<()> {
+    let totals = totals.as_slice_mut().map_err(|_| not_contiguous())?;
+    Ok(py.detach(|| moves::add(totals, packed))?)
+}
+
 /// counts + floor(numerators / 2^shift + 1/2)
 #[pyfunction]
 fn release<'py>(
@@ -350,6 +370,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sketches::register(module)?;
     users::register(module)?;
     module.add_function(wrap_pyfunction!(add_scaled, module)?)?;
+    module.add_function(wrap_pyfunction!(add_moves, module)?)?;
+    module.add_function(wrap_pyfunction!(pack_moves, module)?)?;
     module.add_function(wrap_pyfunction!(release, module)?)?;
     module.add_function(wrap_pyfunction!(encode_text, module)?)?;
     module.add_function(wrap_pyfunction!(encode_integer, module)?)?;

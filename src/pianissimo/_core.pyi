@@ -14,6 +14,7 @@ __all__ = [
     "Sketch",
     "SlotTable",
     "UserTable",
+    "add_moves",
     "add_scaled",
     "add_user_rows",
     "are_texts",
@@ -23,6 +24,7 @@ __all__ = [
     "group_names",
     "group_units",
     "number_texts",
+    "pack_moves",
     "release",
     "sampler_bound",
     "sampler_tables",
@@ -159,6 +161,7 @@ class Sketch:
     @property
     def memory(self) -> int: ...
 
+def add_moves(totals: NDArray[np.int64], packed: bytes) -> None: ...
 def add_scaled(sums: NDArray[np.int64], weight: int, values: _Integers) -> None: ...
 def add_user_rows(
     users: UserTable,
@@ -178,6 +181,7 @@ def group_units(
 def number_texts(
     chunks: list[tuple[NDArray[np.uint8], list[NDArray[np.uint8]]]], secret: bytes
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]: ...
+def pack_moves(slots: NDArray[np.int64], amounts: NDArray[np.int64]) -> bytes: ...
 def release(counts: NDArray[np.int64], numerators: NDArray[np.int64], shift: int) -> NDArray[np.int64]: ...
 def sampler_bound(name: str, numerator: int, denominator: int) -> int: ...
 def sampler_tables(

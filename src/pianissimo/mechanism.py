@@ -118,6 +118,17 @@ class Logged(Protocol):
         """Take over a stored content and the last entries, the oldest first; called on a fresh part."""
 
 
+@runtime_checkable
+class Lasting(Logged, Protocol):
+    """One that keeps something of a few ticks for longer than its entries: it is stored once as well."""
+
+    def checkpoint(self) -> codec.Plain:
+        """What is kept for long of the last entry; None where nothing is. `take_logged` takes it among the entries."""
+
+    def lasting(self) -> set[int]:
+        """After how many releases there was something that is still needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Release(Generic[Value_co]):
     """What is published for one tick, with the half-width of its error bars."""
@@ -213,11 +224,20 @@ class Run(Generic[Batch, State, Value]):
         with self._guard:
             return {name: part.log() for name, part in self._logged().items()}
 
+    def checkpoint(self) -> codec.Plain:
+        """What of the last release is needed for longer than its log; None where nothing is."""
+        with self._guard:
+            return checkpoint_of(self._logged())
+
+    def lasting(self) -> set[int]:
+        """After how many releases there was a checkpoint that a dump still needs."""
+        return lasting_of(self._logged())
+
     def _logged(self) -> dict[str, Logged]:
         return {name: part for name, part in stored_parts(self._state) if isinstance(part, Logged)}
 
     def load(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
-        """Take over what `dump` gave and the last logs, the oldest first, of the same mechanism.
+        """Take over what `dump` gave, and the checkpoints and last logs, the oldest first, of the same mechanism.
 
         The one who calls knows that it is of the same noise.
         """
@@ -326,14 +346,25 @@ def plain_parts(state: object) -> dict[str, codec.Plain]:
     return {name: part.to_plain() if isinstance(part, Storable | Logged) else part for name, part in parts}
 
 
+def checkpoint_of(parts: dict[str, Logged]) -> codec.Plain:
+    """What some parts of a state keep for long of the last tick; None where nothing is."""
+    found = {name: part.checkpoint() for name, part in parts.items() if isinstance(part, Lasting)}
+    return {name: content for name, content in found.items() if content is not None} or None
+
+
+def lasting_of(parts: dict[str, Logged]) -> set[int]:
+    """Of which ticks they still need it."""
+    return set[int]().union(*(part.lasting() for part in parts.values() if isinstance(part, Lasting)))
+
+
 def restore(state: object, content: dict[str, codec.Plain], logs: Sequence[codec.Plain]) -> None:
-    """Give a fresh state what `plain_parts` gave, and the last logs, the oldest first."""
+    """Give a fresh state what `plain_parts` gave, and the checkpoints and last logs, the oldest first."""
     parts = dict(stored_parts(state))
     if set(content) != set(parts):
         raise StateError("a stored state must have the fields of this version, got other fields")
     for name, part in parts.items():
         if isinstance(part, Logged):
-            part.take_logged(content[name], [log[name] for log in logs])
+            part.take_logged(content[name], [log[name] for log in logs if name in log])
         elif isinstance(part, Storable):
             part.take_plain(content[name])
         else:

@@ -42,7 +42,7 @@ from pianissimo.ledger import open_shared
 from pianissimo.storage.connection import Connection
 from pianissimo.testing import NoNoise
 
-OF_TICKS = ("releases", "seals", "deltas", "snapshots", "history", "outbox")
+OF_TICKS = ("releases", "seals", "deltas", "snapshots", "history", "checkpoints", "outbox")
 NO_NOISE = {"make_noise": lambda _: NoNoise()}
 
 

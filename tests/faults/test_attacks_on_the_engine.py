@@ -536,6 +536,7 @@ WRONG = {
     "a state of no tick": [f"INSERT INTO snapshots VALUES ({OLD}, 5, x'00')"],
     "an outbox of no tick": [f"INSERT INTO outbox VALUES ('s', {NEW}, 99, 0, x'')"],
     "a history of no tick": [f"INSERT INTO history VALUES ({NEW}, 99, x'00')"],
+    "a checkpoint of no tick": [f"INSERT INTO checkpoints VALUES ({NEW}, 99, x'00')"],
     "what a tick of an earlier life adds": [f"DELETE FROM deltas WHERE incarnation = {OLD}"],
 }
 AT_EVERY_START = (

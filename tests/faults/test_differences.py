@@ -358,7 +358,7 @@ def seal_upserted(patch: pytest.MonkeyPatch) -> None:
     def insert_seal(self: Journal, seal: Any, keys: Any) -> None:
         self._run("DROP TRIGGER IF EXISTS seals_stays_delete")
         self._run("DROP TRIGGER IF EXISTS releases_stays_delete")
-        for table in ("releases", "deltas", "history", "snapshots", "seals"):
+        for table in ("releases", "deltas", "history", "checkpoints", "snapshots", "seals"):
             self._run(f"DELETE FROM {table} WHERE incarnation = ? AND tick = ?", [seal.incarnation, seal.tick])
         insert(self, seal, keys)
 

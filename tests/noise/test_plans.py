@@ -15,7 +15,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.noise import DoublingPlan, HaarPlan, HaarSkipPlan, SplinePlan, TopDownPlan, TreePlan, best_base
 from pianissimo.noise.laws import GaussianNode, LossTarget
 from pianissimo.noise.plan import NoisePlan, half_width, terms_of, variance_at
-from pianissimo.noise.running import PlanNoise, Recent, evaluate, rounded
+from pianissimo.noise.running import PlanNoise, evaluate, rounded
 from pianissimo.noise.spline import TOP_FACTOR, certified_cost
 from pianissimo.noise.tree import digits_of, largest_digit_sum
 from pianissimo.testing import NoNoise, SeededNoise
@@ -306,15 +306,3 @@ def test_a_half_width_and_the_rounding() -> None:
     assert half_width(TreePlan.calibrated(horizon=7, rho=0.015, base=2), 1, 0.95) == 20
     assert rounded(np.array([10, 10]), np.array([1, -1]), 1).tolist() == [11, 10]
     assert LossTarget.of(rho=0.5, epsilon=None).spread([Fraction(1)] * 2) == [GaussianNode(Fraction(2))] * 2
-
-
-def test_recent_moves_add_up() -> None:
-    recent = Recent(limit=2)
-    for slots, moves in (([0, 3], [5, 1]), ([3], [1]), ([1], [7])):
-        recent.add(np.array(slots), np.array(moves))
-        recent.close()
-        if recent.to_plain()["tick"] == 2:
-            assert recent.between(0, 2, size=4).tolist() == [5, 0, 0, 2]
-    assert recent.between(1, 3, size=4).tolist() == [0, 7, 0, 1]
-    with pytest.raises(ParameterError, match="tick 1 or later"):
-        recent.between(0, 3, size=4)

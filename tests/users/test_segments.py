@@ -63,12 +63,25 @@ def test_the_cards_example_counts_no_old_events(kind: Any) -> None:
 
 def test_a_run_without_history_says_so() -> None:
     run = raised_run(history=0)
-    with pytest.raises(ParameterError, match="must be of a run that keeps a history"):
+    with pytest.raises(ParameterError, match="must be of a query that keeps a history"):
         run.between(0, 1)
     short = raised_run(history=1)
     assert short.between(2, 3).value["count"].estimate == 150
-    with pytest.raises(ParameterError, match="older ticks are not kept"):
-        short.between(1, 3)
+    # Both ends are checkpoints.
+    assert short.between(0, 3).value["count"].estimate == 200 * 64 + 128_000 + 150
+
+
+def test_an_interval_at_checkpoints_is_cut_at_raises_after_each_tick_is_forgotten() -> None:
+    short, long = raised_run(history=2, horizon=90), raised_run(history=90, horizon=90)
+    for run in (short, long):
+        for tick in range(4, 81):
+            run.update(events(3, tick % 3, first=6000 + tick))
+            run.release()
+    for start, end in ((0, 80), (0, 64), (64, 78), (48, 80)):
+        one, other = (run.between(start, end).value["count"] for run in (short, long))
+        assert (one.estimate, one.cut) == (other.estimate, other.cut)
+    with pytest.raises(ParameterError, match=r"got 1 to 80: .* near 1 0 and 4; ask for such"):
+        short.between(1, 80)
 
 
 def test_a_window_of_values_counts_those_first_seen() -> None:

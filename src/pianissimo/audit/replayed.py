@@ -176,11 +176,9 @@ class _World:
         self._core = LiveCore(plan, lambda every: self._noise)  # noqa: ARG005
 
     def tick(self, batch: pl.DataFrame, tick: int) -> Tables:
-        before = [part.run.tick for part in self._core.parts]
         self._core.update(self._core.inputs(batch, tick, drop_bad_rows=False))
         tables = self._core.release(tick)
-        parts = zip(self._core.parts, before, strict=True)
-        self._logs.append([part.run.log() if part.run.tick > released else None for part, released in parts])
+        self._logs.append(self._core.logs(tick))
         return tables
 
     def taken(self) -> Places:

@@ -17,9 +17,9 @@ from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT, Gathering
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, half_width, plan_loss
+from pianissimo.noise.recent import Recent
 from pianissimo.noise.running import (
     ONE_SERIES,
-    Recent,
     RunningNoise,
     check_answers,
     evaluate,

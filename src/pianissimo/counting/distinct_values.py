@@ -20,7 +20,8 @@ from pianissimo.names import Names
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.moves import move_loss
-from pianissimo.noise.running import Recent, running_noise
+from pianissimo.noise.recent import Recent
+from pianissimo.noise.running import running_noise
 
 
 @dataclass(slots=True, repr=False)

@@ -20,7 +20,8 @@ from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, difference_variance, half_width, plan_loss
-from pianissimo.noise.running import Recent, RunningNoise, rounded, running_noise, series_keys
+from pianissimo.noise.recent import Recent
+from pianissimo.noise.running import RunningNoise, rounded, running_noise, series_keys
 
 
 @dataclass(frozen=True, slots=True)

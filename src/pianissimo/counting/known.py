@@ -19,7 +19,8 @@ from pianissimo.loss.losses import Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import plan_loss
-from pianissimo.noise.running import Recent, RunningNoise, rounded, running_noise
+from pianissimo.noise.recent import Recent
+from pianissimo.noise.running import RunningNoise, rounded, running_noise
 
 Tally = list[codec.Plain]
 """Labels in the order of their bytes and a whole number for each, as a list of two: plain data."""

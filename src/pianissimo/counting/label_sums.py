@@ -42,7 +42,8 @@ from pianissimo.noise.plan import (
     laplace_sum_quantile,
     plan_loss,
 )
-from pianissimo.noise.running import Recent, RunningNoise, check_answers, rounded, running_noise
+from pianissimo.noise.recent import Recent
+from pianissimo.noise.running import RunningNoise, check_answers, rounded, running_noise
 
 _NO_KEYS: Keys = np.zeros((0, 2), dtype=np.uint64)
 

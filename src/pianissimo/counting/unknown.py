@@ -37,7 +37,8 @@ from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
-from pianissimo.noise.running import ONE_SERIES, Recent, RunningNoise, rounded, running_noise
+from pianissimo.noise.recent import Recent
+from pianissimo.noise.running import ONE_SERIES, RunningNoise, rounded, running_noise
 
 _ROUNDING_ERROR = 1e-9
 _LONGEST_SUM = 2**22

@@ -94,6 +94,7 @@ class _OpenTick:
     stored: StoredRelease | None = None
     snapshot: bytes | None = None
     history: bytes | None = None
+    checkpoint: bytes | None = None
     is_stored: bool = False
     is_witnessed: bool = False
 
@@ -433,6 +434,7 @@ class DurableStream:
         """Be the one that seals: whoever did so before writes nothing more to the store."""
         with self._store.writing("lease"):
             owner = f"{platform.node()}:{os.getpid()}"
+            self._store.make_later_tables()
             lease = self._store.take_lease(found.record.incarnation, owner, found.ring.keys[0])
             reach("lease.commit")
         return lease
@@ -490,9 +492,7 @@ class DurableStream:
         content = _NO_STATE
         if snapshot is not None:
             start, content = snapshot
-            history = self._store.history(incarnation, start, self._ring) if self._core.log_length else []
-            logs = [codec.unpack("history", 1, each) for each in history]
-            self._core.load(codec.unpack("stream state", 1, content), logs)
+            self._core.load(codec.unpack("stream state", 1, content), self._stored_logs(start))
         self._state_digest = self._digest(content)
         finished = None
         for tick in range(start + 1, sealed + 1):
@@ -667,7 +667,6 @@ class DurableStream:
         tick, seal = opened.seal.tick, opened.seal
         place = tick - self._record.last_tick
         self._core.add(opened.gathered)
-        before = [part.run.tick for part in self._core.parts]
         tables = self._core.release(place)
         since = self.plan.since(tables, tick, first=self._record.last_tick, counted=self._record.since)
         told = self.plan.span(tick, tick) | {"since": since}
@@ -676,11 +675,9 @@ class DurableStream:
         keys = self._ring.epoch(seal.epoch)
         stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
         if self._core.log_length:
-            logs = [
-                part.run.log() if part.run.tick > ticks else None
-                for part, ticks in zip(self._core.parts, before, strict=True)
-            ]
-            opened.history = codec.pack("history", 1, logs)
+            opened.history = codec.pack("history", 1, self._core.logs(place))
+            checkpoints = self._core.checkpoints(place)
+            opened.checkpoint = None if checkpoints is None else codec.pack("checkpoint", 1, checkpoints)
         if snapshot and tick % self._options.snapshot_every == 0:
             opened.snapshot = codec.pack("stream state", 1, self._core.dump())
             self._state_digest = self._digest(opened.snapshot)
@@ -702,6 +699,9 @@ class DurableStream:
                 if opened.history is not None:
                     keep = self._core.log_length + self._options.snapshot_every
                     self._store.insert_history(opened.seal, opened.history, keys, keep=keep)
+                if opened.checkpoint is not None:
+                    needed = {self._record.last_tick + place for place in self._core.lasting}
+                    self._store.insert_checkpoint(opened.seal, opened.checkpoint, keys, needed=needed)
                 if opened.snapshot is not None:
                     self._store.insert_snapshot(opened.seal, opened.snapshot, keys)
                 reach("release.commit")
@@ -712,7 +712,15 @@ class DurableStream:
             if not is_there:
                 raise (DiskFullError(str(error)) if error.full else error) from None
         opened.is_stored = True
-        opened.snapshot = opened.history = None
+        opened.snapshot = opened.history = opened.checkpoint = None
+
+    def _stored_logs(self, up_to: int) -> list[codec.Plain]:
+        """What the state of a tick needs beside it: checkpoints and the last logs, the oldest first."""
+        if not self._core.log_length:
+            return []
+        place = (self._record.incarnation, up_to, self._ring)
+        checkpoints = [codec.unpack("checkpoint", 1, each) for each in self._store.checkpoints(*place)]
+        return checkpoints + [codec.unpack("history", 1, each) for each in self._store.history(*place)]
 
     def _testify(self, seal: Seal) -> None:
         """T3: write down outside how far the stream has come."""

@@ -47,6 +47,7 @@ _TABLES = {
     "deltas": _table(_CONTENT, _TICK),
     "snapshots": _table(_CONTENT, _TICK),
     "history": _table(_CONTENT, _TICK),
+    "checkpoints": _table(_CONTENT, _TICK),
     "outbox": _table(
         {"sink": str, "incarnation": bytes, "tick": int, "delivered": int, "mark": bytes}, ("sink", *_TICK)
     ),
@@ -55,9 +56,12 @@ _TABLES = {
     ),
     "leases": _table({"incarnation": bytes, "epoch": int, "owner": str}, ("incarnation",), _OF_STREAM),
 }
-_PURPOSES = {"deltas": "delta", "snapshots": "snapshot", "history": "history"}
+_PURPOSES = {"deltas": "delta", "snapshots": "snapshot", "history": "history", "checkpoints": "checkpoint"}
+_LATER = ("checkpoints",)
+"""Tables that stores of earlier versions may not have."""
+
 _STAYING = ("streams", "intentions", "seals", "releases")
-_OWNED = ("key_epochs", "seals", "releases", "deltas", "snapshots", "history", "outbox", "progress", "leases")
+_OWNED = ("key_epochs", "seals", "releases", *_PURPOSES, "outbox", "progress", "leases")
 _STREAM, _INTENTION, _EPOCH, _SEAL = (", ".join(columns_of(kind)) for kind in (StreamRecord, Intention, Epoch, Seal))
 _AT_ONCE = 4096
 _Kind = TypeVar("_Kind")
@@ -108,11 +112,23 @@ class Journal:
 
     def make(self) -> None:
         """Make the tables, in the transaction begun."""
-        for name, columns in _TABLES.items():
-            self._run(f"CREATE TABLE {name} {columns.format(**self.connection.words)}")
+        for name in _TABLES:
+            self._make_table(name)
         for table in _STAYING:
             self.connection.make_stay(table)
         self._run("INSERT INTO schema_version (version) VALUES (?)", [FORMAT])
+
+    def make_later_tables(self) -> None:
+        """Make those that the version which made the others did not have; in the transaction begun."""
+        for name in _LATER:
+            if not self.connection.has_table(name):
+                self._make_table(name)
+
+    def _make_table(self, name: str) -> None:
+        self._run(f"CREATE TABLE {name} {_TABLES[name].format(**self.connection.words)}")
+
+    def _is_there(self, table: str) -> bool:
+        return table not in _LATER or self.connection.has_table(table)
 
     def streams(self) -> list[StreamRecord]:
         """All incarnations, the oldest first."""
@@ -272,6 +288,21 @@ class Journal:
             each for _, each in self._contents("history", incarnation, ring, "AND tick <= ? ORDER BY tick", [up_to])
         ]
 
+    def insert_checkpoint(self, seal: Seal, content: bytes, keys: Keys, *, needed: set[int]) -> None:
+        """What a tick adds to the past that is kept for long, in the place of what is not needed any more."""
+        if not self.has("checkpoints", seal.incarnation, seal.tick):
+            self.insert_content("checkpoints", seal, content, keys)
+        for tick in self.ticks("checkpoints", seal.incarnation):
+            if tick not in needed:
+                self._run("DELETE FROM checkpoints WHERE incarnation = ? AND tick = ?", [seal.incarnation, tick])
+
+    def checkpoints(self, incarnation: bytes, up_to: int, ring: KeyRing) -> list[bytes]:
+        """What is kept for long, in the order of ticks."""
+        rest = "AND tick <= ? ORDER BY tick"
+        is_there = self._is_there("checkpoints")
+        rows = self._contents("checkpoints", incarnation, ring, rest, [up_to]) if is_there else []
+        return [each for _, each in rows]
+
     def insert_content(self, table: str, seal: Seal, content: bytes, keys: Keys) -> None:
         """What belongs to a tick in one of the tables of such: encrypted, and bound to its seal."""
         closed = keys.closed(content, _PURPOSES[table], seal.incarnation, seal.tick, seal.mac)
@@ -351,11 +382,13 @@ class Journal:
     def check_owners(self) -> None:
         """Refuse rows that are of none of the streams."""
         others = "WHERE incarnation NOT IN (SELECT incarnation FROM streams) LIMIT 1"
-        if any(self._select("1", table, others) for table in _OWNED):
+        if any(self._is_there(table) and self._select("1", table, others) for table in _OWNED):
             raise DamageError("a store must hold rows of its streams alone, got others; restore a backup")
 
     def ticks(self, table: str, incarnation: bytes, *, after: int = -1) -> list[int]:
         """The ticks of the rows that a table holds of a stream, those after a tick, in their order."""
+        if not self._is_there(table):
+            return []
         rest = "WHERE incarnation = ? AND tick > ? ORDER BY tick"
         return [_whole(row[0]) for row in self._select("tick", table, rest, [incarnation, after])]
 

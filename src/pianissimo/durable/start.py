@@ -372,7 +372,7 @@ def check_rows(
     state = snapshots[0] if snapshots else first
     if store.ticks("deltas", record.incarnation) != [*range(state + 1, sealed + 1)]:
         raise DamageError("each tick since the stored state must have what it adds, got others; restore a backup")
-    for table, lowest in (("history", first + 1), ("outbox", first)):
+    for table, lowest in (("history", first + 1), ("checkpoints", first + 1), ("outbox", first)):
         if not all(lowest <= tick <= end for tick in store.ticks(table, record.incarnation)):
             raise DamageError(f"the {table} must be of released ticks, got others; restore a backup")
 

@@ -1,11 +1,5 @@
-"""The noise of a plan for many series at once: from nothing, or release after release.
+"""The noise of a plan for many series at once: from nothing, or release after release."""
 
-Beside it `Recent`: what was counted in each of the last ticks, so that any interval of the recent past can be answered.
-It is secret, like all counts. Per tick it holds the slots that moved and by how much; ticks older than the limit are
-forgotten.
-"""
-
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
@@ -13,8 +7,8 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo import _core, codec
-from pianissimo.errors import InputError, ParameterError
+from pianissimo import _core
+from pianissimo.errors import InputError
 from pianissimo.noise.keyed import Integers, Keys, Noise, add_draws, sealed
 from pianissimo.noise.plan import NoisePlan, Term, difference_weights
 
@@ -249,61 +243,3 @@ def _grown(array: Array, filled: int, count: int) -> Array:
     larger = cast(Array, np.empty((room, *array.shape[1:]), dtype=array.dtype))
     larger[:filled] = array[:filled]
     return larger
-
-
-Moves = tuple[NDArray[np.uint32], NDArray[np.int64]]
-
-
-class Recent:
-    """The moves of the open tick and of the last `limit` closed ones."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._tick = 0
-        self._open: list[Moves] = []
-        self._closed: deque[list[Moves]] = deque(maxlen=limit)
-
-    def add(self, slots: NDArray[np.int64], moves: NDArray[np.int64]) -> None:
-        """Remember what a batch of the open tick moved."""
-        if self._limit:
-            self._open.append((slots.astype(np.uint32), moves.copy()))
-
-    def close(self) -> None:
-        """End the open tick."""
-        self._tick += 1
-        self._closed.append(self._open)
-        self._open = []
-
-    def between(self, start: int, end: int, *, size: int) -> NDArray[np.int64]:
-        """How far each of `size` slots moved in ticks start + 1 .. end."""
-        if not 0 <= start < end <= self._tick:
-            raise ParameterError(f"an interval must lie within the {self._tick} released ticks, got {start} to {end}")
-        oldest = self._tick - len(self._closed)
-        if start < oldest:
-            raise ParameterError(
-                f"an interval must begin at tick {oldest} or later, got {start}: older ticks are not kept; "
-                "give the stream a longer history"
-            )
-        total = np.zeros(size, dtype=np.int64)
-        for moves in list(self._closed)[start - oldest : end - oldest]:
-            for slots, amounts in moves:
-                total[slots] += amounts
-        return total
-
-    @property
-    def log_length(self) -> int:
-        return self._limit
-
-    def to_plain(self) -> codec.Plain:
-        return {"tick": self._tick, "closed": len(self._closed), "open": [list(moves) for moves in self._open]}
-
-    def log(self) -> codec.Plain:
-        return [list(moves) for moves in self._closed[-1]] if self._closed else []
-
-    def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
-        needed = content["closed"]
-        if len(logs) < needed:
-            raise ParameterError(f"a history must have the logs of its last {needed} ticks, got {len(logs)}")
-        self._tick = content["tick"]
-        self._open = [(moves[0], moves[1]) for moves in content["open"]]
-        self._closed.extend([(moves[0], moves[1]) for moves in tick] for tick in logs[len(logs) - needed :])

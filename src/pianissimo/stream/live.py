@@ -115,6 +115,10 @@ class LivePart:
             return tables
         return tables | above_cap_table(release, self.run.coverage) | exhausted_table(self.queries, release)
 
+    def released_at(self, tick: int) -> bool:
+        """Whether the last release was made at a tick."""
+        return self.run.tick * self.every == tick
+
     @property
     def is_windowed(self) -> bool:
         """Whether it answers intervals of the past."""
@@ -160,6 +164,20 @@ class LiveCore:
     def log_length(self) -> int:
         """How many ticks back the logs of the runs reach."""
         return max(part.run.log_length * part.every for part in self.parts)
+
+    @property
+    def lasting(self) -> set[int]:
+        """Of which ticks, from the first of these runs on, checkpoints are needed."""
+        return {tick * part.every for part in self.parts for tick in part.run.lasting()}
+
+    def logs(self, place: int) -> list[codec.Plain]:
+        """What the tick just released has added to what a dump leaves out, for each part that released."""
+        return [part.run.log() if part.released_at(place) else None for part in self.parts]
+
+    def checkpoints(self, place: int) -> list[codec.Plain] | None:
+        """What of it is needed for longer than logs are; None where nothing is."""
+        found = [part.run.checkpoint() if part.released_at(place) else None for part in self.parts]
+        return found if any(each is not None for each in found) else None
 
     def inputs(self, batch: object, tick: int, *, time: str | None = None, drop_bad_rows: bool) -> list[Any]:
         """What each part counts of a batch of a tick, all of which is checked before any of it is counted."""
@@ -267,7 +285,7 @@ class LiveCore:
         return [part.dump() for part in self.parts]
 
     def load(self, states: Sequence[codec.Plain], logs: Sequence[Sequence[codec.Plain]]) -> None:
-        """Take over what `dump` gave, with the logs of the last releases, the oldest first."""
+        """Take over what `dump` gave, with the checkpoints and the logs of the last releases, the oldest first."""
         if len(states) != len(self.parts):
             raise StateError("a stored state must be of these queries, got others")
         for place, (part, state) in enumerate(zip(self.parts, states, strict=True)):

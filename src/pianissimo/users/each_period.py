@@ -26,7 +26,7 @@ from pianissimo.checks import check_at_least, check_positive
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Pure, Unit
-from pianissimo.mechanism import Gathering, Logged, plain_parts, restore, stored_parts
+from pianissimo.mechanism import Gathering, Logged, checkpoint_of, lasting_of, plain_parts, restore, stored_parts
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, laplace_node
@@ -159,6 +159,14 @@ class PeriodStates:
     def log(self) -> codec.Plain:
         return {name: part.log() for name, part in self._released.logged().items()}
 
+    def checkpoint(self) -> codec.Plain:
+        parts = checkpoint_of(self._released.logged())
+        return None if parts is None else {"first": self._released.first, "parts": parts}
+
+    def lasting(self) -> set[int]:
+        before = self._released.first - 1
+        return {before + tick for tick in lasting_of(self._released.logged())}
+
     def to_plain(self) -> codec.Plain:
         return {
             "open": self.open.to_plain(),
@@ -175,7 +183,8 @@ class PeriodStates:
         period = OnePeriod(self._each, self._noise, content["first"], content["cap"])
         # As it was when it began: a calendar may have changed since.
         period.last = content["last"]
-        restore(period.state, content["state"], logs)
+        own = [log["parts"] for log in logs if "parts" in log and log["first"] == period.first]
+        restore(period.state, content["state"], [*own, *(log for log in logs if "parts" not in log)])
         return period
 
     def __repr__(self) -> str:

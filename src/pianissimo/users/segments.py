@@ -31,7 +31,8 @@ from pianissimo.errors import ParameterError
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys, sealed_since
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.noise.running import OwnNoise, Recent, evaluate, rounded
+from pianissimo.noise.recent import NO_HISTORY, Recent
+from pianissimo.noise.running import OwnNoise, evaluate, rounded
 from pianissimo.users.caps import Course, CutOff
 from pianissimo.users.counters import Counters, Law
 
@@ -148,6 +149,12 @@ class Segments:
     def log(self) -> codec.Plain:
         return self._recent.log()
 
+    def checkpoint(self) -> codec.Plain:
+        return self._recent.checkpoint()
+
+    def lasting(self) -> set[int]:
+        return self._recent.lasting()
+
     def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         self._recent.take_logged(content["recent"], logs)
         self._starts = [(number, level, since) for number, level, since in content["starts"]]
@@ -165,7 +172,7 @@ def segments_of(history: int, course: Course) -> Segments | None:
 def there(segments: Segments | None) -> Segments:
     """Those of a state that is asked for an interval."""
     if segments is None:
-        raise ParameterError("an interval must be of a run that keeps a history, got one without; begin a new one")
+        raise ParameterError(NO_HISTORY)
     return segments
 
 
