@@ -298,9 +298,18 @@ class Guard:
         self._busy = threading.Lock()
         self._reason = ""
 
-    def __enter__(self) -> None:
-        if os.getpid() != self._process:
+    @property
+    def is_at_home(self) -> bool:
+        """Whether this is the process that it was made in."""
+        return os.getpid() == self._process
+
+    def check_process(self) -> None:
+        """Refuse a forked child, before it waits for what a thread of its parent held, or for the threads of polars."""
+        if not self.is_at_home:
             raise StateError("a run must stay in the process that began it: a fork would share its noise; start anew")
+
+    def __enter__(self) -> None:
+        self.check_process()
         # Also for the same thread: a signal handler in the middle of a release must not release.
         if not self._busy.acquire(blocking=False):
             raise StateError("a run must be used by one caller at a time, got another in the middle of a call")

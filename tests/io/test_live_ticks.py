@@ -607,7 +607,7 @@ def test_lag_is_in_ticks(tmp_path: Path) -> None:
     ticks = ticks_of(hands, Shelf(), tmp_path)
     assert ticks.lag(0) == 0
     hands.moment += 3.5 * MINUTE
-    assert (ticks.lag(0), ticks.lag(2), ticks.lag(9)) == (3, 1, 0)
+    assert (ticks.lag(0), ticks.lag(2), ticks.lag(9)) == (3, 1, -6)
 
 
 def test_a_tick_of_which_too_many_records_are_refused_is_not_sealed(tmp_path: Path) -> None:

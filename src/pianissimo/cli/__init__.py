@@ -4,6 +4,7 @@ Nothing here, in `main` or in the modules of commands imports the library before
 """
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -22,7 +23,19 @@ PATH = click.Path(path_type=Path)
 NUMBER = click.IntRange(min=1)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")
-state_argument = click.argument("state", metavar="DIR")
+
+
+def named_place(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """A folder or a URL as it is typed, or, of `env:NAME`, what that variable holds: `ps` shows what is typed."""
+    if text is None or not text.startswith("env:"):
+        return text
+    found = os.environ.get(text.removeprefix("env:"))
+    if not found:
+        raise click.UsageError(f"the variable {text.removeprefix('env:')} must hold a folder or a URL, got nothing")
+    return found
+
+
+state_argument = click.argument("state", metavar="DIR", callback=named_place)
 secret_option = click.option(
     "--secret",
     metavar="PATH|env:NAME|command:WORDS",
@@ -37,6 +50,7 @@ witness_option = click.option(
 ledger_option = click.option(
     "--ledger",
     metavar="PLACE",
+    callback=named_place,
     help="The ledger that is charged: a file, the folder of a durable stream, or a postgresql:// URL.",
 )
 ledger_key_option = click.option(

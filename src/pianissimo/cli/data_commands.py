@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pianissimo.cli import NUMBER, PATH, arguments, echo_json, json_option
+from pianissimo.cli import NUMBER, PATH, arguments, echo_json, json_option, named_place
 
 if TYPE_CHECKING:
     from pianissimo.ledger import LastEntry
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.option("-k", type=NUMBER, default=10, show_default=True, help="How many labels come back at most.")
 @click.option("--user", required=True, help="The column that says to which user a row belongs.")
 @click.option(
-    "--ledger", help="The ledger that is charged: a file or a postgresql:// URL.  [default: a file beside the data]"
+    "--ledger",
+    callback=named_place,
+    help="The ledger that is charged: a file or a postgresql:// URL.  [default: a file beside the data]",
 )
 @click.option(
     "--key", type=PATH, help="The file with the key of the ledger.  [default: beside a ledger that is a file]"
@@ -113,7 +115,7 @@ def _show_answer(title: str, answer: "TableAnswer") -> None:
 
 
 @click.command()
-@click.argument("place")
+@click.argument("place", callback=named_place)
 @click.option("--key", type=PATH, help="The file with the key of the ledger.  [default: PLACE.key, if there is one]")
 @click.option(
     "--witness",

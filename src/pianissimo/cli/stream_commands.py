@@ -20,6 +20,7 @@ from pianissimo.cli import (
     json_option,
     ledger_key_option,
     ledger_option,
+    named_place,
     plan_of,
     secret_option,
     state_argument,
@@ -141,7 +142,9 @@ def check(*, file: Path, as_json: bool) -> None:
 @click.option(
     "--state",
     metavar="DIR",
-    help="Keep the stream in this folder, or at this postgresql:// URL.  [default: beside FILE, ending in .state]",
+    callback=named_place,
+    help="Keep the stream in this folder, at this postgresql:// URL, or where the variable of env:NAME says: others "
+    "can see what is typed.  [default: beside FILE, ending in .state]",
 )
 @click.option(
     "--in-memory",
@@ -266,7 +269,7 @@ def _told(done: "RunSummary", place: str, out: Path | None) -> str:
 
 
 @click.command()
-@click.argument("place", metavar="DIR")
+@click.argument("place", metavar="DIR", callback=named_place)
 @click.option("--query", metavar="NAME", help="Show this query only.")
 @click.option("--tick", type=NUMBER, help="Show this tick only.")
 @click.option("--last", type=NUMBER, help="Show this many of the last ticks.")

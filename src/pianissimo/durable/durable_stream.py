@@ -114,11 +114,15 @@ class Recovered:
 
 
 class OneCaller:
-    """Other threads wait; a call amid another of the same thread, as from a signal or a sink, is refused."""
+    """Other threads wait; a call amid another of the same thread, as from a signal or a sink, is refused.
 
-    __slots__ = ("_inside", "lock")
+    So is one of a forked child, at once: whatever thread of its parent held the lock is not there to let go.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_guard", "_inside", "lock")
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
         # Its owner may take it again, so that an interrupt that leaves it taken does not hang its own thread.
         self.lock = threading.RLock()
         """Itself, for what must be possible always: to let go. Other threads are waited for, one's own call is not."""
@@ -126,6 +130,7 @@ class OneCaller:
         self._inside = False
 
     def __enter__(self) -> None:
+        self._guard.check_process()
         self.lock.acquire()
         try:
             self._check_outside()
@@ -154,8 +159,8 @@ class DurableStream:
     def __init__(self, request: Request, wiring: Wiring, options: Options = Options()) -> None:  # noqa: B008
         self._wiring = wiring
         self._options = options
-        self._lock = OneCaller()
         self._guard = Guard()
+        self._lock = OneCaller(self._guard)
         self._added: Gathered = []
         """For each batch of the open tick what it adds to each part."""
 
@@ -410,6 +415,9 @@ class DurableStream:
 
     def close(self) -> None:
         """Let go of the store. What is sealed is released at the next start."""
+        if not self._guard.is_at_home:
+            self._store.close()  # which leaves a forked child's connection to its parent
+            return
         # A tick in another thread comes to its end first; one's own, from a signal or a sink, is cut off.
         with self._lock.lock:
             self._is_closed = True

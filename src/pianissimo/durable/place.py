@@ -22,7 +22,7 @@ from pianissimo.errors import LeaseError, ParameterError, RollbackError, StoreEr
 from pianissimo.ledger import STATE_FILE, Charge, is_state_place, ledger_beside
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import Connection, is_like_a_url, is_server, name_in, shown_place
-from pianissimo.storage.files import check_key_path, fault_of, keep_from_git, remove_temporaries, try_lock
+from pianissimo.storage.files import check_key_path, fault_of, keep_from_git, opened, remove_temporaries, try_lock
 from pianissimo.storage.sqlite import SqliteConnection
 
 _PATIENCE = 5.0
@@ -88,6 +88,17 @@ class Place:
     def exists(self) -> bool:
         """Whether a store may be there."""
         return self.folder is None or (self.folder / STATE_FILE).exists()
+
+    def is_free(self) -> bool:
+        """Whether no process seals here now, as far as a file tells it."""
+        path = None if self.folder is None else self.folder / "lock"
+        if path is None or not path.exists():
+            return True
+        try:
+            with opened(path, os.O_RDWR) as descriptor:
+                return try_lock(descriptor)
+        except OSError:
+            return False
 
     def connect(self, *, create: bool, read_only: bool = False) -> Connection:
         """A connection to it."""

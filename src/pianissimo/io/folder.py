@@ -5,7 +5,7 @@ and one a day once the day is over by the stream's clock: until those of its tic
 wider one counts.
 
 The row of all labels that are not shown has no key: null in Parquet and JSONL; in CSV nothing between two commas, where
-the empty label is `""`.
+the empty label is `""`. A label that a spreadsheet would take for a formula has an apostrophe before it in CSV.
 """
 
 import io
@@ -37,6 +37,7 @@ MOST_ROWS = 4_000_000
 
 _PLAN = "plan.json"
 _COLUMNS = "columns.json"
+_FORMULA = r"^[=+\-@\t\r']"
 _ISO_8601 = "%Y-%m-%dT%H:%M:%S%.fZ"
 _PART = re.compile(r"ticks-([0-9]+)-([0-9]+)\.(?:parquet|jsonl|csv)")
 _TYPES: dict[str, pl.DataType] = {
@@ -129,8 +130,19 @@ def _content_of(table: pl.DataFrame, form: FileFormat) -> bytes:
     if form == "jsonl":
         table.write_ndjson(file)
     else:
-        table.write_csv(file, quote_style="non_numeric")
+        table.with_columns(_plain_text(table)).write_csv(file, quote_style="non_numeric")
     return file.getvalue()
+
+
+def _plain_text(table: pl.DataFrame) -> list[pl.Expr]:
+    """Labels that a spreadsheet would take for a formula, and those that begin as these then do, after an apostrophe.
+
+    Whoever writes events chooses labels: `=HYPERLINK(...)` must not become a link in what somebody opens.
+    """
+    return [
+        pl.when(pl.col(name).str.contains(_FORMULA)).then(pl.lit("'") + pl.col(name)).otherwise(name).alias(name)
+        for name in label_columns(table)
+    ]
 
 
 def _read_json(path: Path, name: str) -> dict[str, Any]:
@@ -191,6 +203,7 @@ def _read(path: Path, schema: pl.Schema | None) -> pl.DataFrame:
             table = pl.read_parquet(path, glob=False, hive_partitioning=False)
         elif path.suffix == ".csv":
             table = pl.read_csv(path, schema_overrides=written, glob=False)
+            table = table.with_columns(pl.col(each).str.strip_prefix("'") for each in label_columns(table))
         else:
             content = path.read_bytes()
             table = pl.read_ndjson(content, schema=written) if content else pl.DataFrame(schema=written)

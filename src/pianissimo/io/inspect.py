@@ -18,7 +18,7 @@ from pianissimo.durable.place import Place, wire
 from pianissimo.durable.records import Seal
 from pianissimo.durable.start import Request, check_lives, check_rows, check_seals
 from pianissimo.durable.witness import Witness
-from pianissimo.errors import DamageError, InputError, StoreError
+from pianissimo.errors import DamageError, InputError, PianissimoError, StoreError
 from pianissimo.io.folder import last_tick, read_folder, read_plan, with_tick
 from pianissimo.io.sources.live_ticks import WallClock
 from pianissimo.io.sources.source_records import RefusedFile
@@ -32,6 +32,7 @@ from pianissimo.stream import Stream, StreamPlan, StreamRelease
 from pianissimo.stream.release import release_of, windowless, windows_of
 
 _NO_WITNESS = "none"
+_POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _TOLD_EVERY = 256
 """Seals between two signs of progress."""
 
@@ -93,10 +94,12 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         visible = store.visible(record.incarnation)
         sinks = store.deliveries(record.incarnation)
         stored = store.release(record.incarnation, visible)
-    told = None if stored is None else release_of(stored.payload).tables.get(EXHAUSTED)
-    config = json.loads(record.config)
-    last = record.last_tick + config["plan"]["horizon"]
-    shown = max(released, record.last_tick)
+        told = None if stored is None else release_of(stored.payload).tables.get(EXHAUSTED)
+        exhausted = {} if told is None else dict(told.select("key", "high").iter_rows())
+        config = json.loads(record.config)
+        last = record.last_tick + config["plan"]["horizon"]
+        shown = max(released, record.last_tick)
+        lag = _lag(Stream.from_plain(config["stream"]), shown, last)
     return Status(
         stream=record.name,
         incarnation=record.incarnation.hex(),
@@ -113,12 +116,12 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         key_id=epochs[-1].key_id.hex(),
         lease_epoch=lease,
         lease_owner=owner,
-        lag=_lag(Stream.from_plain(config["stream"]), shown, last),
+        lag=lag,
         sinks={
             name: {"undelivered": shown - max(sent, record.last_tick), "last_tick": sent}
             for name, sent in sinks.items()
         },
-        exhausted={} if told is None else dict(told.select("key", "high").iter_rows()),
+        exhausted=exhausted,
         refused=RefusedFile.told(RefusedFile.beside(found.folder, found.witness)) if show_refused else None,
     )
 
@@ -132,7 +135,8 @@ def _lag(stream: Stream, released: int, last_tick: int) -> int | None:
 
 def stored_request(place: Path | str) -> Request:
     """The stream at a place as it was asked for when it was created."""
-    return Request(Stream.from_plain(_config(place)["stream"]))
+    with _reading(place) as store:
+        return Request(Stream.from_plain(json.loads(store.streams()[-1].config)["stream"]))
 
 
 def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
@@ -157,15 +161,9 @@ def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
 
 def stored_plan(place: Path | str) -> dict[str, Any]:
     """The plan that the stream at a place was created with."""
-    plan: dict[str, Any] = _config(place)["plan"]
-    return plan
-
-
-def _config(place: Path | str) -> dict[str, Any]:
-    """What is written down of the stream at a place."""
     with _reading(place) as store:
-        config: dict[str, Any] = json.loads(store.streams()[-1].config)
-        return config
+        plan: dict[str, Any] = json.loads(store.streams()[-1].config)["plan"]
+        return plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,14 +265,15 @@ def verify_folder(place: Path | str, out: Path | str) -> int:
 
     A folder is no part of the store: its files carry no digest, and what befalls them changes no release. Where
     they differ, find out which is right before anything is moved: a folder may be the only copy of releases of earlier
-    lives. A stream writes what a sink lacks from the stored bytes.
+    lives. So it may hold ticks that a loss has taken from the store, before a life began. A stream writes what a sink
+    lacks from the stored bytes.
     """
-    if read_plan(out) != stored_plan(place):
+    if _promised(read_plan(out)) != _promised(stored_plan(place)):
         raise DamageError(
             f"{out} must hold the plan as it is stored, got another; give the folder that this stream writes to"
         )
-    stored = stored_releases(place)
-    found = read_folder(out)
+    stored, gaps = stored_releases(place), _gaps(place)
+    found = {name: table.filter(~pl.col("tick").is_in(gaps)) for name, table in read_folder(out).items()}
     for name in stored.keys() | found.keys():
         if name not in stored or name not in found or not stored[name].equals(found[name]):
             raise DamageError(
@@ -282,6 +281,25 @@ def verify_folder(place: Path | str, out: Path | str) -> int:
                 "folder, and let the stream write to another one, which gets all that is stored"
             )
     return last_tick(out)
+
+
+def _promised(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan without what else would have fitted: a life after the first begins with the stored one, and tells none."""
+    queries = [
+        {name: value for name, value in each.items() if name not in ("alternatives", "reason")}
+        for each in plan.get("queries", ())
+    ]
+    return plan | {"queries": queries}
+
+
+def _gaps(place: Path | str) -> list[int]:
+    """The ticks that were released, or may have been, and are not in the store: a loss that was accepted took them."""
+    with _reading(place) as store:
+        end, gaps = 0, list[int]()
+        for record in store.streams():
+            gaps += range(end + 1, record.last_tick + 1)
+            end = store.visible(record.incarnation)
+        return gaps
 
 
 def _verified_lives(store: Journal, newest: KeyRing, progress: Progress | None) -> tuple[int, int, int]:
@@ -319,4 +337,18 @@ def _reading(place: Place | Path | str) -> Iterator[Journal]:
         with store.reading():
             if not store.streams():
                 raise StoreError(f"there must be a stream at {store.place}, got none")
-            yield store
+            with _undamaged(store):
+                yield store
+
+
+@contextmanager
+def _undamaged(store: Journal) -> Iterator[None]:
+    """What is read without the secret is not verified, so that any of it may be anything."""
+    try:
+        yield
+    except PianissimoError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, *_POLARS):
+        raise DamageError(
+            f"{store.place} must hold a stream as it was written, got other content; run verify, or restore a backup"
+        ) from None

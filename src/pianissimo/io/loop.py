@@ -162,7 +162,7 @@ class Reports:
     rang: Rang | None = None
     metrics: Metrics | None = None
     lag: Callable[[int], int] | None = None
-    """How many ticks after one are over by the clock."""
+    """How many ticks after one are over by the clock; below zero where that one is not over itself."""
 
     refused: Mapping[str, int] | None = None
     """Records that were refused so far, by reason, where the owner wants to see them: exact."""
@@ -194,13 +194,8 @@ class StreamLoop:
         first = self._live.tick_number + 1
         try:
             ended = self._run()
-        except PianissimoError as error:
-            # What it says holds no data.
-            self._tell("refused" if isinstance(error, RefusalError) else "failed", message=str(error))
-            raise
         except Exception as error:
-            # The kind alone: the text may hold anything.
-            self._tell("failed", message=f"the stream must go on, got {type(error).__name__}; please report this")
+            self._tell(*_failure(error))
             raise
         stopped = not ended and self._live.tick_number < self._last_tick
         with suppress(StoreError):  # what could not be stored is sent once more
@@ -238,17 +233,22 @@ class StreamLoop:
         for batch in self._batches():
             if batch is None:
                 self._live.publish()  # a long tick stores how far sinks came, too
-                self._tell("running")
+                self._tell_open()
             else:
                 self._live.add(batch)
 
     def _batches(self) -> Iterator[object]:
         try:
             yield from self._source.batches(self._live.tick_number + 1)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            # No row is refused for it, since it cannot be told which one it was.
+        except (PianissimoError, EndOfTicks):
+            raise
+        except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001
+            # No row is refused for it, since it cannot be told which one it was. The kind alone: a text may hold data.
             kind = type(error).__name__
-            raise SourceError(f"the source must be one that can be read, got a fault of polars: {kind}") from None
+            raise SourceError(
+                f"the source must be one that can be read, got {kind} in the middle of it; take away what came last, "
+                "and please report it"
+            ) from None
 
     def _patiently(self, do: Callable[[], None]) -> None:
         """Try again while the source is away or the disk is full.
@@ -289,7 +289,7 @@ class StreamLoop:
 
     def _lag(self) -> int:
         tick, lag = self._live.tick_number, self._reports.lag
-        return 0 if lag is None else min(lag(tick), self._last_tick - tick)
+        return 0 if lag is None else max(0, min(lag(tick), self._last_tick - tick))
 
     def _tell_rings(self, release: StreamRelease) -> None:
         """Tell alarms and trends, once they are stored."""
@@ -297,6 +297,18 @@ class StreamLoop:
             for name in self._watched:
                 for row in release[name].to_dicts() if name in release else ():
                     self._reports.rang(release.tick, name, row)
+
+    def _tell_open(self) -> None:
+        """While a tick is open: that all is well, or that the clock was put back and nothing happens until it is."""
+        ahead = 0 if self._reports.lag is None else -self._reports.lag(self._live.tick_number)
+        if ahead <= 0:
+            self._tell("running")
+            return
+        self._tell(
+            "waiting for the clock",
+            message=f"the clock must be behind tick {self._live.tick_number}, which is released, got one that is "
+            f"{ahead} ticks before its end: it was put back; set it right, or wait until it is there",
+        )
 
     def _tell_waiting(self, what: str, message: str) -> None:
         if self._reports.metrics is not None:
@@ -320,7 +332,7 @@ class StreamLoop:
             "lag": None if state in ("stopped", "refused", "failed") else self._lag(),
             "undelivered": publisher.undelivered,
             "faults": publisher.faults,
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "time": _now(),
         }
         if self._reports.refused is not None:
             content["refused"] = dict(self._reports.refused)
@@ -338,6 +350,26 @@ class StreamLoop:
                 self._is_health_told = True
                 what = state if message is None else f"{state}: {message}"
                 _say(f"{health} must be a file that can be written, got: {error.strerror}; the stream is {what}")
+
+
+def _failure(error: Exception) -> tuple[str, str]:
+    """What the file of health says after an error: the state, and a message that holds no data."""
+    if isinstance(error, PianissimoError):
+        return "refused" if isinstance(error, RefusalError) else "failed", str(error)
+    # The kind alone: the text may hold anything.
+    return "failed", f"the stream must go on, got {type(error).__name__}; please report this"
+
+
+def tell_failed_start(health: Path, error: Exception) -> None:
+    """Say that a start has failed before its loop began: the file may still say that the last process runs."""
+    state, message = _failure(error)
+    content = {"state": state, "tick": None, "lag": None, "message": message, "time": _now()}
+    with suppress(OSError):
+        write_whole(health, (json.dumps(content) + "\n").encode())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _overwrite(path: Path, content: bytes) -> None:

@@ -25,7 +25,16 @@ from pianissimo.durable.start import chosen_plan, is_created
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import InputError, ParameterError, SourceAwayError, SpecError
 from pianissimo.io.folder import FolderSink, check_free
-from pianissimo.io.loop import LoopSummary, Metrics, Progress, Rang, Reports, StreamLoop, listening_place
+from pianissimo.io.loop import (
+    LoopSummary,
+    Metrics,
+    Progress,
+    Rang,
+    Reports,
+    StreamLoop,
+    listening_place,
+    tell_failed_start,
+)
 from pianissimo.io.sinks import kafka_settings, make_sink
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import FileTicks, written_as
@@ -135,55 +144,63 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
     figures = None if metrics is None else Metrics()
     ledger = given.get("ledger") or spec.ledger.place
     place = Place.of(state, witness=witness, ledger=ledger)
-    with stop_on_signals() if stop is None else nullcontext(stop) as told:
-        wall = _wall_clock(spec, given.get("longest_leap"), given.get("clock", WallClock))
-        known = is_known(place)
-        before = spec if wall is None else spec.before
-        if wall is not None and not known:
-            wall.check_origin(0 if before is None else before.last_tick)
-        refused = RefusedFile(RefusedFile.beside(place.folder, place.witness))
-        make_files = partial(FileTicks, before or spec, refused.add)
-        files = make_files() if before is not None and (wall is None or not known) else None
-        if files is not None and not known:
-            files.check_refused()
-        sinks = _sinks(spec, given, place)
-        for sink in sinks if not known else ():
-            if isinstance(sink, FolderSink):
-                sink.check_unused()
-        own = _own_files(place, sinks, spec, health)
-        live_source = None if wall is None else _live_ticks(spec, refused, told, wall, own)
-        source: TickSource | None = live_source or files
-        if live_source is not None and before is not None:
-            # Once they are read, nobody holds their rows.
-            source, files = FilesThenLive(files, make_files, live_source, before.last_tick), None
-        assert source is not None  # noqa: S101
-        options: dict[str, Any] = {
-            "sinks": sinks,
-            "sinks_beside": True,
-            "secret": given.get("secret"),
-            "witness": witness,
-            "take_over": given.get("take_over", False),
-            "ledger_budget": given.get("ledger_budget") or spec.ledger.budget,
-            "ledger": ledger,
-            "ledger_key": given.get("ledger_key") or spec.ledger.key,
-        }
-        with _watched(live_source):
-            if told.is_set() and not known:
-                loop = LoopSummary(first_tick=1, tick=0, last_tick=spec.last_tick, stopped=True)
-                return RunSummary(loop=loop, created=False, refused=None)
-            with open_stream(spec.stream, state, **options) as live:
-                reports = Reports(
-                    progress=given.get("progress"),
-                    rang=given.get("rang"),
-                    health=health or (place.folder and place.folder / "health.json"),
-                    lag=None if live_source is None else live_source.lag,
-                    metrics=figures,
-                    refused=refused.reasons if given.get("show_refused") else None,
-                )
-                with _served(figures, metrics, live):
-                    loop = StreamLoop(live, source, spec.last_tick, reports=reports, stop=told).run()
-                found = refused.path if refused.reasons else None
-                return RunSummary(loop=loop, created=live.recovered.created, refused=found)
+    # From here on whoever looks after the stream is told, also where it fails before its loop begins.
+    shown, is_looping = health or (place.folder and place.folder / "health.json"), False
+    try:
+        with stop_on_signals() if stop is None else nullcontext(stop) as told:
+            wall = _wall_clock(spec, given.get("longest_leap"), given.get("clock", WallClock))
+            known = is_known(place)
+            before = spec if wall is None else spec.before
+            if wall is not None and not known:
+                wall.check_origin(0 if before is None else before.last_tick)
+            refused = RefusedFile(RefusedFile.beside(place.folder, place.witness))
+            make_files = partial(FileTicks, before or spec, refused.add)
+            files = make_files() if before is not None and (wall is None or not known) else None
+            if files is not None and not known:
+                files.check_refused()
+            sinks = _sinks(spec, given, place)
+            for sink in sinks if not known else ():
+                if isinstance(sink, FolderSink):
+                    sink.check_unused()
+            own = _own_files(place, sinks, spec, health)
+            live_source = None if wall is None else _live_ticks(spec, refused, told, wall, own)
+            source: TickSource | None = live_source or files
+            if live_source is not None and before is not None:
+                # Once they are read, nobody holds their rows.
+                source, files = FilesThenLive(files, make_files, live_source, before.last_tick), None
+            assert source is not None  # noqa: S101
+            options: dict[str, Any] = {
+                "sinks": sinks,
+                "sinks_beside": True,
+                "secret": given.get("secret"),
+                "witness": witness,
+                "take_over": given.get("take_over", False),
+                "ledger_budget": given.get("ledger_budget") or spec.ledger.budget,
+                "ledger": ledger,
+                "ledger_key": given.get("ledger_key") or spec.ledger.key,
+            }
+            with _watched(live_source):
+                if told.is_set() and not known:
+                    loop = LoopSummary(first_tick=1, tick=0, last_tick=spec.last_tick, stopped=True)
+                    return RunSummary(loop=loop, created=False, refused=None)
+                with open_stream(spec.stream, state, **options) as live:
+                    reports = Reports(
+                        progress=given.get("progress"),
+                        rang=given.get("rang"),
+                        health=shown,
+                        lag=None if live_source is None else live_source.lag,
+                        metrics=figures,
+                        refused=refused.reasons if given.get("show_refused") else None,
+                    )
+                    with _served(figures, metrics, live):
+                        is_looping = True
+                        loop = StreamLoop(live, source, spec.last_tick, reports=reports, stop=told).run()
+                    found = refused.path if refused.reasons else None
+                    return RunSummary(loop=loop, created=live.recovered.created, refused=found)
+    except Exception as error:
+        if not is_looping and shown is not None and place.is_free():
+            tell_failed_start(shown, error)
+        raise
 
 
 def _sinks(spec: StreamSpec, given: RunOptions, place: Place) -> list[Sink]:

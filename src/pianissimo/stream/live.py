@@ -3,7 +3,8 @@
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, Self
 
@@ -321,7 +322,7 @@ class Live:
         where the stream has an origin, rows whose `time` does not lie in the tick. Without `time`, a column of
         date-times called time must not lie behind the tick: whoever cuts a table by hand has skipped an empty one then.
         """
-        with self._lock:
+        with self._alone():
             taken = self._taken()
             inputs = self._core.inputs(batch, self._tick + 1, time=time, drop_bad_rows=drop_bad_rows)
             with self._guard:
@@ -335,15 +336,21 @@ class Live:
 
     def add(self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False) -> None:
         """Take events of the open tick, all or none of a batch; `tick` counts them."""
-        with self._lock:
+        with self._alone():
             taken = self._taken()
             inputs = self._core.inputs(batch, self._tick + 1, time=time, drop_bad_rows=drop_bad_rows)
             # What it adds, and not the batch itself: whoever gave it may use its memory for the next one.
             self._open = [*taken, self._core.gather(inputs)]
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._guard.check_process()
+        with self._lock:
+            yield
+
     def close(self) -> None:
         """End it: events of the open tick are dropped, and no further tick is released."""
-        with self._lock:
+        with self._alone():
             self._open = None
 
     def _taken(self) -> list[list[Any]]:
@@ -370,7 +377,7 @@ class Live:
 
     def between(self, start: int, end: int) -> StreamRelease:
         """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
-        with self._lock:
+        with self._alone():
             if not 0 <= start < end <= self._tick:
                 raise ParameterError(
                     f"an interval must lie within the {self._tick} released ticks, got {start} to {end}"

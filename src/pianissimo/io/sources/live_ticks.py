@@ -249,8 +249,8 @@ class LiveTicks:
             self._look = _TickLook()
 
     def lag(self, tick: int) -> int:
-        """How many ticks after `tick` are over by the clock."""
-        return max(0, self._clock.ended(self._clock.now()) - tick)
+        """How many ticks after `tick` are over by the clock; below zero where it was put back behind that tick."""
+        return self._clock.ended(self._clock.now()) - tick
 
     def batches(self, tick: int) -> Iterator[object]:
         """The rows of a tick, and None from time to time, as a sign that it still waits.

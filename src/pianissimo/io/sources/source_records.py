@@ -13,13 +13,13 @@ import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
 
-from pianissimo.errors import InputError, SourceError
+from pianissimo.errors import InputError, PianissimoError, SourceError
 from pianissimo.io.sources.text_rows import (
     BYTE_ORDER_MARK,
     REFUSED,
@@ -192,8 +192,20 @@ class RowJudge:
         self._json = JsonReader(self.wanted)
 
     def read(self, records: Records) -> JudgedRows:
-        """The rows of records."""
-        return self.judged(self.piece(records))
+        """The rows of records.
+
+        What no library was expected to raise is the fault of a record: each is then judged by itself, and those that
+        raise are refused. So no record can stop a stream, or have the others of its piece refused.
+        """
+        try:
+            return self.judged(self.piece(records))
+        except (PianissimoError, MemoryError):
+            raise
+        except (Exception, pl.exceptions.PanicException):  # noqa: BLE001
+            if len(records.texts) > 1:
+                return _joined([self.read(half) for half in _halves(records)])
+            refused = pl.DataFrame({"line": records.numbers}).select("line", reason=pl.lit(_UNFORESEEN))
+            return self.judged(no_rows(self.wanted, refused))
 
     def judged(self, piece: Piece) -> JudgedRows:
         """The rows of a piece, in their order."""
@@ -238,6 +250,24 @@ class RowJudge:
             # The file's lines cannot be read. They are not those of the other files.
             reason = "the file must begin with a header that names every column that is read, once"
             return no_rows(self.wanted, lines.select("line", reason=pl.lit(reason)))
+
+
+_UNFORESEEN = "a record must be one that can be read, and this one cannot; please report what it is like"
+
+
+def _halves(records: Records) -> Iterator[Records]:
+    middle = len(records.texts) // 2
+    for part in (slice(None, middle), slice(middle, None)):
+        yield replace(records, numbers=records.numbers[part], texts=records.texts[part])
+
+
+def _joined(parts: Sequence[JudgedRows]) -> JudgedRows:
+    return JudgedRows(
+        table=pl.concat([each.table for each in parts]),
+        times=pl.concat([each.times for each in parts]),
+        refused=pl.concat([each.refused for each in parts]),
+        given=frozenset[str]().union(*(each.given for each in parts)),
+    )
 
 
 REFUSED_FILE = "refused.jsonl"
