@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import tests.audit.sparse_attacks
-import tests.audit.unknown_gauss_attacks  # noqa: F401, the cases of these mechanisms
+import tests.audit.sparse_attacks  # noqa: F401, the cases of these mechanisms
 from numpy.typing import NDArray
 from tests.audit.tampering import SilentAt, Tampered
 from tests.faults.report import SOAK, size

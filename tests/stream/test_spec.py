@@ -415,6 +415,14 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         ),
         (
             'key = "drug"',
+            'key = "drug"\nvalue = "price"',
+            "queries.drugs.value must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', "
+            "'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'method', 'remember', "
+            "'other', 'constant_threshold', got 'value'; what values add up to for each label is a sum with a key: "
+            "Sum(value=..., range=..., key=...)",
+        ),
+        (
+            'key = "drug"',
             "",
             "queries.drugs.key must be given, got nothing; it is the column of labels: texts, whole numbers, booleans "
             'or dates, or lists of these where an event may hold several. Or several columns, such as ["carrier", '
@@ -543,7 +551,7 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         (
             f"{TOP}\nother = true",
             ".other must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', "
-            "'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'k', got 'other'; "
+            "'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'method', 'k', got 'other'; "
             "did you mean 'where'?",
         ),
         (

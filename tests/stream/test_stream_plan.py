@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import pianissimo as pp
 from pianissimo.counting import UnknownHistogram
 from pianissimo.loss.composition import price
+from pianissimo.queries import top_k
 from pianissimo.queries.expected import Share, Variances
 from pianissimo.stream import render_plan
 from pianissimo.stream.choosing import candidates
@@ -128,8 +129,13 @@ def test_a_budget_that_no_mechanism_fits_is_refused() -> None:
         pharmacy(budget=pp.Budget(1e-9, 1e-9)).plan()
 
 
-def test_what_a_plan_never_chooses_is_not_chosen_for_want_of_another() -> None:
-    """A sparse top list alone would fit; its promise is not that of streams, so nothing fits."""
+def test_what_a_plan_never_chooses_is_not_chosen_for_want_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse top list alone would fit, without a tree of answers; its promise is not that of streams."""
+
+    def no_tree(*_: object) -> None:
+        raise pp.ParameterError("a tree must be left out, got one")
+
+    monkeypatch.setattr(top_k, "meta_top_list", no_tree)
     domain = [str(number) for number in range(100_000)]
     query = pp.TopK("x", key="x", k=1, domain=domain, max_keys_per_event=None)
     with pytest.raises(pp.ParameterError, match="must have a mechanism that fits its budget"):

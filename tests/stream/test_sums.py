@@ -1,6 +1,7 @@
 """What a sum says is near the truth: rounding is finer than its noise, or said; and costs nothing."""
 
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tests.stream.test_features import quiet, stream
 
 import pianissimo as pp
+from pianissimo.errors import ParameterError
 from pianissimo.identity import from_plain, to_plain
 from pianissimo.stream import Live
 from pianissimo.testing import NoNoise
@@ -163,3 +165,10 @@ def test_a_coin_that_depends_on_others_is_caught(monkeypatch: pytest.MonkeyPatch
 def test_values_of_a_sum_are_told_in_the_decimals_they_have() -> None:
     table = quiet(pp.Sum("s", value="v", range=(0, 500))).tick(pl.DataFrame({"v": [331.9208] * 100}))["s"]
     assert table["estimate"].item() == 33192.08
+
+
+@pytest.mark.parametrize("kind", [pp.Histogram, partial(pp.TopK, k=2)], ids=["histogram", "top list"])
+def test_a_histogram_by_value_is_a_sum_by_label(kind: Any) -> None:
+    """Whoever looks for it where it is not is told where it is."""
+    with pytest.raises(ParameterError, match=r"value must be left out of .*; .*Sum\(value=..., range=..., key=...\)"):
+        kind("q", key="shop", value="price")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pianissimo.audit.answer_attacks import answer_composition, meta_composition
+from pianissimo.audit.answer_attacks import answer_cases, answer_composition, meta_composition
 from pianissimo.audit.event_attacks import quantile_attempts, tick_attempts
 from pianissimo.audit.plan_attacks import counter_attempts, known_attempts, summer_attempts, unknown_attempts
 from pianissimo.audit.report import (
@@ -21,6 +21,7 @@ from pianissimo.audit.report import (
     case_of,
 )
 from pianissimo.audit.sum_attacks import label_sum_attempts
+from pianissimo.audit.unknown_gauss_attacks import unk_gauss_parts
 from pianissimo.audit.user_attacks import (
     distinct_attempts,
     statistics_attempts,
@@ -44,7 +45,7 @@ from pianissimo.counting import (
 from pianissimo.counting.distinct_values import DistinctValues
 from pianissimo.monitors import Alarms, TickCounts, TrendingMonitor
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
-from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
+from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
 from pianissimo.users import EachPeriod, UserDistinct, UserStatistics, UserSum
 from pianissimo.users.user_label_sums import UserLabelSums
 from pianissimo.users.user_labels import UserLabels
@@ -126,6 +127,9 @@ def name_of(mechanism: Any) -> str:
     return f"{type(mechanism).__name__} over {plan.__name__ if isinstance(plan, type) else plan.name}"
 
 
+# A tree of such answers is attacked by what attacks one.
+answer_cases[UnkGauss] = unk_gauss_parts
+
 audit_cases: dict[type, AuditCase] = {
     Counter: counter_attempts,
     Summer: summer_attempts,
@@ -140,6 +144,7 @@ audit_cases: dict[type, AuditCase] = {
     MetaTopList: lambda mechanism: attacks_on(mechanism.histogram),
     KnownGauss: answer_composition,
     KnownGumb: answer_composition,
+    UnkGauss: answer_composition,
     UnkGumb: answer_composition,
     # Another noise in each period, and the same law: what one period can show.
     EachPeriod: lambda mechanism: attacks_on(mechanism.inner),

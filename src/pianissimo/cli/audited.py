@@ -29,7 +29,7 @@ from pianissimo.noise import (
     TreePlan,
     fresh_secret,
 )
-from pianissimo.selection import KnownGauss, KnownGumb, UnkGumb
+from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
 from pianissimo.stream.choosing import StreamPlan
 from pianissimo.stream.matrix import cells, matrix_streams
 from pianissimo.stream.spec import load_spec
@@ -61,8 +61,10 @@ NAMED: dict[str, Callable[[], Any]] = {
     "histogram-unknown": lambda: UnknownHistogram(plan=_haar(), delta=_DELTA, max_keys_per_event=2),
     "one-shot-counts": lambda: KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO),
     "one-shot-race": lambda: KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO),
+    "one-shot-unknown-counts": lambda: UnkGauss.calibrated(candidates=10, rho=_RHO, delta=_DELTA, max_keys_per_event=2),
     "one-shot-unknown-race": lambda: UnkGumb.calibrated(k=2, candidates=10, rho=_RHO, delta=_DELTA),
     "tree-of-counts": lambda: _tree(KnownGauss.calibrated(domain=_DOMAIN, rho=_RHO / 3)),
+    "tree-of-unknown-counts": lambda: _tree(UnkGauss.calibrated(candidates=10, rho=_RHO / 3, delta=_DELTA)),
     "tree-of-races": lambda: MetaTopList(histogram=_tree(KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO / 3)), k=2),
     "tree-of-unknown-races": lambda: _tree(UnkGumb.calibrated(k=2, candidates=10, rho=_RHO / 3, delta=_DELTA)),
     "top-list": lambda: TopList(histogram=UnknownHistogram(plan=_haar(), delta=_DELTA), k=3),
@@ -184,5 +186,5 @@ def _haar(rho: Fraction | float = _RHO) -> HaarPlan:
     return HaarPlan.calibrated(horizon=_HORIZON, rho=rho)
 
 
-def _tree(answer: KnownGauss | KnownGumb | UnkGumb) -> MetaHistogram:
+def _tree(answer: KnownGauss | KnownGumb | UnkGauss | UnkGumb) -> MetaHistogram:
     return MetaHistogram(base=3, horizon=_HORIZON, answer=answer)

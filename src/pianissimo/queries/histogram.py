@@ -14,9 +14,10 @@ from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
+from pianissimo.queries.answer_trees import meta_histogram
 from pianissimo.queries.columns import LargeDomain, check_flags, domain_of
 from pianissimo.queries.expected import HISTORY, Share, release_variances
-from pianissimo.queries.label_query import LabelQuery, series_of
+from pianissimo.queries.label_query import LabelQuery, TreeMaker, series_of
 from pianissimo.queries.query import KeyQuery, PlanFor, bars_table, released_table
 from pianissimo.users import Head, HistogramHead
 
@@ -25,6 +26,8 @@ from pianissimo.users import Head, HistogramHead
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram(LabelQuery):
     """The number of events, or of users, so far that hold each label.
+
+    By value, as several units of one label in one event are, it is `Sum` with a `key`.
 
     >>> Histogram("regions", key="region", domain=["north", "south"]).domain
     Domain(2 labels, digest c148ba...)
@@ -59,6 +62,14 @@ class Histogram(LabelQuery):
             )
         if self.other and self.per is not None:
             raise ParameterError("other must stay off with per, got both: what is not shown has no windows of its own")
+
+    @property
+    def _is_plain(self) -> bool:
+        return LabelQuery._is_plain.__get__(self) and not (self.other or self.constant_threshold)
+
+    @property
+    def _tree(self) -> TreeMaker:
+        return meta_histogram
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         self.check_events()

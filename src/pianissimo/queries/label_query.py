@@ -5,25 +5,29 @@ else has a mechanism of its own, whose cap is one of units: pairs of an event an
 counted, a user's different labels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal, get_args
 
 import polars as pl
 
 from pianissimo.checks import check_at_least
+from pianissimo.counting import MetaHistogram
 from pianissimo.errors import ParameterError
 from pianissimo.labels import MOST_LABELS, Domain
 from pianissimo.mechanism import Release
 from pianissimo.queries.columns import LargeDomain, domain_of
-from pianissimo.queries.expected import Candidate, release_variances
-from pianissimo.queries.query import KeyQuery, Query, UserMechanism
+from pianissimo.queries.expected import Candidate, Share, release_variances
+from pianissimo.queries.query import KeyQuery, Maker, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, FixedCap, Head, HistogramHead, OctaveCap, PeriodCap
 from pianissimo.users.user_label_sums import UserLabelSums
 from pianissimo.users.user_labels import UserLabels
 
 Counts = Literal["events", "users"]
+Method = Literal["auto", "meta"]
+TreeMaker = Callable[[Any, Share, int, float], Candidate]
 OTHER_SHARE = Fraction(1, 4)
 """Of a query's budget, for the total behind the row of labels that are not shown."""
 
@@ -46,9 +50,23 @@ class LabelQuery(KeyQuery):
     """Without a domain: how many events, or users, a label needs to be shown, however high its noise; of those that the
     cap lets through."""
 
+    method: Method = "auto"
+    """How it is answered where single events are hidden: by what has the least error, or, with "meta", by one-shot
+    answers about the cells of a tree over time, which no window can be asked of."""
+
     answer = "number of {0.count} of each {0.keys_told}"
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        "value": "what values add up to for each label is a sum with a key: Sum(value=..., range=..., key=...)"
+    }
 
     def _check(self) -> None:
+        if self.method not in get_args(Method):
+            raise ParameterError(f"method must be 'auto' or 'meta', got {self.method!r}")
+        if self.method == "meta" and not self._is_plain:
+            raise ParameterError(
+                "method 'meta' must be asked for plain totals, got another choice of windows or thresholds: one-shot "
+                "answers keep no ticks apart, and have thresholds of their own"
+            )
         check_at_least(1, min_count=self.min_count)
         if self.count not in ("events", "users"):
             raise ParameterError(f"count must be 'events' or 'users', got {self.count!r}")
@@ -67,6 +85,32 @@ class LabelQuery(KeyQuery):
     @property
     def needs_delta(self) -> bool:
         return self.domain is None
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether nothing is asked that selections do not have: windows, or counts compared with a number."""
+        return self.per is None and self.min_count == 1
+
+    def _may_select(self, share: Share) -> bool:
+        return self._is_plain and not share.pure
+
+    @property
+    def _tree(self) -> TreeMaker:
+        """What makes a tree of one-shot answers."""
+        raise NotImplementedError
+
+    def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
+        if self.method == "auto":
+            yield from Query.makers(self, share, releases, coverage, is_open=is_open)
+        if self.method == "meta" or self._may_select(share):
+            yield partial(self._tree, self, share, releases, coverage)
+
+    def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
+        table = KeyQuery.table(self, mechanism, release, coverage)
+        own = getattr(mechanism, "histogram", mechanism)
+        # A label that is missing from a cell's answer loses that cell, and nothing that is released bounds it.
+        is_biased = isinstance(own, MetaHistogram) and own.biased
+        return table.with_columns(high=pl.lit(None, pl.Int64)) if is_biased else table
 
     def check_events(self) -> None:
         """Refuse what can be asked of users alone, where single events are hidden."""
@@ -87,7 +131,15 @@ class LabelQuery(KeyQuery):
     def part(self) -> str:
         return "" if self._is_shared else self.name
 
+    def _check_users(self) -> None:
+        if self.method != "auto":
+            raise ParameterError(
+                f"method of query {self.name!r} must be left out where users are hidden, got {self.method!r}: one user "
+                "may be in all cells of a tree"
+            )
+
     def head(self, share: Fraction = Fraction(1)) -> Head:
+        self._check_users()
         if not (self._is_shared and isinstance(self.domain, Domain)):
             return Query.head(self, share)
         return HistogramHead(name=self.name, domain=self.domain, share=share)
@@ -121,6 +173,7 @@ class LabelQuery(KeyQuery):
     def user_mechanism(
         self, part: Sequence[Query], cap: Cap, shares: Mapping[str, Fraction], parameters: dict[str, Any]
     ) -> UserMechanism:
+        self._check_users()
         if self._is_shared:
             return Query.user_mechanism(self, part, cap, shares, parameters)
         fields = {name: value for name, value in parameters.items() if name != "signed"}
@@ -182,6 +235,11 @@ class LabelQuery(KeyQuery):
         # Of events, one user may hold all that a label has.
         what = "pairs of a user and a period" if self._counts_again(chosen.mechanism) else self.count
         return [*found, f"none of fewer than {self.min_count} {what} is ever shown"]
+
+    def reason(self, chosen: Candidate, alternatives: Sequence[Candidate]) -> str:
+        if self.method == "auto":
+            return KeyQuery.reason(self, chosen, alternatives)
+        return f"asked for by method = {self.method!r}"
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         return user_thresholds(mechanism)

@@ -17,7 +17,7 @@ from datetime import timedelta
 from enum import Enum
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -193,6 +193,15 @@ class Query:
 
     told: ClassVar[tuple[str, ...]] = ()
     """Which of its own fields a plan tells."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Fields that somebody may look for here, and what to ask for instead."""
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        for name in given:
+            if name in cls.elsewhere:
+                raise ParameterError(f"{name} must be left out of {cls.called}, got one; {cls.elsewhere[name]}")
+        return object.__new__(cls)
 
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Query.__repr__  # type: ignore[method-assign]  # a kind's own would tell all defaults

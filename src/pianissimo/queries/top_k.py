@@ -9,37 +9,30 @@ time); the expected error allows for it by the bounds of the mechanisms' utility
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from statistics import NormalDist
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pianissimo.checks import check_at_least
-from pianissimo.counting import MetaHistogram, MetaTopList, TopList
+from pianissimo.counting import MetaTopList, TopList
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Release
-from pianissimo.noise import TreePlan, best_base
+from pianissimo.noise import TreePlan
 from pianissimo.noise.plan import NoisePlan, is_pure
-from pianissimo.noise.tree import digits_of
+from pianissimo.queries.answer_trees import meta_top_list
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import known_histogram, unknown_histogram, unknown_thresholds
-from pianissimo.queries.label_query import LabelQuery
-from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, Tidy, bars_table
-from pianissimo.selection import KnownGumb, SparseGumbel, UnkGumb
+from pianissimo.queries.label_query import LabelQuery, TreeMaker
+from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Tidy, bars_table
+from pianissimo.selection import SparseGumbel
 from pianissimo.users import Bars
 
 SWITCHES = 5
 """How often a sparse top list may choose anew."""
-
-CANDIDATES = 10
-"""How many times k labels an answer about unknown labels may look at."""
-
-MOST_RELEASES = 2**20
 
 
 @identified("query-top-k")
@@ -77,11 +70,13 @@ class TopK(LabelQuery):
             raise ParameterError(f"k must be at most the {len(self.domain)} labels of the domain, got {self.k}")
 
     def makers(self, share: Share, releases: int, coverage: float, *, is_open: bool) -> Iterator[Maker]:
-        yield from Query.makers(self, share, releases, coverage, is_open=is_open)
-        # Selections keep no ticks apart, so they have no windows, and compare no count with a number.
-        if not share.pure and not is_open and self.per is None and self.min_count == 1:
-            yield partial(_meta_top_list, self, share, releases, coverage)
+        yield from LabelQuery.makers(self, share, releases, coverage, is_open=is_open)
+        if self._may_select(share) and self.method == "auto" and not is_open:
             yield partial(_sparse_top_list, self, share, releases, coverage)
+
+    @property
+    def _tree(self) -> TreeMaker:
+        return meta_top_list
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         self.check_events()
@@ -97,13 +92,11 @@ class TopK(LabelQuery):
         return TopList(histogram=histogram, k=self.k, holds_together=True), plan
 
     def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
-        table = Query.table(self, mechanism, release, coverage)
+        table = LabelQuery.table(self, mechanism, release, coverage)
         if isinstance(mechanism, TopList) and mechanism.holds_together and release.value.among > 1:
             wide = math.ceil(release.error * _wider(mechanism.plan, coverage, release.value.among))
             return table.with_columns(low=pl.col("estimate") - wide)
-        # A label that is missing from a cell's answer loses that cell, and nothing that is released bounds it.
-        is_biased = isinstance(mechanism, MetaTopList)
-        return table.with_columns(high=pl.lit(None, pl.Int64)) if is_biased else table
+        return table
 
     def most_moved(self, mechanism: Any) -> float | None:
         # A selection may choose other labels for one event, and so move what that event does not hold.
@@ -132,49 +125,6 @@ def _wider(plan: NoisePlan, coverage: float, labels: int) -> float:
     chances = (1 - (1 - coverage) / labels, coverage)
     wide, each = (NormalDist().inv_cdf((1 + chance) / 2) for chance in chances)
     return wide / each
-
-
-def _meta_top_list(query: TopK, share: Share, releases: int, coverage: float) -> Candidate:
-    """A tree of one-shot selections."""
-    if not releases <= MOST_RELEASES:
-        raise ParameterError(f"a tree of answers must have at most {MOST_RELEASES} releases, got {releases}")
-    base = best_base(releases)
-    levels = len(digits_of(releases, base))
-    answer, labels = _answer(query, share, levels)
-    mechanism = MetaTopList(histogram=MetaHistogram(base=base, horizon=releases, answer=answer), k=query.k)
-    sums = TreePlan.calibrated(horizon=releases, rho=Fraction(levels, 2), base=base).variance_profile()
-    quantile = NormalDist().inv_cdf((1 + coverage) / 2)
-    # A label is missed in a cell if it is behind there by no more than what the race may get wrong.
-    missed = float(answer.scale) * math.log(labels / (1 - coverage))
-    halves = quantile * np.sqrt(sums * float(answer.variance)) + missed * np.sqrt(sums)
-    return Candidate(
-        name=f"MetaTopList of {type(answer).__name__}",
-        mechanism=mechanism,
-        expected_error=ExpectedError.of(halves, coverage),
-        pure=False,
-        note="biased low: a label missing from a cell's answer loses that cell",
-    )
-
-
-def _answer(query: TopK, share: Share, levels: int) -> tuple[KnownGumb | UnkGumb, int]:
-    rho = share.rho / levels
-    if isinstance(query.domain, Domain):
-        answer = KnownGumb.calibrated(
-            domain=query.domain, k=query.k, rho=rho, max_keys_per_event=query.max_keys_per_event
-        )
-        return answer, len(query.domain)
-    if share.bad == 0:
-        raise ParameterError("unknown labels must have a delta, got a budget without")
-    candidates = CANDIDATES * query.k
-    moved = candidates if query.max_keys_per_event is None else min(candidates, query.max_keys_per_event)
-    unknown = UnkGumb.calibrated(
-        k=query.k,
-        candidates=candidates,
-        rho=rho,
-        delta=share.bad / (levels * moved),
-        max_keys_per_event=query.max_keys_per_event,
-    )
-    return unknown, candidates
 
 
 def _sparse_top_list(query: TopK, share: Share, releases: int, coverage: float) -> Candidate:

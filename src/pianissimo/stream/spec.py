@@ -423,7 +423,7 @@ class _Reading:
         readers["per"] = lambda value: 1 if value == "tick" else every_of(value, tick, OPEN_HORIZON, "per")
         if "domain" in readers:
             readers["domain"] = lambda value: domain_from(self._folder, value)
-        found = table.read({"kind": text, **readers}, required)
+        found = table.read({"kind": text, **readers}, required, kind.elsewhere)
         if len(self.faults) > before:
             return None
         del found["kind"]

@@ -61,8 +61,16 @@ class TomlTable:
             return None
         return TomlTable(self.faults, (*self._path, name), value, is_hidden=hidden)
 
-    def read(self, readers: Mapping[str, Reader], required: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The values of the fields that are given and sound; `required` says what each required one is."""
+    def read(
+        self,
+        readers: Mapping[str, Reader],
+        required: Mapping[str, str] | None = None,
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The values of the fields that are given and sound; `required` says what each required one is.
+
+        `elsewhere` has fields that are none here, each with what to ask for instead.
+        """
         found = {}
         for name, reader in readers.items():
             if name in self.content:
@@ -76,6 +84,8 @@ class TomlTable:
             if name not in readers:
                 near = difflib.get_close_matches(name, readers, n=1)
                 way_out = f"; did you mean {near[0]!r}?" if near else ""
+                if elsewhere and name in elsewhere:
+                    way_out = f"; {elsewhere[name]}"
                 self.fault(f"must be one of the fields {listed(readers)}, got {name!r}{way_out}", name)
         return found
 

@@ -1,4 +1,4 @@
-"""Attacks on the counts of unknown labels with Gaussian noise, which tables ask for and no stream does.
+"""Attacks on the counts of unknown labels with Gaussian noise.
 
 The threshold stands on the count h that comes after the kbar largest, which is one of the counts that an event moves.
 A label that one event alone holds has a count of at most h + 1; the tail bound exp(-x^2 / (4 variance)) is above the
@@ -11,12 +11,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pianissimo.audit import audit_cases
 from pianissimo.audit.answer_attacks import (
     AHEAD,
     MOST_MOVED,
-    answer_cases,
-    answer_composition,
     counts_part,
     own_part,
 )
@@ -105,7 +102,3 @@ def _chance(twin: UnkGauss, held: int) -> float:
     # All labels stay below a threshold noise z: 1 + L < gap + z.
     below = np.concatenate([np.zeros(reach), np.cumsum(chances), np.ones(reach)])
     return float(1 - (chances * below[values + twin.gap - 2 + 2 * reach] ** held).sum())
-
-
-answer_cases[UnkGauss] = unk_gauss_parts
-audit_cases[UnkGauss] = answer_composition
