@@ -24,7 +24,7 @@ is needed. The k-th largest is read off with a margin, so that with a chance of 
 the true one: without a margin the noise of empty cells would look like events.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
@@ -201,15 +201,16 @@ class BinCounts:
     failure_probability: Fraction
     """How often an extreme may stand on the wrong side of the true value."""
 
+    below: NDArray[np.float64] = field(init=False, repr=False)
+    """The estimated number of values in the first n cells, for n = 0, 1, .., all."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "below", sums_below(self.estimates, self.cells.depth))
+
     @property
     def total(self) -> float:
         """The estimate of the number of all values."""
         return float(self.below[-1])
-
-    @property
-    def below(self) -> NDArray[np.float64]:
-        """The estimated number of values in the first n cells, for n = 0, 1, .., all."""
-        return sums_below(self.estimates, self.cells.depth)
 
     def quantile(self, quantile: Fraction) -> float:
         """The middle of the cell where the estimates cross this part of all, found by halving."""

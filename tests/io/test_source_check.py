@@ -272,6 +272,20 @@ def test_numbers_of_parquet_are_told_to_be_times(tmp_path: Path) -> None:
     assert "they look like 'epoch_s'" in fault
 
 
+def test_of_a_source_that_cannot_be_read_no_rows_are_told(tmp_path: Path) -> None:
+    """They were 0, in 24 empty ticks, although nobody had counted them."""
+    frame = pl.DataFrame(ROWS).with_columns(pl.col("time").str.to_datetime(time_zone="UTC"), drug=pl.lit(1.5))
+    frame.write_parquet(tmp_path / "events.parquet")
+    (tmp_path / "shop.toml").write_text(SPEC.replace("events.csv", "events.parquet"))
+    found = check_source(load_spec(tmp_path / "shop.toml"))
+    assert len(found["faults"]) == 1
+    assert found["columns"]["drug"] == "numbers"
+    assert (found["rows"], found["rows_per_tick"], found["nulls"], found["above_cap"]) == (None, None, {}, {})
+    shown = CliRunner().invoke(cli, ["check", str(tmp_path / "shop.toml")])
+    assert shown.exit_code == 2
+    assert "rows" not in shown.output.partition("fault: ")[0]
+
+
 LIVE = SPEC.replace('path = "events.csv"', 'follow = "logs"').replace('time = "time"\n', "")
 
 

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pianissimo as pp
 from pianissimo.queries.expected import ExpectedError, number_text
 from pianissimo.queries.query import Query
 from pianissimo.stream import StreamPlan, render_plan
+from pianissimo.stream.plan_table import about_told
 
 DOMAIN = ["a", "b", "c"]
 OF_EVENTS: dict[str, tuple[Query, str]] = {
@@ -192,3 +194,23 @@ def test_chances_are_said_as_people_say_them() -> None:
     for coverage, words in ((0.95, "19 times out of 20"), (0.9, "9 times out of 10"), (0.999, "999 times out of 1000")):
         assert ExpectedError(coverage=coverage, typical=1, largest=1).often == words
     assert ExpectedError(coverage=0.5, typical=1, largest=2).often == "1 times out of 2 (2 at the worst tick)"
+
+
+@pytest.mark.parametrize("unit", ["event", pp.user("who", max_events_per_user=4), pp.user("who", within="7d")])
+@pytest.mark.parametrize(
+    "query", [pp.TopK("q", key="k", k=2, per=3), pp.Sum("q", value="x", range=(0, 9), key="k", per=3)]
+)
+def test_windows_of_unknown_labels_say_that_these_are_shown_for_their_totals(query: Query, unit: Any) -> None:
+    numbers, text = told(planned(query, unit, horizon=None if getattr(unit, "within", None) else 366))
+    assert ", of labels that are shown for their totals" in numbers["error_about"]
+    assert "of labels that are shown for their totals" in about_told(numbers)
+    assert re.search("labels of k appear from about [0-9,]+ events in all on", text)
+    assert "totals" not in told(planned(replace(query, domain=DOMAIN), unit))[0]["error_about"]
+
+
+def test_thresholds_of_later_caps_are_told() -> None:
+    numbers, text = told(planned(pp.Histogram("q", key="k", count="users"), pp.user("who")))
+    later = numbers["caps"][1:4]
+    shown = ", ".join(f"{each['threshold']['least']:,} at {each['cap']:,}" for each in later)
+    assert f"labels appear then from about {shown}, .. " in text
+    assert numbers["threshold"] == numbers["caps"][0]["threshold"]

@@ -112,7 +112,8 @@ def check(*, file: Path, as_json: bool) -> None:
         echo_json(found, indent=2)
     else:
         click.echo(f"{NOT_PRIVATE}\n")
-        told = {name: found[name] for name in ("rows", "first_time", "last_time")} | (found["rows_per_tick"] or {})
+        names = ("rows", "first_time", "last_time") if found["rows"] is not None else ()
+        told = {name: found[name] for name in names} | (found["rows_per_tick"] or {})
         lines = {
             f"rows per tick, {name}" if name in (found["rows_per_tick"] or {}) else name: each
             for name, each in told.items()

@@ -58,6 +58,12 @@ def check_source(spec: StreamSpec) -> dict[str, Any]:
     return whole | {"faults": faults, "notes": [*whole["notes"], told, *followed]}
 
 
+_NOTHING_READ: dict[str, Any] = {"first_time": None, "last_time": None, "rows": None, "rows_per_tick": None} | {
+    name: {} for name in ("refused", "nulls", "outside", "above_cap")
+}
+"""What is told of a source that cannot be read to its end: numbers of a part of it would be taken for those of all."""
+
+
 class _Check:
     """Looks at a source, and keeps what it saw: secret."""
 
@@ -103,13 +109,24 @@ class _Check:
         except (InputError, SourceError, csv.Error) as error:
             missing = self._missing() if self.columns else []
             self.faults = self.faults or missing or self._guessed() or [str(error)]
+            counted: dict[str, Any] = _NOTHING_READ
         else:
             self._tell_rows()
+            counted = self._counted()
         plan = self.plan.to_dict()
         self.notes += plan["warnings"]
         return {
             "private": False,
             "columns": {name: _kind(values) for name, values in self.columns.items()},
+            **counted,
+            "plan": {query["name"]: query["words"] for query in plan["queries"]},
+            "faults": self.faults,
+            "notes": self.notes,
+        }
+
+    def _counted(self) -> dict[str, Any]:
+        """What all rows hold."""
+        return {
             "first_time": _moment(min(self.times, default=None)),
             "last_time": _moment(max(self.times, default=None)),
             "rows": self.rows,
@@ -118,9 +135,6 @@ class _Check:
             "rows_per_tick": _per_tick(self.ticks, self.spec.last_tick) if self.judge.clock else None,
             "outside": dict(self.outside),
             "above_cap": self._above_caps(),
-            "plan": {query["name"]: query["words"] for query in plan["queries"]},
-            "faults": self.faults,
-            "notes": self.notes,
         }
 
     def _pieces(self) -> Iterator[Piece]:

@@ -653,7 +653,10 @@ class Query:
     def about_in(self, mechanism: Any) -> str:
         """The same, of what a mechanism answers."""
         is_cut = isinstance(mechanism, EachPeriod) and self.per not in (None, 1)
-        return f"{self.about}, or since the period began" if is_cut else self.about
+        own = f"{self.about}, or since the period began" if is_cut else self.about
+        # What is new and below the threshold is in no window, however much of it the window has.
+        by_totals = self.per is not None and self.thresholds(getattr(mechanism, "inner", mechanism)) is not None
+        return f"{own}{SHOWN_FOR_TOTALS}" if by_totals else own
 
     def _about(self, answer: str) -> str:
         when = "" if self.per is None else " in each tick" if self.per == 1 else f" in the last {self.per} ticks"
@@ -687,6 +690,10 @@ class Query:
         if ratio < 1:
             return f"{second.name} has {ratio:.2f} times the error alone, but not together with the other queries"
         return f"least typical error; {second.name} has {ratio:.2f} times as much"
+
+
+SHOWN_FOR_TOTALS = ", of labels that are shown for their totals"
+"""Of which labels windows are, where nobody listed them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

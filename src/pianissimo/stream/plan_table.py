@@ -6,7 +6,7 @@ Explained, a paragraph for each query follows: mechanism, noise, theorem, and wh
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
@@ -18,6 +18,7 @@ from rich.text import Text
 from pianissimo.loss.losses import Unit
 from pianissimo.queries import Query
 from pianissimo.queries.expected import OPEN_HORIZON, Candidate, mebibytes, number_text
+from pianissimo.queries.query import SHOWN_FOR_TOTALS
 
 _FEW_CAPS = 3
 """Of how many further caps the error is told, beside that of the last."""
@@ -61,7 +62,8 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any], weighed: Sequ
         some = "" if least == largest else f" ({largest} at some ticks)"
         of_users = query.watched and chosen.mechanism.guarantee.unit is not Unit.EVENT
         what = query.counted_unit if of_users or not query.watched else "events"
-        first += f"; {query.shown.format(query)} from about {least} {what} on{some}"
+        in_all = "" if query.per is None else " in all"
+        first += f"; {query.shown.format(query)} from about {least} {what}{in_all} on{some}"
     if query.every != 1:
         first += f"; published every {query.every} ticks"
     left_out = [*query.left_out(chosen), *([] if cap or not chosen.note else [chosen.note])]
@@ -76,7 +78,8 @@ def about_told(query: Mapping[str, Any], cap: float | None = None) -> str:
     'number of events, of events up to the cap of 64 a user'
     """
     about, rounding = query["error_about"], query.get("rounding", "").partition(";")[0]
-    if not (rounding or "of values cut to" in about or _UP_TO_THE_CAP.search(about)):
+    is_cut = any(words in about for words in ("of values cut to", SHOWN_FOR_TOTALS))
+    if not (rounding or is_cut or _UP_TO_THE_CAP.search(about)):
         return ""
     if cap is not None:
         about = _UP_TO_THE_CAP.sub(rf"\g<1>{cap:,.15g} a user", about)
@@ -87,12 +90,21 @@ def _cap_words(cap: dict[str, Any]) -> str:
     if not cap:
         return ""
     errors = cap["errors"]
-    told = [f"{number_text(each['typical'])} at {each['cap']:,.15g}" for each in errors if each["cap"] > cap["at"]]
-    if len(told) > _FEW_CAPS + 1:
-        told[_FEW_CAPS:] = [f".. {told[-1]}"]
-    raised = f"when the cap is raised the error is about {', '.join(told)}; " if told else ""
+    later = [each for each in errors if each["cap"] > cap["at"]]
+    told = _few(f"{number_text(each['typical'])} at {each['cap']:,.15g}" for each in later)
+    shown = _few(f"{each['threshold']['least']:,} at {each['cap']:,.15g}" for each in later if "threshold" in each)
+    raised = f"when the cap is raised the error is about {told}; " if told else ""
+    raised += f"labels appear then from about {shown} on; " if shown else ""
     fewer = f"of the {cap['asked_for']} caps asked for, noise can be drawn for {len(errors)}; "
     return f"{raised}{fewer if len(errors) < cap['asked_for'] else ''}{cap['beyond']}"
+
+
+def _few(told: Iterable[str]) -> str:
+    """The first of what is told of further caps, and the last."""
+    every = list(told)
+    if len(every) > _FEW_CAPS + 1:
+        every[_FEW_CAPS:] = [f".. {every[-1]}"]
+    return ", ".join(every)
 
 
 def _promise(plan: dict[str, Any]) -> Text:
