@@ -411,10 +411,10 @@ def tiny(kind: type[LabelSums] = LabelSums, **fields: Any) -> LabelSums:
 
 
 @pytest.mark.parametrize("min_count", [1, 3])
-def test_all_small_neighbors_stay_below_the_claim(min_count: int) -> None:
+def test_all_small_neighbors_stay_below_the_claim(min_count: int, tell_worst: Any) -> None:
     """The worst ratio is .955: that of labels which are shown, whose noise is discrete and the claim's is not."""
     ratio = worst_ratio(tiny(min_count=min_count))
-    print(f"sums by label, at least {min_count} events: worst ratio {ratio:.3f}")
+    tell_worst(f"sums and means by label of events, at least {min_count}", ratio)
     assert 0.2 < ratio <= 1
 
 

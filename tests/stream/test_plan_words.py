@@ -200,7 +200,7 @@ def test_chances_are_said_as_people_say_them() -> None:
 @pytest.mark.parametrize(
     "query", [pp.TopK("q", key="k", k=2, per=3), pp.Sum("q", value="x", range=(0, 9), key="k", per=3)]
 )
-def test_windows_of_unknown_labels_say_that_these_are_shown_for_their_totals(query: Query, unit: Any) -> None:
+def test_windows_of_unknown_labels_say_that_these_are_shown_for_their_totals(query: Any, unit: Any) -> None:
     numbers, text = told(planned(query, unit, horizon=None if getattr(unit, "within", None) else 366))
     assert ", of labels that are shown for their totals" in numbers["error_about"]
     assert "of labels that are shown for their totals" in about_told(numbers)

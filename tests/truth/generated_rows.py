@@ -11,7 +11,7 @@ import polars as pl
 
 Row = dict[str, Any]
 
-TICKS = 6
+TICKS = 4
 EMPTY_TICK = 3
 LONG = "l" * 257
 PLACES = ["", "north", "south", "été", "x" * 256, "(null)", *(f"place {number}" for number in range(40))]
@@ -29,6 +29,8 @@ SCHEMA: dict[str, Any] = {
     "day": pl.Date,
     "amount": pl.Float64,
     "tags": pl.List(pl.String),
+    "copies": pl.Int64,
+    "change": pl.Int64,
 }
 
 
@@ -62,6 +64,8 @@ def row(chance: random.Random, user: str | None) -> Row:
         "day": None if chance.random() < 0.03 else chance.choice(DAYS),
         "amount": amount(chance),
         "tags": tags(chance),
+        "copies": None if chance.random() < 0.03 else zipf(chance, 30, 3.0),
+        "change": 1 if chance.random() < 0.8 else -1,
     }
 
 
@@ -79,7 +83,7 @@ class Rows:
         for tick in range(1, TICKS + 1):
             users: list[str | None] = [f"u{zipf(chance, 700, 2.5)}" for _ in range(600)]
             users += [f"u{number}" for number in chance.sample(range(700), 80 * tick)]
-            users += ["bot 1"] * 90 + ["bot 2"] * (150 if tick == 5 else 0) + [None] * 15
+            users += ["bot 1"] * 90 + ["bot 2"] * (150 if tick == 4 else 0) + [None] * 15
             chance.shuffle(users)
             found.append([] if tick == EMPTY_TICK else [row(chance, user) for user in users])
         return found

@@ -6,7 +6,7 @@ query asks for: a finite number, or a label of at most 256 bytes.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 
 from tests.truth.generated_rows import Row
@@ -128,17 +128,102 @@ def people(condition: Callable[[Row], bool] = lambda row: True) -> Told:
     return lambda rows: {None: len({row["user"] for row in rows if condition(row)})}
 
 
-def first_of_each(rows_by_tick: list[list[Row]], cap: int, period: int | None) -> list[Row]:
-    """The first so many rows of each user, in all or in each period of so many ticks."""
-    seen: Counter[tuple[str, int]] = Counter()
-    kept = []
+Ranked = list[list[tuple[int, Row]]]
+"""Of each tick the units that a cap is about, each with its place among those of its user."""
+
+
+def itself(row: Row) -> list[Row]:
+    return [row]
+
+
+def labelled(row: Row) -> list[Row]:
+    """An event counts towards the cap if it has a label."""
+    return [] if label_of(row, "place") is None else [row]
+
+
+def labelled_value(row: Row) -> list[Row]:
+    """An event counts towards the cap if it has a label and a value."""
+    return [] if value_of(row) is None else labelled(row)
+
+
+def tags_of(most: int | None) -> Callable[[Row], list[Row]]:
+    """Each label of an event counts towards the cap."""
+    return lambda row: [row | {"tags": [label]} for label in labels_of(row, most)]
+
+
+def in_order(units: Callable[[Row], list[Row]]) -> Callable[[list[list[Row]], int | None], Ranked]:
+    """The units of each user in their order, in all or in each period of so many ticks."""
+
+    def ranked(rows_by_tick: list[list[Row]], period: int | None) -> Ranked:
+        seen: Counter[tuple[str, int]] = Counter()
+        found: Ranked = []
+        for tick, rows in enumerate(rows_by_tick):
+            found.append([])
+            for row in rows:
+                whose = (row["user"], 0 if period is None else tick // period)
+                for unit in units(row):
+                    seen[whose] += 1
+                    found[-1].append((seen[whose], unit))
+        return found
+
+    return ranked
+
+
+def by_label(
+    column: str, *, once: bool, domain: Sequence[str] | None = None
+) -> Callable[[list[list[Row]], int | None], Ranked]:
+    """Rows by the place of their label among the different ones of their user; of each label the first row alone."""
+
+    def ranked(rows_by_tick: list[list[Row]], period: int | None) -> Ranked:
+        held: defaultdict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+        found: Ranked = []
+        for tick, rows in enumerate(rows_by_tick):
+            found.append([])
+            for row in rows:
+                label = label_of(row, column)
+                if label is None or (domain is not None and label not in domain):
+                    continue
+                mine = held[row["user"], 0 if period is None else tick // period]
+                if label not in mine or not once:
+                    found[-1].append((mine.setdefault(label, len(mine) + 1), row))
+        return found
+
+    return ranked
+
+
+def spent(rows_by_tick: list[list[Row]], cap: float, low: float, high: float, period: int | None) -> float:
+    """The sum of values where a user adds so much at most, in all or in each period."""
+    sums: defaultdict[tuple[str, int], float] = defaultdict(float)
     for tick, rows in enumerate(rows_by_tick):
         for row in rows:
-            whose = (row["user"], 0 if period is None else tick // period)
-            seen[whose] += 1
-            if seen[whose] <= cap:
-                kept.append(row)
-    return kept
+            value = value_of(row)
+            if value is not None:
+                sums[row["user"], 0 if period is None else tick // period] += min(max(value, low), high)
+    return math.fsum(min(each, cap) for each in sums.values())
+
+
+def taken_back(told: Told) -> Told:
+    """Of rows that happen and rows that take back: the difference."""
+
+    def difference(rows: list[Row]) -> Truth:
+        more, less = (told([row for row in rows if row["change"] == sign]) for sign in (1, -1))
+        return {key: more.get(key, 0) - less.get(key, 0) for key in {*more, *less}}
+
+    return difference
+
+
+def copies(column: str | None) -> Told:
+    """How many events rows stand for, in all or of each label."""
+
+    def told(rows: list[Row]) -> Truth:
+        found: Truth = {} if column else {None: 0}
+        for row in rows:
+            label = label_of(row, column) if column else None
+            if row["copies"] is not None and (label is not None or column is None):
+                found[label] = found.get(label, 0) + row["copies"]
+        return found
+
+    return told
 
 
 def above(rows_by_tick: list[list[Row]], cap: int, period: int | None) -> int:
@@ -147,20 +232,6 @@ def above(rows_by_tick: list[list[Row]], cap: int, period: int | None) -> int:
         (row["user"], 0 if period is None else tick // period) for tick, rows in enumerate(rows_by_tick) for row in rows
     )
     return sum(number > cap for number in numbers.values())
-
-
-def first_values(rows_by_tick: list[list[Row]], column: str, cap: int, period: int | None) -> list[Row]:
-    """Of the rows of each user those with her first so many different labels, in all or in each period."""
-    held: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
-    kept = []
-    for tick, rows in enumerate(rows_by_tick):
-        for row in rows:
-            label = label_of(row, column)
-            mine = held[row["user"], 0 if period is None else tick // period]
-            if label is not None and (label in mine or len(mine) < cap):
-                mine.add(label)
-                kept.append(row)
-    return kept
 
 
 def holders_of(rows: list[Row], held: Callable[[Row], str | None]) -> dict[str, set[str]]:

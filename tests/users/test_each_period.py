@@ -322,11 +322,11 @@ PAIRS = [
 ]
 
 
-def test_the_exact_law_of_two_periods_keeps_the_promise_of_one() -> None:
+def test_the_exact_law_of_two_periods_keeps_the_promise_of_one(tell_worst: Any) -> None:
     loss = TINY.guarantee.loss
     assert isinstance(loss, Pure)
     found = [worst_ratio(*pair) for pair in PAIRS]
-    print(f"worst log-ratio of two periods: {max(found):.6f} of {float(loss.epsilon):.6f}")
+    tell_worst("a period after another, and the cap between them", max(found) / float(loss.epsilon))
     assert 0.9 * float(loss.epsilon) < max(found) <= float(loss.epsilon) + 1e-12
 
 

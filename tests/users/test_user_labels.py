@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.users.replaying import raised_at
 
 from pianissimo import codec
+from pianissimo.budget import Budget
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.labels import Domain
 from pianissimo.loss.losses import Booked, Mixed
@@ -95,21 +96,37 @@ def test_thresholds_meet_the_vectors(per_label: int, spread: float, low: int, hi
 
 
 TABLE = [
-    # T, m, k, the mean threshold and the largest
-    (100, 1, 1, 112, 125),
-    (100, 16, None, 1854, 2080),
-    (100, 16, 4, 928, None),
-    (100, 16, 1, 465, 521),
-    (720, 4, 1, 308, 340),
-    (720, 16, 4, 1255, None),
-    (720, 16, 1, 629, 693),
-    (720, 64, None, 10251, 11302),
+    # T, m, k, the deviation, the mean threshold and the largest
+    (100, 1, 1, 15, 112, 125),
+    (100, 16, None, 246, 1854, 2080),
+    (100, 16, 4, 123, 928, None),
+    (100, 16, 1, 61, 465, 521),
+    (100, 64, None, 982, 7587, 8511),
+    (100, 64, 4, 246, 1898, None),
+    (100, 64, 1, 123, 950, 1066),
+    (720, 4, None, 80, 614, 677),
+    (720, 4, 1, 40, 308, 340),
+    (720, 16, None, 321, 2508, 2765),
+    (720, 16, 4, 160, 1255, None),
+    (720, 16, 1, 80, 629, 693),
+    (720, 64, None, 1283, 10251, 11302),
+    (720, 64, 4, 321, 2564, None),
+    (720, 64, 1, 160, 1283, 1414),
+    (8760, 1, 1, 26, 205, 221),
+    (8760, 4, 1, 52, 419, 450),
+    (8760, 16, None, 417, 3397, 3664),
+    (8760, 16, 4, 209, 1699, None),
+    (8760, 16, 1, 104, 851, 917),
+    (8760, 64, None, 1669, 13860, 14951),
+    (8760, 64, 4, 417, 3467, None),
+    (8760, 64, 1, 209, 1734, 1871),
 ]
+"""Of 8,760 ticks also the largest thresholds of totals that run on, beside which card U3 puts those of a day."""
 
 
-@pytest.mark.parametrize(("horizon", "cap", "per_label", "mean", "largest"), TABLE)
+@pytest.mark.parametrize(("horizon", "cap", "per_label", "deviation", "mean", "largest"), TABLE)
 def test_thresholds_are_those_of_the_table(
-    horizon: int, cap: int, per_label: int | None, mean: float, largest: int | None
+    horizon: int, cap: int, per_label: int | None, deviation: int, mean: float, largest: int | None
 ) -> None:
     rho, found = Fraction(14407, 10**6), []
     for plan in (HaarPlan, HaarSkipPlan, SplinePlan):
@@ -118,11 +135,35 @@ def test_thresholds_are_those_of_the_table(
         assert made is not None
         profile = made.variance_profile()
         worst = int(np.argmax(profile)) + 1
-        thresholds = [own.threshold(tick) or 0 for tick in range(1, horizon + 1, 1 if horizon == 100 else 7)]
+        # Steps that share no factor with the sizes of a tree's nodes.
+        thresholds = [own.threshold(tick) or 0 for tick in range(1, horizon + 1, {100: 1, 720: 7, 8760: 43}[horizon])]
         found.append((float(profile.mean()), float(np.mean(thresholds)), own.threshold(worst) or 0))
-    _, own_mean, own_largest = min(found)
+    variance, own_mean, own_largest = min(found)
+    assert math.isclose(math.sqrt(variance), deviation, rel_tol=1e-3, abs_tol=0.5)
     assert math.isclose(own_mean, mean, rel_tol=0.01)
     assert largest is None or own_largest in (largest - 1, largest, largest + 1)
+
+
+@pytest.mark.parametrize(("cap", "least"), [(1, 40), (4, 81), (16, 165), (64, 339)])
+def test_one_release_in_all_has_the_thresholds_of_the_card(cap: int, least: int) -> None:
+    """Users of each label, once a day: one node of noise."""
+    once = labels_of(cap, per_label=1, plan=TreePlan, horizon=1, rho=Fraction(14407, 10**6))
+    assert once.threshold(1) == least
+
+
+@pytest.mark.parametrize("plan", [HaarPlan, HaarSkipPlan])
+def test_a_cap_that_follows_has_the_noise_of_the_card(plan: Any) -> None:
+    """Times that of a fixed cap of the same size: 2.16 at the first level, 3.0, 3.75 and 4.5 behind a prefix."""
+    cap = AdaptiveCap(epsilon=Fraction(1, 5), first=16, fourfold=0, levels=15)
+    following = labels_of(cap, plan=plan, horizon=720, rho=Budget(Fraction(4, 5), DELTA).rho()).counters[0]
+    for level, factor in enumerate((2.16, 3.0, 3.75, 4.5), 1):
+        units, since = cap.caps[level - 1], 0 if level == 1 else 1
+        fixed = labels_of(units, plan=plan, horizon=720, rho=Budget(1, DELTA).rho()).counters[0].plan(1, units, 0)
+        own, prefix = following.plan(level, units, since), following.prefix(level, units, since)
+        assert fixed is not None
+        assert own is not None
+        variance = float(own.variance_profile().mean()) + (0.0 if prefix is None else float(prefix.variance))
+        assert math.isclose(math.sqrt(variance / float(fixed.variance_profile().mean())), factor, rel_tol=3e-3)
 
 
 def test_the_first_units_of_each_user_count_in_her_own_order() -> None:

@@ -118,9 +118,9 @@ def worst_loss(mechanism: UserStatistics, *, users: int = 20) -> float:
 
 
 @pytest.mark.parametrize("means", [True, False])
-def test_no_small_user_costs_more_than_is_booked(means: bool) -> None:
+def test_no_small_user_costs_more_than_is_booked(means: bool, tell_worst: Any) -> None:
     ratio = worst_loss(statistics(means=means))
-    print(f"{'means' if means else 'sums'} by label of users: worst ratio {ratio:.3f}")
+    tell_worst(f"{'means' if means else 'sums'} by listed label of users", ratio)
     assert 0.4 < ratio <= 1
 
 
@@ -277,9 +277,9 @@ def worst_ratio(mechanism: UserLabelSums) -> float:
 
 
 @pytest.mark.parametrize("min_count", [1, 3])
-def test_all_small_worlds_stay_below_the_claim(min_count: int) -> None:
+def test_all_small_worlds_stay_below_the_claim(min_count: int, tell_worst: Any) -> None:
     ratio = worst_ratio(unknown(min_count=min_count))
-    print(f"sums of unknown labels of users, at least {min_count}: worst ratio {ratio:.3f}")
+    tell_worst(f"sums and means by unknown label of users, at least {min_count}", ratio)
     assert 0.2 < ratio <= 1
 
 
