@@ -15,6 +15,9 @@ LARGEST = 1024
 FREQUENT = 1000
 """Values of the maximum frequency: 1 .. 1000, x with weight x^-2."""
 
+LARGEST_VALUE = 20
+"""Of the maximum: values 1 .. 20, in this order, each as often."""
+
 TICKS = 100
 """As many as the paper has check-points: one every 5e5 of 5e7 items."""
 
@@ -106,3 +109,12 @@ def make_uniform(size: Size, seed: int) -> Values:
     """
     random = np.random.default_rng([seed, 2])
     return random.integers(size.values, size=size.items, dtype=np.int32)
+
+
+def make_ordered(size: Size) -> Values:
+    """A value for each item: 1 .. 20, all equally often, in their order.
+
+    >>> make_ordered(Size(1000, 50))[[0, 49, 50, -1]].tolist()
+    [1, 1, 2, 20]
+    """
+    return np.repeat(np.arange(1, LARGEST_VALUE + 1, dtype=np.int32), size.items // LARGEST_VALUE)

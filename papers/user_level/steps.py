@@ -51,19 +51,39 @@ class Steps:
     fixed_cap: int | None = None
     """Algorithm 3 alone, with all of epsilon for the counter."""
 
+    margin: float = 0.5
+    """Of a maximum: the part of the printed Delta, (3) for one histogram, that is asked for."""
+
     def errors(self, record: Record, runs: int, random: np.random.Generator) -> Errors:
-        """|released - true| of the first series, by run and check-point."""
-        step = np.arange(1, len(record.true) + 1) * _per_tick(record)
-        noise = _tree_noise(step, runs, random)
-        factor = 2 if self.doubled else 1
+        """Of what is released, by run and check-point: of the first series, or of a maximum of all."""
+        ticks, factor = np.arange(len(record.true)), 2 if self.doubled else 1
         if self.fixed_cap is not None:
-            kept = record.kept[:, record.place(self.fixed_cap), 0]
-            return np.asarray(np.abs(kept - record.true + factor * self.fixed_cap / self.epsilon * noise))
-        levels = np.array([self._levels(record, random) for _ in range(runs)])
-        caps = record.levels
-        scales = np.array([factor * cap / (self.epsilon / 2 * self.weights[place]) for place, cap in enumerate(caps)])
-        kept = record.kept[np.arange(len(step)), record.place(caps[0]) + levels, 0]
-        return np.asarray(np.abs(kept - record.true + scales[levels] * noise))
+            places = np.full((runs, len(ticks)), record.place(self.fixed_cap))
+            scales = np.full((runs, len(ticks)), factor * self.fixed_cap / self.epsilon)
+        else:
+            levels = np.array([self._levels(record, random) for _ in range(runs)])
+            places = record.place(record.levels[0]) + levels
+            each = [
+                factor * cap / (self.epsilon / 2 * own) for cap, own in zip(record.levels, self.weights, strict=False)
+            ]
+            scales = np.array(each)[levels]
+        if record.ends is None:
+            return record.errors(record.kept[ticks, places, 0] + scales * _tree_noise(record.so_far, runs, random))
+        bins = np.array([_tree_noise(record.so_far, runs, random) for _ in record.ends[1:]])
+        released = record.kept[ticks, places] + scales[..., None] * np.moveaxis(bins, 0, -1)
+        return record.errors(self._maximum(released, scales, record.so_far))
+
+    def _maximum(
+        self, released: NDArray[np.float64], scales: NDArray[np.float64], steps: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Algorithm 6 for k = 1 over one histogram: the largest value with so many items from it on, or 0."""
+        values = released.shape[-1]
+        # The paper defines logarithms to base two; its numbers fit natural ones.
+        logs = np.ceil(np.log(steps)) ** 1.5 * np.log(2 * values / self.beta)
+        margins = self.margin * 4 * scales * logs
+        suffix = np.cumsum(released[..., ::-1], axis=-1)[..., ::-1]
+        enough = suffix >= 1 + margins[..., None]
+        return np.asarray((enough * np.arange(1, values + 1)).max(axis=-1))
 
     def _levels(self, record: Record, random: np.random.Generator) -> NDArray[np.int64]:
         """The place of the cap that holds at each check-point, in one run."""
