@@ -4,6 +4,7 @@ import sys
 
 from benchmarks import (
     durable,
+    floor,
     histogram,
     kafka,
     ledger,
@@ -28,6 +29,7 @@ def main() -> int:
         noise,
         planning,
         histogram,
+        floor,
         ticks,
         selection,
         tables,

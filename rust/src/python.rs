@@ -245,6 +245,22 @@ impl PySlotTable {
     fn names<'py>(&self, py: Python<'py>, start: usize, end: usize) -> Bound<'py, PyArray2<u64>> {
         name_array(py, self.0.names().get(start..end).unwrap_or_default())
     }
+
+    /// The names of some slots, as rows of (low, high).
+    fn names_at<'py>(
+        &self,
+        py: Python<'py>,
+        slots: PyReadonlyArray1<'py, i64>,
+    ) -> PyResult<Bound<'py, PyArray2<u64>>> {
+        let names = self.0.names();
+        let found: Option<Vec<u128>> = slots
+            .as_slice()
+            .map_err(|_| not_contiguous())?
+            .iter()
+            .map(|&slot| usize::try_from(slot).ok().and_then(|place| names.get(place).copied()))
+            .collect();
+        Ok(name_array(py, &found.ok_or_else(|| PyValueError::new_err("slots must be those of names"))?))
+    }
 }
 
 /// sums += weight * values, wrapping.

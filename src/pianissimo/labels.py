@@ -132,6 +132,10 @@ class LabelIndex:
         """The item keys of the labels from slot `start` up to slot `end`."""
         return self._table.names(start, end)
 
+    def keys_at(self, slots: NDArray[np.int64]) -> Keys:
+        """The item keys of the labels of some slots."""
+        return self._table.names_at(slots)
+
     def keys_from(self, start: int) -> Keys:
         """The item keys of the labels from slot `start` on."""
         return self._table.names(start, len(self))
@@ -174,7 +178,13 @@ def visible_labels(
     index: LabelIndex, shown: NDArray[np.bool_], before: tuple[NDArray[np.int64], pl.Series] | None
 ) -> tuple[NDArray[np.int64], pl.Series]:
     """The slots of the labels that are shown, and these labels, in the order of their bytes; as before, if it holds."""
-    places = np.flatnonzero(shown)
+    return labels_at(index, np.flatnonzero(shown), before)
+
+
+def labels_at(
+    index: LabelIndex, places: NDArray[np.int64], before: tuple[NDArray[np.int64], pl.Series] | None
+) -> tuple[NDArray[np.int64], pl.Series]:
+    """The same of the labels of these slots, which are in order."""
     if before is not None and np.array_equal(np.sort(before[0]), places):
         return before
     labels = index.labels.gather(places)

@@ -32,11 +32,11 @@ from pianissimo.counting.counter import OverPlan
 from pianissimo.counting.known import LabelCounts, Rest, Tally, add_up, in_order
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import MOST_LABELS, LabelIndex, add_counts, count_labels, visible_labels
+from pianissimo.labels import MOST_LABELS, LabelIndex, add_counts, count_labels, labels_at
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.plan import NoisePlan, is_pure, plan_loss, terms_of, variance_at
+from pianissimo.noise.plan import NoisePlan, is_pure, largest_noise, plan_loss, terms_of, variance_at
 from pianissimo.noise.recent import Recent
 from pianissimo.noise.running import ONE_SERIES, RunningNoise, rounded, running_noise
 
@@ -102,6 +102,42 @@ def _constant_spread(key: Hashable, delta: Fraction) -> float:
     return high
 
 
+class Reachable:
+    """The slots of labels that noise could lift to the least estimate that is ever shown, as they get there: secret.
+
+    Noise never exceeds what its samplers give at most. A label whose count is further below is not shown, whatever its
+    noise is: leaving it out changes no bit of any release (docs/privacy.md, 'Labels that cannot be shown').
+    """
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+        self._slots: NDArray[np.int64] | None = None
+        self._are_in = np.zeros(0, dtype=np.bool_)
+        self._moved: list[NDArray[np.int64]] = []
+
+    def note(self, slots: NDArray[np.int64]) -> None:
+        """The counts of these have grown."""
+        if self._slots is not None:
+            self._moved.append(slots)
+
+    def slots(self, counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Them in the order in which they got there; None where all labels are there from their first event on."""
+        if self._least <= 1:
+            return None
+        if self._slots is None:
+            self._slots, moved = np.zeros(0, dtype=np.int64), np.arange(len(counts))
+        else:
+            moved = np.concatenate(self._moved) if self._moved else self._slots[:0]
+        self._moved = []
+        if len(counts) > len(self._are_in):
+            self._are_in = np.concatenate([self._are_in, np.zeros(len(counts) - len(self._are_in), dtype=np.bool_)])
+        near = moved[counts[moved] >= self._least]
+        new = np.unique(near[~self._are_in[near]])
+        self._are_in[new] = True
+        self._slots = np.concatenate([self._slots, new])
+        return self._slots
+
+
 @dataclass(slots=True, repr=False)
 class UnknownHistogramState:
     """Every label seen so far, its exact count, and whether it is shown: secret."""
@@ -112,6 +148,7 @@ class UnknownHistogramState:
     recent: Recent
     noise: RunningNoise = field(metadata=TRANSIENT)
     rest_noise: RunningNoise | None = field(metadata=TRANSIENT)
+    reachable: Reachable = field(metadata=TRANSIENT)
     visible: tuple[NDArray[np.int64], pl.Series] | None = field(metadata=TRANSIENT, default=None)
     """The slots of the labels that are shown, and these labels, in the order of their bytes."""
 
@@ -157,8 +194,14 @@ class UnknownHistogram(OverPlan):
     min_count: int = 1
     """How many events a label needs to be shown, however high its noise: h0. Its threshold is higher by h0 - 1."""
 
+    show_from: int = 1
+    """A public floor: no estimate below it is shown for the first time. Work at a tick is then for labels that had
+    events in it and for those near the floor, and not for all."""
+
     def __post_init__(self) -> None:
-        check_at_least(1, max_keys_per_event=self.max_keys_per_event, min_count=self.min_count)
+        check_at_least(
+            1, max_keys_per_event=self.max_keys_per_event, min_count=self.min_count, show_from=self.show_from
+        )
         check_probability(delta=self.delta)
 
     @property
@@ -181,8 +224,14 @@ class UnknownHistogram(OverPlan):
 
     def threshold(self, tick: int) -> int:
         """The least estimate that is shown at `tick`."""
-        # Without the event a label that is shown for it alone has at most min_count - 1.
-        return self.min_count - 1 + threshold_at(self.plan, tick, self.delta, self.cut)
+        # Without the event a label that is shown for it alone has at most min_count - 1. Any higher threshold that is
+        # public is as private.
+        return max(self.show_from, self.min_count - 1 + threshold_at(self.plan, tick, self.delta, self.cut))
+
+    @property
+    def _least_count(self) -> int:
+        """No label of fewer events can be shown: noise is rounded as `rounded` does, which keeps its order."""
+        return self.show_from - ((2 * largest_noise(self.plan) >> self.plan.shift) + 1) // 2
 
     def start(self, noise: Noise) -> UnknownHistogramState:
         return UnknownHistogramState(
@@ -192,6 +241,7 @@ class UnknownHistogram(OverPlan):
             recent=Recent(self.history),
             noise=running_noise(self.plan),
             rest_noise=None if self.rest_plan is None else running_noise(self.rest_plan),
+            reachable=Reachable(self._least_count),
         )
 
     def update(self, state: UnknownHistogramState, batch: pl.Series) -> None:
@@ -210,11 +260,17 @@ class UnknownHistogram(OverPlan):
 
     def release(self, state: UnknownHistogramState, tick: int, noise: Noise) -> LabelCounts:
         state.recent.close()
-        numerators = state.noise.at(noise, tick, len(state.counts), state.index.keys)
-        estimates = rounded(state.counts, numerators, self.plan.shift)
-        passing = (state.counts >= self.min_count) & (estimates >= self.threshold(tick))
-        state.shown = state.shown | passing if self.remember else passing
-        value = self._visible(state, estimates)
+        slots = state.reachable.slots(state.counts)
+        counts, keys = state.counts, state.index.keys
+        if slots is not None:
+            counts, keys = counts[slots], lambda start, end: state.index.keys_at(slots[start:end])
+        estimates = rounded(counts, state.noise.at(noise, tick, len(counts), keys), self.plan.shift)
+        passing = (counts >= self.min_count) & (estimates >= self.threshold(tick))
+        if slots is None:
+            state.shown = state.shown | passing if self.remember else passing
+        else:
+            state.shown[slots] = state.shown[slots] | passing if self.remember else passing
+        value = self._visible(state, estimates, slots)
         return value if state.rest_noise is None else replace(value, rest=self._rest(state, value, tick, noise))
 
     def _rest(self, state: UnknownHistogramState, value: LabelCounts, tick: int, noise: Noise) -> Rest | None:
@@ -235,10 +291,12 @@ class UnknownHistogram(OverPlan):
         # noisy counts is part of the comparison mechanism (docs/privacy.md, 'Unknown labels').
         moves = state.recent.between(start, end, size=len(state.counts))
         # Most labels are never shown, and need no noise.
-        shown, numerators = np.flatnonzero(state.shown), np.zeros(len(moves), dtype=np.int64)
-        keys = state.index.keys(0, len(moves))[shown]
-        numerators[shown] = state.noise.since(noise, start, end, keys, shown)
-        return self._visible(state, rounded(moves, numerators, self.plan.shift))
+        slots = state.reachable.slots(state.counts)
+        shown = self._shown(state, slots)
+        numerators = np.zeros(len(moves), dtype=np.int64)
+        places = shown if slots is None else places_among(slots, shown)
+        numerators[shown] = state.noise.since(noise, start, end, state.index.keys_at(shown), places)
+        return self._visible(state, rounded(moves, numerators, self.plan.shift), slots, by_slot=True)
 
     def merge(self, left: UnknownHistogramState, right: UnknownHistogramState) -> UnknownHistogramState:
         self._add(left, right.index.labels, right.counts)
@@ -252,9 +310,32 @@ class UnknownHistogram(OverPlan):
             state.shown = np.concatenate([state.shown, np.zeros(new, dtype=np.bool_)])
         add_counts(state.counts, slots, counts)
         state.recent.add(slots, counts)
+        state.reachable.note(slots)
 
-    def _visible(self, state: UnknownHistogramState, estimates: NDArray[np.int64]) -> LabelCounts:
-        """The estimates of the labels that are shown, in the order of their bytes."""
-        state.visible = visible_labels(state.index, state.shown, state.visible)
+    def _shown(self, state: UnknownHistogramState, slots: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        """The slots of the labels that are shown, in order; no others can be than those within reach."""
+        return np.flatnonzero(state.shown) if slots is None else np.sort(slots[state.shown[slots]])
+
+    def _visible(
+        self,
+        state: UnknownHistogramState,
+        estimates: NDArray[np.int64],
+        slots: NDArray[np.int64] | None,
+        *,
+        by_slot: bool = False,
+    ) -> LabelCounts:
+        """The estimates of the labels that are shown, in the order of their bytes; estimates are those of `slots`."""
+        state.visible = labels_at(state.index, self._shown(state, slots), state.visible)
         ordered, shown = state.visible
-        return LabelCounts(shown.clone(), estimates[ordered])
+        places = ordered if slots is None or by_slot else places_among(slots, ordered)
+        return LabelCounts(shown.clone(), estimates[places])
+
+
+def places_among(slots: NDArray[np.int64], some: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where some of these slots, which are in no order, stand.
+
+    >>> places_among(np.array([7, 2, 5]), np.array([5, 7])).tolist()
+    [2, 0]
+    """
+    order = np.argsort(slots)
+    return order[np.searchsorted(slots, some, sorter=order)]

@@ -234,10 +234,15 @@ def check_levels(plan: NoisePlan, *, levels: int, leaves: int) -> None:
     check_plan(plan)
 
 
+def largest_noise(plan: NoisePlan) -> int:
+    """What the noise of no release can exceed: its numerator over 2^shift, as samplers never exceed their bounds."""
+    return sum(weight * noise.bound for noise, weight in zip(plan.noises, plan.peak_weights, strict=True))
+
+
 def check_plan(plan: NoisePlan) -> None:
     """Refuse a plan whose noise could leave 64 bits or whose scales no sampler has."""
     check_at_least(1, horizon=plan.horizon)
-    peak = sum(weight * noise.bound for noise, weight in zip(plan.noises, plan.peak_weights, strict=True))
+    peak = largest_noise(plan)
     if not 2 * peak < _LARGEST_NUMERATOR:
         raise ParameterError(
             f"the noise of a {plan.name} plan must fit in 62 bits, got {peak.bit_length() + 1}: "

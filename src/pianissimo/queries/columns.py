@@ -70,7 +70,7 @@ def number_column(name: str, frame: pl.DataFrame) -> pl.Series:
 def event_numbers(name: str, frame: pl.DataFrame) -> pl.Series:
     """How many events each row stands for; null where that is no whole number from 0 to 2^30.
 
-    >>> event_numbers("n", pl.DataFrame({"n": [3, 0, -1, 0.5, None, 2**31]})).to_list()
+    >>> event_numbers("n", pl.DataFrame({"n": [3.0, 0.0, -1.0, 0.5, None, 2.0**31]})).to_list()
     [3, 0, None, None, None, None]
     """
     numbers = number_column(name, frame)

@@ -83,6 +83,7 @@ class Histogram(LabelQuery):
             other=self.other,
             cut=ThresholdRule.CONSTANT if self.constant_threshold else ThresholdRule.PER_TICK,
             min_count=self.min_count,
+            show_from=self.show_from,
         )
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
@@ -115,6 +116,7 @@ def unknown_histogram(
     other: bool = False,
     cut: ThresholdRule = ThresholdRule.PER_TICK,
     min_count: int = 1,
+    show_from: int = 1,
 ) -> tuple[UnknownHistogram, NoisePlan]:
     """A histogram of labels that nobody listed."""
     if share.pure or share.bad == 0:
@@ -130,6 +132,7 @@ def unknown_histogram(
         rest_plan=plan_for(Share(rho=share.rho / 4), magnitude=keys) if other else None,
         cut=cut,
         min_count=min_count,
+        show_from=show_from,
         history=HISTORY,
     )
     return mechanism, plan

@@ -54,6 +54,9 @@ class LabelQuery(KeyQuery):
     """How it is answered where single events are hidden: by what has the least error, or, with "meta", by one-shot
     answers about the cells of a tree over time, which no window can be asked of."""
 
+    show_from: int = 1
+    """Without a domain: a public floor. No label is shown before its estimate reaches it, however low the threshold."""
+
     answer = "number of {0.count} of each {0.keys_told}"
     elsewhere: ClassVar[Mapping[str, str]] = {
         "value": "what values add up to for each label is a sum with a key: Sum(value=..., range=..., key=...)"
@@ -67,12 +70,14 @@ class LabelQuery(KeyQuery):
                 "method 'meta' must be asked for plain totals, got another choice of windows or thresholds: one-shot "
                 "answers keep no ticks apart, and have thresholds of their own"
             )
-        check_at_least(1, min_count=self.min_count)
+        check_at_least(1, min_count=self.min_count, show_from=self.show_from)
         if self.count not in ("events", "users"):
             raise ParameterError(f"count must be 'events' or 'users', got {self.count!r}")
         object.__setattr__(self, "domain", domain_of(self.domain, self.key_names))
         if self.domain is not None and self.min_count > 1:
             raise ParameterError("min_count must be left out where the domain is known, got one: all labels are shown")
+        if self.domain is not None and self.show_from > 1:
+            raise ParameterError("show_from must be left out where the domain is known, got one: all labels are shown")
 
     @property
     def _holds_lists(self) -> bool:
@@ -89,7 +94,7 @@ class LabelQuery(KeyQuery):
     @property
     def _is_plain(self) -> bool:
         """Whether nothing is asked that selections do not have: windows, or counts compared with a number."""
-        return self.per is None and self.min_count == 1
+        return self.per is None and self.min_count == self.show_from == 1
 
     def _may_select(self, share: Share) -> bool:
         return self._is_plain and not share.pure
@@ -193,6 +198,7 @@ class LabelQuery(KeyQuery):
             "per_label": 1 if self.count == "users" else None,
             "domain": self.domain,
             "min_count": self.min_count,
+            "show_from": self.show_from,
             "max_keys_per_event": self.max_keys_per_event,
             "remember": getattr(self, "remember", True),
             "other": OTHER_SHARE if getattr(self, "other", False) else Fraction(0),

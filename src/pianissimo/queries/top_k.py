@@ -86,7 +86,9 @@ class TopK(LabelQuery):
             keys = self.max_keys_per_event or len(self.domain)
             histogram, plan = known_histogram(self.domain, keys, share, plan_for)
         elif self.max_keys_per_event is not None:
-            histogram, plan = unknown_histogram(self.max_keys_per_event, share, plan_for, min_count=self.min_count)
+            histogram, plan = unknown_histogram(
+                self.max_keys_per_event, share, plan_for, min_count=self.min_count, show_from=self.show_from
+            )
         else:
             raise ParameterError("a histogram of unknown labels must bound the labels of an event, got any number")
         return TopList(histogram=histogram, k=self.k, holds_together=True), plan

@@ -61,6 +61,9 @@ class Appearance:
     min_count: int = 1
     """h0: how many accepted units a label needs."""
 
+    show_from: int = 1
+    """A public floor of estimates."""
+
     def threshold(self, law: Law, cap: int, per_label: int | None) -> int:
         """m_t: the least estimate that is shown under the noise of a release, with the cap of the start in force.
 
@@ -72,7 +75,7 @@ class Appearance:
         """
         most = cap if per_label is None else min(per_label, cap)
         spread = self.spread(law.variance, cap, most)
-        return math.ceil(self.min_count - 1 + most + (0.5 if law.is_rounded else 0.0) + spread)
+        return max(self.show_from, math.ceil(self.min_count - 1 + most + (0.5 if law.is_rounded else 0.0) + spread))
 
     def spread(self, variance: Fraction, cap: int, per_label: int) -> float:
         """x_t: by logarithms of whole numbers, which are right to the last bits at any size."""
@@ -139,6 +142,9 @@ class UserLabels(UserBudget):
     """Without a domain: how many accepted units a label needs to be shown, however high its noise; with `per_label` of
     1 these are users."""
 
+    show_from: int = 1
+    """Without a domain: a public floor. No estimate below it is shown for the first time."""
+
     max_keys_per_event: int | None = 1
     """How many distinct labels of one event count; each of them is a unit. None for any number."""
 
@@ -149,7 +155,7 @@ class UserLabels(UserBudget):
     """Without a domain: the share of the budget for a separate total, behind an estimate of all that is not shown."""
 
     def __post_init__(self) -> None:
-        check_at_least(1, min_count=self.min_count)
+        check_at_least(1, min_count=self.min_count, show_from=self.show_from)
         for name in ("per_label", "max_keys_per_event"):
             if getattr(self, name) is not None:
                 check_at_least(1, **{name: getattr(self, name)})
@@ -160,8 +166,10 @@ class UserLabels(UserBudget):
             raise ParameterError(f"other must be at least 0 and below 1, got {float(self.other)}")
         if self.domain is None:
             self._check_unknown()
-        elif self.delta is not None or self.min_count > 1 or self.other:
-            raise ParameterError("delta, min_count and other must be left out where the domain is known, got one")
+        elif self.delta is not None or self.min_count > 1 or self.show_from > 1 or self.other:
+            raise ParameterError(
+                "delta, min_count, show_from and other must be left out where the domain is known, got one"
+            )
         UserBudget.__post_init__(self)
 
     def _check_unknown(self) -> None:
@@ -184,7 +192,7 @@ class UserLabels(UserBudget):
         """When labels are shown; None where all are."""
         if self.delta is None:
             return None
-        return Appearance(releases=self.horizon, delta=self.delta, min_count=self.min_count)
+        return Appearance(releases=self.horizon, delta=self.delta, min_count=self.min_count, show_from=self.show_from)
 
     @property
     def counters(self) -> tuple[Counters, ...]:
