@@ -104,7 +104,7 @@ class SimulatedWitness(Witness):
     def lines(self, ring: KeyRing) -> list[Testimony]:
         return self.written[::-1]
 
-    def append(self, testimony: Testimony, ring: KeyRing) -> None:
+    def append(self, testimony: Testimony, ring: KeyRing, *, kept: int | None = None) -> None:
         failpoints.reach("witness.before_append")
         seen = self._furthest()
         if not testimony.begins and seen is not None and seen.tick >= testimony.tick and seen.mac != testimony.mac:

@@ -34,7 +34,7 @@ def found(feed: FolderFeed) -> list[Records]:
 def renumbered(position: Any) -> Any:
     """As if the device had got another number since, as it may after a reboot."""
     position["device"] += 1
-    for row in (*position["follow"], *position["away"]):
+    for row in (*position["follow"].values(), *position["away"].values()):
         row[DEVICE] += 1
     return position
 
@@ -242,7 +242,8 @@ def test_a_packed_file_that_was_once_read_as_text_may_go(log: Path) -> None:
     feed = started(log)
     read(feed)
     position = sealed(feed)
-    position["follow"][0][NAME], position["follow"][0][REST] = "app.jsonl.1.gz", True
+    (row,) = position["follow"].values()
+    row[NAME], row[REST] = "app.jsonl.1.gz", True
     log.unlink()
     assert read(started(log, position)) == []
 

@@ -23,10 +23,19 @@ from pianissimo.durable.charging import cap_of
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing, SealedNoise
+from pianissimo.durable.moved_places import base_of, packed_place, shortened, unpacked_place, whole_place
 from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.publish import Publisher, ShownLife, Sink
 from pianissimo.durable.records import Seal, StoredRelease
-from pianissimo.durable.start import Request, Standing, check_start, check_witness, create_stream, is_created
+from pianissimo.durable.start import (
+    Request,
+    Standing,
+    check_start,
+    check_witness,
+    create_stream,
+    is_created,
+    place_of,
+)
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import (
     DamageError,
@@ -169,6 +178,9 @@ class DurableStream:
         self._unsure: tuple[Seal, Gathered, UnknownCommitError] | None = None
         self._ring: KeyRing
         self._tick: int
+        self._base: tuple[int, Any] | None = None
+        """The tick whose place the next ones differ from, and that place."""
+
         self._publisher: Publisher
         self._lease = 0
         self._roots: dict[int, Noise] = {}
@@ -216,7 +228,7 @@ class DurableStream:
     @property
     def position(self) -> Any:
         """What was given as `position` with the last sealed tick, or None."""
-        return codec.unpack("positions", 1, self._positions) if self._positions else None
+        return unpacked_place(self._whole_place(self._positions))
 
     @property
     def since(self) -> int:
@@ -250,9 +262,10 @@ class DurableStream:
         `position` is plain data that says where the source was read to; it is sealed with the tick, and needed once a
         tick had one. For `time` see `Live.tick`.
         """
-        positions = _packed(position)
+        whole = packed_place(position)
         with self._lock:
             self._check_open()
+            positions = whole if self._base is None else shortened(whole, position, *self._base)
             if not positions and self._positions:
                 raise StateError(
                     "position must be given where a source has fed the stream, got None: the source would lose or "
@@ -409,9 +422,11 @@ class DurableStream:
                     self._store.insert_epoch(self._record.incarnation, ring.row(self._record.incarnation))
                     reach("rotate.commit")
                 self._ring = self._publisher.own.ring = ring
+                # Whole, and the next one too: the new secret alone must open it.
+                self._base = None
                 last = self._store.last_seal(self._record.incarnation, ring)
                 if last is not None:
-                    self._testify(last)
+                    self._testify(last, whole=True)
 
     def close(self) -> None:
         """Let go of the store. What is sealed is released at the next start."""
@@ -452,6 +467,7 @@ class DurableStream:
         options = self._options
         self._record, self._ring, self._mac, self._tick = found.record, found.ring, found.mac, found.tick
         self._positions = found.record.begin(found.ring.keys[0]) if found.last is None else found.last.positions
+        self._know_base(self._tick)
         self._visible = self._store.visible(self._record.incarnation)
         self._core = LiveCore(
             self.plan,
@@ -583,8 +599,17 @@ class DurableStream:
 
     def _is_sealed(self, seal: Seal, gathered: Gathered) -> None:
         self._mac, self._positions = seal.mac, seal.positions
+        self._know_base(seal.tick)
         self._remember(seal)
         self._open_tick, self._added = _OpenTick(seal, gathered), []
+
+    def _know_base(self, tick: int) -> None:
+        """What the places of the next ticks differ from: that of this one, where it is stored whole."""
+        if self._positions and base_of(self._positions) is None:
+            self._base = (tick, unpacked_place(self._positions))
+
+    def _whole_place(self, stored: bytes) -> bytes:
+        return whole_place(stored, partial(place_of, self._store, self._record, self._ring))
 
     def _check_turn(self, tick: int) -> None:
         """What must hold in the store for a tick to be sealed; in the transaction that seals it."""
@@ -730,23 +755,22 @@ class DurableStream:
         checkpoints = [codec.unpack("checkpoint", 1, each) for each in self._store.checkpoints(*place)]
         return checkpoints + [codec.unpack("history", 1, each) for each in self._store.history(*place)]
 
-    def _testify(self, seal: Seal) -> None:
+    def _testify(self, seal: Seal, *, whole: bool = False) -> None:
         """T3: write down outside how far the stream has come."""
-        testimony = Testimony(
-            incarnation=self._record.incarnation, tick=seal.tick, positions=seal.positions, mac=seal.mac
-        )
-        self._wiring.witness.append(testimony, self._ring)
+        positions = self._whole_place(seal.positions) if whole else seal.positions
+        testimony = Testimony(incarnation=self._record.incarnation, tick=seal.tick, positions=positions, mac=seal.mac)
+        self._wiring.witness.append(testimony, self._ring, kept=base_of(positions))
 
     def _testify_again(self, found: Standing, last: Seal) -> None:
         """At a start: the line of the last tick, which may be lacking."""
         try:
-            self._testify(last)
+            self._testify(last, whole=True)
         except RollbackError:
             if not self._options.take_over:
                 raise
             # Whoever was overtaken may have written its own line since, of a tick that is in this store.
             check_witness(self._store, self._wiring, found, self._wiring.witness.heard_anew())
-            self._testify(last)
+            self._testify(last, whole=True)
 
     def _digest(self, content: bytes) -> bytes:
         return self._ring.epoch(0).digest("state", content)
@@ -759,15 +783,6 @@ class DurableStream:
         if any(len(batch) != len(self._core.parts) for batch in gathered):
             raise StateError("a stored tick must be of these queries, got others")
         return gathered
-
-
-def _packed(position: Any) -> bytes:
-    try:
-        return b"" if position is None else codec.pack("positions", 1, position)
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(
-            "position must be plain data (numbers, texts, and lists and dicts of these), got something else"
-        ) from None
 
 
 def _same_content(left: bytes, right: bytes) -> bool:

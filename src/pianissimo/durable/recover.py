@@ -18,10 +18,12 @@ A recovery that was cut off is finished by giving the command again: see `chargi
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pianissimo.durable.charging import check_receipt
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import KeyRing, ring_of
+from pianissimo.durable.moved_places import whole_place
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.start import (
     Life,
@@ -33,6 +35,7 @@ from pianissimo.durable.start import (
     check_store,
     cut_off,
     is_created,
+    place_of,
 )
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import BudgetError, RefusalError, SecretError, StoreError
@@ -70,7 +73,7 @@ def accept_rollback(request: Request, wiring: Wiring, *, shown: int = 0, old_sec
         if not is_created(store):
             ring = ring_of(wiring.secret(create=False))
             heard = _heard(wiring, ring)
-            since, positions = _read_to(heard)
+            since, positions = _read_to(wiring, ring, heard)
             life = Life(last_tick=max(heard.tick, shown), since=since, positions=positions)
             return _begun(store, wiring, request, ring, life)
         found, request = _checked(store, wiring, request, old_secret)
@@ -86,7 +89,7 @@ def accept_rollback(request: Request, wiring: Wiring, *, shown: int = 0, old_sec
             )
         since, positions = _released_to(store, found)
         if heard.tick > since:
-            since, positions = _read_to(heard)
+            since, positions = _read_to(wiring, found.ring, heard)
         own = (line for line in wiring.witness.lines(found.ring) if line.tick == found.tick)
         last_tick = max(heard.tick, found.tick, shown)
         # Free is what reads nothing again that was shown.
@@ -184,9 +187,10 @@ def _asking_for_old(error: SecretError) -> SecretError:
     )
 
 
-def _read_to(heard: Testimony) -> tuple[int, bytes]:
+def _read_to(wiring: Wiring, ring: KeyRing, heard: Testimony) -> tuple[int, bytes]:
     """The tick up to which events were read, as the witness knows it, and where that was."""
-    return heard.since if heard.begins else heard.tick, heard.positions
+    own = {line.tick: line.positions for line in wiring.witness.lines(ring) if line.incarnation == heard.incarnation}
+    return heard.since if heard.begins else heard.tick, whole_place(heard.positions, own.get)
 
 
 def _released_to(store: Journal, found: Standing) -> tuple[int, bytes]:
@@ -194,4 +198,6 @@ def _released_to(store: Journal, found: Standing) -> tuple[int, bytes]:
     record = found.record
     released = store.last_tick("releases", record.incarnation)
     seal = None if released is None else store.seal(record.incarnation, released, found.ring)
-    return (record.since, record.begin(found.ring.keys[0])) if seal is None else (seal.tick, seal.positions)
+    if seal is None:
+        return record.since, record.begin(found.ring.keys[0])
+    return seal.tick, whole_place(seal.positions, partial(place_of, store, record, found.ring))

@@ -403,6 +403,14 @@ def check_witness(store: Journal, wiring: Wiring, found: Standing, heard: tuple[
         )
 
 
+def place_of(store: Journal, record: StreamRecord, ring: KeyRing, tick: int) -> bytes | None:
+    """Where a tick of a life was read to, as it is stored; of the tick before its first, where it begins."""
+    if tick == record.last_tick:
+        return record.begin(ring.keys[0])
+    seal = store.seal(record.incarnation, tick, ring)
+    return None if seal is None else seal.positions
+
+
 def agrees(store: Journal, found: Standing, line: Testimony) -> bool:
     """Whether the newest life of a store holds a tick as the witness has seen it."""
     if line.incarnation != found.record.incarnation or line.tick > found.tick:

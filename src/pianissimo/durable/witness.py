@@ -103,8 +103,11 @@ class Witness:
                 continue  # of a life whose secrets are not at hand
         return found
 
-    def append(self, testimony: Testimony, ring: KeyRing) -> None:
-        """Write one line and sync it, where the file is as this process knows it."""
+    def append(self, testimony: Testimony, ring: KeyRing, *, kept: int | None = None) -> None:
+        """Write one line and sync it, where the file is as this process knows it.
+
+        `kept` is a tick of the same life whose line is needed to read this one: it stays when the file is shortened.
+        """
         content = {name: getattr(testimony, name) for name in _CLOSED}
         # Under the newest secret, so that whoever has lost the store can read it with that alone.
         closed = ring.newest.closed(msgpack.packb(content), "witness", testimony.incarnation, testimony.tick)
@@ -117,7 +120,7 @@ class Witness:
             is_new = self._seen is None
             with locked(self.path, create=is_new) as descriptor:
                 self._check_as_seen(descriptor)
-                self._append(descriptor, line)
+                self._append(descriptor, line, (testimony.incarnation, kept))
             if is_new:
                 sync_folder(self.path.parent)
         except FileNotFoundError:
@@ -155,7 +158,7 @@ class Witness:
         if not self._tried.startswith(found):
             raise _overtaken("lines of another after it")
 
-    def _append(self, descriptor: int, line: bytes) -> None:
+    def _append(self, descriptor: int, line: bytes, kept: tuple[bytes, int | None]) -> None:
         end = 0 if self._seen is None else self._seen.end
         # What a write that failed left behind goes; nobody else writes now.
         os.ftruncate(descriptor, end)
@@ -169,18 +172,20 @@ class Witness:
         sync(descriptor)
         self._know(os.fstat(descriptor), line, end + len(line))
         if end + len(line) > _LONGEST:
-            self._shorten()
+            self._shorten(kept)
 
     def _know(self, status: os.stat_result, line: bytes, end: int) -> None:
         self._is_known, self._tried = True, b""
         self._seen = _Seen(status.st_dev, status.st_ino, line, end) if line else None
 
-    def _shorten(self) -> None:
-        """Keep the second half, and the furthest line."""
-        lines = _whole_lines(self._content())
-        kept, furthest = lines[len(lines) // 2 :], _furthest(lines)
-        if furthest is not None and furthest not in kept:
-            kept.insert(0, furthest)
+    def _shorten(self, needed: tuple[bytes, int | None]) -> None:
+        """Keep the last lines, about half of the bytes, the furthest, and those of the tick that is needed."""
+        lines, size = _whole_lines(self._content()), 0
+        furthest, kept = _furthest(lines), list[bytes]()
+        for line in reversed(lines):
+            size += len(line)
+            if size <= _LONGEST // 2 or line == furthest or not kept or _parse(line)[:2] == needed:
+                kept.insert(0, line)
         content = b"".join(line + b"\n" for line in kept)
         self._know(write_whole(self.path, content, OWNER_ALONE), kept[-1] + b"\n", len(content))
 

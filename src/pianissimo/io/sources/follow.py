@@ -100,6 +100,11 @@ class FollowedFile:
         return self.device, self.inode
 
     @property
+    def place(self) -> str:
+        """What it is called in a position, under whatever name: so a tick stores the files that moved."""
+        return f"{self.device}:{self.inode}"
+
+    @property
     def shown(self) -> str:
         """The name in messages: a name may be no UTF-8."""
         return _shown(self.name)
@@ -185,7 +190,8 @@ class FolderFeed:
             raise SourceError("the source must be the one that was read before, got followed files; mend [source]")
         self._salt = bytes.fromhex(position["salt"])
         for known, rows in ((self._files, position["follow"]), (self._away, position["away"])):
-            for each in map(FollowedFile.of, rows):
+            # A list in streams that began before there was a key for each.
+            for each in map(FollowedFile.of, rows.values() if isinstance(rows, dict) else rows):
                 if each.device == position["device"]:
                     each.device = self._device  # which may have another number since it was mounted anew
                 known[each.key] = each
@@ -244,8 +250,8 @@ class FolderFeed:
             return {
                 "salt": self._salt.hex(),
                 "device": self._device,
-                "follow": [each.row() for each in sorted(self._files.values(), key=lambda each: each.key)],
-                "away": [each.row() for each in self._away.values()],
+                "follow": {each.place: each.row() for each in self._files.values()},
+                "away": {each.place: each.row() for each in self._away.values()},
             }
 
     def close(self) -> None:
