@@ -3,6 +3,7 @@
 import sys
 
 from benchmarks import (
+    batches,
     durable,
     floor,
     histogram,
@@ -31,6 +32,7 @@ def main() -> int:
         histogram,
         floor,
         ticks,
+        batches,
         selection,
         tables,
         ledger,

@@ -46,6 +46,13 @@ def best_seconds(action: Callable[[], object], repeats: int = 7) -> float:
     return best
 
 
+def cpu_seconds(action: Callable[[], object]) -> float:
+    """Of this process: other processes do not count."""
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
 def show(rows: list[Row]) -> bool:
     """A table of the rows; whether all hold."""
     table = Table(title="Pianissimo against its peers, in one run on this machine")

@@ -4,14 +4,13 @@ A window of a million keys is compared with a tick of the same stream that count
 keys. Ticks are averaged over 64, since nodes begin at some of them and not at others.
 """
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 
 import pianissimo as pp
-from benchmarks.measure import Row, best_seconds
+from benchmarks.measure import Row, best_seconds, cpu_seconds
 
 ROWS = 1_000_000
 
@@ -63,10 +62,3 @@ def window_rows() -> Iterator[Row]:
             unit="ms",
             at_most=8,
         )
-
-
-def cpu_seconds(action: Callable[[], object]) -> float:
-    """Of this process: other processes do not count."""
-    start = time.process_time()
-    action()
-    return time.process_time() - start

@@ -118,6 +118,22 @@ def test_variances_are_those_of_the_exact_weights_rounded_up() -> None:
     assert plan.variance_profile(np.array([5, 40])).tolist() == profile[[4, 39]].tolist()
 
 
+@settings(max_examples=40, deadline=None)
+@given(start=st.integers(0, 39), length=st.integers(1, 40))
+def test_the_weights_of_an_interval_depend_on_its_length_alone(start: int, length: int) -> None:
+    """As kept for a length they are those of both ends, one less the other; so are the sums of their squares."""
+    plan = ToeplitzPlan.calibrated(horizon=40, rho=0.1)
+    end, weights = min(start + length, 40), plan._weights
+    expected = list(weights.fixed[end - 1 :: -1])
+    for place, entry in enumerate(weights.fixed[start - 1 :: -1] if start else ()):
+        expected[place] -= entry
+    kept = plan._between(start, end)
+    assert list(kept.fixed[end - 1 :: -1]) == expected
+    assert kept.floats[end - 1 :: -1].tolist() == [math.ldexp(entry, -256) for entry in expected]
+    squares = sum((abs(entry) + 2 * weights.error) ** 2 for entry in expected)
+    assert plan.difference_variance(start, end) == Fraction(squares, 4**256) * plan.noise.variance
+
+
 @pytest.mark.parametrize(("horizon", "rho", "bits"), [(64, 0.5, None), (64, 0.01, 3), (24, 5.0, 4), (64, 1e-7, 7)])
 def test_the_noise_is_the_exact_value_rounded_down_from_a_half(horizon: int, rho: float, bits: int | None) -> None:
     plan = tuned(horizon, rho, bits)
@@ -194,7 +210,7 @@ def test_the_floating_point_bound_holds_with_room() -> None:
     plan = ToeplitzPlan.calibrated(horizon=1024, rho=1e-6)
     keys, noise = np.arange(40, dtype=np.uint64).reshape(-1, 2), SeededNoise(21)
     for series in draws_of(plan, noise, keys, 1024):
-        exact = Fraction(sum(map(int.__mul__, plan._weights.between(0, 1024), series)), 2**256)
+        exact = Fraction(sum(map(int.__mul__, plan._weights.fixed, reversed(series))), 2**256)
         quick = float(plan._weights.floats[::-1] @ np.array(series, dtype=np.float64))
         assert abs(Fraction(quick) - exact) < plan._window(float(plan._weights.size), 1024) / 10
 

@@ -22,7 +22,6 @@ from pianissimo.noise.running import (
     ONE_SERIES,
     RunningNoise,
     check_answers,
-    evaluate,
     rounded,
     running_noise,
     wrapped,
@@ -94,7 +93,7 @@ class RunningTotal(OverPlan):
     def between(self, state: CounterState, start: int, end: int, noise: Noise) -> int:
         """What ticks start + 1 .. end added, with the difference of the noises of both ends, rounded once."""
         amounts = state.recent.between(start, end, size=1)
-        numerators = evaluate(self.plan, noise, end, ONE_SERIES, since=start)
+        numerators = state.noise.since(noise, start, end, ONE_SERIES)
         return int(check_answers(rounded(amounts, numerators, self.plan.shift))[0])
 
     def merge(self, left: CounterState, right: CounterState) -> CounterState:

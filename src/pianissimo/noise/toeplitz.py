@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise, repeat
 from operator import mul
 from typing import ClassVar, NoReturn, Self
 
@@ -134,9 +134,9 @@ class ToeplitzPlan(TunedPlan):
 
     def difference_variance(self, start: int, end: int) -> Fraction:
         """The variance of the noise of release `end` less that of release `start` (0: nothing), rounded up by 1e-70."""
-        entries = self._weights.between(start, end)
-        slack = 2 * self._weights.error
-        return Fraction(sum((abs(entry) + slack) ** 2 for entry in entries), 4**_FIXED_BITS) * self.noise.variance
+        if not end:
+            return Fraction(0)
+        return Fraction(self._between(start, end).squares[end - 1], 4**_FIXED_BITS) * self.noise.variance
 
     def evaluate(self, noise: Noise, tick: int, keys: Keys, *, since: int = 0) -> NDArray[np.int64]:
         """The noise of one release for each key, from nothing, less that of `since`: floor(r + 1/2), over 2^1."""
@@ -156,6 +156,9 @@ class ToeplitzPlan(TunedPlan):
     def _weights(self) -> "_Weights":
         return _weights(self.horizon, self.bits)
 
+    def _between(self, start: int, end: int) -> "_Between":
+        return _between(self.horizon, self.bits, end - start if start else self.horizon)
+
     def _draw(self, noise: Noise, node: int, keys: Keys) -> NDArray[np.int64]:
         values = np.empty(len(keys), dtype=np.int64)
         self.noise.draw(sealed(noise, self.bound_tick(0, node)).at(0, node), keys, values)
@@ -173,15 +176,14 @@ class ToeplitzPlan(TunedPlan):
     def _rounded(self, draws: NDArray[np.float64], since: int = 0) -> NDArray[np.int64]:
         """floor(r + 1/2) for each series, exactly, from its draws of ticks 1 to the last."""
         ticks = len(draws)
-        if since:
-            factors = np.array([math.ldexp(entry, -_FIXED_BITS) for entry in self._weights.between(since, ticks)])
-        else:
-            factors = self._weights.floats[ticks - 1 :: -1] if ticks else np.empty(0)
-        values = factors @ draws
+        if not ticks:
+            return np.zeros(draws.shape[1], dtype=np.int64)
+        weights = self._between(since, ticks)
+        values = weights.floats[ticks - 1 :: -1] @ draws
         below = np.floor(values)
         past = values - below
-        result = below.astype(np.int64) + (past >= 0.5)
-        window = self._window(float(np.abs(factors).sum()), ticks)
+        result: NDArray[np.int64] = below.astype(np.int64) + (past >= 0.5)
+        window = self._window(float(weights.sizes[ticks - 1]), ticks)
         for place in np.flatnonzero(np.abs(past - 0.5) <= window):
             result[place] = self._exactly_rounded([int(value) for value in draws[:, place]], since)
         return result
@@ -189,7 +191,7 @@ class ToeplitzPlan(TunedPlan):
     def _exactly_rounded(self, draws: Sequence[int], since: int) -> int:
         weights = self._weights
         if len(draws) > _EXACT_TICKS:
-            value = sum(map(mul, weights.between(since, len(draws)), draws))
+            value = sum(map(mul, self._between(since, len(draws)).fixed, reversed(draws)))
             slack = 2 * weights.error * sum(map(abs, draws))
             lowest, highest = (_nearest(value + side, _FIXED_BITS) for side in (-slack, slack))
             if lowest == highest:
@@ -261,13 +263,6 @@ class _Weights:
         """At least the sum of |beta_k|."""
         return Fraction(sum(abs(entry) + self.error for entry in self.fixed), 2**_FIXED_BITS)
 
-    def between(self, start: int, end: int) -> list[int]:
-        """The weights of z_1 .. z_end in r_end - r_start, times 2^256, each off by at most twice `error`."""
-        weights = list(self.fixed[end - 1 :: -1]) if end else []
-        for place, entry in enumerate(self.fixed[start - 1 :: -1] if start else ()):
-            weights[place] -= entry
-        return weights
-
 
 @lru_cache(maxsize=8)
 def _weights(horizon: int, bits: int) -> _Weights:
@@ -282,6 +277,37 @@ def _weights(horizon: int, bits: int) -> _Weights:
     floats = np.array([math.ldexp(entry, -_FIXED_BITS) for entry in fixed])
     floats.flags.writeable = False
     return _Weights(column=column, fixed=fixed, error=error, floats=floats)
+
+
+@dataclass(frozen=True, eq=False)
+class _Between:
+    """The weights of r_t - r_(t - lag), of z_(t - k) at place k: the same at every tick, as rows of B are shifts.
+
+    They are beta_k - beta_(k - lag), where beta is 0 before its first. With a lag of the whole horizon: of r_t.
+    """
+
+    fixed: tuple[int, ...]
+    """Times 2^256, each off by at most twice the error of beta."""
+
+    squares: tuple[int, ...]
+    """At least the sums of their squares up to each place, times 4^256."""
+
+    floats: NDArray[np.float64] = field(repr=False)
+    """Rounded once from `fixed`."""
+
+    sizes: NDArray[np.float64] = field(repr=False)
+    """The sums of their sizes up to each place."""
+
+
+@lru_cache(maxsize=16)
+def _between(horizon: int, bits: int, lag: int) -> _Between:
+    weights = _weights(horizon, bits)
+    before = chain(repeat(0, lag), weights.fixed)
+    fixed = tuple(after - entry for after, entry in zip(weights.fixed, before, strict=False))
+    slack = 2 * weights.error
+    squares = tuple(accumulate((abs(entry) + slack) ** 2 for entry in fixed))
+    floats = np.array([math.ldexp(entry, -_FIXED_BITS) for entry in fixed])
+    return _Between(fixed=fixed, squares=squares, floats=floats, sizes=np.cumsum(np.abs(floats)))
 
 
 @lru_cache(maxsize=8)
