@@ -4,15 +4,23 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Row, cpu_seconds
+import numpy as np
+import polars as pl
+
+from benchmarks.measure import Row, best_cpu_seconds, cpu_seconds
 from pianissimo.counting import Counter
+from pianissimo.io.sources.json_rows import read_jsonl_file
+from pianissimo.io.sources.text_rows import Wanted
 from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, ToeplitzPlan, fresh_secret
 
+LINES = 400_000
 TOEPLITZ_TICKS, TOEPLITZ_SPAN = 4096, 256
 
 
@@ -26,6 +34,34 @@ def rows() -> Iterator[Row]:
 
 def measured() -> Iterator[Row]:
     yield from toeplitz_rows()
+    yield json_row()
+
+
+def json_row() -> Row:
+    """A file of JSON lines into the columns that are wanted, a label, a value and a time."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.jsonl"
+        path.write_text("".join(json.dumps(record) + "\n" for record in records()))
+        wanted = Wanted(labels={"drug": False}, values=["price"], time="time")
+        schema = {"time": pl.String, "drug": pl.String, "price": pl.Float64}
+        ours = best_cpu_seconds(lambda: [piece.columns.height for piece in read_jsonl_file(path, wanted)])
+        theirs = best_cpu_seconds(lambda: pl.read_ndjson(path, schema=schema))
+    return Row(
+        what=f"{LINES:,} JSON lines read, each alone, CPU",
+        peer="polars read_ndjson of the same columns",
+        ours=ours / LINES * 1e9,
+        theirs=theirs / LINES * 1e9,
+        unit="ns/line",
+        at_most=1.8,
+    )
+
+
+def records() -> Iterator[dict[str, Any]]:
+    rng = np.random.default_rng(1)
+    drugs, prices = rng.integers(0, 10_000, LINES), rng.random(LINES).round(4) * 100
+    for number, (drug, price) in enumerate(zip(drugs.tolist(), prices.tolist(), strict=True)):
+        time = f"2026-01-01T{number % 24:02}:{number % 60:02}:{number % 59:02}Z"
+        yield {"time": time, "drug": f"drug-{drug:06}", "price": price, "user": number % 997, "note": f"till {number}"}
 
 
 def toeplitz_rows() -> Iterator[Row]:

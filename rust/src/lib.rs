@@ -4,6 +4,7 @@ pub mod alias;
 pub mod counters;
 pub mod error;
 pub mod fixed_point;
+pub mod json_lines;
 pub mod labels;
 pub mod monitors;
 pub mod moves;

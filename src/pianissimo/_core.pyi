@@ -25,6 +25,7 @@ __all__ = [
     "group_units",
     "number_texts",
     "pack_moves",
+    "read_json_lines",
     "release",
     "sampler_bound",
     "sampler_tables",
@@ -183,6 +184,13 @@ def number_texts(
     chunks: list[tuple[NDArray[np.uint8], list[NDArray[np.uint8]]]], secret: bytes
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]: ...
 def pack_moves(slots: NDArray[np.int64], amounts: NDArray[np.int64]) -> bytes: ...
+def read_json_lines(
+    text: bytes, columns: list[tuple[str, str]], lengths: NDArray[np.uint32] | None = None
+) -> tuple[
+    list[tuple[bytes, NDArray[np.uint64], NDArray[np.float64], NDArray[np.bool_]]],
+    NDArray[np.uint64],
+    list[tuple[int, int, int]],
+]: ...
 def release(counts: NDArray[np.int64], numerators: NDArray[np.int64], shift: int) -> NDArray[np.int64]: ...
 def sampler_bound(name: str, numerator: int, denominator: int) -> int: ...
 def sampler_tables(

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pianissimo.io.sources.text_rows import JsonReader, Piece, Wanted
+from pianissimo.io.sources.json_rows import JsonReader
+from pianissimo.io.sources.text_rows import Piece, Wanted, Written
 
 WANTED = Wanted(labels={"drug": False, "tags": True}, values=["price"], time="time")
 SIMPLE = Wanted(labels={"drug": False}, values=["price"])
@@ -113,6 +114,29 @@ def test_what_becomes_of_a_record_depends_on_it_alone(records: list[str | None])
     assert together.refused.rows() == [row for piece in alone for row in piece.refused.rows()]
 
 
+ALL_KINDS = [
+    SIMPLE,
+    WANTED,
+    Wanted(labels={"drug": False, "other": False}, values=["price"], time="time"),
+    Wanted(labels={"drug": False}, time="time", written=Written(time_format="epoch_s")),
+    Wanted(labels={}, values=["drug", "other"]),
+    Wanted(labels={}),
+]
+
+
+@pytest.mark.parametrize("wanted", ALL_KINDS)
+@given(texts)
+def test_whoever_reads_a_record_reads_the_same(wanted: Wanted, records: list[str | None]) -> None:
+    """The core reads what is plain; without it every record is parsed by itself."""
+    reader = JsonReader(wanted)
+    alone = reader._one_by_one(range(1, len(records) + 1), records)
+    assert shown(reader.read(*numbered(records))) == shown(alone)
+    lines = [text.replace("\n", " ").removesuffix("\r") for text in records if text is not None]
+    bad = [b"\xff" if number % 5 == 4 else line.encode() for number, line in enumerate(lines)]
+    judged = reader._one_by_one(range(7, 7 + len(bad)), [None if each == b"\xff" else each.decode() for each in bad])
+    assert not bad or shown(reader.read_block(7, b"\r\n".join(bad))) == shown(judged)
+
+
 PLAIN = {"drug": '"a"', "price": "1.5", "time": '"2026-01-05"', "other": "7", "note": '"n"', "flag": "true"}
 
 
@@ -149,13 +173,18 @@ odd_nests = st.builds(
     *[st.just(each) for each in ("[", "]")],
 ) | st.sampled_from([1, 199, 200, 201, 3000]).map(lambda depth: '{"drug":' * depth + "1" + "}" * depth)
 odd_words = st.sampled_from(["null", "false", "NaN", "Infinity", "-Infinity", "01", "1.", "1e", ".5", "-", "+1", "nul"])
+odd = odd_numbers | odd_texts | odd_nests | odd_words
+
+
+@given(st.dictionaries(st.sampled_from(["drug", "price", "time"]), odd, min_size=1))
+def test_odd_values_are_read_as_they_are_alone(changed: dict[str, str]) -> None:
+    reader, record = JsonReader(ALL_KINDS[2]), put(PLAIN | changed)
+    assert shown(reader.read(*numbered([record, record]))) == shown(reader._one_by_one([1, 2], [record, record]))
 
 
 @pytest.mark.parametrize("wanted", [SIMPLE, Wanted(labels={"drug": True}, time="time"), Wanted(labels={})])
 @given(
-    changed=st.dictionaries(
-        st.sampled_from([*PLAIN]), odd_numbers | odd_texts | odd_nests | odd_words, min_size=1, max_size=2
-    ),
+    changed=st.dictionaries(st.sampled_from([*PLAIN]), odd, min_size=1, max_size=2),
     gap=st.sampled_from(["", " ", "\t"]),
     twice=st.booleans(),
 )

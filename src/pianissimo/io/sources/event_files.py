@@ -29,8 +29,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo.errors import InputError, SourceError, SpecError
+from pianissimo.io.sources.json_rows import read_jsonl_file
 from pianissimo.io.sources.source_records import Clock, RowJudge
-from pianissimo.io.sources.text_rows import PACKED, REFUSED, Piece, Wanted, Written, read_csv_file, read_jsonl_file
+from pianissimo.io.sources.text_rows import PACKED, REFUSED, Piece, Wanted, Written, read_csv_file
 from pianissimo.labels import labels_of
 from pianissimo.queries.columns import first_labels
 from pianissimo.stream.spec import FileFormat, FileSource, StreamSpec

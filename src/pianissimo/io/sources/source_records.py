@@ -20,10 +20,10 @@ from typing import Any, Protocol, runtime_checkable
 import polars as pl
 
 from pianissimo.errors import InputError, PianissimoError, SourceError
+from pianissimo.io.sources.json_rows import JsonReader
 from pianissimo.io.sources.text_rows import (
     BYTE_ORDER_MARK,
     REFUSED,
-    JsonReader,
     Piece,
     Wanted,
     Written,

@@ -1,4 +1,4 @@
-"""Rows of text: what every reader is asked for and hands back; lines of CSV and of JSON are read here.
+"""Rows of text: what every reader is asked for and hands back; lines of CSV are read here, of JSON in `json_rows`.
 
 A row is a line, whatever it holds: no row can reach into the next, and what becomes of a line depends on that line
 only. Files are read some megabytes at a time. Blank lines are passed over.
@@ -10,29 +10,21 @@ in one field, and an empty field is an event without labels; elsewhere an empty 
 Values are decimal numbers with a point, such as `-12.50` or `1e3`, without spaces; any other text is no value. Polars
 reads the fields, but only of lines whose form was checked: by itself it fills up lines that are too short, and what it
 makes of one line can depend on another.
-
-**JSON.** One object a line. Labels are texts or whole numbers, or lists of these; values are numbers; times are texts.
-Each record is parsed alone, by msgspec, into the columns that are wanted; of the others it is checked that they are
-JSON, and nothing else. A column that is given twice counts as it was given last, if all that was given fits.
 """
 
 import csv
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-import msgspec
 import polars as pl
 
 from pianissimo.errors import InputError
-from pianissimo.labels import label_text
-from pianissimo.queries.columns import first_labels
-from pianissimo.stream.calendar import EPOCHS, asked_of_times, microseconds
+from pianissimo.stream.calendar import asked_of_times, microseconds
 
 REFUSED = {"line": pl.Int64, "reason": pl.String}
 
@@ -147,27 +139,30 @@ def no_rows(wanted: Wanted, refused: pl.DataFrame) -> Piece:
 PACKED = (".gz", ".zst")
 """How names of packed files of text end."""
 
-BLOCK_BYTES = 32 * 2**20
+BLOCK_BYTES = 8 * 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole lines without the last line's end, each with the number of its first line."""
-    number, rest = 1, b""
+    number, rest = 1, bytearray()
     try:
         with _unpacked(path) as file:
             while block := file.read(BLOCK_BYTES):
                 if number == 1 and not rest:
                     block = block.removeprefix(BYTE_ORDER_MARK)
-                whole, end, rest = (rest + block).rpartition(b"\n")
-                if end:
-                    yield number, whole
-                    number += whole.count(b"\n") + 1
+                end = block.rfind(b"\n")
+                if end < 0:
+                    rest += block
+                    continue
+                whole, rest = b"".join((rest, memoryview(block)[:end])), bytearray(block[end + 1 :])
+                yield number, whole
+                number += whole.count(b"\n") + 1
     except (OSError, EOFError, zlib.error) as fault:
         reason = getattr(fault, "strerror", None) or "damaged content"
         raise InputError(f"{path} must be a file that can be read, got: {reason}") from None
     if rest:
-        yield number, rest
+        yield number, bytes(rest)
     elif number == 1:
         raise InputError(f"{path} must hold rows, got an empty file; leave it out if there were no events")
 
@@ -311,112 +306,3 @@ def _split(field: pl.Expr) -> pl.Expr:
     text = field.fill_null("")
     none = pl.lit([], dtype=pl.List(pl.String))
     return pl.when(text == "").then(none).otherwise(text.str.split(LABEL_SEPARATOR)).alias(field.meta.output_name())
-
-
-_Label = str | int | bool | None
-_NO_OBJECT = "a line must be a JSON object in UTF-8"
-_UNREADABLE = (msgspec.MsgspecError, RecursionError)
-
-
-def read_jsonl_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
-    """The rows of a JSONL file, block by block."""
-    reader = JsonReader(wanted)
-    for first, block in read_blocks(path):
-        texts = split_lines(block)
-        yield reader.read(pl.int_range(first, first + len(texts), dtype=pl.Int64, eager=True), texts)
-
-
-class JsonReader:
-    """Reads JSON texts into the columns that are wanted."""
-
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
-        kinds: dict[str, Any] = {
-            name: _Label if name in wanted.never_lists else list[_Label] | _Label for name in wanted.labels
-        }
-        kinds |= dict.fromkeys(wanted.values, float | None)
-        if wanted.time is not None:
-            kinds[wanted.time] = str | int | float | None if wanted.written.time_format in EPOCHS else str | None
-        self._kind, self._field = _record_of(kinds)
-        self._decode = msgspec.json.Decoder(self._kind).decode
-        self._decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-        self._decode_field = {name: msgspec.json.Decoder(each).decode for name, each in kinds.items()}
-
-    def read(self, numbers: pl.Series, texts: pl.Series) -> Piece:
-        """The rows of texts, in their order, and what is refused of them."""
-        lines, rows, refused = [], [], []
-        decode = self._decode
-        for number, text in zip(numbers.to_list(), texts.to_list(), strict=True):
-            try:
-                row = decode(text or "")
-            except _UNREADABLE:
-                row = self._in_part(text or "")
-            if row is not None:
-                rows.append(row)
-                lines.append(number)
-            elif text is None or text.strip():
-                refused.append((number, _NO_OBJECT))
-        columns = {name: list(map(self._field(name), rows)) for name in self._wanted.names}
-        times = [None] * len(rows) if self._wanted.time is None else columns[self._wanted.time]
-        return Piece(
-            lines=pl.Series(lines, dtype=pl.Int64),
-            columns=pl.DataFrame(
-                [
-                    *(_labels(name, columns[name], lists=lists) for name, lists in self._wanted.labels.items()),
-                    *(pl.Series(name, columns[name], dtype=pl.Float64) for name in self._wanted.values),
-                ]
-            ),
-            times=_texts("", times),
-            refused=pl.DataFrame(refused, schema=REFUSED, orient="row"),
-        )
-
-    def _in_part(self, text: str) -> Any:
-        """A record with nothing in the columns that lack a value of their kind; None if it is no object."""
-        try:
-            fields = self._decode_fields(text)
-        except _UNREADABLE:
-            return None
-        found = {name: _decoded(fields, name, decode) for name, decode in self._decode_field.items()}
-        return msgspec.convert(found, self._kind)
-
-
-def _decoded(fields: Mapping[str, Any], name: str, decode: Callable[[Any], Any]) -> Any:
-    try:
-        return decode(fields[name])
-    except (KeyError, *_UNREADABLE):
-        return None
-
-
-def _record_of(kinds: Mapping[str, Any]) -> tuple[Any, Callable[[str], Callable[[Any], Any]]]:
-    """What a record is decoded to, and what gives the value of a column."""
-    if any(sign in name for name in kinds for sign in '"\\') or not "".join(kinds).isprintable():
-        # A struct takes no such name. This is half as fast.
-        return TypedDict("Record", kinds), itemgetter  # type: ignore[operator]
-    places = {name: f"column_{place}" for place, name in enumerate(kinds)}
-    fields = [(places[name], kind) for name, kind in kinds.items()]
-    names = {place: name for name, place in places.items()}
-    return msgspec.defstruct("Record", fields, rename=names, gc=False), lambda name: attrgetter(places[name])
-
-
-def _labels(name: str, values: list[Any], *, lists: bool) -> pl.Series:
-    if not lists and list not in set(map(type, values)):
-        return _texts(name, values)
-    events = [
-        [_text(each) for each in value] if isinstance(value, list) else None if value is None else [_text(value)]
-        for value in values
-    ]
-    column = pl.Series(name, events, dtype=pl.List(pl.String))
-    return column if lists else first_labels(column)
-
-
-def _texts(name: str, values: list[Any]) -> pl.Series:
-    """A column of labels or times; row by row only where one is no text."""
-    try:
-        return pl.Series(name, values, dtype=pl.String)
-    except (TypeError, UnicodeEncodeError):
-        return pl.Series(name, [_text(value) for value in values], dtype=pl.String)
-
-
-def _text(value: str | float | None) -> str | None:
-    """A label, or a time: a floating-point number is no label, and was not read as one."""
-    return str(value) if isinstance(value, float) else value if isinstance(value, str) else label_text(value)
