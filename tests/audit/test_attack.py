@@ -432,7 +432,7 @@ def test_what_has_no_case_is_refused_by_name() -> None:
     class Unheard:
         pass
 
-    with pytest.raises(ParameterError, match=r"must be one of Alarms, .*, got Unheard"):
+    with pytest.raises(ParameterError, match=r"must be one of AboveThreshold, Alarms, .*, got Unheard"):
         audit(Unheard())
     with pytest.raises(ParameterError, match="'mine': an audited mechanism must be"):
         audit_all({"mine": Unheard()}, runs=1000)

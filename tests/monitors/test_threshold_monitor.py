@@ -1,6 +1,7 @@
 """The published monitor: its constants, its test vector, its check."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -94,3 +95,36 @@ def test_users_are_charged_for_tops() -> None:
 def test_what_the_theorem_does_not_cover_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ParameterError):
         ThresholdMonitor(**({"k": 1, "threshold": 0, "e": 0.1, "d": 1e-6} | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("k", [1000, 4000, 30_000])
+def test_in_epochs_it_is_the_printed_theorem(k: int) -> None:
+    """Theorem 3.8: ceil(k / L) epochs of (e (100 + 75 / L), 3 d), composed; O(sqrt(k) e + k e^2) in all."""
+    monitor = ThresholdMonitor.calibrated_in_epochs(epsilon=1, delta=1e-6, k=k, threshold=0)
+    length = math.log(1 / monitor.d)
+    epochs = math.ceil(k / length)
+    each = monitor.e * (100 + 75 / length)
+    printed = math.sqrt(2 * epochs * math.log(1 / 5e-7)) * each + epochs * each * math.expm1(each)
+    epsilon, delta = monitor.in_epochs(5e-7)
+    assert monitor.epochs == epochs
+    assert epsilon == pytest.approx(printed)
+    assert 0.999 < epsilon <= 1 + 1e-9
+    assert delta == pytest.approx(3 * monitor.d * epochs + 5e-7)
+    assert delta <= 1e-6 * (1 + 1e-9)
+    assert 110 < epsilon / (math.sqrt(k) * monitor.e + k * monitor.e**2) < 131
+
+
+def test_epochs_are_better_from_a_thousand_charges_on() -> None:
+    """As the card says; one epoch fewer than there are would promise less than is lost."""
+    ratios = {}
+    for k in (500, 1000, 1200, 4000):
+        scales = [
+            make(epsilon=1, delta=1e-6, k=k, threshold=0).outer_scale
+            for make in (ThresholdMonitor.calibrated, ThresholdMonitor.calibrated_in_epochs)
+        ]
+        ratios[k] = scales[0] / scales[1]
+    assert ratios[500] < ratios[1000] < 1 < ratios[1200] < ratios[4000]
+    monitor = ThresholdMonitor.calibrated_in_epochs(epsilon=1, delta=1e-6, k=4000, threshold=0)
+    longer = replace(monitor, k=4000 + math.ceil(math.log(1 / monitor.d)))
+    assert longer.in_epochs(5e-7)[0] > 1
+    assert longer.in_epochs(5e-7)[1] > 1e-6

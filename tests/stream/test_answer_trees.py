@@ -114,3 +114,11 @@ def test_a_plan_lists_the_tree_and_takes_it_where_it_is_asked_for() -> None:
 def test_what_a_tree_cannot_answer_is_refused(query: dict[str, Any], fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         plan_of(pp.Histogram("q", key="key", **query), **fields)
+
+
+def test_labels_that_are_not_listed_are_passed_over_after_the_event_is_cut() -> None:
+    """As in a histogram over a noise plan: of three labels the third may be the only one that is listed."""
+    query: dict[str, Any] = {"key": "key", "domain": ["a", "b"], "max_keys_per_event": 3}
+    for method in ("meta", "auto"):
+        live = Live(plan_of(pp.Histogram("q", method=method, **query)), NoNoise())
+        assert live.tick([{"key": ["x", "y", "a"]}] * 7)["q"]["estimate"].to_list() == [7, 0]

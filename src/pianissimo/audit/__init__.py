@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pianissimo.audit.answer_attacks import answer_cases, answer_composition, meta_composition
+from pianissimo.audit.baseline_attacks import above_threshold_attempts, threshold_monitor_attempts
 from pianissimo.audit.event_attacks import quantile_attempts, tick_attempts
 from pianissimo.audit.plan_attacks import counter_attempts, known_attempts, summer_attempts, unknown_attempts
 from pianissimo.audit.report import (
@@ -43,7 +44,7 @@ from pianissimo.counting import (
     UnknownHistogram,
 )
 from pianissimo.counting.distinct_values import DistinctValues
-from pianissimo.monitors import Alarms, TickCounts, TrendingMonitor
+from pianissimo.monitors import AboveThreshold, Alarms, ThresholdMonitor, TickCounts, TrendingMonitor
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.selection import KnownGauss, KnownGumb, UnkGauss, UnkGumb
 from pianissimo.users import EachPeriod, UserDistinct, UserStatistics, UserSum
@@ -156,5 +157,7 @@ audit_cases: dict[type, AuditCase] = {
     DistinctValues: value_attempts,
     TrendingMonitor: trending_attempts,
     Alarms: trending_attempts,
+    AboveThreshold: above_threshold_attempts,
+    ThresholdMonitor: threshold_monitor_attempts,
 }
 """For each class of mechanisms, the attacks on one of them, the tight pair's first; or its parts with theirs."""

@@ -18,6 +18,7 @@ from pianissimo.cli.render import plain_table
 from pianissimo.counting import Counter, KnownHistogram, MetaHistogram, MetaTopList, Summer, TopList, UnknownHistogram
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain
+from pianissimo.monitors import AboveThreshold, ThresholdMonitor
 from pianissimo.noise import (
     DoublingPlan,
     HaarPlan,
@@ -67,9 +68,12 @@ NAMED: dict[str, Callable[[], Any]] = {
     "tree-of-unknown-counts": lambda: _tree(UnkGauss.calibrated(candidates=10, rho=_RHO / 3, delta=_DELTA)),
     "tree-of-races": lambda: MetaTopList(histogram=_tree(KnownGumb.calibrated(domain=_DOMAIN, k=2, rho=_RHO / 3)), k=2),
     "tree-of-unknown-races": lambda: _tree(UnkGumb.calibrated(k=2, candidates=10, rho=_RHO / 3, delta=_DELTA)),
+    "above-threshold": lambda: AboveThreshold(threshold=20, epsilon=_EPSILON),
+    "above-threshold-any": lambda: AboveThreshold(threshold=20, epsilon=_EPSILON, monotone=False),
+    "threshold-monitor": lambda: ThresholdMonitor.calibrated(epsilon=_EPSILON, delta=1e-6, k=1, threshold=10**6),
     "top-list": lambda: TopList(histogram=UnknownHistogram(plan=_haar(), delta=_DELTA), k=3),
 }
-"""Mechanisms to audit by name: 16 ticks, rho 1/2 or epsilon 1 a label."""
+"""Mechanisms to audit by name: 16 ticks, rho 1/2 or epsilon 1 a label; monitors at epsilon 1 a user."""
 
 
 def mechanisms_of(target: str) -> dict[str, Any]:

@@ -14,6 +14,11 @@ however they depend on earlier answers.
 decisions and values both come from 128 uniform bits by comparison with it, and no floating-point number takes part.
 Rounding down is post-processing of the real value, and weight + Z >= t iff the real value is at least t, for whole t.
 
+**Values between 0 and 1.** A test may ask for a sum of f(user) in [0, 1] (`test_values`). With f = v the rate is
+multiplied by lam^v, so that 1 - p1 = (1 - p0)^(lam^v) >= (1 - p0)^lam: Theorem R holds as it stands, and a TOP charges
+whoever had v > 0. Each value is rounded to a public grid of G steps by itself, sums are whole numbers of steps, and the
+noise has the scale b G in steps: one user moves the sum by at most G of them.
+
 **Thresholds.** Over M tests, with probability at least 1 - beta, a test says TOP only if its weight is at least
 t - b ln(2M / beta), and BOTTOM only if it is at most t + b ln ln(2M / beta): union bounds over the two tails of the
 Gumbel law, the lower one of which is doubly exponential.
@@ -41,7 +46,7 @@ from numpy.typing import NDArray
 
 from pianissimo import _core
 from pianissimo.checks import Real, check_at_least, check_positive, check_probability
-from pianissimo.errors import ParameterError
+from pianissimo.errors import InputError, ParameterError
 from pianissimo.loss.losses import Race
 from pianissimo.loss.race_clock import least_scale
 from pianissimo.monitors.above_threshold import MOST_CHARGES, UserCharges, check_charges
@@ -55,6 +60,9 @@ Bits = NDArray[np.uint64]
 """128 uniform bits a row, as (low, high)."""
 
 Integers = NDArray[np.int64]
+
+MOST_STEPS = 2**20
+"""No grid of values is finer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,14 +156,21 @@ class RaceMonitor:
     replacement: bool = False
     """Whether the promise is for a user's data replaced, or removed in part, and not only for a user removed."""
 
+    grid: int = 1
+    """Of tests of values between 0 and 1: to how many steps each is rounded."""
+
     def __post_init__(self) -> None:
-        check_at_least(1, k=self.k, together=self.together)
+        check_at_least(1, k=self.k, together=self.together, grid=self.grid)
+        if self.grid > 1 and (self.together > 1 or self.grid > MOST_STEPS):
+            raise ParameterError(
+                f"grid must be at most {MOST_STEPS}, for tests made one by one, got {self.grid} and {self.together}"
+            )
         if not self.k + self.together <= MOST_CHARGES:
             raise ParameterError(f"k plus together must be at most {MOST_CHARGES}, got {self.k + self.together}")
         if isinstance(self.threshold, bool) or not isinstance(self.threshold, int) or abs(self.threshold) >= 2**61:
             raise ParameterError(f"threshold must be a whole number below 2^61, got {self.threshold!r}")
         object.__setattr__(self, "b", exact_scale(b=self.b))
-        race_noise(self.b)  # refuses what no table has, before anybody is noted
+        race_noise(self.b * self.grid)  # refuses what no table has, before anybody is noted
 
     @staticmethod
     def calibrate(*, epsilon: Real, delta: Real, k: int, together: int = 1, replacement: bool = False) -> Fraction:
@@ -189,27 +204,76 @@ class RaceMonitor:
 
     def start(self, noise: Noise) -> UserCharges:
         """Nobody is charged yet."""
-        return UserCharges(noise, limit=self.k, per_tick=self.together)
+        return UserCharges(noise, limit=self.k, per_tick=self._keys)
 
     def test(self, charges: UserCharges, users: pl.Series, noise: Noise) -> int | None:
         """Test how many of these users are active: the noisy number if TOP, None if BOTTOM. Charges them for a TOP.
 
         The charges are those that `start` made, and `noise` the same for all tests: each descends to its own path.
         """
-        check_charges(charges, limit=self.k, per_tick=self.together)
+        self._check_plain()
+        check_charges(charges, limit=self.k, per_tick=self._keys)
         charges.add(users, np.zeros(len(users), dtype=np.int64))
         charges.tests += 1
         tops = self.test_weights(charges.weights(1), ONE_KEY, noise.at("test", charges.tests))
         charges.close(np.array([len(tops.places) > 0]))
         return int(tops.values[0]) if len(tops.places) else None
 
+    def test_values(self, charges: UserCharges, users: pl.Series, values: pl.Series, noise: Noise) -> float | None:
+        """Test what the values of active users add up to, each from 0 to 1 and rounded to the grid; else as `test`.
+
+        Of a user's values the largest counts. Those outside 0 to 1 count as the nearer end.
+
+        >>> from pianissimo.testing import SeededNoise
+        >>> b = RaceMonitor.calibrate(epsilon=1, delta=1e-6, k=1)
+        >>> monitor, noise = RaceMonitor(k=1, b=b, threshold=150, grid=100), SeededNoise(1)
+        >>> charges = monitor.start(noise)
+        >>> monitor.test_values(charges, pl.Series(range(400)), pl.Series([0.1] * 400), noise)
+        >>> monitor.test_values(charges, pl.Series(range(400)), pl.Series([0.75] * 400), noise)
+        305.57
+        """
+        check_charges(charges, limit=self.k, per_tick=self._keys)
+        rows = pl.DataFrame({"user": users, "steps": self._steps(values)}).filter(pl.col("steps") > 0)
+        each = rows.group_by("user").agg(pl.col("steps").max())
+        # Key 0 is held by all who take part, and alone is charged for; key 1 + j by those whose steps have bit j.
+        steps = each["steps"].to_numpy()
+        for key in range(self._keys):
+            held = steps >= 0 if key == 0 else (steps >> (key - 1)) & 1 == 1
+            own = each["user"].filter(pl.Series(held, dtype=pl.Boolean))
+            charges.add(own, np.full(len(own), key, dtype=np.int64))
+        charges.tests += 1
+        weights = charges.weights(self._keys)
+        total = np.array([sum(int(weight) << bit for bit, weight in enumerate(weights[1:].tolist()))])
+        tops = self.decide(total, noise.at("test", charges.tests).bits(ONE_KEY), self.grid * np.array([self.threshold]))
+        reported = np.zeros(self._keys, dtype=np.bool_)
+        reported[0] = len(tops.places) > 0
+        charges.close(reported)
+        return int(tops.values[0]) / self.grid if len(tops.places) else None
+
+    @property
+    def _keys(self) -> int:
+        """How many keys of `charges` a user may hold at a test."""
+        return self.together if self.grid == 1 else 1 + self.grid.bit_length()
+
+    def _check_plain(self) -> None:
+        if self.grid > 1:
+            raise ParameterError(f"grid must be left out where users are counted, got {self.grid}; test their values")
+
+    def _steps(self, values: pl.Series) -> pl.Series:
+        if self.grid == 1:
+            raise ParameterError("grid must be above 1 where values are tested, got 1; give one such as 100")
+        if not values.dtype.is_numeric() or values.null_count() or values.is_nan().any():
+            raise InputError("values must be numbers from 0 to 1 without nulls, got something else")
+        return (values.cast(pl.Float64).clip(0, 1) * self.grid).round().cast(pl.Int64)
+
     def test_weights(self, weights: Integers, keys: Keys, noise: Noise) -> Tops:
         """Test weights under distinct item keys, all together; charging is up to the caller."""
+        self._check_plain()
         return self.decide(weights, noise.bits(keys))
 
     def decide(self, weights: Integers, bits: Bits, thresholds: Integers | None = None) -> Tops:
         """The outcome of tests as a function of their bits; each may have a threshold of its own."""
-        noise = race_noise(self.b)
+        noise = race_noise(self.b * self.grid)
         limits = np.array([self.threshold]) if thresholds is None else thresholds
         places = np.flatnonzero(noise.passing(weights, limits, bits))
         return Tops(places, weights[places] + noise.values(bits[places]))

@@ -108,8 +108,7 @@ def _selection(query: Any, share: Share, levels: int) -> tuple[KnownGumb | UnkGu
 def _counts(query: Any, share: Share, levels: int) -> KnownGauss | UnkGauss:
     rho, keys = share.rho / levels, query.max_keys_per_event
     if isinstance(query.domain, Domain):
-        # No more labels of an event can count than the domain has.
-        return KnownGauss.calibrated(domain=query.domain, rho=rho, max_keys_per_event=min(keys, len(query.domain)))
+        return KnownGauss.calibrated(domain=query.domain, rho=rho, max_keys_per_event=keys)
     _check_delta(share)
     delta = share.bad / (levels * keys)
     return UnkGauss.calibrated(candidates=MOST_CANDIDATES, rho=rho, delta=delta, max_keys_per_event=keys)
