@@ -1,5 +1,6 @@
 """What a plan says in words is what it says in numbers: the error, what it is about, what is cut off, and warnings."""
 
+import json
 import re
 import warnings
 from dataclasses import replace
@@ -208,9 +209,34 @@ def test_windows_of_unknown_labels_say_that_these_are_shown_for_their_totals(que
     assert "totals" not in told(planned(replace(query, domain=DOMAIN), unit))[0]["error_about"]
 
 
+def test_for_how_many_events_a_plan_tells_the_error_of_a_mean_is_not_said_of_a_release() -> None:
+    numbers, text = told(planned(pp.Mean("q", value="x", range=(0, 9))))
+    assert "of the true mean of x, of values cut to 0 .. 9, if it is one of 10,000 events" in text
+    assert about_told(numbers) == "mean of x, of values cut to 0 .. 9"
+
+
 def test_thresholds_of_later_caps_are_told() -> None:
     numbers, text = told(planned(pp.Histogram("q", key="k", count="users"), pp.user("who")))
     later = numbers["caps"][1:4]
     shown = ", ".join(f"{each['threshold']['least']:,} at {each['cap']:,}" for each in later)
     assert f"labels appear then from about {shown}, .. " in text
     assert numbers["threshold"] == numbers["caps"][0]["threshold"]
+
+
+UNKNOWN = [
+    pp.Histogram("q", key="k"),
+    pp.TopK("q", key="k", k=3),
+    pp.Sum("q", value="x", range=(0, 9), key="k"),
+    pp.Mean("q", value="x", range=(0, 9), key="k"),
+    pp.HeavyHitters("q", key="k", k=16, expected_keys=99),
+    pp.Trending("q", key="k"),
+]
+
+
+@pytest.mark.parametrize("unit", ["event", pp.user("who"), pp.user("who", max_events_per_user=4, within=3)])
+def test_every_plan_of_unknown_labels_has_thresholds_and_errors_in_json(unit: Any) -> None:
+    for query in UNKNOWN:
+        numbers = json.loads(planned(query, unit, horizon=12).to_json())["queries"][0]
+        assert numbers["expected_error"]["typical"] > 0, query
+        assert 0 < numbers["threshold"]["least"] <= numbers["threshold"]["largest"], query
+        assert all("threshold" in each for each in numbers.get("caps", ())), query

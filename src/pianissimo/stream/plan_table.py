@@ -26,6 +26,9 @@ _FEW_CAPS = 3
 _WEAK_DELTA = 1e-3
 """From which delta on a promise is said to be little."""
 
+_IF_SO_MANY = re.compile(", if it is one of [0-9,]+ events")
+"""Of means: for how many events a plan tells the error. The bars of a release are those of its own."""
+
 _UP_TO_THE_CAP = re.compile(r"(up to the cap of )[0-9,.]+ a user")
 
 
@@ -77,7 +80,7 @@ def about_told(query: Mapping[str, Any], cap: float | None = None) -> str:
     >>> about_told({"error_about": "number of events, of events up to the cap of 16 a user"}, cap=64)
     'number of events, of events up to the cap of 64 a user'
     """
-    about, rounding = query["error_about"], query.get("rounding", "").partition(";")[0]
+    about, rounding = _IF_SO_MANY.sub("", query["error_about"]), query.get("rounding", "").partition(";")[0]
     is_cut = any(words in about for words in ("of values cut to", SHOWN_FOR_TOTALS))
     if not (rounding or is_cut or _UP_TO_THE_CAP.search(about)):
         return ""
