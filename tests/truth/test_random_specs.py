@@ -18,12 +18,16 @@ def test_plans_of_specs_at_random_stay_within_their_budgets() -> None:
     [
         (pp.user("u"), pp.Sum("s", value="v", range=(0, 600), grid=1), 0.1, 1e-9, 366),
         (pp.user("u", first_cap=1, caps=6, cap_share=0.5), pp.Count("n"), 1, 1e-9, 12),
+        # What drawn noise is off its law by was weighed by the epsilon beside that of the cap's tests alone.
+        (pp.user("u"), pp.Histogram("h", key="k"), 28, 1e-6, 6),
+        (pp.user("u", cap_share=0.5), pp.Count("n"), 28, 1e-6, 6),
         # Where the scale of the cap's tests is a short binary fraction, no rounding of it leaves room.
         (pp.user("u", caps=2, cap_share=0.25), pp.Count("n"), 0.25, 1e-5, 13),
         (pp.user("u", caps=2, cap_share=0.5), pp.Count("n"), 0.5, 1e-6, 5),
         (pp.user("u", caps=2, cap_share=0.5), pp.Count("n"), 2, 1e-5, 13),
     ],
 )
+@pytest.mark.filterwarnings("ignore::pianissimo.errors.BudgetWarning")
 def test_specs_that_were_refused_for_a_fault_of_ours(
     unit: Any, query: Any, epsilon: float, delta: float, horizon: int
 ) -> None:

@@ -271,9 +271,10 @@ def _user_budget(
     # above it.
     series = 1 + sum(query.user_series for part in parts for query in part)
     draws = len(searches.caps) * (4 * (ticks + 1) * series + 2 * ticks + 2)
-    left = Budget(epsilon=epsilon - search, delta=budget.delta)
     bad = Fraction(budget.delta) / 2 if shows else Fraction(0)
-    return SearchBudget(search=each, rho=left.rho(bad=bad, distance=2 * draws * DRAW_DISTANCE), bad=bad)
+    # What drawn noise is off its law by weighs e^epsilon, of the whole epsilon.
+    rho = budget.rho(bad=bad, distance=2 * draws * DRAW_DISTANCE, beside=search)
+    return SearchBudget(search=each, rho=rho, bad=bad)
 
 
 def _candidates(
