@@ -4,7 +4,7 @@
 
 use hashbrown::HashTable;
 
-use crate::error::Error;
+use crate::error::{Error, checked_size, no_memory};
 use crate::sketches::hashing::ByteHash;
 use crate::sketches::views::Views;
 
@@ -35,10 +35,13 @@ impl SlotTable {
     }
 
     /// Room for so many more items without moving those that are there.
-    pub fn reserve(&mut self, more: usize) {
+    pub fn reserve(&mut self, more: usize) -> Result<(), Error> {
         let SlotTable { names, slots } = self;
-        names.reserve_exact(more.saturating_sub(names.capacity() - names.len()));
-        slots.reserve(more, |&slot| names[slot as usize] as u64);
+        let more = checked_size("more", more)?;
+        names
+            .try_reserve_exact(more.saturating_sub(names.capacity() - names.len()))
+            .map_err(|_| no_memory(more))?;
+        slots.try_reserve(more, |&slot| names[slot as usize] as u64).map_err(|_| no_memory(more))
     }
 
     /// The slot of each name, `NO_SLOT` where it has none.

@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use num_bigint::BigUint;
 use num_traits::{One, ToPrimitive, Zero};
 
-use crate::error::Error;
+use crate::error::{Error, checked_size, filled};
 use crate::fixed_point::{BITS, Ratio, exp_of_minus};
 use crate::labels::{NO_SLOT, SlotTable};
 
@@ -171,7 +171,7 @@ impl ChargeBook {
 
     /// How many active users hold each of the first `keys` keys.
     pub fn weights(&self, keys: usize) -> Result<Vec<i64>, Error> {
-        let mut weights = vec![0i64; keys];
+        let mut weights = filled(0i64, checked_size("keys", keys)?)?;
         for &(_, key) in &self.holdings {
             *weights.get_mut(key as usize).ok_or_else(unknown_key)? += 1;
         }
@@ -189,7 +189,7 @@ impl ChargeBook {
         }
         let owing = due.iter().zip(self.users.names()).filter(|(amount, _)| **amount > 0);
         let (amounts, names): (Vec<u16>, Vec<u128>) = owing.unzip();
-        self.charge(&names, &amounts);
+        self.charge(&names, &amounts)?;
         self.users = SlotTable::default();
         self.held = Vec::new();
         self.holdings = Vec::new();
@@ -197,10 +197,10 @@ impl ChargeBook {
         Ok(())
     }
 
-    fn charge(&mut self, names: &[u128], amounts: &[u16]) {
+    fn charge(&mut self, names: &[u128], amounts: &[u16]) -> Result<(), Error> {
         let new = self.charged.find(names).iter().filter(|slot| **slot == NO_SLOT).count();
         // Exactly: a vector that doubles would take twice the memory that a user may cost.
-        self.charged.reserve(new);
+        self.charged.reserve(new)?;
         self.counts.reserve_exact(new);
         for (slot, &amount) in self.charged.find_or_add(names).into_iter().zip(amounts) {
             if slot as usize == self.counts.len() {
@@ -209,6 +209,7 @@ impl ChargeBook {
             let count = &mut self.counts[slot as usize];
             *count = count.saturating_add(amount);
         }
+        Ok(())
     }
 
     /// Those who were ever charged, with how often; and the open tick's users and holdings.
@@ -228,7 +229,7 @@ impl ChargeBook {
         if !fresh || charged.len() != counts.len() || counts.contains(&0) {
             return Err(malformed());
         }
-        self.charge(charged, counts);
+        self.charge(charged, counts)?;
         self.users.find_or_add(users);
         self.held = vec![0; self.users.len()];
         for &(user, key) in holdings {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::error::Error;
+use crate::error::{Error, checked_size, filled};
 use crate::users::{BLOCK, Named, UserTable, in_order};
 
 /// What is told of a row that is no unit.
@@ -290,7 +290,8 @@ pub fn group_units(names: &[u128], labels: &[u32], limit: u32, most: u64) -> Res
         groups.names.push(same[0].name());
         groups.counts.push((groups.order.len() - start) as u32);
     }
-    let mut known = vec![u32::MAX; labels.iter().max().map_or(0, |&label| label as usize + 1)];
+    let most = labels.iter().max().map_or(0, |&label| label as usize + 1);
+    let mut known = filled(u32::MAX, checked_size("labels", most)?)?;
     for &row in &groups.order {
         let label = labels[row as usize];
         let number = &mut known[label as usize];

@@ -238,8 +238,8 @@ impl PySlotTable {
     }
 
     /// Room for so many more names.
-    fn reserve(&mut self, more: usize) {
-        self.0.reserve(more);
+    fn reserve(&mut self, more: usize) -> PyResult<()> {
+        Ok(self.0.reserve(more)?)
     }
 
     /// The names from slot `start` up to slot `end`, as rows of (low, high).

@@ -18,19 +18,36 @@ Length = Any
 """A number of ticks, or a length of time such as "1d", which is as many ticks as fit."""
 
 
+LARGEST_WHOLE = 2**63 - 1
+"""Of whole numbers that are asked for: what TOML, every column and every store can hold."""
+
+SMALLEST_REAL, LARGEST_REAL = 1e-100, 1e100
+"""Of other numbers, 0 aside: their squares and products stay far from where floating point ends."""
+
+
+def size_fault(value: int | float) -> str | None:
+    """What must hold of a number's size, and what came, where it is finite and beyond all that can be worked with."""
+    if isinstance(value, int):
+        return None if abs(value) <= LARGEST_WHOLE else f"must be at most 2^63 - 1 in size, got {_number(value)}"
+    is_sound = value == 0 or not math.isfinite(value) or SMALLEST_REAL <= abs(value) <= LARGEST_REAL
+    return None if is_sound else f"must be from 1e-100 to 1e100 in size, got {value}"
+
+
 def check_positive(**parameter: Real) -> None:
     """Refuse what is not finite and above zero."""
     for name, value in parameter.items():
         _check_real(name, value)
         if not 0 < value < math.inf:
-            raise ParameterError(f"{name} must be finite and positive, got {value}")
+            raise ParameterError(f"{name} must be finite and positive, got {_number(value)}")
+        _check_size(name, value)
 
 
 def check_at_least(least: int, **parameter: int) -> None:
     """Refuse what is not a whole number of at least `least`."""
     for name, value in parameter.items():
         if isinstance(value, bool) or not isinstance(value, int) or not value >= least:
-            raise ParameterError(f"{name} must be a whole number of at least {least}, got {value!r}")
+            raise ParameterError(f"{name} must be a whole number of at least {least}, got {_shown(value)}")
+        _check_size(name, value)
 
 
 def check_probability(**parameter: Real) -> None:
@@ -38,7 +55,8 @@ def check_probability(**parameter: Real) -> None:
     for name, value in parameter.items():
         _check_real(name, value)
         if not 0 < value < 1:
-            raise ParameterError(f"{name} must be above 0 and below 1, got {value}")
+            raise ParameterError(f"{name} must be above 0 and below 1, got {_number(value)}")
+        _check_size(name, value)
 
 
 def check_fraction(**parameter: Fraction) -> None:
@@ -72,6 +90,13 @@ def is_utf8(text: str) -> bool:
 def _check_real(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         raise ParameterError(f"{name} must be a number, got {value!r}")
+
+
+def _check_size(name: str, value: Real) -> None:
+    # What is worked out exactly may be of any size; what is asked for is no such fraction.
+    fault = None if isinstance(value, Fraction) else size_fault(value)
+    if fault is not None:
+        raise ParameterError(f"{name} {fault}")
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -152,6 +177,11 @@ def ticks_in(length: object, tick: timedelta | str | None, what: str = "a window
     return count
 
 
+def _number(value: Real) -> str:
+    """A number as it is told: not one with thousands of digits."""
+    return "a number with more than 30 digits" if isinstance(value, int) and abs(value) >= 10**30 else str(value)
+
+
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = _number(value) if type(value) is int else repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."

@@ -5,10 +5,13 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-from pianissimo.checks import check_at_least, length_of, ticks_in
+from pianissimo.checks import check_at_least, check_probability, length_of, ticks_in
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Unit
+
+MOST_CAPS = 41
+"""How many values a cap may take: from 1 to 2^40, each at least twice the last."""
 
 
 class Periods(Protocol):
@@ -116,8 +119,10 @@ class User:
         elif self.within is not None:
             check_at_least(1, within=self.within)
         self._check_periods()
-        if self.cap_share is not None and not 0 < self.cap_share < 1:
-            raise ParameterError(f"cap_share must be above 0 and below 1, got {self.cap_share}")
+        if self.caps is not None and not self.caps <= MOST_CAPS:
+            raise ParameterError(f"caps must be at most {MOST_CAPS}, got {self.caps}: each is at least twice the last")
+        if self.cap_share is not None:
+            check_probability(cap_share=self.cap_share)
 
     def _check_periods(self) -> None:
         if not isinstance(self.reset, bool):

@@ -100,7 +100,7 @@ def test_what_cannot_be_is_refused_with_the_way_out(call: Callable[[], object], 
 
 
 def test_a_huge_epsilon_leaves_no_room_for_any_distance() -> None:
-    assert Budget(10**400, 0.5).rho() > 10**99
+    assert Budget(Fraction(10**400), 0.5).rho() > 10**99
     with pytest.raises(ParameterError, match="epsilon must be below about 690, got 800"):
         Budget(800, 0.5).rho(distance=Fraction(1, 10**300))
 

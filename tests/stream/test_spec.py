@@ -527,7 +527,7 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         ),
         (
             SUM.replace("[0, 50]", f"[0, 1{'0' * 400}]"),
-            ".range must have at most 2^40 steps of the grid, got more; take a coarser grid",
+            ".range must be at most 2^63 - 1 in size, got a number with more than 30 digits",
         ),
         (SUM.replace("0.01", "0"), ".grid must be finite and positive, got 0"),
         (SUM.replace("0.01", '"cent"'), ".grid must be a number, got 'cent'"),

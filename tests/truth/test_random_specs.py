@@ -33,3 +33,14 @@ def test_specs_that_were_refused_for_a_fault_of_ours(
 ) -> None:
     plan = pp.Stream("s", unit=unit, budget=pp.Budget(epsilon, delta), horizon=horizon, queries=[query]).plan()
     assert plan.price.epsilon <= epsilon
+
+
+@pytest.mark.parametrize("unit", ["event", pp.user("u", first_cap=1, caps=6)])
+def test_an_epsilon_too_large_for_drawn_noise_is_told(unit: Any) -> None:
+    # Without a delta e^epsilon times the distance of all draws is the plan's delta: 2^-110 a draw, times e^60.
+    with pytest.raises(pp.ParameterError, match=r"so small.*near enough to its law.*got epsilon 60 and delta 0"):
+        pp.Stream("s", unit=unit, budget=pp.Budget(60, 0), horizon=12, queries=[pp.Distinct("d", key="k")]).plan()
+    assert (
+        pp.Stream("s", unit=unit, budget=pp.Budget(20, 0), horizon=12, queries=[pp.Count("n")]).plan().price.delta
+        < 1e-12
+    )

@@ -378,9 +378,7 @@ def make_plan(stream: "Stream") -> StreamPlan:
         others.sort(key=lambda each: each.expected_error.typical)
         plans.append(QueryPlan(query=query, share=share, chosen=chosen, alternatives=tuple(others)))
     cost = price([mechanism.guarantee.loss for mechanism in _mechanisms(plans)], Fraction(budget.delta))
-    allowed = _PURE_SLACK if budget.pure else float_up(Fraction(budget.delta))
-    if not (cost.epsilon <= float_up(Fraction(budget.epsilon)) and cost.delta <= allowed):
-        raise ParameterError("a plan must stay within its budget, got one that does not: please report this")
+    _check_within(cost, budget)
     return StreamPlan(
         name=stream.name,
         unit=unit,
@@ -392,6 +390,16 @@ def make_plan(stream: "Stream") -> StreamPlan:
         price=cost,
         calendar=stream.calendar,
     )
+
+
+def _check_within(cost: Price, budget: Budget) -> None:
+    """Never a plan above its budget. The shares are cut so that only the distance of drawn noise can break it."""
+    allowed = _PURE_SLACK if budget.pure else float_up(Fraction(budget.delta))
+    if not (cost.epsilon <= float_up(Fraction(budget.epsilon)) and cost.delta <= allowed):
+        raise ParameterError(
+            "epsilon must be so small, and delta so large, that the noise that can be drawn is near enough to its law, "
+            f"got epsilon {float(budget.epsilon):.6g} and delta {float(budget.delta):.3g}; take a smaller epsilon"
+        )
 
 
 def _is_same(query: Query, one: Candidate, other: Candidate) -> bool:

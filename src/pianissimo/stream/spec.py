@@ -22,6 +22,7 @@ from pianissimo.stream.toml_table import (
     EPSILON_AND_DELTA,
     TomlTable,
     budget_of,
+    check_sizes,
     domain_from,
     every_of,
     field_readers,
@@ -254,6 +255,9 @@ class _Reading:
 
     def spec(self) -> StreamSpec | None:
         """What the file says; None where there are faults."""
+        check_sizes(self._file)
+        if self.faults:
+            return None
         stream = self._stream()
         source = self._source()
         released = OPEN_HORIZON

@@ -23,6 +23,9 @@ from pianissimo.stream.live import Live, replayed
 from pianissimo.stream.toml_table import time_format_of
 from pianissimo.unit import User
 
+_LEAST_COVERAGE = 0.01
+"""Bars that miss the truth more often tell nothing, and their ends are beyond floating point."""
+
 if TYPE_CHECKING:
     from pianissimo.durable.durable_stream import DurableStream
 
@@ -105,6 +108,8 @@ class Stream:
                 raise ParameterError('tick must be given with origin, such as "1h", got None')
             object.__setattr__(self, "origin", TickCalendar(self.origin, self.tick, self.time_zone).origin)
         check_probability(coverage=self.coverage)
+        if not self.coverage >= _LEAST_COVERAGE:
+            raise ParameterError(f"coverage must be at least {_LEAST_COVERAGE}, got {self.coverage}")
         asked = (self.queries,) if isinstance(self.queries, Query) else self.queries
         is_list = isinstance(asked, Iterable) and not isinstance(asked, str | Mapping)
         wrong = [each for each in asked if not isinstance(each, Query)] if is_list else [asked]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pianissimo.budget import Budget
-from pianissimo.checks import check_at_least, check_name, check_positive, length_of, whole_ticks_in
+from pianissimo.checks import check_at_least, check_name, check_positive, length_of, size_fault, whole_ticks_in
 from pianissimo.errors import ParameterError, SpecError
 from pianissimo.labels import Domain, label_text
 from pianissimo.loss.losses import Unit
@@ -161,6 +161,8 @@ def shown(value: object) -> str:
         return str(value).lower()
     if isinstance(value, dict):
         words = "{ " + ", ".join(f"{name} = {shown(each)}" for name, each in value.items()) + " }" if value else "{}"
+    elif isinstance(value, int) and size_fault(value):
+        words = "a number with more digits than can be read"
     else:
         words = value.isoformat() if isinstance(value, date | time) else repr(value)
     return words if len(words) <= _LONGEST_SHOWN else words[:_LONGEST_SHOWN] + "..."
@@ -347,6 +349,22 @@ def share_of(value: object) -> float:
     return float(share)
 
 
+def check_sizes(table: TomlTable) -> None:
+    """Tell every number, however deep, that is beyond what any field takes."""
+
+    def look(value: object, *names: str) -> None:
+        if isinstance(value, dict):
+            for name, each in value.items():
+                look(each, *names, name)
+        elif isinstance(value, list):
+            for each in value:
+                look(each, *names)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and (fault := size_fault(value)):
+            table.fault(fault, *names)
+
+    look(table.content)
+
+
 def settings_of(value: object) -> dict[str, str]:
     """Settings of a client, as texts."""
     if not isinstance(value, dict) or not all(isinstance(each, str | int | bool) for each in value.values()):
@@ -369,8 +387,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise spec_error(path, [f"must be a file that can be read, got: {fault.strerror}"]) from None
     except UnicodeDecodeError:
         raise spec_error(path, ["must be UTF-8 text, got other bytes"]) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as fault:
-        # The parser's message ends in "(at line 3, column 9)".
+    except (ValueError, RecursionError) as fault:
+        # The parser's message ends in "(at line 3, column 9)". A number of thousands of digits has no place.
         what, _, where = str(fault).partition(" (at ")
         place = where.removesuffix(")") or "an unknown place"
         raise spec_error(path, [f"must be TOML, got a fault at {place}: {what}"]) from None

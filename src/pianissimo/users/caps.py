@@ -33,12 +33,13 @@ from pianissimo.identity import identified
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import sealed
 from pianissimo.noise.laws import LaplaceNode, laplace_node
+from pianissimo.unit import MOST_CAPS
 from pianissimo.users.user_table import UserUnits
 
 ESTIMATOR_SHARE = Fraction(3, 20)
 """A good part of epsilon for the cap's tests: the counters need the rest more."""
 
-LARGEST_CAP = 2**40
+LARGEST_CAP = 2 ** (MOST_CAPS - 1)
 
 
 @identified("adaptive-cap", 2)
@@ -83,7 +84,7 @@ class AdaptiveCap:
         check_at_least(1, first=self.first, levels=self.levels)
         check_at_least(0, fourfold=self.fourfold)
         check_probability(early_probability=self.early_probability, failure_probability=self.failure_probability)
-        if not self.caps[-1] <= LARGEST_CAP:
+        if not (self.first <= LARGEST_CAP and self.levels <= MOST_CAPS and self.caps[-1] <= LARGEST_CAP):
             raise ParameterError(
                 f"the last cap must be at most 2^40, got {self.first} raised {self.levels - 1} times; take fewer levels"
             )

@@ -30,7 +30,7 @@ from pianissimo.mechanism import Gathering, Logged, checkpoint_of, lasting_of, p
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, laplace_node
-from pianissimo.unit import Periods
+from pianissimo.unit import MOST_CAPS, Periods
 from pianissimo.users.caps import LARGEST_CAP, FixedCap
 from pianissimo.users.user_table import Units
 
@@ -64,7 +64,7 @@ class OctaveCap:
     def __post_init__(self) -> None:
         check_positive(epsilon=self.epsilon)
         check_at_least(1, first=self.first, levels=self.levels)
-        if not max(self.first, self.caps[-1]) <= LARGEST_CAP:
+        if not (self.first <= LARGEST_CAP and self.levels <= MOST_CAPS):
             raise ParameterError(f"the last cap must be at most 2^40, got 2^{self.levels - 1}; take fewer levels")
         _ = self.node.bound
 
