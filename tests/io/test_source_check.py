@@ -286,6 +286,19 @@ def test_of_a_source_that_cannot_be_read_no_rows_are_told(tmp_path: Path) -> Non
     assert "rows" not in shown.output.partition("fault: ")[0]
 
 
+def test_labels_that_no_domain_lists_are_counted_and_told_where_they_are_all(tmp_path: Path) -> None:
+    """A column of 0 and 1 holds none of the labels true and false: counts of zero, and nobody would know why."""
+    flags = '[queries.flags]\nkind = "mean"\nvalue = "price"\nrange = [0, 50]\nkey = "flag"\ndomain = [true, false]\n'
+    lines = [f"{','.join(row.values())},{place % 2}" for place, row in enumerate(each(drug=lambda row: "mixture"))]
+    (tmp_path / "events.csv").write_text("\n".join([f"{','.join(ROWS[0])},flag", *lines[:-1], lines[-1]]) + "\n")
+    (tmp_path / "shop.toml").write_text(SPEC.replace('["aspirin", "ibuprofen"]', '["aspirin", "mixture"]') + flags)
+    found = check_source(load_spec(tmp_path / "shop.toml"))
+    assert found["not_listed"] == {"drugs": 0, "flags": 72}
+    (note,) = [note for note in found["notes"] if "domain" in note]
+    assert note.startswith("queries.flags.domain lists no label that the source holds")
+    assert "not_listed: flags" in CliRunner().invoke(cli, ["check", str(tmp_path / "shop.toml")]).output
+
+
 LIVE = SPEC.replace('path = "events.csv"', 'follow = "logs"').replace('time = "time"\n', "")
 
 

@@ -118,7 +118,7 @@ def check(*, file: Path, as_json: bool) -> None:
             f"rows per tick, {name}" if name in (found["rows_per_tick"] or {}) else name: each
             for name, each in told.items()
         }
-        for title in ("columns", "refused", "nulls", "outside"):
+        for title in ("columns", "refused", "nulls", "outside", "not_listed"):
             lines |= {f"{title}: {name}": each for name, each in found[title].items()}
         for name, caps in found["above_cap"].items():
             lines[f"above_cap: {name}"] = "; ".join(

@@ -28,7 +28,7 @@ from pianissimo.io.sources.source_records import Clock, RowJudge
 from pianissimo.io.sources.text_rows import Piece, Written, read_blocks, split_lines
 from pianissimo.queries import Query
 from pianissimo.queries.columns import fault_of
-from pianissimo.queries.query import UserMechanism
+from pianissimo.queries.query import UserMechanism, not_listed
 from pianissimo.stream.batches import user_input
 from pianissimo.stream.choosing import QueryPlan, periods_of
 from pianissimo.stream.spec import FileSource, LiveSource, StreamSpec
@@ -59,7 +59,7 @@ def check_source(spec: StreamSpec) -> dict[str, Any]:
 
 
 _NOTHING_READ: dict[str, Any] = {"first_time": None, "last_time": None, "rows": None, "rows_per_tick": None} | {
-    name: {} for name in ("refused", "nulls", "outside", "above_cap")
+    name: {} for name in ("refused", "nulls", "outside", "not_listed", "above_cap")
 }
 """What is told of a source that cannot be read to its end: numbers of a part of it would be taken for those of all."""
 
@@ -93,6 +93,8 @@ class _Check:
         self.refused: Counter[str] = Counter()
         self.nulls = Counter(dict.fromkeys((query.name for query in spec.stream.queries), 0))
         self.outside: Counter[str] = Counter()
+        self.not_listed: Counter[str] = Counter()
+        self.labels: Counter[str] = Counter()
         self.plan = spec.stream.plan()
         self.units: dict[str, pl.DataFrame] = {}
         """For each query about capped users, how many of its units each user has, in each period."""
@@ -134,6 +136,7 @@ class _Check:
             "nulls": dict(self.nulls),
             "rows_per_tick": _per_tick(self.ticks, self.spec.last_tick) if self.judge.clock else None,
             "outside": dict(self.outside),
+            "not_listed": dict(self.not_listed),
             "above_cap": self._above_caps(),
         }
 
@@ -198,6 +201,10 @@ class _Check:
             if column is not None:
                 bad = fault_of(column)
                 self.nulls[query.name] += int((bad if matches is None else bad & matches).sum())
+            listed = not_listed(query, column if matches is None or column is None else column.filter(matches))
+            if listed is not None:
+                self.not_listed[query.name] += listed[0]
+                self.labels[query.name] += listed[1]
             outside = query.cut_off(piece.columns)
             if outside is not None:
                 self.outside[query.name] += int(outside.sum())
@@ -270,6 +277,12 @@ class _Check:
                 f"{key} must reach over the times of events, got an end after tick {self.spec.last_tick}; the last is "
                 f"{_moment(max(self.times))}"
             )
+        self.notes += [
+            f"queries.{name}.domain lists no label that the source holds: are they written alike? Booleans are 'true' "
+            "and 'false', dates as '2026-01-31', whole numbers without a point"
+            for name, number in self.not_listed.items()
+            if number == self.labels[name] > 0
+        ]
         self.faults += self._broken_lines()
         if refused > half and not self.faults:
             self.faults.append(

@@ -745,6 +745,16 @@ def labels_left_out(query: Query, chosen: Candidate) -> list[str]:
     return found if query.thresholds(chosen.in_period) is None else [*found, "rarer ones stay hidden"]
 
 
+def not_listed(query: Query, column: pl.Series | None) -> tuple[int, int] | None:
+    """How many labels of a column a query does not list, and how many there are; None where none are listed."""
+    domain = getattr(query, "domain", None)
+    if not isinstance(domain, Domain) or column is None:
+        return None
+    labels = column.struct.field("key") if column.dtype == pl.Struct else column
+    labels = (labels.explode() if isinstance(labels.dtype, pl.List) else labels).drop_nulls()
+    return int((~labels.is_in(domain.labels.implode())).sum()), len(labels)
+
+
 def check_single(query: Query) -> None:
     """Refuse several labels an event where a label is made of several columns."""
     if len(query.key_names) > 1 and getattr(query, "max_keys_per_event", 1) != 1:
