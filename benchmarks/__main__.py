@@ -19,6 +19,7 @@ from benchmarks import (
     ticks,
     user_labels,
     users,
+    windows,
 )
 from benchmarks.measure import Row, show
 
@@ -33,6 +34,7 @@ def main() -> int:
         floor,
         ticks,
         batches,
+        windows,
         selection,
         tables,
         ledger,

@@ -168,7 +168,10 @@ def test_long_horizons_are_sampled() -> None:
         (lambda: stream(pp.Count("n", per="1h"), tick=None), "per of query 'n' must be a number of ticks"),
         (lambda: pp.Count("n", per=3, every=2), "per must be a multiple of every, 2 ticks, got 3"),
         (lambda: pp.Count("n", per="tick", every=2), "per must be a multiple of every"),
-        (lambda: stream(pp.Count("n", per="7d"), tick="1m", horizon="30d"), "at most 1440 times every.*every 7th tick"),
+        (
+            lambda: pp.Count("n", per=5, history=4),
+            "history must be at least per, 5 ticks that must be kept, got 4 ticks",
+        ),
         (lambda: pp.Count("n", per=3, tidy="monotone"), "tidy must not be monotone with per"),
         (lambda: pp.Histogram("n", key="drug", other=True, per=3), "other must stay off with per"),
         (

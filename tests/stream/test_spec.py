@@ -258,7 +258,7 @@ KINDS = (
     "'count', 'sum', 'mean', 'histogram', 'top_k', 'max_frequency', 'quantiles', 'distinct', 'users', 'alarm', "
     "'trending', 'heavy_hitters'"
 )
-STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'time_zone', 'coverage'"
+STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin', 'time_zone', 'coverage', 'history'"
 
 
 @pytest.mark.parametrize(
@@ -404,21 +404,22 @@ STREAM_FIELDS = "'name', 'unit', 'epsilon', 'delta', 'tick', 'horizon', 'origin'
         (
             'kind = "count"',
             'kind = "count"\nkey = "drug"',
-            "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', "
-            "'nulls', 'count_column', got 'key'",
+            "queries.purchases.key must be one of the fields 'kind', 'weight', 'every', 'per', 'history', 'tidy', "
+            "'where', 'nulls', 'count_column', got 'key'",
         ),
         (
             'kind = "count"',
             'kind = "count"\ntidi = []',
-            "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', "
-            "'nulls', 'count_column', got 'tidi'; did you mean 'tidy'?",
+            "queries.purchases.tidi must be one of the fields 'kind', 'weight', 'every', 'per', 'history', 'tidy', "
+            "'where', 'nulls', 'count_column', got 'tidi'; did you mean 'tidy'?",
         ),
         (
             'key = "drug"',
             'key = "drug"\nvalue = "price"',
-            "queries.drugs.value must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', "
-            "'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'method', 'remember', "
-            "'other', 'constant_threshold', got 'value'; what values add up to for each label is a sum with a key: "
+            "queries.drugs.value must be one of the fields 'kind', 'weight', 'every', 'per', 'history', 'tidy', "
+            "'where', 'nulls', 'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'method', "
+            "'show_from', 'remember', 'other', 'constant_threshold', got 'value'; what values add up to for each label "
+            "is a sum with a key: "
             "Sum(value=..., range=..., key=...)",
         ),
         (
@@ -537,7 +538,7 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         ),
         (
             f"{SUM}\nk = 3",
-            ".k must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', "
+            ".k must be one of the fields 'kind', 'weight', 'every', 'per', 'history', 'tidy', 'where', 'nulls', "
             "'count_column', 'value', 'range', 'outside', 'grid', 'key', 'domain', 'max_keys_per_event', 'min_count', "
             "'max_per_user', got 'k'",
         ),
@@ -550,8 +551,9 @@ TOP = 'kind = "top_k"\nkey = "drug"\nk = 3'
         (f'{TOP}\nmax_keys_per_event = "all"', f".max_keys_per_event {WHOLE}, got 'all'"),
         (
             f"{TOP}\nother = true",
-            ".other must be one of the fields 'kind', 'weight', 'every', 'per', 'tidy', 'where', 'nulls', "
-            "'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'method', 'k', got 'other'; "
+            ".other must be one of the fields 'kind', 'weight', 'every', 'per', 'history', 'tidy', 'where', 'nulls', "
+            "'count_column', 'key', 'domain', 'max_keys_per_event', 'count', 'min_count', 'method', "
+            "'show_from', 'k', got 'other'; "
             "did you mean 'where'?",
         ),
         (

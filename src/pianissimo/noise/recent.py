@@ -5,14 +5,14 @@ numbers, the limit H and the tick t, and of nothing that was counted:
 
 * of each of the last H ticks, so that an interval may begin and end at any of them;
 * between *checkpoints* since the beginning: the multiples of C, a sixteenth of H or, where H is no multiple of 16, an
-  eighth, a quarter, a half or all of it. The one at m C is forgotten at n C if n - m > 32 2^v, where 2^v is the largest
-  power of two in m. So there are ever fewer, at most a sixteenth of their age apart, and their number grows with the
-  logarithm of the ticks. Multiples of H are kept for 32 H at least: of a day of minutes, each midnight of a month.
+  eighth, a quarter, a half or all of it. The one at m C is forgotten at n C if n - m > 16 2^v, where 2^v is the largest
+  power of two in m. So there are ever fewer, at most an eighth of their age apart, and their number grows with the
+  logarithm of the ticks. Multiples of H are kept for 16 H at least: of a day of minutes, each midnight of two weeks.
 
-A checkpoint at m C has what moved since (m - 2^j) C, for each j up to v: the way from any kept one to any other is
-there, in few steps. For m - 2^v has a larger power and is kept if m is. And if m - k is kept for a smaller k, so is
-m - 2^i, with 2^i the largest power of two in k: it is younger and as lasting. So the next one before m is at some
-m - 2^j with j <= v. Nothing that is kept is changed later: it is stored once.
+In memory a checkpoint has what moved since the one before it, and takes over from one that is forgotten. What is stored
+of it is never changed: what moved since (m - 2^j) C, for each j up to v. One of these is the checkpoint before it, at
+any time. For m - 2^v has a larger power and is kept if m is. And if m - k is kept for a smaller k, so is m - 2^i, with
+2^i the largest power of two in k: it is younger and as lasting.
 """
 
 import math
@@ -29,7 +29,7 @@ from pianissimo.errors import ParameterError
 _PARTS = 16
 """Into at most how many parts checkpoints cut the ticks that are all kept."""
 
-_LASTING = 32
+_LASTING = 16
 """For how many times its distance from its neighbours a checkpoint is kept."""
 
 NO_HISTORY = "an interval must be of a query that keeps a history, got one of history=0; begin a new stream with more"
@@ -51,7 +51,7 @@ def lasting_ticks(limit: int, tick: int) -> set[int]:
     """The checkpoints that are kept after so many ticks; the beginning is one.
 
     >>> sorted(lasting_ticks(1, 100))[:8]
-    [0, 32, 36, 40, 44, 48, 52, 56]
+    [0, 8, 16, 24, 32, 36, 40, 44]
     """
     distance = checkpoint_distance(limit)
     found, step, last = {0}, 1, tick // distance
@@ -94,7 +94,8 @@ class Recent:
         self._tick = 0
         self._open: list[bytes] = []
         self._closed: deque[bytes] = deque(maxlen=limit)
-        self._checkpoints: dict[int, dict[int, bytes]] = {}
+        self._checkpoints: dict[int, tuple[int, bytes]] = {}
+        """In their order; of each the tick of the one before it, and what moved since."""
 
     def add(self, slots: NDArray[np.int64], moves: NDArray[np.int64]) -> None:
         """Remember what a batch of the open tick moved."""
@@ -124,31 +125,28 @@ class Recent:
         return _added_up(parts, size) - _added_up(beyond, size) if beyond else _added_up(parts, size)
 
     def _make_checkpoint(self) -> None:
-        """What moved since earlier ones, each twice as far as the one before; and forget what is not kept any more."""
-        distance = checkpoint_distance(self._limit)
-        place = self._tick // distance
-        since = self._checkpoints[self._tick] = {}
-        for power in range((place & -place).bit_length()):
-            start = self._tick - (distance << power)
-            parts = self._way(start, self._tick)
-            # A stream of an earlier version has checkpoints since it is run by this one.
-            if parts is not None:
-                since[start] = _together(parts)
-        kept = lasting_ticks(self._limit, self._tick)
-        self._checkpoints = {
-            tick: {start: moves for start, moves in each.items() if start in kept}
-            for tick, each in self._checkpoints.items()
-            if tick in kept
-        }
+        """What moved since the one before; and forget those that are not kept any more."""
+        # A stream of an earlier version has checkpoints since it is run by this one.
+        before = max(self._checkpoints, default=max(0, self._tick - checkpoint_distance(self._limit)))
+        way = self._way(before, self._tick)
+        assert way is not None  # noqa: S101
+        self._checkpoints[self._tick] = (before, _together(way))
+        kept, left = lasting_ticks(self._limit, self._tick), dict[int, tuple[int, bytes]]()
+        taken: list[tuple[int, bytes]] = []
+        for tick, own in self._checkpoints.items():
+            taken.append(own)
+            if tick in kept:
+                left[tick] = (taken[0][0], _together([moves for _, moves in taken]))
+                taken = []
+        self._checkpoints = left
 
     def _way(self, start: int, end: int) -> list[bytes] | None:
-        """Moves that make up those of an interval: as far back as goes at each step; None where there is no way."""
+        """Moves that make up those of an interval, from its end back; None where there is no way."""
         oldest, place, found = self._oldest, end, list[bytes]()
         while place > start:
-            steps = self._checkpoints.get(place, {})
-            before = min((each for each in steps if each >= start), default=None)
-            if before is not None:
-                found.append(steps[before])
+            before, moves = self._checkpoints.get(place, (-1, b""))
+            if before >= start:
+                found.append(moves)
                 place = before
             elif place > oldest:
                 place -= 1
@@ -164,8 +162,7 @@ class Recent:
     def _refusal(self, start: int, end: int) -> str:
         if not self._limit:
             return NO_HISTORY
-        known = {each for since in self._checkpoints.values() for each in since} | {self._oldest}
-        kept = sorted(each for each in known | self._checkpoints.keys() if self._way(each, self._tick) is not None)
+        kept = sorted({self._oldest, *self._checkpoints, *(before for before, _ in self._checkpoints.values())})
         wrong = start if end >= self._oldest or end in kept else end
         place = bisect(kept, wrong)
         near = " and ".join(map(str, kept[max(0, place - 1) : place + 1]))
@@ -187,12 +184,17 @@ class Recent:
 
     def checkpoint(self) -> codec.Plain:
         """What is stored for long of the last tick; None where it is no checkpoint."""
-        since = self._checkpoints.get(self._tick)
-        return None if since is None else {"tick": self._tick, "since": [[*each] for each in since.items()]}
+        if self._tick not in self._checkpoints:
+            return None
+        distance = checkpoint_distance(self._limit)
+        place = self._tick // distance
+        starts = [self._tick - (distance << power) for power in range((place & -place).bit_length())]
+        ways = [(start, self._way(start, self._tick)) for start in starts]
+        return {"tick": self._tick, "since": [[start, _together(way)] for start, way in ways if way is not None]}
 
     def lasting(self) -> set[int]:
         """Of which ticks that is needed."""
-        return self._checkpoints.keys() & lasting_ticks(self._limit, self._tick) if self._limit else set()
+        return {*self._checkpoints}
 
     def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         moves = [_taken(each) for each in logs if not isinstance(each, dict)]
@@ -205,7 +207,9 @@ class Recent:
         kept = lasting_ticks(self._limit, self._tick) if self._limit else set()
         for each in logs:
             if isinstance(each, dict) and each["tick"] in kept:
-                self._checkpoints[each["tick"]] = {start: moves for start, moves in each["since"] if start in kept}
+                since = dict(each["since"])
+                before = max(self._checkpoints, default=0 if 0 in since else max(since))
+                self._checkpoints[each["tick"]] = (before, since[before])
 
 
 def _taken(stored: codec.Plain) -> bytes:

@@ -10,7 +10,7 @@ from pianissimo.counting import Counter
 from pianissimo.identity import identified
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import event_numbers
-from pianissimo.queries.expected import HISTORY, Share
+from pianissimo.queries.expected import Share
 from pianissimo.queries.query import PlanFor, Query
 from pianissimo.users import CountHead, Head, SumHead
 
@@ -41,7 +41,7 @@ class Count(Query):
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         plan = plan_for(share)
-        return Counter(plan=plan, history=HISTORY), plan
+        return Counter(plan=plan, history=self.history_kept), plan
 
     def head(self, share: Fraction = Fraction(1)) -> Head:
         if self.where is not None:

@@ -13,7 +13,7 @@ from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.moves import plan_for_moves
 from pianissimo.noise.plan import NoisePlan
-from pianissimo.queries.expected import HISTORY, PlanMaker, Share
+from pianissimo.queries.expected import PlanMaker, Share
 from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Query, UserMechanism
 from pianissimo.users import AdaptiveCap, Cap, Counters, CountHead, Head, UserDistinct
 
@@ -57,7 +57,7 @@ class Distinct(KeyQuery):
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         plan = plan_for(share, magnitude=self.max_keys_per_event)
-        return DistinctValues(plan=plan, max_keys_per_event=self.max_keys_per_event, history=HISTORY), plan
+        return DistinctValues(plan=plan, max_keys_per_event=self.max_keys_per_event, history=self.history_kept), plan
 
     @property
     def part(self) -> str:

@@ -32,9 +32,6 @@ from pianissimo.users import EachPeriod
 OPEN_HORIZON = 2**32
 """What a horizon without end is booked as."""
 
-HISTORY = 1440
-"""How many past releases a stream keeps, so that intervals can be answered: a day of minutes."""
-
 PlanMaker = Callable[..., NoisePlan]
 
 GAUSSIAN_PLANS: dict[str, Any] = {

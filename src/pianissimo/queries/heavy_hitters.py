@@ -115,6 +115,10 @@ class HeavyHitters(KeyQuery):
             )
 
     @property
+    def has_windows(self) -> bool:
+        return self.expected_keys is not None
+
+    @property
     def _holds_lists(self) -> bool:
         return self.max_keys_per_event > 1
 
@@ -135,7 +139,7 @@ class HeavyHitters(KeyQuery):
         yield partial(_exact_counts, self, [self._over(make, share, releases, coverage) for make in plans])
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
-        return unknown_histogram(self.max_keys_per_event, share, plan_for)
+        return unknown_histogram(self.max_keys_per_event, share, plan_for, history=self.history_kept)
 
     def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
         if not isinstance(mechanism, SketchMechanism):

@@ -16,7 +16,7 @@ from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.answer_trees import meta_histogram
 from pianissimo.queries.columns import LargeDomain, check_flags, domain_of
-from pianissimo.queries.expected import HISTORY, Share, release_variances
+from pianissimo.queries.expected import Share, release_variances
 from pianissimo.queries.label_query import LabelQuery, TreeMaker, series_of
 from pianissimo.queries.query import KeyQuery, PlanFor, bars_table, released_table
 from pianissimo.users import Head, HistogramHead
@@ -74,11 +74,12 @@ class Histogram(LabelQuery):
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         self.check_events()
         if isinstance(self.domain, Domain):
-            return known_histogram(self.domain, self.max_keys_per_event, share, plan_for)
+            return known_histogram(self.domain, self.max_keys_per_event, share, plan_for, history=self.history_kept)
         return unknown_histogram(
             self.max_keys_per_event,
             share,
             plan_for,
+            history=self.history_kept,
             remember=self.remember,
             other=self.other,
             cut=ThresholdRule.CONSTANT if self.constant_threshold else ThresholdRule.PER_TICK,
@@ -100,11 +101,13 @@ class Histogram(LabelQuery):
         return unknown_thresholds(mechanism) or LabelQuery.thresholds(self, mechanism)
 
 
-def known_histogram(domain: Domain, keys: int, share: Share, plan_for: PlanFor) -> tuple[KnownHistogram, NoisePlan]:
+def known_histogram(
+    domain: Domain, keys: int, share: Share, plan_for: PlanFor, *, history: int
+) -> tuple[KnownHistogram, NoisePlan]:
     """A histogram of listed labels."""
     # No more labels of an event can count than the domain has.
     plan = plan_for(share, series=min(keys, len(domain)))
-    return KnownHistogram(plan=plan, domain=domain, max_keys_per_event=keys, history=HISTORY), plan
+    return KnownHistogram(plan=plan, domain=domain, max_keys_per_event=keys, history=history), plan
 
 
 def unknown_histogram(
@@ -112,6 +115,7 @@ def unknown_histogram(
     share: Share,
     plan_for: PlanFor,
     *,
+    history: int,
     remember: bool = False,
     other: bool = False,
     cut: ThresholdRule = ThresholdRule.PER_TICK,
@@ -133,7 +137,7 @@ def unknown_histogram(
         cut=cut,
         min_count=min_count,
         show_from=show_from,
-        history=HISTORY,
+        history=history,
     )
     return mechanism, plan
 
@@ -172,7 +176,7 @@ class MaxFrequency(KeyQuery):
 
     def mechanism(self, share: Share, plan_for: PlanFor) -> tuple[Any, NoisePlan]:
         assert isinstance(self.domain, Domain)  # noqa: S101
-        return known_histogram(self.domain, 1, share, plan_for)
+        return known_histogram(self.domain, 1, share, plan_for, history=self.history_kept)
 
     def table(self, mechanism: Any, release: Release[Any], coverage: float) -> pl.DataFrame:
         # As `UserTotal.bars`: above, the noise of the label that is truly largest; below, that of all.

@@ -29,7 +29,6 @@ from pianissimo.queries.columns import exactly
 from pianissimo.queries.expected import (
     FEW_SERIES,
     GAUSSIAN_PLANS,
-    HISTORY,
     LAPLACE_PLANS,
     OPEN_HORIZON,
     Candidate,
@@ -312,7 +311,7 @@ def _mechanism(
     share = sum((shares[query.name] for query in part), Fraction(0))
     signed = setting.user.weight is not None
     # Its releases are those of all ticks, however seldom a query is published.
-    history = max([HISTORY, *(query.per or 0 for query in part)])
+    history = max(query.user_history for query in part)
     ticks = setting.planned
     parameters = {"plan": kind, "horizon": ticks, "signed": signed, "history": history, **spent.counters(share)}
     if part[0].needs_delta:

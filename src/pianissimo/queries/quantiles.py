@@ -16,7 +16,7 @@ from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import exactly
-from pianissimo.queries.expected import HISTORY, Candidate, Share, number_text
+from pianissimo.queries.expected import Candidate, Share, number_text
 from pianissimo.queries.query import PlanFor, released_table, with_cap
 from pianissimo.queries.value_query import ValueQuery
 from pianissimo.users import Head, QuantilesHead
@@ -134,7 +134,7 @@ class Quantiles(ValueQuery):
         cells = DoubleCells() if self.range is None else EvenCells(low=low, high=high, depth=self.depth)
         # An event lies in one bin of each size.
         plan = plan_for(share, series=self.depth + 1)
-        return EventQuantiles(plan=plan, cells=cells, history=HISTORY), plan
+        return EventQuantiles(plan=plan, cells=cells, history=self.history_kept), plan
 
     def unit_value(self, mechanism: Any) -> float:
         return self.user_scale(mechanism)

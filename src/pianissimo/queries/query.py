@@ -28,7 +28,8 @@ from pianissimo.counting import LabelCounts
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.filters import Filter
 from pianissimo.identity import identified
-from pianissimo.labels import LONGEST_LABEL, Domain
+from pianissimo.labels import LONGEST_LABEL, MOST_LABELS, Domain
+from pianissimo.loss.losses import Unit
 from pianissimo.mechanism import Release, Windowed
 from pianissimo.noise.plan import NoisePlan, is_pure
 from pianissimo.queries.columns import (
@@ -48,7 +49,6 @@ from pianissimo.queries.columns import (
     told_value,
 )
 from pianissimo.queries.expected import (
-    HISTORY,
     Candidate,
     ExpectedError,
     PlanMaker,
@@ -57,6 +57,7 @@ from pianissimo.queries.expected import (
     number_text,
     predict_error,
 )
+from pianissimo.queries.past import default_history, past_told
 from pianissimo.unit import User
 from pianissimo.users import (
     AboveHead,
@@ -126,6 +127,11 @@ class Query:
     """What is published is what the last ticks added, and not the total so far: "tick", "24h" or a number of ticks, a
     multiple of `every`. While the stream is younger, it is all there is."""
 
+    history: int | Length | None = None
+    """How far back windows may begin at any tick, such as "7d" or a number of ticks; before, at checkpoints, the older
+    the fewer. 0 for no windows. Left out, that of the stream, or of 1440 releases, of more than 186,000 listed labels
+    fewer. The plan tells what it takes."""
+
     tidy: Sequence[Tidy | str] = ()
     """What is done to a copy of the estimates."""
 
@@ -154,6 +160,9 @@ class Query:
 
     takes_counts: ClassVar[bool] = False
     """Whether a row may stand for many events."""
+
+    move_bytes: ClassVar[int] = 1
+    """At most how many bytes keep by how much one series moved in a tick, as a rule."""
 
     adds_up: ClassVar[bool] = False
     """Whether the answers for two parts of the stream add up to that for both, if of a window it has what is new."""
@@ -224,6 +233,7 @@ class Query:
             else:
                 check_at_least(1, **{name: length})
         self._check_per()
+        self._check_history()
         self._check_tidy()
         if self.where is not None:
             condition = Filter.of(self.where)
@@ -271,11 +281,55 @@ class Query:
             return
         if self.per % self.every:
             raise ParameterError(f"per must be a multiple of every, {self.every} ticks, got {self.per} ticks")
-        if not self.per <= HISTORY * self.every:
+
+    def _check_history(self) -> None:
+        if self.history is None:
+            return
+        if isinstance(self.history, str | timedelta):
+            length_of(self.history)
+        else:
+            check_at_least(0, history=self.history)
+        if not self.has_windows:
+            raise ParameterError(f"history must be left out for {self.called}, got {self.history!r}: it has no windows")
+        if isinstance(self.per, int) and isinstance(self.history, int) and not self.per <= self.history:
             raise ParameterError(
-                f"per must be at most {HISTORY} times every, which is as far back as is kept, got {self.per} ticks; "
-                f"publish it at every {-(-self.per // HISTORY)}th tick or more seldom"
+                f"history must be at least per, {self.per} ticks that must be kept, got {self.history} ticks"
             )
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether what the last ticks added may be asked of it."""
+        return not self.watched
+
+    @property
+    def history_kept(self) -> int:
+        """How many past releases are kept, so that intervals can be answered."""
+        history: int | None = self.history
+        default = default_history(None if self.series > MOST_LABELS else self.series)
+        return max(default if history is None else -(-history // self.every), self.window or 0)
+
+    @property
+    def user_history(self) -> int:
+        """The same where users are hidden: how many past ticks."""
+        history: int | None = self.history
+        default = default_history(None if self.user_series > MOST_LABELS else self.user_series)
+        return max(default if history is None else history, self.per or 0)
+
+    def past_told(self, chosen: Candidate) -> dict[str, Any] | None:
+        """How much of the past is kept, and what it takes at most; None where it has no windows."""
+        made: Any = getattr(chosen.in_period, "histogram", chosen.in_period)
+        history, guarantee = getattr(made, "history", 0), made.guarantee
+        if not isinstance(made, Windowed):
+            return None
+        of_events = guarantee.unit is Unit.EVENT
+        series = self.series if of_events else self.user_series
+        return past_told(
+            history,
+            guarantee.horizon,
+            every=self.every if of_events else 1,
+            series=None if series > MOST_LABELS else series,
+            move_bytes=self.move_bytes,
+        )
 
     @property
     def window(self) -> int | None:

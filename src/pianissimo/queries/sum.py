@@ -15,7 +15,7 @@ from pianissimo.identity import identified
 from pianissimo.mechanism import Release
 from pianissimo.noise.plan import NoisePlan
 from pianissimo.queries.columns import exactly
-from pianissimo.queries.expected import HISTORY, Candidate, ExpectedError, Share, number_text
+from pianissimo.queries.expected import Candidate, ExpectedError, Share, number_text
 from pianissimo.queries.query import PlanFor, Query, Tidy, UserMechanism, bars_table, scaled
 from pianissimo.queries.value_query import USER_STEPS, GridQuery
 from pianissimo.unit import User
@@ -108,7 +108,7 @@ class Sum(GridQuery):
             except ParameterError as error:
                 problems.append(error)
             else:
-                return Summer(plan=plan, low=low, high=high, history=HISTORY, coarse=coarse), plan
+                return Summer(plan=plan, low=low, high=high, history=self.history_kept, coarse=coarse), plan
         raise problems[-1]
 
     def series_weights(self, mechanism: LabelSums) -> tuple[float, ...]:

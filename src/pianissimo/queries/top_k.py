@@ -84,10 +84,15 @@ class TopK(LabelQuery):
         if isinstance(self.domain, Domain):
             # Any number of labels is at most all of the domain.
             keys = self.max_keys_per_event or len(self.domain)
-            histogram, plan = known_histogram(self.domain, keys, share, plan_for)
+            histogram, plan = known_histogram(self.domain, keys, share, plan_for, history=self.history_kept)
         elif self.max_keys_per_event is not None:
             histogram, plan = unknown_histogram(
-                self.max_keys_per_event, share, plan_for, min_count=self.min_count, show_from=self.show_from
+                self.max_keys_per_event,
+                share,
+                plan_for,
+                history=self.history_kept,
+                min_count=self.min_count,
+                show_from=self.show_from,
             )
         else:
             raise ParameterError("a histogram of unknown labels must bound the labels of an event, got any number")

@@ -34,7 +34,7 @@ from pianissimo.queries.columns import (
     labels_in,
     number_column,
 )
-from pianissimo.queries.expected import HISTORY, Candidate, ExpectedError, Share, predict_error
+from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import unknown_thresholds
 from pianissimo.queries.label_query import series_of, user_cap_thresholds, user_thresholds
 from pianissimo.queries.query import KeyQuery, Nulls, PlanFor, Query, UserMechanism, check_single, labels_left_out
@@ -164,6 +164,7 @@ class GridQuery(ValueQuery):
     """With a key and without a domain: a label of fewer events is never shown."""
 
     null_rules: ClassVar[tuple[Nulls, ...]] = KeyQuery.null_rules
+    move_bytes: ClassVar[int] = 3
 
     def _check(self) -> None:
         check_at_least(1, max_keys_per_event=self.max_keys_per_event, min_count=self.min_count)
@@ -289,7 +290,7 @@ class GridQuery(ValueQuery):
                 delta=share.bad / keys if self.listed is None else Fraction(0),
                 max_keys_per_event=self.max_keys_per_event,
                 min_count=self.min_count,
-                history=HISTORY,
+                history=self.history_kept,
             )
             return mechanism, mechanism.plan
         raise problems[-1]

@@ -110,6 +110,7 @@ class QueryPlan:
         loss = self.guarantee.loss
         thresholds = self.thresholds
         cap = {} if user is None else cap_told(self.query, self.chosen, user)
+        past = self.query.past_told(self.chosen)
         return {
             "name": self.query.name,
             "kind": self.query.kind,
@@ -118,6 +119,7 @@ class QueryPlan:
             **({} if self.query.per is None else {"per": self.query.per}),
             **({} if self.query.where is None else {"where": self.query.where}),
             **self.query.facts(self.chosen),
+            **({} if past is None else {"history": past}),
             "mechanism": self.chosen.name,
             "pure": self.chosen.pure,
             "guarantee": {

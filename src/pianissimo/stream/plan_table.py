@@ -1,4 +1,4 @@
-"""A plan as a person reads it: the promise, then at most three lines a query, in words.
+"""A plan as a person reads it: the promise, then a few lines a query, in words.
 
 Explained, a paragraph for each query follows: mechanism, noise, theorem, and what did not win.
 """
@@ -22,6 +22,9 @@ from pianissimo.queries.query import SHOWN_FOR_TOTALS
 
 _FEW_CAPS = 3
 """Of how many further caps the error is told, beside that of the last."""
+
+_TOLD_BYTES = 2**26
+"""From how many bytes on a plan tells in words what is kept for windows."""
 
 _WEAK_DELTA = 1e-3
 """From which delta on a promise is said to be little."""
@@ -56,7 +59,7 @@ def render_plan(plan: dict[str, Any], width: int = 120, *, explain: bool = False
 
 
 def words_of(query: Query, chosen: Candidate, cap: dict[str, Any], weighed: Sequence[str] = ()) -> list[str]:
-    """At most three lines: the error and what it is about; what is cut or hidden; what caps do."""
+    """The error and what it is about; what is cut or hidden; what caps do; where it is much, what windows take."""
     error, about = chosen.expected_error, f"{query.about_in(chosen.mechanism)}{cap.get('counted', '')}"
     first = f"within {number_text(error.typical)}{query.error_unit} of the true {about}, {error.often}"
     threshold = query.thresholds(chosen.in_period)
@@ -70,7 +73,10 @@ def words_of(query: Query, chosen: Candidate, cap: dict[str, Any], weighed: Sequ
     if query.every != 1:
         first += f"; published every {query.every} ticks"
     left_out = [*query.left_out(chosen), *([] if cap or not chosen.note else [chosen.note])]
-    others = filter(None, ("; ".join(left_out), ". ".join(filter(None, [_cap_words(cap), *weighed]))))
+    past = query.past_told(chosen)
+    is_told = past is not None and (query.history is not None or (past["bytes"] or 0) >= _TOLD_BYTES)
+    kept = _past_words(past) if past is not None and is_told else ""
+    others = filter(None, ("; ".join(left_out), ". ".join(filter(None, [_cap_words(cap), *weighed])), kept))
     return [f"{first}.", *(f"{line[0].upper()}{line[1:]}." for line in others)]
 
 
@@ -108,6 +114,15 @@ def _few(told: Iterable[str]) -> str:
     if len(every) > _FEW_CAPS + 1:
         every[_FEW_CAPS:] = [f".. {every[-1]}"]
     return ", ".join(every)
+
+
+def _past_words(past: dict[str, Any]) -> str:
+    """How far back windows reach, and what is kept for them."""
+    if not past["ticks"]:
+        return "there are no windows of the past"
+    before = f", and at {past['checkpoints']:,} checkpoints before" if past["checkpoints"] else ""
+    size = f"{past['bytes_per_series']:,} bytes a label" if past["bytes"] is None else _size(past["bytes"])
+    return f"windows begin at any of the last {past['ticks']:,} ticks{before}, which takes up to about {size}"
 
 
 def _promise(plan: dict[str, Any]) -> Text:
@@ -174,6 +189,7 @@ def _details(query: dict[str, Any]) -> Iterator[RenderableType]:
         "share": f"{query['share_of_budget']:.0%} of the budget",
         "noise": query["noise"] if query["noise"] != query["note"] else "",
         "memory": _memory(query),
+        "windows": _past_words(query["history"]) if query.get("history") else "",
         "promise": _loss(query["guarantee"]),
         "by": query["guarantee"]["theorem"],
         "reason": query["reason"],

@@ -27,6 +27,7 @@ from pianissimo.stream.toml_table import (
     every_of,
     field_readers,
     flag,
+    history_of,
     horizon_of,
     is_name,
     kept,
@@ -306,6 +307,7 @@ class _Reading:
                 "origin": kept(moment_of),
                 "time_zone": kept(zone_of),
                 "coverage": kept(lambda value: check_probability(coverage=value)),
+                "history": history_of,
             },
             {
                 "name": "what the stream is called",
@@ -317,11 +319,12 @@ class _Reading:
         )
         if _may_lack_horizon(table.content.get("unit")):
             found.setdefault("horizon", None)
-        if isinstance(found.get("horizon"), str) and "tick" in found:
-            try:
-                found["horizon"] = whole_ticks(found["horizon"], found["tick"])
-            except ParameterError as refusal:
-                table.refuse(refusal, "horizon")
+        for name in ("horizon", "history"):
+            if isinstance(found.get(name), str) and "tick" in found:
+                try:
+                    found[name] = whole_ticks(found[name], found["tick"])
+                except ParameterError as refusal:
+                    table.refuse(refusal, name)
         return found
 
     def _source(self) -> dict[str, Any]:
@@ -425,6 +428,7 @@ class _Reading:
         readers, required = field_readers(kind)
         readers["every"] = lambda value: every_of(value, tick, released)
         readers["per"] = lambda value: 1 if value == "tick" else every_of(value, tick, OPEN_HORIZON, "per")
+        readers["history"] = lambda value: history_of(value, tick)
         if "domain" in readers:
             readers["domain"] = lambda value: domain_from(self._folder, value)
         found = table.read({"kind": text, **readers}, required, kind.elsewhere)

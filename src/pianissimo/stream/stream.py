@@ -78,6 +78,9 @@ class Stream:
     time_zone: str = "UTC"
     """Whose clocks and calendar ticks follow, such as "Europe/Berlin"; also of times that have no offset."""
 
+    history: int | Length | None = None
+    """How far back windows of its queries may begin at any tick, where they do not say so themselves; see there."""
+
     def __post_init__(self) -> None:
         check_name(name=self.name)
         if not isinstance(self.budget, Budget):
@@ -101,6 +104,9 @@ class Stream:
         if self.horizon is not None:
             object.__setattr__(self, "horizon", self._ticks("horizon", self.horizon))
             check_at_least(1, horizon=self.horizon)
+        if self.history is not None:
+            object.__setattr__(self, "history", self._ticks("history", self.history))
+            check_at_least(0, history=self.history)
         if self.time_zone != "UTC":
             zone_of(self.time_zone)
         if self.origin is not None:
@@ -172,8 +178,10 @@ class Stream:
         return ticks_in(length, self.tick, name) if isinstance(length, str | timedelta) else length
 
     def _scheduled(self, query: Query) -> Query:
-        given = {"every": query.every, "per": query.per}
+        given = {"every": query.every, "per": query.per, "history": query.history}
         ticks = {name: self._ticks(f"{name} of query {query.name!r}", each) for name, each in given.items()}
+        if query.history is None and self.history is not None and query.has_windows:
+            ticks["history"] = max(self.history, ticks["per"] or 0)
         return query if ticks == given else replace(query, **ticks)
 
     def _check_user(self) -> None:

@@ -277,6 +277,17 @@ def horizon_of(value: object) -> int | str | None:
     return value
 
 
+def history_of(value: object, tick: timedelta | str | None = None) -> int | str:
+    """How far back windows reach: a number of ticks, or without a tick a duration as it was written."""
+    if isinstance(value, int):
+        check_at_least(0, history=value)
+        return value
+    if not isinstance(value, str):
+        raise ParameterError(f"must be a whole number of ticks or a duration such as '7d', got {shown(value)}")
+    length_of(value)
+    return value if tick is None else whole_ticks(value, tick)
+
+
 def whole_ticks(value: object, tick: timedelta | str) -> int:
     """How many ticks a length of time is."""
     count = whole_ticks_in(value, tick)
