@@ -12,15 +12,16 @@ taken.
 
 **Parquet.** Labels are texts, whole numbers, booleans or dates, or lists of these; values are numbers; times are
 date-times, dates or ISO 8601 texts. What a file says of itself is checked before any row is decoded: its two ends, how
-long its own description is, its columns and how many rows it has. A file that was damaged so that this holds and its
-pages do not may still end the process, which can be started again once the file is mended or taken away.
+long its own description is, its columns, how many rows it has and how much its pages unfold to (`parquet_sizes`). A
+file that was damaged so that this holds and its pages do not may still end the process, which can be started again
+once the file is mended or taken away.
 """
 
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 
 from pianissimo.errors import InputError, SourceError, SpecError
 from pianissimo.io.sources.json_rows import read_jsonl_file
+from pianissimo.io.sources.parquet_sizes import MalformedError, unfolded_size
 from pianissimo.io.sources.source_records import Clock, RowJudge
 from pianissimo.io.sources.text_rows import PACKED, REFUSED, Piece, Wanted, Written, read_csv_file
 from pianissimo.labels import labels_of
@@ -42,6 +44,14 @@ PIECE = 2**20
 """The most rows that are read at once."""
 
 MOST_ROWS_A_FILE = 2**28
+MOST_VALUES, VALUES_A_BYTE = 2**22, 16
+"""A Parquet file holds at most so many values in a column, and so many more for each of its bytes."""
+
+MOST_UNFOLDED, UNFOLDED_A_BYTE = 2**26, 256
+"""Its columns unpack to at most so many bytes, and so many more for each of its bytes."""
+
+MOST_TEXT = 2**30
+"""Bytes of the texts in as many rows as are read at once, each as often as it stands there."""
 
 _MAGIC, _FOOTER_BYTES = b"PAR1", 8
 _UNREADABLE = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -54,6 +64,7 @@ def read_parquet_piece(path: Path, wanted: Wanted, start: int, length: int | Non
         table = _scan(path).select(wanted.names).slice(start, length).collect()
     except _UNREADABLE as fault:
         _refuse(path, fault)
+    _check_texts(path, table)
     columns = table.select(
         *(_labels(name, schema[name], lists=lists) for name, lists in wanted.labels.items()),
         *(pl.col(name).cast(pl.Float64) for name in wanted.values),
@@ -84,10 +95,38 @@ def _schema(path: Path, wanted: Wanted) -> pl.Schema:
     _check_ends(path)
     schema = pl.Schema(pl.read_parquet_schema(path))
     _check(path, schema, wanted)
+    status = path.stat()
+    _check_size(path, tuple(wanted.names), status.st_size, status.st_mtime_ns)
     # From the description: nothing is decoded for it.
     if not _scan(path).select(pl.len()).collect().item() <= MOST_ROWS_A_FILE:
         raise InputError(f"{path} must have at most {MOST_ROWS_A_FILE} rows, got more; split it")
     return schema
+
+
+@lru_cache(maxsize=256)
+def _check_size(path: Path, names: tuple[str, ...], size: int, changed: int) -> None:  # noqa: ARG001
+    """Refuse a file that unfolds to much more than it is long, before anything of it is decoded."""
+    try:
+        found = unfolded_size(path, names)
+    except MalformedError:
+        raise _damaged(path) from None
+    if found.values > MOST_VALUES + VALUES_A_BYTE * size:
+        what = f"{MOST_VALUES} values in a column and {VALUES_A_BYTE} more for each byte of it"
+    elif found.unfolded > MOST_UNFOLDED + UNFOLDED_A_BYTE * size:
+        what = f"{MOST_UNFOLDED} unpacked bytes and {UNFOLDED_A_BYTE} more for each byte of it"
+    elif found.looked_up > MOST_TEXT * max(1, found.values / PIECE):
+        what = f"{MOST_TEXT} bytes in {PIECE} rows"
+    else:
+        return
+    raise InputError(f"{path} must unfold to at most {what}, got more; write it in smaller parts, or packed less")
+
+
+def _check_texts(path: Path, table: pl.DataFrame) -> None:
+    """Refuse texts that take little room because they are all one, and would take a day to be counted."""
+    columns = [each.explode() if _is_list(each.dtype) else each for each in table.iter_columns()]
+    size = sum(int(each.str.len_bytes().sum()) for each in columns if each.dtype == pl.String)
+    if size > MOST_TEXT * max(1, table.height / PIECE):
+        raise InputError(f"{path} must hold at most {MOST_TEXT} bytes of texts in {PIECE} rows, got more; shorten them")
 
 
 def _check_ends(path: Path) -> None:

@@ -23,6 +23,8 @@ from pianissimo.errors import InputError, PianissimoError, SourceError
 from pianissimo.io.sources.json_rows import JsonReader
 from pianissimo.io.sources.text_rows import (
     BYTE_ORDER_MARK,
+    LONGEST_LINE,
+    NO_TEXT,
     REFUSED,
     Piece,
     Wanted,
@@ -329,11 +331,7 @@ class RefusedFile:
 MOST_BYTES = 64 * 2**20
 """So much is held; then whoever writes has to wait."""
 
-LONGEST_LINE = 8 * 2**20
-"""Bytes; a longer line is refused, however it comes in."""
-
 _PIECE = 2**20
-_NO_TEXT = b"\xff"
 
 
 class StandardInput:
@@ -433,7 +431,7 @@ class StandardInput:
     @staticmethod
     def _judged(line: bytearray, *, is_first: bool) -> bytes:
         if len(line) > LONGEST_LINE:
-            return _NO_TEXT
+            return NO_TEXT
         return bytes(line).removeprefix(BYTE_ORDER_MARK) if is_first else bytes(line)
 
     def _add(self, block: bytes) -> None:

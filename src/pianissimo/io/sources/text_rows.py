@@ -139,25 +139,45 @@ def no_rows(wanted: Wanted, refused: pl.DataFrame) -> Piece:
 PACKED = (".gz", ".zst")
 """How names of packed files of text end."""
 
-BLOCK_BYTES = 8 * 2**20
+LONGEST_LINE = 8 * 2**20
+"""Bytes; a longer line is refused, however it comes in."""
+
+BLOCK_BYTES = LONGEST_LINE
+
+NO_TEXT = b"\xff"
+"""Stands for a line that is refused whatever it holds."""
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Blocks of whole lines without the last line's end, each with the number of its first line."""
-    number, rest = 1, bytearray()
+    """Blocks of whole lines without the last line's end, each with the number of its first line.
+
+    Of a line that is longer than any may be, no more is kept than tells that.
+    """
+    number, rest, is_skipping = 1, bytearray(), False
     try:
         with _unpacked(path) as file:
             while block := file.read(BLOCK_BYTES):
                 if number == 1 and not rest:
                     block = block.removeprefix(BYTE_ORDER_MARK)
+                if is_skipping:
+                    _, found, block = block.partition(b"\n")
+                    is_skipping = not found
+                # No line within a block is longer than the block: only one that began before may be.
+                begun = block.find(b"\n")
+                if begun >= 0 and len(rest) + begun > LONGEST_LINE:
+                    rest, block = bytearray(NO_TEXT), block[begun:]
                 end = block.rfind(b"\n")
                 if end < 0:
                     rest += block
-                    continue
-                whole, rest = b"".join((rest, memoryview(block)[:end])), bytearray(block[end + 1 :])
-                yield number, whole
-                number += whole.count(b"\n") + 1
+                else:
+                    whole, rest = b"".join((rest, memoryview(block)[:end])), bytearray(block[end + 1 :])
+                    yield number, whole
+                    number += whole.count(b"\n") + 1
+                if len(rest) > LONGEST_LINE:
+                    yield number, NO_TEXT
+                    number, rest, is_skipping = number + 1, bytearray(), True
     except (OSError, EOFError, zlib.error) as fault:
         reason = getattr(fault, "strerror", None) or "damaged content"
         raise InputError(f"{path} must be a file that can be read, got: {reason}") from None
