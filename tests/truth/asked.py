@@ -192,14 +192,14 @@ class Group:
 
 EVENT, USER, FIXED = "event", "user", "user, fixed cap"
 RAISED, BACK = "user, cap raised", "user, events taken back"
-FIT = "user, all events fit the cap"
+AT_MOST, FIT = "user, at most 600 events", "user, all events fit the cap"
 TOTALS, ANEW = "user within 2 ticks, totals", "user within 2 ticks, anew"
 UNITS: dict[str, Any] = {
     EVENT: EVENT,
     USER: pp.user("user"),
     FIXED: pp.user("user", max_events_per_user=8),
     RAISED: pp.user("user", first_cap=1, caps=4),
-    "user, at most 600 events": pp.user("user", most_events_per_user=600),
+    AT_MOST: pp.user("user", most_events_per_user=600),
     FIT: pp.user("user", max_events_per_user=500, most_events_per_user=500),
     BACK: pp.user("user", max_events_per_user=500, most_events_per_user=500, weight="change"),
     TOTALS: pp.user("user", max_events_per_user=5, within=2, reset=False),
