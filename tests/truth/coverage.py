@@ -175,7 +175,11 @@ def page(table: Sequence[Tally], runs: int) -> str:
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     when = datetime.now(UTC).date().isoformat()
-    first = f"{runs:,} runs of each stream, {len(table)} rows, nominal {NOMINAL:.0%}, {when}, commit {commit}."
+    spread = math.sqrt(NOMINAL * (1 - NOMINAL) / runs)
+    first = (
+        f"{runs:,} runs of each stream, {len(table)} rows, nominal {NOMINAL:.0%}, {when}, commit {commit}. "
+        f"A share of {runs:,} numbers has a standard deviation of {spread:.1%}."
+    )
     return "\n".join([first, "", *below_nominal(table), "", *lines])
 
 
