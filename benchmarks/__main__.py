@@ -9,6 +9,7 @@ from benchmarks import (
     histogram,
     kafka,
     ledger,
+    long_runs,
     monitors,
     noise,
     planning,
@@ -43,6 +44,7 @@ def main() -> int:
         user_labels,
         sketches,
         durable,
+        long_runs,
         kafka,
     )
     for module in every:

@@ -1,0 +1,52 @@
+"""What a stream costs after a long time: a start, `status` and the last release, against a short one of the same."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pianissimo as pp
+from benchmarks.measure import Row, best_cpu_seconds
+from pianissimo.io.inspect import read_status, seen_releases
+
+SHORT, LONG = 2_000, 12_000
+"""Ticks; windows reach back over fewer, so that both have all that these need."""
+
+LONGEST_START = 1.0
+STREAM = pp.Stream("long", budget=pp.Budget(4, 1e-6), horizon=200_000, queries=[pp.Count("n")], tick="1m")
+
+
+def rows() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        short, long = (written(Path(folder, str(ticks)), ticks) for ticks in (SHORT, LONG))
+        asked: dict[str, Callable[[Path], object]] = {
+            "reopening": lambda place: STREAM.open(place).close(),
+            "status": read_status,
+            "the last release": lambda place: seen_releases(place, chosen=lambda end: range(end, end + 1)),
+        }
+        for what, ask in asked.items():
+            ours, theirs = (best_cpu_seconds(lambda place=place, ask=ask: ask(place)) for place in (long, short))  # type: ignore[misc]
+            yield Row(
+                what=f"{what} after {LONG:,} ticks",
+                peer=f"after {SHORT:,}",
+                ours=ours,
+                theirs=theirs,
+                unit="s of CPU",
+                at_most=1.3,
+            )
+            if what == "reopening":
+                yield Row(
+                    what=f"{what} after {LONG:,} ticks",
+                    peer="1 s",
+                    ours=ours,
+                    theirs=LONGEST_START,
+                    unit="s of CPU",
+                    at_most=1,
+                )
+
+
+def written(place: Path, ticks: int) -> Path:
+    """A stream of so many ticks."""
+    with STREAM.open(place) as live:
+        while live.tick_number < ticks:
+            live.tick([{}])
+    return place
