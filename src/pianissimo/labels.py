@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pianissimo import _core, codec
+from pianissimo.batch_memo import once_a_batch
 from pianissimo.checks import is_utf8
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
@@ -226,6 +227,7 @@ def flat_keys(events: pl.Series, most: int | None, *, called: str = "keys") -> p
     return events
 
 
+@once_a_batch
 def count_labels(events: pl.Series, max_keys_per_event: int | None) -> tuple[pl.Series, NDArray[np.int64]]:
     """The labels of a batch and how many events hold each; an event is a text or a list of texts; None cuts nothing.
 
@@ -239,7 +241,10 @@ def count_labels(events: pl.Series, max_keys_per_event: int | None) -> tuple[pl.
         counted = _label_frame(events, max_keys_per_event).group_by("key").len("count")
     if any_too_long(counted["key"]):
         raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")
-    return counted["key"], counted["count"].to_numpy().astype(np.int64)
+    counts = counted["count"].to_numpy().astype(np.int64)
+    # Several mechanisms may be given the same.
+    counts.flags.writeable = False
+    return counted["key"], counts
 
 
 def _label_frame(events: pl.Series, most: int | None) -> pl.DataFrame:

@@ -132,7 +132,7 @@ def test_a_row_with_a_missing_part_follows_the_rule_of_nulls() -> None:
 
 def test_parts_that_are_too_long_together_are_no_label() -> None:
     rows = [{"carrier": "A" * 200, "dest": "x" * 200}, {"carrier": "A" * 100, "dest": "x" * 100}]
-    found = labels_in(BOTH, pl.DataFrame(rows), label_nulls=True)
+    found = labels_in(tuple(BOTH), pl.DataFrame(rows), label_nulls=True)
     assert [part.to_list() for part in split_labels(found, BOTH)] == [["(null)", "A" * 100], ["(null)", "x" * 100]]
 
 

@@ -33,9 +33,11 @@ from numpy.typing import NDArray
 from pianissimo import _core, codec
 from pianissimo.checks import Real, check_at_least, check_probability
 from pianissimo.errors import HorizonError, InputError, StateError
+from pianissimo.labels import any_too_long
 from pianissimo.loss.losses import Pure
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, exact_scale
+from pianissimo.text_views import number_texts
 
 MOST_CHARGES = 2**15
 """No monitor charges a user more often, nor for more keys in a tick: charges are 16 bits."""
@@ -116,7 +118,11 @@ class UserCharges:
         if not (users.dtype.is_integer() or users.dtype in (pl.String, pl.Categorical, pl.Enum)):
             raise InputError(f"users must be whole numbers or texts, got {users.dtype}")
         # A number is named by its digits: the same user may come as a number in one batch and as a text in the next.
-        return self._noise.label_keys(*codec.join_texts(users.cast(pl.String)))
+        texts = users.cast(pl.String)
+        if any_too_long(texts):
+            return self._noise.label_keys(*codec.join_texts(texts))
+        distinct, numbers = number_texts(texts)
+        return self._noise.label_keys(*codec.join_texts(distinct))[numbers]
 
     def to_plain(self) -> codec.Plain:
         """Names and charges, and the open tick."""

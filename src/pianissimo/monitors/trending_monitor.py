@@ -49,6 +49,7 @@ from pianissimo.monitors.race_monitor import (
 )
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, Keys, sealed
+from pianissimo.text_views import number_texts
 
 
 @identified("fixed-length")
@@ -208,8 +209,9 @@ class TrendingMonitor(Watcher):
     def update(self, state: TrendingState, batch: pl.DataFrame) -> None:
         # The same as `add` of what is gathered, without putting it in order: three times as fast.
         names, keys = self._named(state, batch)
-        slots = state.index.slots_or_new(keys) if state.known is None else state.known.slots(keys)
-        state.charges.add_named(names, slots)
+        distinct, numbers = number_texts(keys)
+        slots = state.index.slots_or_new(distinct) if state.known is None else state.known.slots(distinct)
+        state.charges.add_named(names, slots[numbers])
 
     def _named(self, state: TrendingState, batch: pl.DataFrame) -> tuple[Keys, pl.Series]:
         users, keys = columns_of(batch)
@@ -225,8 +227,9 @@ class TrendingMonitor(Watcher):
         Each user's keys are in her own order, as her first ones of a tick count.
         """
         names, keys = self._named(state, batch)
+        distinct, numbers = number_texts(keys)
         if state.known is not None:
-            slots = state.known.slots(keys)
+            slots = state.known.slots(distinct)[numbers]
             listed = slots >= 0
             return [None, first_holdings(names[listed], slots[listed], self.max_keys_per_user)]
         labels = keys.unique().sort()

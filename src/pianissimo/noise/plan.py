@@ -168,9 +168,18 @@ def difference_variance(plan: NoisePlan, start: int, end: int) -> Fraction:
     """
     if isinstance(plan, OwnVariance):
         return plan.difference_variance(start, end)
+    numerators, denominator = _over_one_denominator(plan.noises)
     weights = difference_weights(plan, start, end)
-    total = sum((weight**2 * plan.noises[level].variance for (level, _), weight in weights.items()), start=Fraction(0))
-    return total * Fraction(1, 1 << (2 * plan.shift))
+    total = sum(weight * weight * numerators[level] for (level, _), weight in weights.items())
+    return Fraction(total, denominator << (2 * plan.shift))
+
+
+@lru_cache(maxsize=256)
+def _over_one_denominator(noises: tuple[NodeNoise, ...]) -> tuple[tuple[int, ...], int]:
+    """The variances of some laws as whole numbers over one: sums of them are sums of whole numbers."""
+    variances = [noise.variance for noise in noises]
+    denominator = math.lcm(*(each.denominator for each in variances))
+    return tuple(each.numerator * (denominator // each.denominator) for each in variances), denominator
 
 
 def difference_weights(plan: NoisePlan, start: int, end: int) -> dict[tuple[int, int], int]:

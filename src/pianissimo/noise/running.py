@@ -138,6 +138,7 @@ class PlanNoise:
         self._count = 0
         self._rows: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64) for _ in range(plan.smoothness)]
         self._nodes: dict[Node, Integers] = {}
+        self._near: dict[int, Sequence[Term]] = {}
         self._types = [np.promote_types(np.int16, np.min_scalar_type(-1 - noise.bound)) for noise in plan.noises]
 
     def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
@@ -225,7 +226,12 @@ class PlanNoise:
         return weights
 
     def _terms(self, position: int) -> Sequence[Term]:
-        return self._plan.terms_at(position) if 1 <= position <= self._last else ()
+        """Of a position, kept while the present one is near: a step asks for each several times."""
+        if position not in self._near:
+            if len(self._near) > 4 * len(self._rows):
+                self._near.clear()
+            self._near[position] = self._plan.terms_at(position) if 1 <= position <= self._last else ()
+        return self._near[position]
 
     def _drop_ended_nodes(self) -> None:
         used = {

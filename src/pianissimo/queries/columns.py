@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pianissimo.batch_memo import once_a_batch
 from pianissimo.errors import InputError, ParameterError
+from pianissimo.filters import Filter
 from pianissimo.labels import LONGEST_LABEL, Domain, any_too_long, labels_of, listed_labels
 
 LargeDomain = Domain | Sequence[str | int | date | Sequence[str | int | date]] | pl.Series
@@ -58,6 +60,7 @@ class Reads:
     """Whether an event may hold several labels."""
 
 
+@once_a_batch
 def number_column(name: str, frame: pl.DataFrame) -> pl.Series:
     """A column of finite numbers; null where there is none."""
     column = frame[name]
@@ -67,6 +70,7 @@ def number_column(name: str, frame: pl.DataFrame) -> pl.Series:
     return values.set(values.is_nan() | values.is_infinite(), None)
 
 
+@once_a_batch
 def event_numbers(name: str, frame: pl.DataFrame) -> pl.Series:
     """How many events each row stands for; null where that is no whole number from 0 to 2^30.
 
@@ -78,6 +82,7 @@ def event_numbers(name: str, frame: pl.DataFrame) -> pl.Series:
     return numbers.set(wrong, None).cast(pl.Int64)
 
 
+@once_a_batch
 def compared_column(name: str, frame: pl.DataFrame) -> pl.Series:
     """A column of numbers as a condition compares it: whole ones as they are, of which floating ones have 53 bits."""
     kind = frame[name].dtype
@@ -87,6 +92,7 @@ def compared_column(name: str, frame: pl.DataFrame) -> pl.Series:
     return frame[name].cast(pl.Int128) if kind.is_integer() else number_column(name, frame)
 
 
+@once_a_batch
 def label_column(name: str, frame: pl.DataFrame) -> pl.Series:
     """A column of texts, or of lists of texts; whole numbers, booleans and dates become texts."""
     column = frame[name]
@@ -142,7 +148,8 @@ def key_names(key: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if key is None else (key,) if isinstance(key, str) else tuple(key)
 
 
-def labels_in(names: Sequence[str], frame: pl.DataFrame, *, label_nulls: bool, several: bool = False) -> pl.Series:
+@once_a_batch
+def labels_in(names: tuple[str, ...], frame: pl.DataFrame, *, label_nulls: bool, several: bool = False) -> pl.Series:
     """The labels of a column, or of several as one label each; null where one of them is missing.
 
     Of lists the first label, unless several of an event count: another query may read the same column as lists.
@@ -190,6 +197,7 @@ def split_labels(labels: pl.Series, names: Sequence[str]) -> list[pl.Series]:
     return parts
 
 
+@once_a_batch
 def fault_of(column: pl.Series) -> pl.Series:
     """For each row whether it cannot be counted: no value, a label too long, or a list with one of these."""
     if isinstance(column.dtype, pl.List):
@@ -203,6 +211,36 @@ def fault_of(column: pl.Series) -> pl.Series:
     return column.is_null() | (column.str.len_bytes() > LONGEST_LABEL).fill_null(value=False)
 
 
+@once_a_batch
+def matching_rows(where: str, frame: pl.DataFrame) -> pl.Series:
+    """Whether each row matches a condition: what is missing matches nothing."""
+    condition = Filter.of(where)
+    read = {True: label_column, False: compared_column}
+    columns = [read[is_text](name, frame) for name, is_text in condition.columns.items()]
+    for column in columns:
+        if isinstance(column.dtype, pl.List):
+            raise InputError(f"column {column.name!r} must hold one label an event for a condition, got lists")
+    return condition.matches(pl.DataFrame(columns))
+
+
+@once_a_batch
+def counted_rows(column: pl.Series | None, matches: pl.Series | None) -> pl.Series | None:
+    """For each row whether it matches and has a value; None where all do."""
+    if column is None or (column.dtype == pl.String and column.null_count() == 0 and not any_too_long(column)):
+        return matches
+    bad = fault_of(column)
+    if not bad.any():
+        return matches
+    return ~bad if matches is None else ~bad & matches
+
+
+@once_a_batch
+def rows_of(content: Any, counted: pl.Series) -> Any:
+    """The rows of a column or a frame that count."""
+    return content.filter(counted)
+
+
+@once_a_batch
 def first_labels(column: pl.Series) -> pl.Series:
     """Of lists of labels the first, where one counts; null where a list holds what is no label, as where all count."""
     # A list of one is that label, also where it is too long: as one, it stands beside lists of others.

@@ -38,13 +38,14 @@ from pianissimo.queries.columns import (
     Role,
     check_column,
     checked_key,
-    compared_column,
+    counted_rows,
     event_numbers,
     fault_of,
     join_labels,
     key_names,
-    label_column,
     labels_in,
+    matching_rows,
+    rows_of,
     split_labels,
     told_value,
 )
@@ -391,14 +392,7 @@ class Query:
 
     def matches(self, frame: pl.DataFrame) -> pl.Series | None:
         """Whether each row matches its condition: what is missing matches nothing. None without a condition."""
-        if self.where is None:
-            return None
-        read = {Role.LABELS: label_column, Role.NUMBERS: compared_column}
-        columns = [read[each.role](each.name, frame) for each in self.where_reads]
-        for column in columns:
-            if isinstance(column.dtype, pl.List):
-                raise InputError(f"column {column.name!r} must hold one label an event for a condition, got lists")
-        return Filter.of(self.where).matches(pl.DataFrame(columns))
+        return matching_rows(self.where, frame) if isinstance(self.where, str) else None
 
     def column(self, frame: pl.DataFrame) -> pl.Series | None:
         """What it counts of each row, null where it cannot be counted; None if it counts rows."""
@@ -444,15 +438,14 @@ class Query:
 
     def counted(self, column: pl.Series | None, frame: pl.DataFrame) -> pl.Series | None:
         """For each row whether it adds something: it matches, and has a value. It looks at that row alone."""
-        bad = None if column is None else fault_of(column)
-        return self.matches(frame) if bad is None or not bad.any() else self._of_matching(~bad, frame)
+        return counted_rows(column, self.matches(frame))
 
     def batch(self, frame: pl.DataFrame) -> Any:
         """What its mechanism counts of a frame of events: of those that add something."""
         column = self.sound_column(frame)
         counted = self.counted(column, frame)
         content = frame if column is None else column
-        return content if counted is None else content.filter(counted)
+        return content if counted is None else rows_of(content, counted)
 
     def user_column(self, frame: pl.DataFrame) -> pl.Series | None:
         """What is counted of each row for a user; all rows are there, since a cap counts them all."""

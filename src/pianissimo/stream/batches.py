@@ -59,7 +59,9 @@ def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) 
     if not frame.width:
         return as_frame(None, queries, user)
     _check_present(columns, frame.columns)
-    return frame.with_columns(_one_label(column, frame[column.name]) for column in columns.values())
+    firsts = [(frame[column.name], column) for column in columns.values() if column.role is Role.LABELS]
+    changed = [one for each, column in firsts if (one := _one_label(column, each)) is not each]
+    return frame.with_columns(changed) if changed else frame
 
 
 def table_of(batch: Any) -> object:

@@ -4,7 +4,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, Self
 
@@ -13,6 +13,7 @@ import polars as pl
 from rich.progress import track
 
 from pianissimo import codec
+from pianissimo.batch_memo import BatchMemo
 from pianissimo.checks import ticks_in
 from pianissimo.errors import HorizonError, InputError, ParameterError, StateError
 from pianissimo.mechanism import Guard, Release, Run, Windowed
@@ -155,6 +156,7 @@ class LiveCore:
     def __init__(self, plan: StreamPlan, noise_for: NoiseFor, *, after: int = 0) -> None:
         self.plan = plan
         self._warned = False
+        self._memo = BatchMemo()
         answered: dict[object, list[QueryPlan]] = {}
         for each in plan.queries:
             shared = id(each.mechanism) if isinstance(plan.unit, User) else each.query.name
@@ -182,6 +184,14 @@ class LiveCore:
 
     def inputs(self, batch: object, tick: int, *, time: str | None = None, drop_bad_rows: bool) -> list[Any]:
         """What each part counts of a batch of a tick, all of which is checked before any of it is counted."""
+        memo = BatchMemo()
+        with memo.used():
+            found = self._inputs(batch, tick, time=time, drop_bad_rows=drop_bad_rows)
+        # Of what is counted next; forgotten with it.
+        self._memo = memo
+        return found
+
+    def _inputs(self, batch: object, tick: int, *, time: str | None, drop_bad_rows: bool) -> list[Any]:
         queries = [query for part in self.parts for query in part.queries]
         user = self.plan.unit if isinstance(self.plan.unit, User) else None
         batch = table_of(batch)
@@ -243,12 +253,19 @@ class LiveCore:
 
     def update(self, inputs: list[Any]) -> None:
         """Count events."""
-        for part, content in zip(self.parts, inputs, strict=True):
-            part.update(content)
+        with self._counting():
+            for part, content in zip(self.parts, inputs, strict=True):
+                part.update(content)
 
     def gather(self, inputs: list[Any]) -> list[codec.Plain]:
         """For each part what some events of the open tick add, as plain data."""
-        return [part.gather(content) for part, content in zip(self.parts, inputs, strict=True)]
+        with self._counting():
+            return [part.gather(content) for part, content in zip(self.parts, inputs, strict=True)]
+
+    def _counting(self) -> AbstractContextManager[None]:
+        """With what is known of the last batch, which is forgotten: whatever it is asked about, it tells by object."""
+        memo, self._memo = self._memo, BatchMemo()
+        return memo.used()
 
     def combine(self, gathered: Sequence[Sequence[codec.Plain]]) -> list[codec.Plain]:
         """For each part what all batches of the open tick add: the same wherever they were cut, also for none."""
