@@ -180,13 +180,40 @@ def page(table: Sequence[Tally], runs: int) -> str:
         f"{runs:,} runs of each stream, {len(table)} rows, nominal {NOMINAL:.0%}, {when}, commit {commit}. "
         f"A share of {runs:,} numbers has a standard deviation of {spread:.1%}."
     )
-    return "\n".join([first, "", *below_nominal(table), "", *lines])
+    return "\n".join([first, "", *together(table), "", *below_nominal(table), "", *lines])
+
+
+def together(table: Sequence[Tally]) -> list[str]:
+    """The rows with both ends of each kind of query, labels, unit and time, in one."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for row in table:
+        query = QUERIES.get(row.query)
+        if query is None or row.ends != {"both"}:
+            continue
+        is_found = bool(query.key_names) and getattr(query, "domain", ()) is None and not query.watched
+        labels = ", unknown labels" if is_found else ""
+        time = "windows and intervals" if "window" in row.about or "interval" in row.about else "totals"
+        pool = found.setdefault((f"{query.kind}{labels}", EVENT if row.unit == EVENT else "user", time), [0, 0, 0])
+        for place, number in enumerate((1, row.numbers, row.held)):
+            pool[place] += number
+    lines = [
+        "| all rows with both ends, of | unit | time | rows | numbers | held |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for (kind, unit, time), (rows, numbers, held) in sorted(found.items()):
+        lines.append(f"| {kind} | {unit} | {time} | {rows} | {numbers:,} | {held / numbers:.1%} |")
+    return lines
 
 
 def below_nominal(table: Sequence[Tally]) -> list[str]:
     """A sentence for each row of which fewer numbers held than bars say."""
     found = [row for row in table if row.held < NOMINAL * row.numbers]
-    lines = [f"{len(found)} of {len(table)} rows are below {NOMINAL:.0%}:", ""]
+    least = min(chance_of_at_most(row.held, row.numbers, NOMINAL) for row in table)
+    lines = [
+        f"{len(found)} of {len(table)} rows are below {NOMINAL:.0%}; the least likely of them comes once in "
+        f"{1 / least:,.0f} where bars hold with {NOMINAL:.0%}:",
+        "",
+    ]
     for row in found:
         share, lots = f"{row.held / row.numbers:.2%}", f"{row.lots:,} of {row.runs:,} drawn by lot"
         doubt = chance_of_at_most(row.lots, row.runs, NOMINAL)
@@ -197,10 +224,12 @@ def below_nominal(table: Sequence[Tally]) -> list[str]:
     return lines
 
 
+QUERIES = {each.query.name: each.query for groups in GROUPS.values() for some in groups for each in some.asked}
+
+
 def asked_as(row: Tally) -> str:
     """The query of a row as it is written, its labels by their number."""
-    names = {each.query.name: each.query for groups in GROUPS.values() for some in groups for each in some.asked}
-    found = names.get(row.query)
+    found = QUERIES.get(row.query)
     return row.query if found is None else re.sub(r"Domain\((\d+) labels[^)]*\)", r"[\1 labels]", repr(found))
 
 
