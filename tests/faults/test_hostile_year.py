@@ -249,3 +249,12 @@ def test_a_place_may_come_from_the_environment(tmp_path: Path, monkeypatch: pyte
     missing = run("status", "env:NOTHING")
     assert missing.exit_code == 2
     assert "NOTHING must hold a folder or a URL" in missing.output
+
+
+@pytest.mark.parametrize(("columns", "counted"), [(4096, 2), (4097, 0), (5000, 0)])
+def test_a_followed_csv_of_many_columns_is_read_or_its_rows_are_refused(columns: int, counted: int) -> None:
+    header = ",".join(["drug", *(f"c{number}" for number in range(columns - 1))])
+    texts = pl.Series([",".join(["a"] * columns)] * 2)
+    judge = RowJudge([Histogram("drugs", key="drug", domain=["a", "b"])])
+    found = judge.read(Records(place="f.csv", rank=(), numbers=pl.Series([2, 3]), texts=texts, header=header))
+    assert (found.table.height, found.refused.height) == (counted, 2 - counted)
