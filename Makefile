@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUST := $(shell find rust/src -name "*.rs") Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test check bench reliability soak lock clean build
+.PHONY: demo test check bench reliability soak mutants lock clean build
 
 build: $(VENV)/.built
 
@@ -55,6 +55,11 @@ check: build  ## formatting, lints, types, import contracts
 
 bench: $(VENV)/.bench  ## speed and memory, as ratios against peers in the same run
 	$(BIN)/python -m benchmarks
+
+mutants: build  ## change one promise-carrying expression at a time: does a test notice? One place in twenty, about an hour
+	$(BIN)/python -m tests.mutants map
+	nice -n 10 $(BIN)/python -m tests.mutants run --share 20
+	$(BIN)/python -m tests.mutants summary
 
 lock:  ## make the lock files anew
 	$(BIN)/uv pip compile pyproject.toml --group dev --extra plot --extra pandas --extra postgres --extra tables --extra kafka --extra metrics --universal --python-version 3.11 \

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.report import size
 from tests.mechanisms import CASES, EVENT_CASES, USER_CASES, Case
-from tests.pin_guarantees import PINNED, promise_of
+from tests.pin_guarantees import PINNED, promise_of, promises
 from tests.shared_checks import (
     check_combining,
     check_gathering,
@@ -74,6 +74,11 @@ def test_merging_has_no_order(case: Case, left: list[list[str]], right: list[lis
 @every_mechanism
 def test_a_run_ends_at_its_horizon_and_stays_silent(case: Case) -> None:
     check_life_cycle(case.mechanism, case.as_batch([["a"], ["b"]]))
+
+
+def test_every_promise_is_pinned_also_of_sketches_trees_and_monitors() -> None:
+    """Nothing is pinned that is not there, and nothing is there that is not pinned."""
+    assert json.loads(PINNED.read_text()) == promises()
 
 
 @every_mechanism

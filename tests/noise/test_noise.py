@@ -180,3 +180,8 @@ def test_secrets_are_compared_by_value() -> None:
 def test_no_noise_is_zero_everywhere() -> None:
     assert NoNoise().at("x").gaussian(5.0, KEYS).sum() == 0
     assert NoNoise().laplace(5.0) == 0
+
+
+def test_a_path_with_half_a_character_is_refused() -> None:
+    with pytest.raises(ParameterError, match="a path part must be a text that can be written"):
+        SeededNoise(1).at("a\ud800").gaussian(sigma=2.0)

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
+from tests.sketches.naive_sketches import all_states
 from tests.sketches.small_sketches import Naive, WrittenNoise, release_merged, release_sketch
 
 from pianissimo.errors import InputError, ParameterError
@@ -255,3 +256,25 @@ def test_calibrations_are_pinned() -> None:
     assert laplace == PrivateMisraGries(k=1024, epsilon=Fraction(1), threshold=22)
     gaussian = GaussianMisraGries.calibrated(k=1024, rho=0.05, bad=1e-8, releases=5)
     assert gaussian == GaussianMisraGries(k=1024, variance=Fraction(50), threshold=62, releases=5)
+
+
+@pytest.mark.parametrize(("k", "universe", "longest"), [(1, 3, 5), (2, 4, 5), (3, 4, 5)])
+def test_without_one_element_exactly_one_number_moves_by_one(k: int, universe: int, longest: int) -> None:
+    """Keys of one side alone pair up with those of the other by the order of their numbers."""
+    states = all_states(universe, longest, k)
+    kinds = set()
+    for stream, (counts, level) in states.items():
+        for place in range(len(stream)):
+            others, lower = states[stream[:place] + stream[place + 1 :]]
+            shared = [counts[key] + level - others[key] - lower for key in counts.keys() & others.keys()]
+            own, theirs = (
+                [each[key] + down for key in each.keys() - rest.keys()]
+                for each, down, rest in ((counts, level, others), (others, lower, counts))
+            )
+            size = max(len(own), len(theirs))
+            left = sorted(own + [level] * (size - len(own)))
+            right = sorted(theirs + [lower] * (size - len(theirs)))
+            moved = [level - lower, *shared, *(one - other for one, other in zip(left, right, strict=True))]
+            assert sorted(moved) == [0] * (len(moved) - 1) + [1]
+            kinds.add((level - lower, sum(shared)))
+    assert kinds == {(0, 0), (0, 1), (1, 0)}

@@ -29,7 +29,9 @@ chance, so their reports are drawn together (`draw_empty`): a Binomial number of
 chances, and a value for each given that it is at least the threshold. The law is that of testing them one by one.
 
 Kaplan, Mansour and Stemmer, "The sparse vector technique, revisited", COLT 2021, has the model; its noise is that of
-`ThresholdMonitor`, some 3,000 times more.
+`ThresholdMonitor`, some 3,000 times more with the constants that are printed there. That only those are charged whom a
+report exposes is target charging: Cohen and Lyu, "The target charging technique for privacy analysis across interactive
+computations", NeurIPS 2023 (arXiv 2302.11044).
 """
 
 import math

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pianissimo import _core
+from pianissimo.checks import is_utf8
 from pianissimo.errors import ParameterError
 
 Keys = NDArray[np.uint64]
@@ -286,6 +287,8 @@ def exact_scale(**parameter: float | Fraction | None) -> Fraction:
 
 def _encode_part(part: PathPart) -> bytes:
     if isinstance(part, str):
+        if not is_utf8(part):
+            raise ParameterError("a path part must be a text that can be written, got one with half a character in it")
         return _core.encode_text(part)
     if isinstance(part, bytes):
         return _core.encode_bytes(part)

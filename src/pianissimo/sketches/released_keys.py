@@ -18,9 +18,17 @@ drops keys of count zero, or evicts them in any order and hides them (section 5.
 whatever is evicted. Either D is one more, and up to k keys of count 1 are on the other side only; or one key of count 1
 is on this side only and nothing else moves; or one shared number moves. Never both sides have keys of their own.
 
-With Gaussian noise the shared number that moves costs its divergence HS beside the keys: put the stored keys of one
-neighbor in the place of the other's, which moves the law by at most the chance that one of them shows, then move D.
-So a standard sketch is (epsilon, HS(epsilon) + that chance)-private, both ways, and without a factor e^epsilon.
+**Why one number moves, with Gaussian noise too.** Put the numbers u(x) of the keys that one neighbor alone stores in
+order, and those of the other's, a side that stores fewer keys filled up with its D. Then both sides are equal but for
+one number, which differs by one: of a shared key, of one such pair, or D itself. So the noise of a pair stands for
+whichever key is there, and up to the names of keys that only one neighbor stores, whose chance to show is the bad mass,
+a release is Gaussian noise on vectors that differ by one in one place. tests/sketches/test_private_release.py goes
+through all small streams.
+
+With Gaussian noise the shared number that moves of a standard sketch costs its divergence HS beside the keys: put the
+stored keys of one neighbor in the place of the other's, which moves the law by at most the chance that one of them
+shows, then move D. So a standard sketch is (epsilon, HS(epsilon) + that chance)-private, both ways, and without a
+factor e^epsilon.
 
 **Several elements of one user.** If adding one element is (e1, d1)-private, then along a chain of m elements
 d_m = d_(m-1) e^e1 + d1, so that m elements are (m e1, d1 (e^(m e1) - 1) / (e^e1 - 1))-private. The elements may repeat

@@ -1,0 +1,197 @@
+"""Places where one expression carries a promise, and what it is changed to: one change at a time.
+
+A place is inside a function of one of the nine folders. Functions that only predict accuracy or make text carry no
+promise about privacy and are left out by their names (`ACCURACY`, `TEXT`), and so are messages, annotations and
+defaults.
+"""
+
+import ast
+import copy
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "pianissimo"
+FOLDERS = ("noise", "loss", "counting", "selection", "sketches", "users", "monitors", "ledger", "durable")
+
+OTHER_FILES = {
+    "counting/compare.py": "predicted errors, by which a plan is chosen",
+    "durable/failpoints.py": "where tests kill a process",
+    "noise/mean_interval.py": "the interval shown beside a mean",
+}
+"""Files that carry no promise about privacy, and why."""
+
+TEXT = ("__repr__", "__str__", "_repr_html_", "describe", "words", "summary", "told", "spoken", "columns_of")
+ACCURACY = (
+    *("error", "width", "coverage", "variance", "interval", "typical", "expected", "deviation", "quantile"),
+    *("bars", "Ends", "_rest", "HiddenRest", "reach", "users_above", "memory", "bytes_a_key"),
+    *("_shares", "least_integer"),  # searches: the promise is priced from what they find
+)
+"""Parts of names of functions and classes that carry no promise about privacy."""
+
+STRICTNESS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+OPPOSITE = {
+    "ceil": "floor",
+    "floor": "ceil",
+    "float_up": "float_down",
+    "float_down": "float_up",
+    "min": "max",
+    "max": "min",
+}
+CHARGED = ("ledger", "durable")
+"""Folders where a call that is a statement of its own is a step that must not be left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One expression of one function, and what it is changed to."""
+
+    file: str
+    """Below `src/pianissimo`."""
+
+    function: str
+    """The outermost function's qualified name."""
+
+    kind: str
+    before: str
+    after: str
+
+    number: int
+    """Which of several that read alike in one function, from 1."""
+
+    line: int
+
+    @property
+    def name(self) -> str:
+        """How lists and results name it: without a line number, so that it holds while the file moves."""
+        again = f" #{self.number}" if self.number > 1 else ""
+        return f"{self.file} {self.function}: {self.before} -> {self.after}{again}"
+
+    def taken(self, share: int) -> bool:
+        """Whether a run that takes one in `share` takes this one: by a digest of the name."""
+        return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8]) % share == 0
+
+
+def files() -> list[str]:
+    """Every file of the folders that may carry a promise."""
+    found = (str(path.relative_to(SOURCE)) for folder in FOLDERS for path in sorted((SOURCE / folder).glob("*.py")))
+    return [file for file in found if file not in OTHER_FILES]
+
+
+def carries(function: str) -> bool:
+    """Whether a function may carry a promise, by its name."""
+    return not any(word in function for word in ACCURACY + TEXT)
+
+
+def outermost(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """The functions that are in no other function, with their qualified names."""
+
+    def below(body: list[ast.stmt], above: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield above + node.name, node
+            elif isinstance(node, ast.ClassDef):
+                yield from below(node.body, f"{above}{node.name}.")
+
+    return below(tree.body, "")
+
+
+def changes(node: ast.AST, folder: str) -> Iterator[tuple[str, ast.AST]]:
+    """What may stand in a node's stead, with the kind of change."""
+    match node:
+        case ast.Compare(ops=[only]) if type(only) in STRICTNESS:
+            yield "comparison", ast.Compare(node.left, [STRICTNESS[type(only)]()], node.comparators)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            yield "factor", right if isinstance(left, ast.Constant) else left
+        case ast.BinOp(left=left, op=ast.Div()):
+            yield "factor", left
+        case ast.BinOp(left=left, op=ast.Pow()):
+            yield "exponent", left
+        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
+            yield "rounding", ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub(), left), ast.FloorDiv(), right))
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant(value=int())):
+            yield "term", left
+        case ast.BinOp(left=ast.Constant(value=int()), op=ast.Add(), right=right):
+            yield "term", right
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            yield "term", ast.BinOp(left, ast.Sub(), right)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            yield "term", ast.BinOp(left, ast.Add(), right)
+        case ast.BoolOp(op=op, values=values):
+            yield "condition", ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
+        case ast.Call(func=ast.Attribute(value=root, attr="at"), args=[*args, _]):
+            yield "path", ast.Call(node.func, args, []) if args else root
+        case ast.Call(func=ast.Name(id=name)) if name in OPPOSITE:
+            yield "rounding", ast.Call(ast.Name(OPPOSITE[name], ast.Load()), node.args, node.keywords)
+        case ast.If(test=test, body=[ast.Raise()], orelse=[]) if not isinstance(test, ast.Constant):
+            yield "guard", ast.Pass()
+        case ast.Expr(value=ast.Call(func=called)) if folder in CHARGED and "log" not in ast.unparse(called):
+            yield "step", ast.Pass()
+
+
+SKIPPED = (ast.Raise, ast.JoinedStr, ast.Assert, ast.arguments)
+
+
+def sites(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
+    """Every node below one that may be changed, with where it hangs: parent, field, position, node."""
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns", "decorator_list"):
+            continue
+        for position, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if isinstance(child, ast.AST) and not isinstance(child, SKIPPED):
+                yield node, field, position, child
+                yield from sites(child)
+
+
+def told(node: ast.AST) -> str:
+    """A node on one line."""
+    return (
+        "pass"
+        if isinstance(node, ast.Pass)
+        else " ".join(ast.unparse(ast.fix_missing_locations(copy.deepcopy(node))).split())
+    )
+
+
+def head(node: ast.AST) -> str:
+    """What is changed, on one line: of a guard its condition alone."""
+    return f"if {told(node.test)}: raise" if isinstance(node, ast.If) else told(node)
+
+
+def walk(file: str) -> Iterator[tuple[Place, ast.Module]]:
+    """Every place of a file, with the file's tree as it is while that one place is changed."""
+    tree = ast.parse((SOURCE / file).read_text())
+    folder = file.partition("/")[0]
+    for function, body in outermost(tree):
+        if not carries(function):
+            continue
+        seen: dict[tuple[str, str], int] = {}
+        for parent, field, position, node in list(sites(body)):
+            for kind, after in changes(node, folder):
+                texts = head(node), told(after)
+                seen[texts] = seen.get(texts, 0) + 1
+                ast.copy_location(after, node)
+                place = Place(file, function, kind, *texts, seen[texts], getattr(node, "lineno", 0))
+                holder = getattr(parent, field)
+                if position is None:
+                    setattr(parent, field, after)
+                else:
+                    holder[position] = after
+                yield place, tree
+                if position is None:
+                    setattr(parent, field, node)
+                else:
+                    holder[position] = node
+
+
+def places() -> list[Place]:
+    """Every place of every file."""
+    return [place for file in files() for place, _ in walk(file)]
+
+
+def changed(place: Place) -> ast.Module:
+    """The tree of a place's file with that place changed."""
+    for each, tree in walk(place.file):
+        if each == place:
+            return ast.fix_missing_locations(copy.deepcopy(tree))
+    raise LookupError(f"no such place: {place.name}")
