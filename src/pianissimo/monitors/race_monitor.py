@@ -340,7 +340,9 @@ def _ceil(value: float) -> int:
 
 def _check(scale: Real, tests: int, probability: Real) -> None:
     check_positive(scale=scale)
-    check_at_least(1, tests=tests)
+    # Ticks times keys, of which a domain may have 2^128: more than any number that is asked for.
+    if not tests >= 1:
+        raise ParameterError(f"tests must be at least 1, got {tests}")
     check_probability(failure_probability=probability)
 
 
