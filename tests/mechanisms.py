@@ -226,7 +226,9 @@ USER_CASES = {
         always_shown=False,
     ),
     "users per label over tree": Case(
-        UserLabels(cap=FixedCap(units=2), per_label=1, plan=TreePlan, horizon=6, rho=Fraction(2), delta=FEW),
+        UserLabels(
+            cap=FixedCap(units=2), per_label=1, plan=TreePlan, horizon=6, rho=Fraction(2), delta=FEW, by_slot=True
+        ),
         as_users,
         always_shown=False,
     ),
@@ -251,7 +253,7 @@ USER_CASES = {
         always_shown=True,
     ),
     "unknown labels of users over haar": Case(
-        UserLabels(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2), delta=FEW, history=6),
+        UserLabels(cap=SMALL_CAP, plan=HaarPlan, horizon=6, rho=Fraction(2), delta=FEW, history=6, by_slot=True),
         as_users,
         always_shown=False,
     ),

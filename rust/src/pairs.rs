@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, checked_size, filled};
-use crate::users::{BLOCK, Named, UserTable, in_order};
+use crate::users::{BLOCK, NEW_USER, Named, Placed, SPENT_USER, UserTable, dealt, heap_bits, in_order};
 
 /// What is told of a row that is no unit.
 pub const NO_UNIT: u64 = u64::MAX;
@@ -175,9 +175,11 @@ impl PairShard {
 
 /// Rows of users, brought together user after user.
 pub struct UserRows<'a> {
-    /// Each user once.
+    /// Users by their slots.
+    pub slots: &'a [u32],
+    /// Further users by their names, those who have no slot among them.
     pub names: &'a [u128],
-    /// How many rows each has.
+    /// How many rows each has, those with slots first.
     pub counts: &'a [u32],
     /// The slot of each row's label, the rows of the first user first.
     pub labels: &'a [u32],
@@ -194,14 +196,15 @@ pub fn add_rows(
     most: u64,
 ) -> Result<Vec<u64>, Error> {
     let total: usize = rows.counts.iter().map(|&count| count as usize).sum();
-    if rows.counts.len() != rows.names.len() || total != rows.labels.len() {
+    if rows.counts.len() != rows.slots.len() + rows.names.len() || total != rows.labels.len() {
         return Err(Error::Parameter("rows must be so many as the counts of all users say".into()));
     }
+    users.check_slots(rows.slots)?;
     let mut before = Vec::with_capacity(total);
     let (mut words, mut mixes) = ([0u64; BLOCK], [0u64; BLOCK]);
     let mut start = 0;
     let mut block = Vec::with_capacity(BLOCK);
-    users.for_each_slot(rows.names, |users, place, slot| {
+    let mut take = |users: &mut UserTable, place: usize, slot: u32| {
         let end = start + rows.counts[place] as usize;
         for &label in &rows.labels[start..end] {
             block.push((slot, label));
@@ -211,7 +214,11 @@ pub fn add_rows(
             }
         }
         start = end;
-    })?;
+    };
+    for (place, &slot) in rows.slots.iter().enumerate() {
+        take(users, place, slot);
+    }
+    users.for_each_slot(rows.names, |users, place, slot| take(users, rows.slots.len() + place, slot))?;
     take_block(users, pairs, &block, most, &mut words, &mut mixes, &mut before);
     Ok(before)
 }
@@ -233,7 +240,7 @@ fn take_block(
     for ((word, mix), &(slot, label)) in words.iter_mut().zip(mixes.iter_mut()).zip(block) {
         *word = (u64::from(slot) << 32) | u64::from(label);
         *mix = pairs.mix(*word);
-        touched ^= pairs.first_cell(*mix);
+        touched ^= pairs.first_cell(*mix) ^ users.units_of(slot);
     }
     std::hint::black_box(touched);
     for (place, &(slot, _)) in block.iter().enumerate() {
@@ -242,14 +249,17 @@ fn take_block(
     }
 }
 
-/// Rows by user, without those that can be no units: more than so many of one label, and more than so many in all.
+/// Rows by user, without those that can be no units: of users without units left, more than so many of one label, and more
+/// than so many in all.
 #[derive(Default)]
 pub struct UnitGroups {
-    /// Each name once, in the order that `users::group` has.
+    /// Users who have slots, by these, in their order.
+    pub slots: Vec<u32>,
+    /// Those who have none, by name, in the order that `users::group` has.
     pub names: Vec<u128>,
-    /// How many of its rows are left.
+    /// How many rows of each are left, those with slots first.
     pub counts: Vec<u32>,
-    /// The rows that are left, those of the first name in the order in which they came, then those of the next.
+    /// The rows that are left, those of the first user in the order in which they came, then those of the next.
     pub order: Vec<u32>,
     /// The different labels of these rows as they appear.
     pub labels: Vec<u32>,
@@ -257,38 +267,33 @@ pub struct UnitGroups {
     pub numbers: Vec<u32>,
 }
 
-/// Brings rows together by the names of their users. What is left of a user's rows depends on them alone. Labels are small
-/// numbers: there is a word for each up to the largest.
-pub fn group_units(names: &[u128], labels: &[u32], limit: u32, most: u64) -> Result<UnitGroups, Error> {
-    if names.len() != labels.len() {
-        return Err(Error::Parameter("labels must be one for each name".into()));
+/// Brings rows together by their users, of whom `standing` and `names` tell what `UserTable::standing` does. What is left of a user's rows
+/// depends on them and on her units alone. Labels are small numbers: there is a word for each up to the largest.
+pub fn group_units(
+    standing: &[u32],
+    names: &[u128],
+    labels: &[u32],
+    limit: u32,
+    most: u64,
+) -> Result<UnitGroups, Error> {
+    let new: Vec<u32> =
+        (0..).zip(standing).filter(|(_, slot)| **slot == NEW_USER).map(|(row, _)| row).collect();
+    if names.len() != new.len() || standing.len() != labels.len() {
+        return Err(Error::Parameter("rows must have a label each, and those of new users a name".into()));
+    }
+    let mut groups = UnitGroups { order: Vec::with_capacity(labels.len()), ..Default::default() };
+    let mut many = HashMap::new();
+    for same in by_slot(standing).chunk_by(|left, right| left >> 32 == right >> 32) {
+        let count = take_rows(same, |&word| word as u32, labels, (limit, most), &mut many, &mut groups.order);
+        groups.slots.push((same[0] >> 32) as u32);
+        groups.counts.push(count);
     }
     let placed = in_order(names)?;
-    let mut groups = UnitGroups { order: Vec::with_capacity(names.len()), ..Default::default() };
-    let mut many = HashMap::new();
     for same in placed.chunk_by(|left, right| left.name() == right.name()) {
-        let start = groups.order.len();
-        many.clear();
-        for each in same {
-            let label = labels[each.row as usize];
-            let own = &groups.order[start..];
-            if own.len() as u64 >= most {
-                break;
-            }
-            let held = if own.len() < FEW_ROWS && same.len() <= FEW_ROWS {
-                own.iter().filter(|&&row| labels[row as usize] == label).count() as u32
-            } else {
-                let held = many.entry(label).or_insert(0u32);
-                let before = *held;
-                *held = held.saturating_add(1);
-                before
-            };
-            if held < limit {
-                groups.order.push(each.row);
-            }
-        }
+        let row = |each: &Placed| new[each.row as usize];
+        let count = take_rows(same, row, labels, (limit, most), &mut many, &mut groups.order);
         groups.names.push(same[0].name());
-        groups.counts.push((groups.order.len() - start) as u32);
+        groups.counts.push(count);
     }
     let most = labels.iter().max().map_or(0, |&label| label as usize + 1);
     let mut known = filled(u32::MAX, checked_size("labels", most)?)?;
@@ -304,12 +309,56 @@ pub fn group_units(names: &[u128], labels: &[u32], limit: u32, most: u64) -> Res
     Ok(groups)
 }
 
+/// The slots of the users who have units left, each above its row, in their order.
+fn by_slot(standing: &[u32]) -> Vec<u64> {
+    let words = (0u64..).zip(standing).filter(|(_, slot)| **slot < SPENT_USER);
+    let words = words.map(|(row, &slot)| (u64::from(slot) << 32) | row);
+    let last = words.clone().max().unwrap_or(0) >> 32;
+    let bits = (u64::BITS - last.leading_zeros()).saturating_sub(heap_bits(standing.len()));
+    dealt(words, (last >> bits) as usize + 1, |word| (word >> 32 >> bits) as usize)
+}
+
+/// Appends the rows of one user that can be units, and tells how many these are.
+fn take_rows<Each>(
+    same: &[Each],
+    row: impl Fn(&Each) -> u32,
+    labels: &[u32],
+    (limit, most): (u32, u64),
+    many: &mut HashMap<u32, u32>,
+    order: &mut Vec<u32>,
+) -> u32 {
+    let start = order.len();
+    many.clear();
+    for each in same {
+        let (row, own) = (row(each), &order[start..]);
+        if own.len() as u64 >= most {
+            break;
+        }
+        let label = labels[row as usize];
+        let held = if limit as usize >= same.len() {
+            0
+        } else if same.len() <= FEW_ROWS {
+            own.iter().filter(|&&row| labels[row as usize] == label).count() as u32
+        } else {
+            let held = many.entry(label).or_insert(0u32);
+            let before = *held;
+            *held = held.saturating_add(1);
+            before
+        };
+        if held < limit {
+            order.push(row);
+        }
+    }
+    (order.len() - start) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::users::Ids;
 
     fn rows<'a>(names: &'a [u128], counts: &'a [u32], labels: &'a [u32]) -> UserRows<'a> {
-        UserRows { names, counts, labels }
+        UserRows { slots: &[], names, counts, labels }
     }
 
     fn tables(limit: u32) -> (UserTable, PairTable) {
@@ -379,14 +428,54 @@ mod tests {
     fn rows_that_can_be_no_units_are_left_out_of_groups() {
         let (small, large) = (7u128 << 64, 3u128);
         let names = [large, small, large, small, large, large];
-        let groups = group_units(&names, &[4, 4, 4, 5, 6, 7], 1, 2).unwrap();
+        let groups = group_units(&[NEW_USER; 6], &names, &[4, 4, 4, 5, 6, 7], 1, 2).unwrap();
         assert_eq!((groups.names, groups.counts), (vec![small, large], vec![2, 2]));
         assert_eq!((groups.order, groups.labels), (vec![1, 3, 0, 4], vec![4, 5, 6]));
         assert_eq!(groups.numbers, [0, 1, 0, 2]);
-        let many = group_units(&[1; 100], &(0..100).map(|row| row % 30).collect::<Vec<_>>(), 2, 50).unwrap();
+        let many = group_units(
+            &[NEW_USER; 100],
+            &[1; 100],
+            &(0..100).map(|row| row % 30).collect::<Vec<_>>(),
+            2,
+            50,
+        )
+        .unwrap();
         assert_eq!(many.order, (0..50).collect::<Vec<u32>>());
-        let some = group_units(&[1; 100], &[3; 100], 2, 50).unwrap();
+        let some = group_units(&[NEW_USER; 100], &[1; 100], &[3; 100], 2, 50).unwrap();
         assert_eq!(some.order, [0, 1]);
-        assert!(group_units(&[1], &[], 1, 1).is_err());
+        assert!(group_units(&[NEW_USER], &[1], &[], 1, 1).is_err());
+        assert!(group_units(&[], &[1], &[1], 1, 1).is_err());
+    }
+
+    #[test]
+    fn users_who_have_slots_come_first_and_those_without_units_not_at_all() {
+        let standing = [9, NEW_USER, SPENT_USER, 2, 9, NEW_USER, 9];
+        let groups = group_units(&standing, &[8, 7], &[0, 5, 1, 2, 3, 5, 0], 1, 9).unwrap();
+        assert_eq!((groups.slots, groups.names, groups.counts), (vec![2, 9], vec![7, 8], vec![1, 2, 1, 1]));
+        assert_eq!((groups.order, groups.labels), (vec![3, 0, 4, 5, 1], vec![2, 0, 3, 5]));
+        let many: Vec<u32> = (0..5000).map(|row| row * 7919 % 3001).collect();
+        let order = group_units(&many, &[], &vec![0; 5000], u32::MAX, 9).unwrap().order;
+        let keys: Vec<_> = order.iter().map(|&row| (many[row as usize], row)).collect();
+        assert!(keys.is_sorted() && keys.len() == 5000);
+    }
+
+    #[test]
+    fn a_user_is_the_same_by_her_slot_and_by_her_name() {
+        let (mut users, mut pairs) = tables(1);
+        add_rows(&mut users, Some(&mut pairs), &rows(&[5, 6], &[1, 2], &[1, 1, 2]), 3).unwrap();
+        let (standing, new) = users.standing(&Ids::Names(&[6, 7, 5]), 2);
+        assert_eq!((standing, new), (vec![SPENT_USER, NEW_USER, 0], vec![7]));
+        let more =
+            UserRows { slots: &[1, 0], names: &[7, 5], counts: &[1, 2, 1, 1], labels: &[2, 1, 3, 1, 4] };
+        let told = add_rows(&mut users, Some(&mut pairs), &more, 3).unwrap();
+        assert_eq!(told, [NO_UNIT, NO_UNIT, 1, 0, 2]);
+        let strange = UserRows { slots: &[3], names: &[], counts: &[1], labels: &[1] };
+        assert!(add_rows(&mut users, None, &strange, 3).is_err());
+        let held = users.len();
+        let ids: Vec<u128> =
+            (1..=30_000u128).map(|id| id.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c) << 9 | 5).collect();
+        users.for_each_slot(&ids, |_, _, _| {}).unwrap();
+        let (standing, new) = users.standing(&Ids::Names(&ids), 1);
+        assert!(new.is_empty() && standing.into_iter().eq((held as u32..).take(30_000)));
     }
 }

@@ -21,6 +21,12 @@ const SHORT_TEXT: usize = 15;
 /// The most names a table holds: slots are 32 bits, and one value means that a cell is empty.
 pub const MOST_NAMES: usize = u32::MAX as usize - 1;
 
+/// What is told of a user who has no slot.
+pub const NEW_USER: u32 = u32::MAX;
+
+/// What is told of a user who has no units left.
+pub const SPENT_USER: u32 = u32::MAX - 1;
+
 const NAME_CONTEXT: &str = "pianissimo 2026-11 long names v1";
 
 /// Ids as they come.
@@ -282,6 +288,22 @@ impl Index {
         std::hint::black_box(touched);
     }
 
+    /// The slot of a name.
+    fn find<Record: Named>(&self, name: u128, records: &Slots<Record>) -> Option<u32> {
+        let shard = self.shard(name);
+        let mut from = shard.home(Self::tag(name));
+        while !shard.cells.is_empty() {
+            match shard.candidate(from, name) {
+                (_, None) => return None,
+                (_, Some(slot)) if records.get(slot).is_some_and(|record| record.name() == name) => {
+                    return Some(slot);
+                }
+                (place, Some(_)) => from = shard.after(place),
+            }
+        }
+        None
+    }
+
     /// The slot of a name, or a new one.
     fn find_or_add<Record: Named>(
         &mut self,
@@ -433,8 +455,8 @@ pub struct Groups {
     pub order: Vec<u32>,
 }
 
-/// A row on its way to its user's others.
-#[derive(Clone, Copy)]
+/// A row on its way to its user's others; in the order of its fields.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Placed {
     low: u64,
     high: u64,
@@ -476,28 +498,45 @@ pub fn group(names: &[u128], weights: Option<&[u64]>) -> Result<Groups, Error> {
 
 /// The rows in the order of their names, those of one name in the order in which they came.
 pub(crate) fn in_order(names: &[u128]) -> Result<Vec<Placed>, Error> {
-    const PER_HEAP: usize = 8;
     check_room(0, names.len())?;
-    let bits = (names.len() / PER_HEAP).checked_ilog2().unwrap_or(0).min(20);
-    let heap = |name: u128| (name as u64).checked_shr(64 - bits).unwrap_or(0) as usize;
-    let mut ends = vec![0usize; (1 << bits) + 1];
-    for &name in names {
-        ends[heap(name) + 1] += 1;
+    let bits = heap_bits(names.len());
+    let placed = names.iter().enumerate().map(|(row, &name)| Placed {
+        low: name as u64,
+        high: (name >> 64) as u64,
+        row: row as u32,
+    });
+    Ok(dealt(placed, 1 << bits, |each| each.low.checked_shr(64 - bits).unwrap_or(0) as usize))
+}
+
+/// How many bits tell so many heaps apart that each has about eight of these items.
+pub(crate) fn heap_bits(items: usize) -> u32 {
+    (items / 8).checked_ilog2().unwrap_or(0).min(20)
+}
+
+/// The items in their order. `heap` grows with them, and deals them into short heaps, each of which is sorted by itself.
+pub(crate) fn dealt<Item: Copy + Default + Ord>(
+    items: impl Iterator<Item = Item> + Clone,
+    heaps: usize,
+    heap: impl Fn(&Item) -> usize,
+) -> Vec<Item> {
+    let mut ends = vec![0usize; heaps + 1];
+    for item in items.clone() {
+        ends[heap(&item) + 1] += 1;
     }
     for place in 1..ends.len() {
         ends[place] += ends[place - 1];
     }
     let mut next = ends.clone();
-    let mut placed = vec![Placed { low: 0, high: 0, row: 0 }; names.len()];
-    for (row, &name) in names.iter().enumerate() {
-        let place = &mut next[heap(name)];
-        placed[*place] = Placed { low: name as u64, high: (name >> 64) as u64, row: row as u32 };
+    let mut found = vec![Item::default(); ends[heaps]];
+    for item in items {
+        let place = &mut next[heap(&item)];
+        found[*place] = item;
         *place += 1;
     }
     for pair in ends.windows(2) {
-        placed[pair[0]..pair[1]].sort_unstable_by_key(|each| (each.low, each.high, each.row));
+        found[pair[0]..pair[1]].sort_unstable();
     }
-    Ok(placed)
+    found
 }
 
 fn check_room(held: usize, more: usize) -> Result<(), Error> {
@@ -645,6 +684,38 @@ impl UserTable {
             for (place, &slot) in slots[..block.len()].iter().enumerate() {
                 visit(self, number * BLOCK + place, slot);
             }
+        }
+        Ok(())
+    }
+
+    /// The slot of each id's user, `NEW_USER` where she has none, `SPENT_USER` where she has `most` units; and the names
+    /// of those without a slot, in order.
+    pub fn standing(&self, ids: &Ids<'_>, most: u64) -> (Vec<u32>, Vec<u128>) {
+        let (mut found, mut new) = (Vec::with_capacity(ids.len()), Vec::new());
+        let mut slots = [0u32; BLOCK];
+        self.namer.for_each_block(ids, |_, names| {
+            self.index.look_ahead(names, &self.users, &mut slots);
+            for (&name, &likely) in names.iter().zip(&slots) {
+                let is_hers = |slot: &u32| self.users.get(*slot).is_some_and(|user| user.name() == name);
+                // Of what is not even likely there is no cell.
+                let slot = Some(likely).filter(is_hers).or_else(|| match likely {
+                    u32::MAX => None,
+                    _ => self.index.find(name, &self.users),
+                });
+                if slot.is_none() {
+                    new.push(name);
+                }
+                let standing = |slot| if self.units_of(slot) < most { slot } else { SPENT_USER };
+                found.push(slot.map_or(NEW_USER, standing));
+            }
+        });
+        (found, new)
+    }
+
+    /// Refuses slots that no user has.
+    pub(crate) fn check_slots(&self, slots: &[u32]) -> Result<(), Error> {
+        if slots.iter().any(|&slot| slot as usize >= self.len()) {
+            return Err(Error::Parameter("rows must have the slots of this table".into()));
         }
         Ok(())
     }

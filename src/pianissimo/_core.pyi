@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _Integers = NDArray[np.signedinteger[Any]]
+_Text = bytes
 
 @final
 class ChargeBook:
@@ -131,6 +132,12 @@ class UserTable:
     def over(self) -> int: ...
     def restore(self, names: NDArray[np.uint64], units: NDArray[np.uint64], accepted: NDArray[np.uint64]) -> None: ...
     def set_cap(self, cap: int) -> None: ...
+    def standing_numbers(
+        self, numbers: NDArray[np.uint64], most: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]: ...
+    def standing_texts(
+        self, text: _Text, lengths: NDArray[np.uint32], most: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]: ...
 
 @final
 class KeyListing:
@@ -168,7 +175,7 @@ def add_scaled(sums: NDArray[np.int64], weight: int, values: _Integers) -> None:
 def add_user_rows(
     users: UserTable,
     pairs: PairTable | None,
-    rows: tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]],
+    rows: tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]],
     most: int,
 ) -> NDArray[np.uint64]: ...
 def encode_bytes(bytes: bytes) -> bytes: ...  # noqa: A002
@@ -178,8 +185,15 @@ def group_names(
     names: NDArray[np.uint64], weights: NDArray[np.uint64] | None = None
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32]]: ...
 def group_units(
-    names: NDArray[np.uint64], labels: NDArray[np.uint32], limit: int, most: int
-) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]: ...
+    standing: NDArray[np.uint32], names: NDArray[np.uint64], labels: NDArray[np.uint32], limit: int, most: int
+) -> tuple[
+    NDArray[np.uint32],
+    NDArray[np.uint64],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+]: ...
 def number_texts(
     chunks: list[tuple[NDArray[np.uint8], list[NDArray[np.uint8]]]], secret: bytes
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]: ...

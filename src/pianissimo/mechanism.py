@@ -51,8 +51,9 @@ class Mechanism(Protocol[Batch_contra, State, Value_co]):
         """What a batch adds, as plain data that can be stored before it is counted; it changes nothing.
 
         It is the same for the same events in any order or, where only a user's first events count, in any order that
-        keeps each user's own. It is aggregated as far as that goes, and reads of the state only what no event changes,
-        such as the slots of a domain or the key of pseudonyms. Users are in it as keyed pseudonyms, if at all.
+        keeps each user's own. It is aggregated as far as that goes. It reads the state as the ticks before have left
+        it, so that it is the same whatever else is gathered in the open tick. Users are in it as keyed pseudonyms, or
+        by the slots of these in the state, if at all.
         """
 
     def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:

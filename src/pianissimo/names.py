@@ -78,7 +78,12 @@ def names_of(namer: _core.Namer, column: pl.Series) -> Keys:
     ids = checked_ids(column)
     if ids.dtype == pl.String:
         return namer.texts(*codec.join_texts(ids))
-    return namer.numbers(np.ascontiguousarray(ids.to_numpy()).view(np.uint64))
+    return namer.numbers(as_numbers(ids))
+
+
+def as_numbers(ids: pl.Series) -> NDArray[np.uint64]:
+    """Whole numbers as their 64 bits."""
+    return np.ascontiguousarray(ids.to_numpy()).view(np.uint64)
 
 
 def secret_key(noise: Noise) -> bytes:

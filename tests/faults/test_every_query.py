@@ -3,6 +3,7 @@
 What happens in a tick is a function of its number, as in `world`.
 """
 
+import errno
 import shutil
 import unittest.mock
 from collections.abc import Callable, Iterator
@@ -25,11 +26,12 @@ from tests.faults.world import Crash, alike
 
 import pianissimo as pp
 from pianissimo import codec
-from pianissimo.durable import failpoints
+from pianissimo.durable import durable_stream, failpoints
 from pianissimo.durable.charging import charge_of
 from pianissimo.durable.durable_stream import DurableStream, Options
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
+from pianissimo.errors import DiskFullError
 from pianissimo.io.inspect import stored_releases, stored_request, verify
 from pianissimo.ledger import Charge
 from pianissimo.noise import KeyedNoise, Noise, Secret
@@ -220,6 +222,51 @@ def test_a_durable_stream_in_pieces_releases_what_one_in_memory_does(name: str, 
             for release in (found, release_of(durable.payload(tick))):
                 assert list(release) == list(expected)
                 assert all(release[each].equals(expected[each]) for each in expected)
+
+
+@pytest.mark.parametrize("name", ["found-users", "labels-of-each-period", "counts"])
+def test_a_large_state_is_put_off_for_so_many_ticks_and_a_start_counts_them_again(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for constant, value in (("SMALL_STATE", 0), ("_SMALL_SHARE", 0), ("MOST_PUT_OFF", 3)):
+        monkeypatch.setattr(durable_stream, constant, value)
+    with opened(name, tmp_path / "one", snapshot_every=1) as live:
+        run(live)
+        expected = payloads(live)
+    replayed = []
+    for tick in range(1, TICKS + 2):
+        with opened(name, tmp_path / "other", snapshot_every=1) as live:
+            replayed.append(live.recovered.replayed)
+            run(live, min(tick, TICKS))
+            found = payloads(live)
+    assert found == expected
+    # The first and the fourth are stored.
+    assert replayed == [0, 0, 1, 2, 0, 1, 2]
+
+
+def test_a_state_is_not_put_off_where_ticks_have_added_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable_stream, "SMALL_STATE", 0)
+    monkeypatch.setattr(durable_stream, "_SMALL_SHARE", 1000)
+    with opened("found-users", tmp_path, snapshot_every=1) as live:
+        run(live, 3)
+    with opened("found-users", tmp_path) as live:
+        assert live.recovered.replayed == 0
+
+
+def test_when_a_state_is_stored_does_not_depend_on_what_was_tried(tmp_path: Path) -> None:
+    def fail(_: str) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with opened("found-users", tmp_path) as live:
+        run(live, 1)
+        before = live._added_bytes
+        with armed({"seal.commit": fail}), pytest.raises(DiskFullError):
+            live.tick(events(2))
+        assert live._added_bytes == before > 0
+        live.tick(events(2))
+        after = live._added_bytes
+    with opened("found-users", tmp_path) as live:
+        assert live._added_bytes == after
 
 
 def run_in_pieces(name: str, folder: Path, **options: Any) -> None:

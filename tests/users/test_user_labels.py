@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -211,18 +212,19 @@ def mixed(rows: list[Row], seed: int) -> list[Row]:
 
 
 @settings(max_examples=20)
-@given(stream=STREAMS, per_label=LIMITS, seed=st.integers(0, 99), cut=st.integers(0, 12))
+@given(stream=STREAMS, per_label=LIMITS, seed=st.integers(0, 99), cut=st.integers(0, 12), by_slot=st.booleans())
 def test_the_order_between_users_and_where_batches_are_cut_make_no_difference(
-    stream: list[list[Row]], per_label: int | None, seed: int, cut: int
+    stream: list[list[Row]], per_label: int | None, seed: int, cut: int, by_slot: bool
 ) -> None:
-    assert released(UserLabels, stream, per_label) == released(UserLabels, stream, per_label, seed, cut)
+    fields: dict[str, Any] = {"per_label": per_label, "by_slot": by_slot}
+    assert released(UserLabels, stream, fields) == released(UserLabels, stream, fields, seed, cut)
 
 
 def released(
-    kind: type[UserLabels], stream: list[list[Row]], per_label: int | None, seed: int | None = None, cut: int = 99
+    kind: type[UserLabels], stream: list[list[Row]], fields: dict[str, Any], seed: int | None = None, cut: int = 99
 ) -> list[Any]:
     """Of all ticks, by gathering what is mixed and cut if there is a seed: values and exact counts."""
-    run: Any = Run(labels_of(LEVELS, kind=kind, per_label=per_label, delta=Fraction(1, 3)), SeededNoise(3))
+    run: Any = Run(labels_of(LEVELS, kind=kind, delta=Fraction(1, 3), **fields), SeededNoise(3))
     found = []
     for rows in stream:
         if seed is None:
@@ -230,8 +232,10 @@ def released(
         else:
             other = mixed(rows, seed)
             assert same(run.gather(frame(other)), run.gather(frame(rows)))
-            for piece in (other[:cut], other[cut:]):
-                run.add(codec.decode("x", 1, codec.encode("x", 1, run.gather(frame(piece)))))
+            gathered = [run.gather(frame(piece)) for piece in (other[:cut], other[cut:])]
+            assert same(run.combine(gathered), run.gather(frame(rows)))
+            for each in gathered:
+                run.add(codec.decode("x", 1, codec.encode("x", 1, each)))
         found.append((run.release().value.to_dict(), exact(run)))
     return found
 
@@ -240,19 +244,52 @@ def same(left: Any, right: Any) -> bool:
     return codec.encode("x", 1, left) == codec.encode("x", 1, right)
 
 
+class SpentTooSoon(UserLabels):
+    """Mutant: a user has no units left when she has as many as the first cap, which may be raised."""
+
+    def gather(self, state: Any, batch: pl.DataFrame) -> Any:
+        units = state.units
+        with mock.patch.object(units, "_told", self.cap.caps[0]):
+            return UserLabels.gather(self, state, batch)
+
+
+@pytest.mark.parametrize(("kind", "is_right"), [(UserLabels, True), (SpentTooSoon, False)])
+def test_what_is_left_out_by_slot_would_not_be_accepted_at_any_cap(kind: type[UserLabels], is_right: bool) -> None:
+    stream = [[("ann", "x"), ("ann", "y"), ("bob", "x")], [("ann", "z"), ("bob", "y")], [("ann", "x"), ("cid", "z")]]
+    fields = {"per_label": None, "by_slot": True}
+    with raised_at({3: 2}):
+        plain = released(UserLabels, stream, fields)
+        assert (released(kind, stream, fields, seed=1) == plain) is is_right
+        assert plain[-1][1] == {"x": 3, "y": 2, "z": 2}
+
+
+def test_what_is_stored_by_slot_has_no_user_without_units_and_no_label_twice() -> None:
+    run: Any = Run(labels_of(2, by_slot=True), NoNoise())
+    run.add(run.gather(frame([("ann", "x"), ("ann", "y"), ("bob", "x")])))
+    run.release()
+    slots, names, counts, known, new, numbers = run.gather(frame([("ann", "z"), ("cid", "w"), ("bob", "x")]))
+    assert [part.tolist() for part in (counts, known, numbers)] == [[1, 1], [0], [0, 1]]
+    assert (slots.shape, names.shape, new.to_list()) == ((1,), (1, 2), ["w"])
+    # What is refused depends on no state: of ann nothing is counted any more.
+    for refused in (run.gather, run.update):
+        with pytest.raises(InputError, match="256 bytes"):
+            refused(frame([("ann", "x" * 257)]))
+
+
 class PopularFirst(UserLabels):
     """Mutant: of a user's labels those that most rows hold come first."""
 
-    def _rows(self, batch: pl.DataFrame) -> Any:
+    def _rows(self, batch: pl.DataFrame, rows_of: Any) -> Any:
         popular = batch["label"].value_counts(sort=True)["label"].to_list()
-        return UserLabels._rows(self, batch.sort(pl.col("label").replace_strict(popular, range(len(popular)))))
+        ordered = batch.sort(pl.col("label").replace_strict(popular, range(len(popular))))
+        return UserLabels._rows(self, ordered, rows_of)
 
 
 class SharedLimit(UserLabels):
     """Mutant: a label takes at most three rows of a batch, whoever they are of."""
 
-    def _rows(self, batch: pl.DataFrame) -> Any:
-        return UserLabels._rows(self, batch.filter(pl.int_range(pl.len()).over("label") < 3))
+    def _rows(self, batch: pl.DataFrame, rows_of: Any) -> Any:
+        return UserLabels._rows(self, batch.filter(pl.int_range(pl.len()).over("label") < 3), rows_of)
 
 
 @pytest.mark.parametrize(("broken", "order"), [(PopularFirst, "xyz"), (SharedLimit, "zxy")])

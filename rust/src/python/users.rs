@@ -116,6 +116,8 @@ impl PyNameSet {
     }
 }
 
+type StandingArrays<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray2<u64>>);
+
 /// The units of every user under one cap.
 #[pyclass(name = "UserTable", module = "pianissimo._core")]
 struct PyUserTable(UserTable);
@@ -132,6 +134,11 @@ impl PyUserTable {
         let weights = weights.as_ref().map(|weights| contiguous(weights.as_slice())).transpose()?;
         let rows = py.detach(|| self.0.add(ids, weights, wanted))?;
         Ok((wanted != Wanted::Nothing).then(|| rows.into_pyarray(py)))
+    }
+
+    fn standing<'py>(&self, py: Python<'py>, ids: &Ids<'_>, most: u64) -> StandingArrays<'py> {
+        let (slots, new) = py.detach(|| self.0.standing(ids, most));
+        (slots.into_pyarray(py), name_array(py, &new))
     }
 }
 
@@ -168,6 +175,28 @@ impl PyUserTable {
         let slots = contiguous(slots.as_slice())?;
         let weights = weights.as_ref().map(|weights| contiguous(weights.as_slice())).transpose()?;
         Ok(py.detach(|| self.0.accept(slots, weights))?.into_pyarray(py))
+    }
+
+    /// The slot of each number's user, 2^32 - 1 where she has none, 2^32 - 2 where she has `most` units; and the names of
+    /// those without a slot.
+    fn standing_numbers<'py>(
+        &self,
+        py: Python<'py>,
+        numbers: PyReadonlyArray1<'py, u64>,
+        most: u64,
+    ) -> PyResult<StandingArrays<'py>> {
+        Ok(self.standing(py, &Ids::Numbers(contiguous(numbers.as_slice())?), most))
+    }
+
+    /// The same of texts, which `lengths` cut.
+    fn standing_texts<'py>(
+        &self,
+        py: Python<'py>,
+        text: &[u8],
+        lengths: PyReadonlyArray1<'py, u32>,
+        most: u64,
+    ) -> PyResult<StandingArrays<'py>> {
+        Ok(self.standing(py, &texts_of(text, &lengths)?, most))
     }
 
     /// Another cap.
@@ -261,23 +290,32 @@ fn short<'a>(array: &'a PyReadonlyArray1<'_, u32>) -> PyResult<&'a [u32]> {
     array.as_slice().map_err(|_| not_contiguous())
 }
 
+type RowArrays<'py> = (
+    PyReadonlyArray1<'py, u32>,
+    PyReadonlyArray2<'py, u64>,
+    PyReadonlyArray1<'py, u32>,
+    PyReadonlyArray1<'py, u32>,
+);
+
 /// For each row how many units its user had before it, 2^64 - 1 where it is none.
 #[pyfunction]
 fn add_user_rows<'py>(
     py: Python<'py>,
     users: &Bound<'py, PyUserTable>,
     pairs: Option<&Bound<'py, PyPairTable>>,
-    rows: (PyReadonlyArray2<'py, u64>, PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>),
+    rows: RowArrays<'py>,
     most: u64,
 ) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let (mut users, mut pairs) = (users.borrow_mut(), pairs.map(|pairs| pairs.borrow_mut()));
-    let (names, counts, labels) = (names_of(&rows.0)?, short(&rows.1)?, short(&rows.2)?);
+    let (slots, names, counts, labels) =
+        (short(&rows.0)?, names_of(&rows.1)?, short(&rows.2)?, short(&rows.3)?);
     let (users, pairs) = (&mut users.0, pairs.as_mut().map(|pairs| &mut pairs.0));
-    let rows = UserRows { names: &names, counts, labels };
+    let rows = UserRows { slots, names: &names, counts, labels };
     Ok(py.detach(|| pairs::add_rows(users, pairs, &rows, most))?.into_pyarray(py))
 }
 
 type UnitArrays<'py> = (
+    Bound<'py, PyArray1<u32>>,
     Bound<'py, PyArray2<u64>>,
     Bound<'py, PyArray1<u32>>,
     Bound<'py, PyArray1<u32>>,
@@ -285,19 +323,22 @@ type UnitArrays<'py> = (
     Bound<'py, PyArray1<u32>>,
 );
 
-/// Rows by the names of their users, without those that can be no units: each name once, its rows, which they are, the
-/// different labels as they appear in them, and for each row the number of its label.
+/// Rows by their users, of whom `standing` and `names` tell, without those that can be no units: each slot once, each name of a user
+/// without a slot, their rows, which they are, the different labels as they appear in them, and for each row the number
+/// of its label.
 #[pyfunction]
 fn group_units<'py>(
     py: Python<'py>,
+    standing: PyReadonlyArray1<'py, u32>,
     names: PyReadonlyArray2<'py, u64>,
     labels: PyReadonlyArray1<'py, u32>,
     limit: u32,
     most: u64,
 ) -> PyResult<UnitArrays<'py>> {
-    let (names, labels) = (names_of(&names)?, short(&labels)?);
-    let groups = py.detach(|| pairs::group_units(&names, labels, limit, most))?;
+    let (standing, names, labels) = (short(&standing)?, names_of(&names)?, short(&labels)?);
+    let groups = py.detach(|| pairs::group_units(standing, &names, labels, limit, most))?;
     Ok((
+        groups.slots.into_pyarray(py),
         name_array(py, &groups.names),
         groups.counts.into_pyarray(py),
         groups.order.into_pyarray(py),

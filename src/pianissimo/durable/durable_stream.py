@@ -62,6 +62,14 @@ from pianissimo.stream.release import payload_of, release_of
 SNAPSHOT_EVERY = 8
 """The state is stored whole after every so many ticks, and what each tick added in between."""
 
+MOST_PUT_OFF = 8
+"""A large state may be stored so many times as seldom, while what the ticks since have added is small beside it."""
+
+SMALL_STATE = 2**20
+"""A state of up to so many bytes is never put off."""
+
+_SMALL_SHARE = 4
+
 _NO_STATE = b""
 _MOST_MACS = 4096
 
@@ -183,6 +191,12 @@ class DurableStream:
 
         self._publisher: Publisher
         self._lease = 0
+        self._stored_tick = self._stored_bytes = self._added_bytes = self._sealing_bytes = 0
+        """The tick and the size of the last stored state, and the sizes of what is sealed since, and about to be."""
+
+        self._stored_lasting: set[int] = set()
+        """Of which ticks that state needs checkpoints."""
+
         self._roots: dict[int, Noise] = {}
         self._macs: dict[int, bytes] = {}
         # Before the store is looked at: so it is never ahead of a store that is being written.
@@ -517,6 +531,7 @@ class DurableStream:
         if snapshot is not None:
             start, content = snapshot
             self._core.load(codec.unpack("stream state", 1, content), self._stored_logs(start))
+        self._stored_tick, self._stored_bytes, self._stored_lasting = start, len(content), self._core.lasting
         self._state_digest = self._digest(content)
         finished = None
         for tick in range(start + 1, sealed + 1):
@@ -562,6 +577,7 @@ class DurableStream:
         tick, incarnation = self._tick + 1, self._record.incarnation
         gathered = self._combined()
         content = codec.pack("delta", 1, gathered)
+        self._sealing_bytes = len(content)
         epoch = self._ring.number_at(tick)
         keys = self._ring.epoch(epoch)
         seal = Seal(
@@ -600,6 +616,8 @@ class DurableStream:
     def _is_sealed(self, seal: Seal, gathered: Gathered) -> None:
         self._mac, self._positions = seal.mac, seal.positions
         self._know_base(seal.tick)
+        # What is sealed, and not what was tried: when a state is stored must not depend on that.
+        self._added_bytes += self._sealing_bytes
         self._remember(seal)
         self._open_tick, self._added = _OpenTick(seal, gathered), []
 
@@ -711,13 +729,28 @@ class DurableStream:
             opened.history = codec.pack("history", 1, self._core.logs(place))
             checkpoints = self._core.checkpoints(place)
             opened.checkpoint = None if checkpoints is None else codec.pack("checkpoint", 1, checkpoints)
-        if snapshot and tick % self._options.snapshot_every == 0:
+        if snapshot and self._is_due(tick):
             opened.snapshot = codec.pack("stream state", 1, self._core.dump())
             self._state_digest = self._digest(opened.snapshot)
+            self._stored_tick, self._stored_bytes, self._added_bytes = tick, len(opened.snapshot), 0
+            self._stored_lasting = self._core.lasting
         opened.release = release
         reach("release.computed")
         opened.stored, opened.gathered = stored, []
         return stored
+
+    def _is_due(self, tick: int) -> bool:
+        """Whether the state is stored whole at a tick.
+
+        To store a large state that has hardly changed takes longer than to count those changes again, and a start has
+        a bound either way: so many ticks, which have added less than a part of the state. It depends on what is stored
+        alone, so that a killed run and an undisturbed one give the same bytes.
+        """
+        every = self._options.snapshot_every
+        if tick % every:
+            return False
+        is_large = self._stored_bytes > max(SMALL_STATE, _SMALL_SHARE * self._added_bytes)
+        return not is_large or tick - self._stored_tick >= MOST_PUT_OFF * every
 
     def _store_release(self, opened: _OpenTick) -> None:
         """T2: the bytes that everybody gets."""
@@ -730,10 +763,13 @@ class DurableStream:
                 self._publisher.expect()
                 keys = self._ring.epoch(opened.seal.epoch)
                 if opened.history is not None:
-                    keep = self._core.log_length + self._options.snapshot_every
+                    gap = max(self._options.snapshot_every, tick - self._stored_tick)
+                    keep = self._core.log_length + gap
                     self._store.insert_history(opened.seal, opened.history, keys, keep=keep)
                 if opened.checkpoint is not None:
-                    needed = {self._record.last_tick + place for place in self._core.lasting}
+                    # A start goes through all ticks since the stored state.
+                    lasting = self._core.lasting | self._stored_lasting
+                    needed = {self._record.last_tick + place for place in lasting}
                     self._store.insert_checkpoint(opened.seal, opened.checkpoint, keys, needed=needed)
                 if opened.snapshot is not None:
                     self._store.insert_snapshot(opened.seal, opened.snapshot, keys)
@@ -779,6 +815,7 @@ class DurableStream:
         content = self._store.delta(seal, self._ring)
         if self._ring.epoch(seal.epoch).digest("delta", content) != seal.counts:
             raise DamageError(f"what tick {seal.tick} adds must be what was sealed, got another; restore a backup")
+        self._added_bytes += len(content)
         gathered: Gathered = codec.unpack("delta", 1, content)
         if any(len(batch) != len(self._core.parts) for batch in gathered):
             raise StateError("a stored tick must be of these queries, got others")

@@ -18,7 +18,7 @@ from pianissimo.queries.answer_trees import meta_histogram
 from pianissimo.queries.columns import LargeDomain, check_flags, domain_of
 from pianissimo.queries.expected import Share, release_variances
 from pianissimo.queries.label_query import LabelQuery, TreeMaker, series_of
-from pianissimo.queries.query import KeyQuery, PlanFor, bars_table, released_table
+from pianissimo.queries.query import KeyQuery, PlanFor, bars_table, even_table, released_table
 from pianissimo.users import Head, HistogramHead
 
 
@@ -89,7 +89,7 @@ class Histogram(LabelQuery):
 
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         own, most = self.user_value(release), self.units_of(most_events)
-        table = bars_table(own.estimates, own.bars(coverage, most_units=most), key=own.labels)
+        table = even_table(own.estimates, own.around(coverage, most_units=most), key=own.labels)
         if own.rest is None:
             return table
         row = bars_table([own.rest.estimate], [own.rest.bars(coverage, most_units=most)], key=[None])

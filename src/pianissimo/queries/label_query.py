@@ -201,6 +201,7 @@ class LabelQuery(KeyQuery):
             "show_from": self.show_from,
             "max_keys_per_event": self.max_keys_per_event,
             "remember": getattr(self, "remember", True),
+            "by_slot": True,
             "other": OTHER_SHARE if getattr(self, "other", False) else Fraction(0),
         }
         return UserLabels.fitting(cap=cap, **fields) if isinstance(cap, AdaptiveCap) else UserLabels(cap=cap, **fields)

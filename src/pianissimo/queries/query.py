@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pianissimo.budget import Budget
 from pianissimo.checks import Length, check_at_least, check_name, check_positive, length_of
@@ -863,6 +864,12 @@ def count_table(value: int | LabelCounts | list[tuple[str, int]], error: float, 
     spread = math.ceil(NormalDist().inv_cdf((1 + coverage) / 2) * value.rest.deviation)
     high = rest + spread + math.ceil(value.rest.lean)
     return pl.concat([table, released_table([rest], [rest - spread], [high], key=[None])])
+
+
+def even_table(estimates: NDArray[np.int64], around: Bars, *, key: Any) -> pl.DataFrame:
+    """The table of whole numbers whose error bars are as those around 0, drawn out to whole numbers."""
+    low, high = math.floor(around.low), math.ceil(around.high)
+    return released_table(estimates, estimates + low, estimates + high, key=key)
 
 
 def bars_table(estimates: Sequence[int], bars: Sequence[Bars], *, key: Any = None) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from functools import partial
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pianissimo.checks import check_at_least
@@ -27,7 +28,7 @@ from pianissimo.queries.answer_trees import meta_top_list
 from pianissimo.queries.expected import Candidate, ExpectedError, Share, predict_error
 from pianissimo.queries.histogram import known_histogram, unknown_histogram, unknown_thresholds
 from pianissimo.queries.label_query import LabelQuery, TreeMaker
-from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Tidy, bars_table
+from pianissimo.queries.query import KeyQuery, Maker, PlanFor, Tidy, even_table
 from pianissimo.selection import SparseGumbel
 from pianissimo.users import Bars
 
@@ -112,12 +113,11 @@ class TopK(LabelQuery):
     def user_table(self, release: Release[Any], coverage: float, most_events: int | None) -> pl.DataFrame:
         own, most = self.user_value(release), self.units_of(most_events)
         # Ties go by the bytes of the labels, which is the order they come in.
-        first = sorted(range(len(own.estimates)), key=lambda place: -own.estimates[place])[: self.k]
+        first = np.argsort(-own.estimates, kind="stable")[: self.k]
         # Those with lucky noise come first, so that the low ends hold for all labels at once.
         together = 1 - (1 - coverage) / max(1, len(own.estimates))
-        wide, each = (own.bars(chance, most_units=most) for chance in (together, coverage))
-        bars = [Bars(wide[place].low, each[place].high) for place in first]
-        return bars_table(own.estimates[first], bars, key=own.labels.gather(first))
+        wide, each = (own.around(chance, most_units=most) for chance in (together, coverage))
+        return even_table(own.estimates[first], Bars(wide.low, each.high), key=own.labels.gather(first))
 
     def thresholds(self, mechanism: Any) -> tuple[int, int] | None:
         own = unknown_thresholds(mechanism.histogram) if isinstance(mechanism, TopList) else None

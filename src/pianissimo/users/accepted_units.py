@@ -7,7 +7,8 @@ the caps, which are public. What others do, how popular a label is, and how full
 acceptance that looked at any of these would let one user move the counts of others. Card: units and windows, U1.
 
 A batch is gathered into each user once, her rows that can be units, and the labels they hold. That is the same however
-the rows of different users are mixed, so it can be stored before it is counted.
+the rows of different users are mixed, so it can be stored before it is counted. Where that is by slot, users and
+labels that the ticks before have given slots are in it by these, and a user who has no units left is not in it at all.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +20,24 @@ from numpy.typing import NDArray
 
 from pianissimo import codec
 from pianissimo.errors import InputError
-from pianissimo.labels import LONGEST_LABEL
+from pianissimo.labels import LONGEST_LABEL, LabelIndex, any_too_long
 from pianissimo.mechanism import Storable
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Keys
 from pianissimo.text_views import number_texts
 from pianissimo.users.caps import AdaptiveCap, Cap, Course
-from pianissimo.users.user_table import Column, PairUnits, Rows, Units, UserRows, UserUnits, joined_rows
+from pianissimo.users.user_table import (
+    NEW_USER,
+    Column,
+    OpenRows,
+    PairUnits,
+    Rows,
+    UnitRows,
+    Units,
+    UserRows,
+    UserUnits,
+    joined_rows,
+    rows_by_name,
+)
 
 
 class AcceptedRows(NamedTuple):
@@ -50,6 +62,10 @@ class AcceptedUnits:
         self._told = self._last if isinstance(cap, AdaptiveCap) else max(self._last, cap.told or 0)
         self._pending, self._left_out = Rows(), Rows()
 
+    def open_rows(self, users: pl.Series) -> OpenRows:
+        """The rows of users who have units left: others change nothing."""
+        return self.users.open_rows(users, self._told)
+
     def add(self, rows: UserRows, columns: Callable[[Units], Sequence[Column]] = lambda _: ()) -> None:
         """Take the rows of users by the slots of their labels, user after user.
 
@@ -60,7 +76,8 @@ class AcceptedUnits:
         within = before < np.uint64(self._last)
         order = before[within]
         beside = [column[within] for column in columns(before)]
-        self._pending.append([order.astype(np.uint32) if self._last < 2**32 else order, rows[2][within], *beside])
+        labels = rows.labels[within]
+        self._pending.append([order.astype(np.uint32) if self._last < 2**32 else order, labels, *beside])
 
     def close(self, tick: int, noise: Noise) -> AcceptedRows:
         """Test the cap at the end of a tick, and let in what is within it now."""
@@ -119,7 +136,7 @@ def pairs_of(events: pl.DataFrame, most: int | None) -> pl.DataFrame:
     return events
 
 
-def joined_labels(pieces: Sequence[codec.Plain]) -> tuple[pl.Series | None, Keys, list[Column]]:
+def joined_labels(pieces: Sequence[codec.Plain]) -> tuple[pl.Series | None, OpenRows, list[Column]]:
     """The rows of several pieces one after the other: the labels they hold, whose each is, and the columns beside them.
 
     A piece is each user once, how many rows she has, the labels, the number of each row's label and further columns.
@@ -129,15 +146,78 @@ def joined_labels(pieces: Sequence[codec.Plain]) -> tuple[pl.Series | None, Keys
     held = [piece[2] for piece in pieces]
     if isinstance(held[0], pl.Series):
         starts = np.cumsum([0, *map(len, held)])
-        labels, places = numbered(pl.concat(held))
+        labels, places = number_texts(pl.concat(held))
         held = np.split(places, starts[1:-1])
     rows = [[own[numbers], *beside] for own, (_, _, _, numbers, *beside) in zip(held, pieces, strict=True)]
-    return labels, *joined_rows(pieces, rows)
+    names, columns = joined_rows(pieces, rows)
+    return labels, rows_by_name(names), columns
 
 
-def numbered(labels: pl.Series) -> tuple[pl.Series, NDArray[np.uint32]]:
-    """The different labels of some rows, as they appear, and the number of each row's label among them."""
-    try:
-        return number_texts(labels)
-    except ValueError:
-        raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one") from None
+class LabelSlots(NamedTuple):
+    """Labels that rows hold by their numbers, and their slots."""
+
+    slots: NDArray[np.int64]
+    """Of each label, -1 where it has none."""
+
+    texts: pl.Series
+    """Of each label; where all have slots, none."""
+
+
+def joined_by_slot(pieces: Sequence[codec.Plain]) -> tuple[LabelSlots, OpenRows, NDArray[np.uint32]]:
+    """The rows of several pieces one after the other: the labels, whose each row is, and the number of its label."""
+    slots = np.unique(np.concatenate([piece[3] for piece in pieces]))
+    texts, places = number_texts(pl.concat([piece[4] for piece in pieces]))
+    starts = np.cumsum([0, *(len(piece[4]) for piece in pieces)])
+    users, names, numbers = [], [], []
+    for (known, new, counts, held, _, own), start, end in zip(pieces, starts[:-1], starts[1:], strict=True):
+        ids = np.concatenate([np.searchsorted(slots, held), len(slots) + places[start:end].astype(np.int64)])
+        all_users = np.concatenate([known, np.full(len(new), NEW_USER, dtype=np.uint32)])
+        users.append(np.repeat(all_users, counts))
+        names.append(np.repeat(new, counts[len(known) :], axis=0))
+        numbers.append(ids[own].astype(np.uint32))
+    none = pl.repeat(None, len(slots), dtype=pl.String, eager=True).alias(texts.name)
+    labels = LabelSlots(np.append(slots.astype(np.int64), np.full(len(texts), -1)), pl.concat([none, texts]))
+    return labels, OpenRows(None, np.concatenate(users), np.concatenate(names)), np.concatenate(numbers)
+
+
+def checked_labels(labels: pl.Series) -> pl.Series:
+    """The labels of all rows of a batch, whoever has units left: what is refused depends on no state."""
+    if any_too_long(labels):
+        raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")
+    return labels
+
+
+def stored_by_name(rows: UnitRows, labels: pl.Series | None) -> list[codec.Plain]:
+    """What is stored of rows: users, how many rows each has, labels, and the number of each row's label among these.
+
+    Without `labels` the numbers of labels are their slots.
+    """
+    used = rows.labels if labels is None else labels.gather(rows.labels)
+    return [rows.names, codec.narrow(rows.counts), used, codec.narrow(rows.numbers)]
+
+
+def stored_by_slot(rows: UnitRows, labels: LabelSlots) -> list[codec.Plain]:
+    """The same by the slots of users and labels, and before what has none what has one."""
+    slots = labels.slots[rows.labels]
+    known = slots >= 0
+    place = np.where(known, np.cumsum(known), known.sum() + np.cumsum(~known)) - 1
+    new = labels.texts.gather(rows.labels[~known]).alias("key")
+    users = [rows.slots, rows.names, codec.narrow(rows.counts)]
+    return [*users, slots[known].astype(np.uint32), new, codec.narrow(place.astype(np.uint32)[rows.numbers])]
+
+
+def restored_rows(gathered: Sequence[codec.Plain], index: LabelIndex) -> UserRows:
+    """The rows that were stored, new labels with the next slots."""
+    if len(gathered) == _BY_NAME:
+        names, counts, labels, numbers = gathered
+        none = np.empty(0, dtype=np.uint32)
+        known, new = (none, labels) if isinstance(labels, pl.Series) else (labels, NO_LABELS)
+        gathered = [none, names, counts, known, new, numbers]
+    slots, names, counts, known, new, numbers = gathered
+    labels = np.concatenate([known, index.slots_or_new(new).astype(np.uint32)])
+    return UserRows(slots, names, counts.astype(np.uint32), labels[numbers])
+
+
+NO_LABELS = pl.Series("key", [], dtype=pl.String)
+_BY_NAME = 4
+"""So many parts have rows that are stored by name."""

@@ -104,10 +104,14 @@ class UserCounts:
     unit: int = 1
     """How far one unit moves an estimate."""
 
+    def around(self, coverage: float, *, most_units: int | None = None) -> Bars:
+        """The bars of an estimate of 0: those of all labels are as wide, each with this chance."""
+        one = UserTotal(0, self.law, self.cut, unit=self.unit, is_signed=self.is_signed)
+        return one.bars(coverage, most_units=most_units)
+
     def bars(self, coverage: float, *, most_units: int | None = None) -> list[Bars]:
         """Bars for each label, each with this chance."""
-        one = UserTotal(0, self.law, self.cut, unit=self.unit, is_signed=self.is_signed)
-        low, high = one.bars(coverage, most_units=most_units)
+        low, high = self.around(coverage, most_units=most_units)
         return [Bars(each + low, each + high) for each in self.estimates.tolist()]
 
     @property

@@ -30,13 +30,21 @@ from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 from pianissimo.noise.running import check_answers
-from pianissimo.users.accepted_units import AcceptedUnits, joined_labels, numbered, pairs_of
+from pianissimo.text_views import number_texts
+from pianissimo.users.accepted_units import (
+    AcceptedUnits,
+    checked_labels,
+    joined_labels,
+    pairs_of,
+    restored_rows,
+    stored_by_name,
+)
 from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import batch_column, codes_in, whole_steps
 from pianissimo.users.label_sums_head import UserEnds
 from pianissimo.users.segments import Segments, segments_of, there
 from pianissimo.users.user_labels import Appearance
-from pianissimo.users.user_table import Column, PairUnits, Units, row_coins, unit_rows
+from pianissimo.users.user_table import Column, OpenRows, PairUnits, Units, row_coins, unit_rows
 
 _SERIES = ("above the low end", "below the high end")
 """Where the noise of both is."""
@@ -203,43 +211,37 @@ class UserLabelSums(UserBudget):
         )
 
     def gather(self, state: UserLabelSumsState, batch: pl.DataFrame) -> codec.Plain:
-        """Users by their names, the rows of each that can be units, in her own order, their labels and their values."""
+        """Users, the rows of each that can be units, in her own order, their labels and their values."""
         values = whole_steps(batch_column(batch, "value")).clip(self.low, self.high) - self.low
         events = pl.DataFrame({"user": batch_column(batch, "user"), "label": batch_column(batch, "label")})
         pairs = pairs_of(events.with_columns(value=values), self.max_keys_per_event)
         if self.domain is not None:
             # Labels that are not listed use up no units: whether one is listed is public.
             pairs = pairs.filter(pl.Series(codes_in(self.domain, pairs["label"]) >= 0))
-        labels, numbers = numbered(pairs["label"])
-        return self._units(state.units.users.names(pairs["user"]), labels, numbers, pairs["value"].to_numpy())
+        labels, numbers = number_texts(checked_labels(pairs["label"]))
+        rows = state.units.users.rows_by_name(pairs["user"])
+        return self._units(rows, labels, numbers, pairs["value"].to_numpy())
 
     def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
-        labels, names, (numbers, above) = joined_labels(pieces)
+        labels, rows, (numbers, above) = joined_labels(pieces)
         assert labels is not None  # noqa: S101
-        return self._units(names, labels, numbers, above.astype(np.int64))
+        return self._units(rows, labels, numbers, above.astype(np.int64))
 
-    def _units(self, names: Keys, labels: pl.Series, numbers: NDArray[np.uint32], above: Column) -> codec.Plain:
-        rows = unit_rows(names, numbers, None, self.cap.caps[-1])
-        return [
-            rows.names,
-            codec.narrow(rows.counts),
-            labels.gather(rows.labels),
-            codec.narrow(rows.numbers),
-            codec.narrow(above[rows.order]),
-        ]
+    def _units(self, rows: OpenRows, labels: pl.Series, numbers: NDArray[np.uint32], above: Column) -> codec.Plain:
+        units = unit_rows(rows, numbers, None, self.cap.caps[-1])
+        return [*stored_by_name(units, labels), codec.narrow(above[units.order])]
 
     def add(self, state: UserLabelSumsState, gathered: codec.Plain) -> None:
-        names, counts, labels, numbers, above = gathered
-        counts = counts.astype(np.uint32)
-        slots = state.index.slots_or_new(labels).astype(np.uint32)[numbers]
+        *stored, above = gathered
+        rows = restored_rows(stored, state.index)
 
         def coarse_steps(before: Units) -> list[NDArray[np.int64]]:
             if self.coarse == 1:
                 return [above.astype(np.int64)]
-            coins = row_coins(np.repeat(names, counts, axis=0), before) % np.uint64(self.coarse)
+            coins = row_coins(np.repeat(rows.names, rows.counts, axis=0), before) % np.uint64(self.coarse)
             return [(above.astype(np.int64) + coins.astype(np.int64)) // self.coarse]
 
-        state.units.add((names, counts, slots), coarse_steps)
+        state.units.add(rows, coarse_steps)
 
     def release(self, state: UserLabelSumsState, tick: int, noise: Noise) -> UserEnds:
         units = state.units

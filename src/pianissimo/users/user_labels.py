@@ -22,7 +22,7 @@ With a `domain` all its labels are shown, and there is neither threshold nor bad
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -37,13 +37,24 @@ from pianissimo.identity import identified
 from pianissimo.labels import MOST_LABELS, Domain, LabelIndex, visible_labels
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Keys
-from pianissimo.users.accepted_units import AcceptedUnits, joined_labels, numbered, pairs_of
+from pianissimo.text_views import number_texts
+from pianissimo.users.accepted_units import (
+    NO_LABELS,
+    AcceptedUnits,
+    LabelSlots,
+    checked_labels,
+    joined_by_slot,
+    joined_labels,
+    pairs_of,
+    restored_rows,
+    stored_by_name,
+    stored_by_slot,
+)
 from pianissimo.users.caps import CutOff
 from pianissimo.users.counters import Counters, Law, RunningCounters, Sensitivity, UserBudget
 from pianissimo.users.heads import HiddenRest, UserCounts, batch_column, codes_in
 from pianissimo.users.segments import Segments, segments_of, there
-from pianissimo.users.user_table import LARGEST_LIMIT, PairUnits, unit_rows
+from pianissimo.users.user_table import LARGEST_LIMIT, OpenRows, PairUnits, UnitRows, unit_rows
 
 _ROUNDING_ERROR = 1e-9
 
@@ -154,6 +165,10 @@ class UserLabels(UserBudget):
     other: Fraction = Fraction(0)
     """Without a domain: the share of the budget for a separate total, behind an estimate of all that is not shown."""
 
+    by_slot: bool = False
+    """Whether what a tick adds is stored by the slots of users and labels, and without users who have no units left: it
+    takes less. Noise is bound to what is stored, so that streams of before go on by name."""
+
     def __post_init__(self) -> None:
         check_at_least(1, min_count=self.min_count, show_from=self.show_from)
         for name in ("per_label", "max_keys_per_event"):
@@ -229,49 +244,49 @@ class UserLabels(UserBudget):
 
     def update(self, state: UserLabelsState, batch: pl.DataFrame) -> None:
         # The same as `add` of what is gathered, without bringing rows together.
-        users, labels, numbers = self._rows(batch)
-        names = state.units.users.names(users)
-        self._add(state, names, np.ones(len(numbers), dtype=np.uint32), labels, numbers)
+        rows, labels, numbers = self._rows(batch, state.units.open_rows)
+        slots = numbers if labels is None else state.index.slots_or_new(labels).astype(np.uint32)[numbers]
+        state.units.add(rows.one_by_one(slots))
 
     def gather(self, state: UserLabelsState, batch: pl.DataFrame) -> codec.Plain:
-        """Users by their names, the rows of each that can be units, in her own order, and the labels they hold."""
-        users, labels, numbers = self._rows(batch)
-        return self._units(state.units.users.names(users), labels, numbers)
+        """Users, the rows of each that can be units, in her own order, and the labels they hold."""
+        units = state.units
+        rows, labels, numbers = self._rows(batch, units.open_rows if self.by_slot else units.users.rows_by_name)
+        if not self.by_slot:
+            return stored_by_name(self._units(rows, numbers), labels)
+        if labels is None:
+            known = LabelSlots(np.arange(len(state.index)), NO_LABELS)
+        else:
+            known = LabelSlots(state.index.slots(labels), labels)
+        return stored_by_slot(self._units(rows, numbers), known)
 
     def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
-        labels, names, (numbers,) = joined_labels(pieces)
-        return self._units(names, labels, numbers)
+        if self.by_slot:
+            known, rows, numbers = joined_by_slot(pieces)
+            return stored_by_slot(self._units(rows, numbers), known)
+        labels, rows, (numbers,) = joined_labels(pieces)
+        return stored_by_name(self._units(rows, numbers), labels)
 
-    def _units(self, names: Keys, labels: pl.Series | None, numbers: NDArray[np.uint32]) -> codec.Plain:
-        rows = unit_rows(names, numbers, self.per_label, self.cap.caps[-1])
-        used = rows.labels if labels is None else labels.gather(rows.labels)
-        return [rows.names, codec.narrow(rows.counts), used, codec.narrow(rows.numbers)]
+    def _units(self, rows: OpenRows, numbers: NDArray[np.uint32]) -> UnitRows:
+        return unit_rows(rows, numbers, self.per_label, self.cap.caps[-1])
 
     def add(self, state: UserLabelsState, gathered: codec.Plain) -> None:
-        names, counts, labels, numbers = gathered
-        self._add(state, names, counts.astype(np.uint32), labels, numbers)
+        state.units.add(restored_rows(gathered, state.index))
 
-    def _rows(self, batch: pl.DataFrame) -> tuple[pl.Series, pl.Series | None, NDArray[np.uint32]]:
-        """Of each pair of an event and its label the user, the different labels, and the number of each pair's."""
+    def _rows(
+        self, batch: pl.DataFrame, rows_of: Callable[[pl.Series], OpenRows]
+    ) -> tuple[OpenRows, pl.Series | None, NDArray[np.uint32]]:
+        """The pairs of an event and a label, the different labels, and the number of each pair's among these."""
         events = pl.DataFrame({"user": batch_column(batch, "user"), "label": batch_column(batch, "label")})
         pairs = pairs_of(events, self.max_keys_per_event)
         if self.domain is None:
-            return pairs["user"], *numbered(pairs["label"])
+            labels = checked_labels(pairs["label"])
+            rows = rows_of(pairs["user"])
+            return rows, *number_texts(rows.of(labels))
         # Labels that are not listed use up no units: whether one is listed is public.
         codes = codes_in(self.domain, pairs["label"])
-        return pairs["user"].filter(pl.Series(codes >= 0)), None, codes[codes >= 0].astype(np.uint32)
-
-    def _add(
-        self,
-        state: UserLabelsState,
-        names: Keys,
-        counts: NDArray[np.uint32],
-        labels: pl.Series | NDArray[np.uint32] | None,
-        numbers: NDArray[np.uint32],
-    ) -> None:
-        if isinstance(labels, pl.Series):
-            labels = state.index.slots_or_new(labels).astype(np.uint32)
-        state.units.add((names, counts, numbers if labels is None else labels[numbers]))
+        rows = rows_of(pairs["user"].filter(pl.Series(codes >= 0)))
+        return rows, None, rows.of(pl.Series(codes[codes >= 0])).to_numpy().astype(np.uint32)
 
     def release(self, state: UserLabelsState, tick: int, noise: Noise) -> UserCounts:
         units = state.units

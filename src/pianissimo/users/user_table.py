@@ -14,20 +14,61 @@ from numpy.typing import NDArray
 
 from pianissimo import _core, codec
 from pianissimo.errors import InputError
-from pianissimo.names import names_of, secret_key
+from pianissimo.names import as_numbers, checked_ids, names_of, secret_key
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
 
 Column = NDArray[Any]
 Units = NDArray[np.uint64]
-UserRows = tuple[Keys, NDArray[np.uint32], NDArray[np.uint32]]
-"""Each user once by her name, how many rows each has, and a number for each row, those of the first user first."""
+Slots = NDArray[np.uint32]
 
 NO_UNIT = 2**64 - 1
 """What is told of a row that is no unit: above every cap."""
 
+NEW_USER, SPENT_USER = 2**32 - 1, 2**32 - 2
+"""What stands in the place of a slot: of a user who has none, and of one who has no units left."""
+
 LARGEST_LIMIT = 2**32 - 1
 """So many units of one user and one label can be told apart."""
+
+
+class UserRows(NamedTuple):
+    """Rows of users, brought together user after user or one by one, but a user's in her own order."""
+
+    slots: Slots
+    """Users by their slots."""
+
+    names: Keys
+    """Further users by their names, those who have no slot among them."""
+
+    counts: NDArray[np.uint32]
+    """How many rows each has, those with slots first."""
+
+    labels: Slots
+    """Of each row."""
+
+
+class OpenRows(NamedTuple):
+    """The rows of a batch whose users have units left, as they came."""
+
+    places: NDArray[np.int64] | None
+    """Which; None for all."""
+
+    slots: Slots
+    """Those of their users, `NEW_USER` where one has none."""
+
+    names: Keys
+    """Of those who have none."""
+
+    def of(self, column: pl.Series) -> pl.Series:
+        """A column of the batch in these rows."""
+        return column if self.places is None else column.gather(self.places)
+
+    def one_by_one(self, labels: Slots) -> UserRows:
+        """They with the slots of their labels, those of users without a slot last."""
+        is_new = self.slots == NEW_USER
+        ordered = np.concatenate([labels[~is_new], labels[is_new]])
+        return UserRows(self.slots[~is_new], self.names, np.ones(len(labels), dtype=np.uint32), ordered)
 
 
 class UserUnits:
@@ -60,6 +101,22 @@ class UserUnits:
     def names(self, users: pl.Series) -> Keys:
         """The names of users, by which they are counted."""
         return names_of(self._namer, users)
+
+    def open_rows(self, users: pl.Series, most: int) -> OpenRows:
+        """The rows of users who have fewer than `most` units, whoever else has rows and how many."""
+        ids = checked_ids(users)
+        if ids.dtype == pl.String:
+            slots, names = self.table.standing_texts(*codec.join_texts(ids), most)
+        else:
+            slots, names = self.table.standing_numbers(as_numbers(ids), most)
+        places = np.flatnonzero(slots != SPENT_USER)
+        if len(places) == len(slots):
+            return OpenRows(None, slots, names)
+        return OpenRows(places, slots[places], names)
+
+    def rows_by_name(self, users: pl.Series) -> OpenRows:
+        """All rows, whoever has units left and whoever has a slot."""
+        return rows_by_name(self.names(users))
 
     def add(self, names: Keys, units: Units | None = None) -> None:
         """Count rows of one unit each, or of so many units."""
@@ -166,11 +223,14 @@ class PairUnits:
 class UnitRows(NamedTuple):
     """Rows by user, without those that can be no units."""
 
+    slots: Slots
+    """Users who have slots, each once, in the order of these."""
+
     names: Keys
-    """Each user once, in the order of the names, which tells nothing."""
+    """Those who have none, each once, in the order of the names, which tells nothing."""
 
     counts: NDArray[np.uint32]
-    """How many rows each has left."""
+    """How many rows each has left, those with slots first."""
 
     order: NDArray[np.uint32]
     """Which: those of the first user as they came, then those of the next."""
@@ -182,9 +242,14 @@ class UnitRows(NamedTuple):
     """For each row the place of its label among these."""
 
 
-def unit_rows(names: Keys, labels: NDArray[np.uint32], limit: int | None, most: int) -> UnitRows:
-    """Rows by user, of which at most `most` may be units, and `limit` of each label; labels are small numbers."""
-    return UnitRows(*_core.group_units(names, labels, LARGEST_LIMIT if limit is None else limit, most))
+def rows_by_name(names: Keys) -> OpenRows:
+    """Rows as if nobody had a slot."""
+    return OpenRows(None, np.full(len(names), NEW_USER, dtype=np.uint32), names)
+
+
+def unit_rows(rows: OpenRows, labels: Slots, limit: int | None, most: int) -> UnitRows:
+    """Rows by user, at most so many of each, and of one label; labels are small numbers."""
+    return UnitRows(*_core.group_units(rows.slots, rows.names, labels, LARGEST_LIMIT if limit is None else limit, most))
 
 
 def joined_rows(pieces: Sequence[Sequence[Any]], columns: Sequence[Sequence[Column]]) -> tuple[Keys, list[Column]]:
