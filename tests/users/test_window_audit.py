@@ -154,8 +154,10 @@ def unrounded(counters: Counters, spans: tuple[Span, ...], noise: Any) -> Fracti
         own = noise.at(*span.place).at("plan")
         if hasattr(plan, "evaluate"):
             draws = [int(plan._draw(own, node, series_keys(0, 1))[0]) for node in range(1, span.end + 1)]
-            entries = plan._weights.between(span.begin, span.end)
-            exact = sum(entry * draw for entry, draw in zip(entries, draws, strict=True))
+            beta = plan._weights.fixed
+            entries = [beta[span.end - node] for node in range(1, span.end + 1)]
+            before = [beta[span.begin - node] if node <= span.begin else 0 for node in range(1, span.end + 1)]
+            exact = sum((after - less) * draw for after, less, draw in zip(entries, before, draws, strict=True))
             total += Fraction(exact, 2**_FIXED_BITS)
         else:
             total += Fraction(int(evaluate(plan, own, span.end, series_keys(0, 1), since=span.begin)[0]), 2**plan.shift)
