@@ -88,6 +88,11 @@ impl RaceTable {
     }
 }
 
+/// In place of the slot of a user who has not come yet in the rows that are added, who has, and who counts no more.
+const UNMET: u32 = u32::MAX;
+const MET: u32 = u32::MAX - 1;
+const EXHAUSTED: u32 = u32::MAX - 2;
+
 /// A user and a key that she holds in the open tick, by their slots in it.
 type Holding = (u32, u32);
 
@@ -138,18 +143,47 @@ impl ChargeBook {
     }
 
     /// Notes the keys that users hold, in the order in which they come; keys without a slot are nobody's.
-    pub fn add(&mut self, names: &[u128], keys: &[i64]) {
-        let counts = &self.counts;
-        let charges = if counts.is_empty() { vec![NO_SLOT; names.len()] } else { self.charged.find(names) };
-        let active = |slot: i64| slot == NO_SLOT || counts[slot as usize] < self.limit;
-        let rows =
-            names.iter().zip(keys).zip(charges).filter(|((_, key), slot)| **key != NO_SLOT && active(*slot));
-        let (names, keys): (Vec<u128>, Vec<u32>) = rows.map(|((name, key), _)| (*name, *key as u32)).unzip();
-        let users = self.users.find_or_add(&names);
-        self.held.resize(self.users.len(), 0);
-        for (user, key) in users.into_iter().zip(keys) {
-            self.hold(user as u32, key);
+    ///
+    /// Each row's user is told by her number among `names`, so that a name is looked up once and not row by row.
+    pub fn add(&mut self, names: &[u128], numbers: &[u32], keys: &[i64]) -> Result<(), Error> {
+        if numbers.iter().any(|&number| number as usize >= names.len()) {
+            return Err(Error::Parameter("each row must have the number of a user, got one beyond".into()));
         }
+        let mut users = self.open_slots(names);
+        let mut comers = Vec::new();
+        for (&number, &key) in numbers.iter().zip(keys) {
+            let user = &mut users[number as usize];
+            if key != NO_SLOT && *user == UNMET {
+                *user = MET;
+                comers.push(number);
+            }
+        }
+        // In the order in which they come, as if every row were looked up.
+        let their_names: Vec<u128> = comers.iter().map(|&number| names[number as usize]).collect();
+        for (number, slot) in comers.into_iter().zip(self.users.find_or_add(&their_names)) {
+            users[number as usize] = slot as u32;
+        }
+        self.held.resize(self.users.len(), 0);
+        for (&number, &key) in numbers.iter().zip(keys) {
+            let user = users[number as usize];
+            if key != NO_SLOT && user != EXHAUSTED {
+                self.hold(user, key as u32);
+            }
+        }
+        Ok(())
+    }
+
+    /// For each name whether she may hold something.
+    fn open_slots(&self, names: &[u128]) -> Vec<u32> {
+        if self.counts.is_empty() {
+            return vec![UNMET; names.len()];
+        }
+        let is_active = |slot: i64| slot == NO_SLOT || self.counts[slot as usize] < self.limit;
+        self.charged
+            .find(names)
+            .into_iter()
+            .map(|slot| if is_active(slot) { UNMET } else { EXHAUSTED })
+            .collect()
     }
 
     fn hold(&mut self, user: u32, key: u32) {
@@ -300,22 +334,23 @@ mod tests {
     #[test]
     fn a_user_counts_once_a_key_with_her_first_keys_until_she_is_exhausted() {
         let mut book = ChargeBook::new(2, 2);
-        book.add(&[7, 7, 7, 8, 7], &[0, 0, 1, 0, 2]);
+        book.add(&[8, 7], &[1, 1, 1, 0, 1], &[0, 0, 1, 0, 2]).unwrap();
+        assert_eq!(book.content().2, [7, 8]);
         assert_eq!(book.weights(3).unwrap(), [2, 1, 0]);
         book.close(&[true, false, true]).unwrap();
         assert_eq!(book.content().1, [1, 1]);
-        book.add(&[7, 9], &[0, NO_SLOT]);
+        book.add(&[7, 9], &[0, 1], &[0, NO_SLOT]).unwrap();
         book.close(&[true]).unwrap();
-        book.add(&[7, 8, 9], &[0, 0, 0]);
+        book.add(&[7, 8, 9], &[0, 1, 2], &[0, 0, 0]).unwrap();
         assert_eq!(book.weights(1).unwrap(), [2]);
     }
 
     #[test]
     fn a_book_is_stored_and_restored() {
         let mut book = ChargeBook::new(1, 3);
-        book.add(&[1, 2, 3], &[0, 0, 1]);
+        book.add(&[1, 2, 3], &[0, 1, 2], &[0, 0, 1]).unwrap();
         book.close(&[true, false]).unwrap();
-        book.add(&[1, 3, 3, 4], &[0, 0, 1, 1]);
+        book.add(&[1, 3, 4], &[0, 1, 1, 2], &[0, 0, 1, 1]).unwrap();
         let (charged, counts, users, holdings) = book.content();
         let mut again = ChargeBook::new(1, 3);
         again.restore(charged, counts, users, holdings).unwrap();
@@ -329,7 +364,8 @@ mod tests {
     #[test]
     fn a_key_beyond_those_reported_on_is_refused_and_charges_nobody() {
         let mut book = ChargeBook::new(1, 1);
-        book.add(&[1], &[5]);
+        book.add(&[1], &[0], &[5]).unwrap();
+        assert!(book.add(&[1], &[1], &[0]).is_err());
         assert!(book.weights(5).is_err() && book.close(&[true; 5]).is_err());
         assert!(book.is_empty());
     }

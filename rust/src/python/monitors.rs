@@ -82,21 +82,22 @@ impl PyChargeBook {
         self.0.len()
     }
 
-    /// Notes which user holds which key, row by row.
+    /// Notes which of these users holds which key, row by row.
     fn add(
         &mut self,
         py: Python<'_>,
         users: PyReadonlyArray2<'_, u64>,
+        numbers: PyReadonlyArray1<'_, u32>,
         keys: PyReadonlyArray1<'_, i64>,
     ) -> PyResult<()> {
         let users = names_of(&users)?;
+        let numbers = numbers.as_slice().map_err(|_| not_contiguous())?;
         let keys = keys.as_slice().map_err(|_| not_contiguous())?;
         let in_range = |&key: &i64| key == NO_SLOT || u32::try_from(key).is_ok();
-        if users.len() != keys.len() || !keys.iter().all(in_range) {
+        if numbers.len() != keys.len() || !keys.iter().all(in_range) {
             return Err(PyValueError::new_err("each user must come with the slot of a key"));
         }
-        py.detach(|| self.0.add(&users, keys));
-        Ok(())
+        Ok(py.detach(|| self.0.add(&users, numbers, keys))?)
     }
 
     /// How many active users hold each key.

@@ -97,11 +97,11 @@ class UserCharges:
         A user counts once for a key, with her first `per_tick` distinct keys of the tick, and not at all once she is
         exhausted. All this looks at her own data and the transcript alone.
         """
-        self.add_named(self.names(users), slots)
+        self.add_named(*self.numbered(users), slots)
 
-    def add_named(self, names: Keys, slots: NDArray[np.int64]) -> None:
-        """The same for users whose names are known."""
-        self._book.add(names, np.ascontiguousarray(slots, dtype=np.int64))
+    def add_named(self, names: Keys, numbers: NDArray[np.uint32], slots: NDArray[np.int64]) -> None:
+        """The same for users whose names are known, and of each row the number of its user among them."""
+        self._book.add(names, numbers, np.ascontiguousarray(slots, dtype=np.int64))
 
     def weights(self, keys: int) -> NDArray[np.int64]:
         """How many active users hold each key."""
@@ -113,6 +113,11 @@ class UserCharges:
 
     def names(self, users: pl.Series) -> Keys:
         """A keyed name for each user."""
+        names, numbers = self.numbered(users)
+        return names[numbers]
+
+    def numbered(self, users: pl.Series) -> tuple[Keys, NDArray[np.uint32]]:
+        """Keyed names of the users, and the number of each row's user among them."""
         if users.null_count():
             raise InputError("users must not be null, got nulls; drop or fill them")
         if not (users.dtype.is_integer() or users.dtype in (pl.String, pl.Categorical, pl.Enum)):
@@ -120,9 +125,9 @@ class UserCharges:
         # A number is named by its digits: the same user may come as a number in one batch and as a text in the next.
         texts = users.cast(pl.String)
         if any_too_long(texts):
-            return self._noise.label_keys(*codec.join_texts(texts))
+            return self._noise.label_keys(*codec.join_texts(texts)), np.arange(len(texts), dtype=np.uint32)
         distinct, numbers = number_texts(texts)
-        return self._noise.label_keys(*codec.join_texts(distinct))[numbers]
+        return self._noise.label_keys(*codec.join_texts(distinct)), numbers
 
     def to_plain(self) -> codec.Plain:
         """Names and charges, and the open tick."""
@@ -195,7 +200,8 @@ def joined_holdings(pieces: Sequence[codec.Plain]) -> tuple[Keys, NDArray[np.int
 def add_holdings(charges: UserCharges, gathered: codec.Plain, slots: NDArray[np.int64] | None = None) -> None:
     """Note what was gathered; with `slots`, keys are places among these."""
     names, counts, keys = gathered
-    charges.add_named(np.repeat(names, counts, axis=0), keys.astype(np.int64) if slots is None else slots[keys])
+    numbers = np.repeat(np.arange(len(names), dtype=np.uint32), counts)
+    charges.add_named(names, numbers, keys.astype(np.int64) if slots is None else slots[keys])
 
 
 @dataclass(slots=True, repr=False)
