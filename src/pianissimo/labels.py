@@ -20,6 +20,7 @@ from pianissimo.checks import is_utf8
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.keyed import Keys, Noise
+from pianissimo.text_views import number_texts
 
 LONGEST_LABEL = 256
 """A label has at most this many bytes."""
@@ -207,6 +208,7 @@ def _pieces(labels: pl.Series) -> Iterator[pl.Series]:
     return (labels.slice(start, _PIECE) for start in range(0, len(labels), _PIECE))
 
 
+@once_a_batch
 def any_too_long(labels: pl.Series) -> bool:
     """Whether a label has more than 256 bytes."""
     longest = labels.str.len_bytes().max()
@@ -237,20 +239,27 @@ def count_labels(events: pl.Series, max_keys_per_event: int | None) -> tuple[pl.
     """
     if isinstance(events.dtype, pl.Struct):
         counted = _already_counted(events, max_keys_per_event)
+        labels, counts = counted["key"], counted["count"].to_numpy().astype(np.int64)
+        _check_lengths(labels)
     else:
-        counted = _label_frame(events, max_keys_per_event).group_by("key").len("count")
-    if any_too_long(counted["key"]):
-        raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")
-    counts = counted["count"].to_numpy().astype(np.int64)
+        flat = _flat_labels(events, max_keys_per_event)
+        _check_lengths(flat)
+        labels, numbers = number_texts(flat)
+        labels, counts = labels.alias("key"), np.bincount(numbers, minlength=len(labels))
     # Several mechanisms may be given the same.
     counts.flags.writeable = False
-    return counted["key"], counts
+    return labels, counts
 
 
-def _label_frame(events: pl.Series, most: int | None) -> pl.DataFrame:
+def _check_lengths(labels: pl.Series) -> None:
+    if any_too_long(labels):
+        raise InputError(f"labels must have at most {LONGEST_LABEL} bytes, got a longer one")
+
+
+def _flat_labels(events: pl.Series, most: int | None) -> pl.Series:
     if events.dtype not in (pl.String, pl.List(pl.String)):
         raise InputError(f"labels must be texts or lists of texts, got {events.dtype}")
-    return flat_keys(events, most, called="labels").alias("key").to_frame()
+    return flat_keys(events, most, called="labels")
 
 
 def _already_counted(rows: pl.Series, most: int | None) -> pl.DataFrame:
@@ -258,7 +267,7 @@ def _already_counted(rows: pl.Series, most: int | None) -> pl.DataFrame:
     if rows.null_count():
         raise InputError("rows must have labels and a number of events, got nulls; drop them")
     keys, times = rows.struct.field("key"), rows.struct.field("events")
-    labels = _label_frame(keys, most)
+    labels = _flat_labels(keys, most).alias("key").to_frame()
     if isinstance(keys.dtype, pl.List):
         distinct = keys.list.n_unique()
         held = distinct if most is None else distinct.clip(upper_bound=most)

@@ -69,7 +69,7 @@ def test_a_filter_and_the_groups_of_a_key_are_worked_out_once(monkeypatch: pytes
 
         return noted
 
-    monkeypatch.setattr(labels, "_label_frame", told("groups", labels._label_frame))
+    monkeypatch.setattr(labels, "_flat_labels", told("groups", labels._flat_labels))
     monkeypatch.setattr(Filter, "matches", told("filter", Filter.matches))
     released([[{"drug": "a", "age": 70}, {"drug": "b", "age": 50}]], gathers=False)
     # Of all rows and of those that match; two conditions.

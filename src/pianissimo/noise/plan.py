@@ -19,12 +19,12 @@ and rounded up. That they cover is checked by enumeration and simulation in the 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from statistics import NormalDist
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,6 +166,13 @@ def difference_variance(plan: NoisePlan, start: int, end: int) -> Fraction:
 
     Releases share nodes, so this is not the sum of their variances.
     """
+    return _kept_variance(cast(Hashable, plan), start, end)
+
+
+@lru_cache(maxsize=256)
+def _kept_variance(key: Hashable, start: int, end: int) -> Fraction:
+    """A tick asks for it more than once: for its threshold and for its bars."""
+    plan = cast(NoisePlan, key)
     if isinstance(plan, OwnVariance):
         return plan.difference_variance(start, end)
     numerators, denominator = _over_one_denominator(plan.noises)
