@@ -600,3 +600,12 @@ def test_servers_that_trust_nobody_add_noise_before_they_send(tmp_path: Path) ->
     assert json.loads(done("add", tmp_path / "again.json", "--json"))["keys"] == added["keys"]
     (tmp_path / "bad.json").write_text("{}")
     assert "must hold what `sketch release --json` printed" in refused("add", tmp_path / "bad.json")
+
+
+def test_a_user_who_cannot_be_named_is_refused_by_her_line_alone(tmp_path: Path) -> None:
+    """Once one user id of 257 bytes refused the whole file."""
+    rows = [("ann", "/a"), ("x" * 257, "/a"), (None, "/a"), ("bob", "/c")]
+    done("build", visits(tmp_path, rows), *USERS, "-o", tmp_path / "a.pps")
+    assert read_sketch(tmp_path / "a.pps")[0].estimates() == {"/a": 1, "/c": 1}
+    told = [json.loads(line)["reason"] for line in (tmp_path / "a.pps.refused.jsonl").read_text().splitlines()]
+    assert told == ["a user must have at most 256 bytes", "a user must not be null"]

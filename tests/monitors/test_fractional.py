@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from decimal import Decimal
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -109,3 +110,17 @@ def test_what_is_no_value_is_refused() -> None:
     for grid, together in ((2**21, 1), (2, 2)):
         with pytest.raises(ParameterError, match="grid must be at most"):
             RaceMonitor(k=1, b=SCALE, threshold=1, grid=grid, together=together)
+
+
+def test_a_threshold_on_the_grid_fits_64_bits() -> None:
+    """Once it wrapped, and values near 0 were told to be above 2^60."""
+    with pytest.raises(ParameterError, match="threshold times grid must be below 2"):
+        RaceMonitor(k=1, b=10, threshold=2**60, grid=128)
+
+
+def test_odd_columns_are_refused_in_our_words() -> None:
+    noise = SeededNoise(1)
+    charges = MONITOR.start(noise)
+    MONITOR.test_values(charges, pl.Series([1]), pl.Series([Decimal("0.5")]), noise)
+    with pytest.raises(InputError, match="of the same rows"):
+        MONITOR.test_values(charges, pl.Series([1, 2]), pl.Series([0.5]), noise)

@@ -77,7 +77,7 @@ def test_a_row_adds_what_its_events_would_add(plans: tuple[Any, Any], ticks: lis
     assert told(plans[0], counted) == told(plans[1], each)
 
 
-@pytest.mark.parametrize("bad", [None, -1, 0.5, 2**30 + 1, float("nan"), "three", True])
+@pytest.mark.parametrize("bad", [None, -1, 0.5, float("nan"), "three", True])
 def test_what_is_no_number_of_events_adds_nothing_or_is_refused(bad: object) -> None:
     rows = [{"label": "a", "n": 7}, {"label": "a", "n": bad}, {"label": "b", "n": 0}]
     asked = [pp.Count("count", count_column="n"), pp.Histogram("known", key="label", domain=LISTED, count_column="n")]
@@ -89,7 +89,7 @@ def test_what_is_no_number_of_events_adds_nothing_or_is_refused(bad: object) -> 
         pp.TopK("top", key="label", k=1, count_column="n", nulls="refuse"),
     ):
         live = Live(stream(query, pp.Count("rows")).plan(), NoNoise())
-        with pytest.raises(InputError, match=r"'n' must hold whole numbers from 0 to 2\^30"):
+        with pytest.raises(InputError, match="'n' must hold whole numbers of at least 0"):
             live.tick(rows)
         assert live.tick(rows, drop_bad_rows=True)["rows"]["estimate"].item() == 2
 
@@ -167,3 +167,18 @@ def test_a_plan_a_file_and_a_stored_stream_say_it(tmp_path: Path) -> None:
         live.tick([{"label": "a", "n": 1000}])
     with asked.open(tmp_path / "store") as live:
         assert live.tick([{"label": "a", "n": 500}])["pages"]["estimate"].item() == pytest.approx(1500, abs=100)
+
+
+@pytest.mark.parametrize("name", ["count", "known", "most"])
+def test_one_event_more_moves_a_row_of_any_size_by_one(name: str) -> None:
+    """A row of more events than can be counted is cut: dropped, one event would have moved all of its others."""
+    fields = dict(QUERIES[name])
+    query = fields.pop("kind")("q", count_column="n", **fields)
+    plan = stream(query).plan()
+
+    def counted(events: int) -> int:
+        table = Live(plan, NoNoise()).tick([{"label": "a", "n": events}])["q"]
+        return int(table["estimate"].max())  # type: ignore[arg-type]
+
+    found = [counted(events) for events in (2**30 - 1, 2**30, 2**30 + 1, 2**40)]
+    assert found == [2**30 - 1, 2**30, 2**30, 2**30]

@@ -37,7 +37,7 @@ _RULES = {
     "not valid UTF-8": "a key must be UTF-8 text",
 }
 _WHOLE = r"^-?[0-9]+$"
-_LARGEST_WHOLE = 2**53
+_LARGEST_WHOLE = 2**53 - 1
 
 
 def build_sketch(
@@ -70,8 +70,7 @@ def build_sketch(
         column = piece.columns[key]
         reasons = _faults(column, keys)
         if user is not None:
-            lacking = pl.when(piece.columns[user].is_null()).then(pl.lit("a user must not be null"))
-            reasons = pl.select(pl.coalesce(pl.lit(reasons), lacking)).to_series()
+            reasons = pl.select(pl.coalesce(pl.lit(reasons), pl.lit(_user_faults(piece.columns[user])))).to_series()
         good = reasons.is_null()
         counted = column.filter(good)
         if given is not None and user is not None:
@@ -197,6 +196,17 @@ def _faults(column: pl.Series, keys: FileKeys) -> pl.Series:
     faults = split_bad(column, "text")[1]
     reasons = pl.Series([None], dtype=pl.String).new_from_index(0, len(column))
     return reasons.scatter(faults["row"], faults["fault"].replace(_RULES)) if faults.height else reasons
+
+
+def _user_faults(users: pl.Series) -> pl.Series:
+    """Why each user cannot be told apart, or null: each is judged alone, as keys are."""
+    of_users = {
+        "null": "a user must not be null",
+        "more than 256 bytes": "a user must have at most 256 bytes",
+    }
+    found = split_bad(users, "text")[1]
+    reasons = pl.Series([None], dtype=pl.String).new_from_index(0, len(users))
+    return reasons.scatter(found["row"], found["fault"].replace(of_users)) if found.height else reasons
 
 
 def _told(bad: pl.Series, reason: str) -> pl.Series:

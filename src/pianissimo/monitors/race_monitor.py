@@ -169,8 +169,10 @@ class RaceMonitor:
             )
         if not self.k + self.together <= MOST_CHARGES:
             raise ParameterError(f"k plus together must be at most {MOST_CHARGES}, got {self.k + self.together}")
-        if isinstance(self.threshold, bool) or not isinstance(self.threshold, int) or abs(self.threshold) >= 2**61:
-            raise ParameterError(f"threshold must be a whole number below 2^61, got {self.threshold!r}")
+        if isinstance(self.threshold, bool) or not isinstance(self.threshold, int):
+            raise ParameterError(f"threshold must be a whole number, got {self.threshold!r}")
+        if not abs(self.threshold) * self.grid < 2**61:
+            raise ParameterError(f"threshold times grid must be below 2^61, got {self.threshold} and {self.grid}")
         object.__setattr__(self, "b", exact_scale(b=self.b))
         race_noise(self.b * self.grid)  # refuses what no table has, before anybody is noted
 
@@ -235,6 +237,8 @@ class RaceMonitor:
         305.57
         """
         check_charges(charges, limit=self.k, per_tick=self._keys)
+        if len(users) != len(values):
+            raise InputError("users and values must be of the same rows, got others")
         rows = pl.DataFrame({"user": users, "steps": self._steps(values)}).filter(pl.col("steps") > 0)
         each = rows.group_by("user").agg(pl.col("steps").max())
         # Key 0 is held by all who take part, and alone is charged for; key 1 + j by those whose steps have bit j.
@@ -264,9 +268,12 @@ class RaceMonitor:
     def _steps(self, values: pl.Series) -> pl.Series:
         if self.grid == 1:
             raise ParameterError("grid must be above 1 where values are tested, got 1; give one such as 100")
-        if not values.dtype.is_numeric() or values.null_count() or values.is_nan().any():
+        if not values.dtype.is_numeric():
             raise InputError("values must be numbers from 0 to 1 without nulls, got something else")
-        return (values.cast(pl.Float64).clip(0, 1) * self.grid).round().cast(pl.Int64)
+        values = values.cast(pl.Float64)
+        if values.null_count() or values.is_nan().any():
+            raise InputError("values must be numbers from 0 to 1 without nulls, got something else")
+        return (values.clip(0, 1) * self.grid).round().cast(pl.Int64)
 
     def test_weights(self, weights: Integers, keys: Keys, noise: Noise) -> Tops:
         """Test weights under distinct item keys, all together; charging is up to the caller."""

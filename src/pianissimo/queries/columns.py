@@ -72,14 +72,16 @@ def number_column(name: str, frame: pl.DataFrame) -> pl.Series:
 
 @once_a_batch
 def event_numbers(name: str, frame: pl.DataFrame) -> pl.Series:
-    """How many events each row stands for; null where that is no whole number from 0 to 2^30.
+    """How many events each row stands for, at most 2^30; null where that is no whole number of at least 0.
+
+    More are cut, and not refused: one event less than 2^30 + 1 would otherwise bring back all of them.
 
     >>> event_numbers("n", pl.DataFrame({"n": [3.0, 0.0, -1.0, 0.5, None, 2.0**31]})).to_list()
-    [3, 0, None, None, None, None]
+    [3, 0, None, None, None, 1073741824]
     """
     numbers = number_column(name, frame)
-    wrong = (numbers != numbers.floor()) | (numbers < 0) | (numbers > MOST_EVENTS)
-    return numbers.set(wrong, None).cast(pl.Int64)
+    wrong = (numbers != numbers.floor()) | (numbers < 0)
+    return numbers.set(wrong, None).clip(upper_bound=MOST_EVENTS).cast(pl.Int64)
 
 
 @once_a_batch

@@ -145,8 +145,9 @@ class Query:
     all queries ("refuse"), or counts under the label (null) ("label")."""
 
     count_column: str | None = None
-    """The column that says how many equal events a row stands for, where rows come already counted: whole numbers from
-    0 to 2^30. What is hidden is one of these events. Without it a row is one event."""
+    """The column that says how many equal events a row stands for, where rows come already counted: whole numbers of
+    at least 0, of which more than 2^30 count as 2^30. What is hidden is one of these events. Without it a row is one
+    event."""
 
     kind: ClassVar[str]
     """What it is called in files."""
@@ -405,7 +406,7 @@ class Query:
         if self.count_column is None:
             return self._own_rule
         of_labels = f", and {self._own_rule}" if self.key_names else ""
-        return f"column {self.count_column!r} must hold whole numbers from 0 to 2^30{of_labels}"
+        return f"column {self.count_column!r} must hold whole numbers of at least 0{of_labels}"
 
     @property
     def _own_rule(self) -> str:
