@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
+from polars.exceptions import PanicException
 from tests.faults.report import record
 
 from pianissimo import Budget, Count, Stream
@@ -14,7 +16,7 @@ from pianissimo.durable import durable_stream as durable
 from pianissimo.durable import start
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.journal import Journal
-from pianissimo.errors import DiskFullError, InputError, LeaseError, PendingError
+from pianissimo.errors import DamageError, DiskFullError, InputError, LeaseError, PendingError, PianissimoError
 from pianissimo.io.inspect import read_status, stored_request, verify
 
 STREAM = Stream("s", budget=Budget(4, 1e-6), horizon=200, queries=[Count("n")], tick="1m")
@@ -27,7 +29,7 @@ class Slow:
         self.name = name
         self.got: list[int] = []
         self.lets = threading.Semaphore(lets)
-        self.fault: Exception | None = None
+        self.fault: BaseException | None = None
 
     def last(self) -> int | None:
         return None
@@ -187,3 +189,57 @@ def test_a_check_beside_a_stream_that_runs_raises_no_alarm(tmp_path: Path, monke
     sound = sum(verify(request, tmp_path / "state").releases == live.tick_number for _ in range(3))
     record("R22", "ticks sealed amid a check", figure=f"{sound} of 3 checks sound", bar="all", passed=sound == 3)
     live.close()
+
+
+def test_a_panic_in_a_sink_is_told_and_tried_again(tmp_path: Path) -> None:
+    """Once it ended the courier unseen: nothing more was sent, and nothing told it."""
+    sink = Slow("folder", lets=1000)
+    sink.fault = PanicException("lost")
+    with opened(tmp_path, sink) as live:
+        live.tick([{}])
+        until(lambda: "folder" in live._publisher.faults)
+        sink.fault = None
+        until(lambda: sink.got == [1])
+        assert live._publisher.failures["folder"] >= 1
+
+
+def test_who_was_overtaken_sends_no_backlog(tmp_path: Path) -> None:
+    """What hangs in one sending may still come; what waited behind it does not, after later ticks of another."""
+    old, new = Slow("sink"), Slow("sink", lets=1000)
+    with opened(tmp_path, old) as stale:
+        for _ in range(4):
+            stale.tick([{}])
+        with opened(tmp_path, new, take_over=True) as live:
+            live.tick([{}])
+            until(lambda: new.got[-1:] == [5])
+            old.lets.release(1000)
+            until(lambda: stale._publisher._couriers[0]._stopping is not None)
+    assert len(old.got) <= 1
+
+
+@pytest.mark.parametrize("tick", [30, 33, 35])
+def test_a_history_that_lacks_a_tick_is_refused(tmp_path: Path, tick: int) -> None:
+    """Once windows then had the same noise over the moves of other ticks, and verify said that all is well."""
+    stream = Stream("s", budget=Budget(1, 1e-6), horizon=200, queries=[Count("n")], tick="1m", history=7)
+    with open_stream(stream, tmp_path / "state", snapshot_every=3) as live:
+        for number in range(1, 38):
+            live.tick([{}] * number)
+    damaged = apsw.Connection(str(tmp_path / "state" / "state.db"))
+    damaged.execute("DELETE FROM history WHERE tick = ?", (tick,))
+    damaged.close()
+    with pytest.raises(DamageError, match="history must have every tick"):
+        open_stream(stream, tmp_path / "state", snapshot_every=3)
+    with pytest.raises(DamageError, match="history must have every tick"):
+        verify(stored_request(tmp_path / "state"), tmp_path / "state")
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM key_epochs", f"UPDATE leases SET epoch = {2**63 - 1}"])
+def test_damaged_rows_of_keys_and_leases_are_told_as_damage(tmp_path: Path, statement: str) -> None:
+    with opened(tmp_path) as live:
+        live.tick([{}])
+    damaged = apsw.Connection(str(tmp_path / "state" / "state.db"))
+    damaged.execute(statement)
+    damaged.close()
+    for look in (lambda: read_status(tmp_path / "state"), lambda: opened(tmp_path)):
+        with pytest.raises(PianissimoError):
+            look()

@@ -58,6 +58,7 @@ _TABLES = {
 }
 _PURPOSES = {"deltas": "delta", "snapshots": "snapshot", "history": "history", "checkpoints": "checkpoint"}
 _LATER = ("checkpoints",)
+_LARGEST_LEASE = 2**62
 """Tables that stores of earlier versions may not have."""
 
 _STAYING = ("streams", "intentions", "seals", "releases")
@@ -190,7 +191,7 @@ class Journal:
         """The epoch and the owner; `locked` in a transaction that writes."""
         rest = f"WHERE incarnation = ?{self.connection.words['locked'] if locked else ''}"
         rows = self._select("epoch, owner", "leases", rest, [incarnation])
-        if len(rows) != 1:
+        if len(rows) != 1 or not 0 <= _whole(rows[0][0]) < _LARGEST_LEASE:
             raise damaged("the lease")
         return _whole(rows[0][0]), str(rows[0][1])
 

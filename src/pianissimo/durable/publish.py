@@ -14,6 +14,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from polars.exceptions import PanicException
+
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import KeyRing
@@ -68,9 +70,9 @@ class ShownLife:
 class Courier:
     """Brings one sink what it lacks of the lives of a stream, in the order of ticks."""
 
-    def __init__(self, sink: Sink, lives: Sequence[ShownLife], store: Journal) -> None:
+    def __init__(self, sink: Sink, lives: Sequence[ShownLife], store: Journal, lease: int) -> None:
         self.sink = sink
-        self._lives, self._store = lives, store
+        self._lives, self._store, self._lease = lives, store, lease
         self.sent = {life.record.incarnation: life.confirmed[sink.name] for life in lives}
         """Of each life the last tick up to which the sink has everything; that may not be stored yet."""
 
@@ -103,7 +105,7 @@ class Courier:
         with self._change:
             self._goal = up_to
             self._change.notify_all()
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._work, args=(connect,), name=self.sink.name, daemon=True)
             self._thread.start()
 
@@ -149,7 +151,7 @@ class Courier:
             except (SyncError, LeaseError, RefusalError) as error:
                 self._stopping = error
                 return
-            except Exception as error:  # noqa: BLE001
+            except (Exception, PanicException) as error:  # noqa: BLE001
                 self._fail(error)
             with self._change:
                 self._change.notify_all()
@@ -162,20 +164,22 @@ class Courier:
             while self.sent[incarnation] < self._end(life) and not self._has_ended:
                 tick = self.sent[incarnation] + 1
                 payload = store.payload(incarnation, tick, life.ring)
+                if store.lease(self._lives[-1].record.incarnation)[0] != self._lease:
+                    raise LeaseError("one process may send a stream's ticks, got another that took over since")
                 try:
                     reach("publish.before_send")
                     self.sink.send(incarnation, tick, payload)
                     reach("publish.send")
                 except (SyncError, LeaseError, RefusalError):
                     raise  # of the stream, which must not go on
-                except Exception as error:  # noqa: BLE001
+                except (Exception, PanicException) as error:  # noqa: BLE001
                     # Neither the other sinks nor the readers wait for one that breaks.
                     self._fail(error)
                     return
                 self.fault = None
                 self.sent[incarnation] = tick
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self.fault = _said(error, self.sink)
         self.failures += 1
 
@@ -206,7 +210,7 @@ class Publisher:
 
         for life in lives:
             life.confirmed = {sink.name: self._confirmed_by(sink, life) for sink in sinks}
-        self._couriers = [Courier(sink, lives, store) for sink in sinks]
+        self._couriers = [Courier(sink, lives, store, lease) for sink in sinks]
         self.store_fault: str | None = None
         """Why readers do not see the last tick yet; it is tried again with the next one."""
 
@@ -290,7 +294,7 @@ class Publisher:
             each.end()
 
 
-def _said(error: Exception, sink: Sink) -> str:
+def _said(error: BaseException, sink: Sink) -> str:
     if isinstance(error, PianissimoError):
         return str(error)
     if isinstance(error, OSError):
