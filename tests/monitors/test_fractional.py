@@ -115,7 +115,7 @@ def test_what_is_no_value_is_refused() -> None:
 def test_a_threshold_on_the_grid_fits_64_bits() -> None:
     """Once it wrapped, and values near 0 were told to be above 2^60."""
     with pytest.raises(ParameterError, match="threshold times grid must be below 2"):
-        RaceMonitor(k=1, b=10, threshold=2**60, grid=128)
+        RaceMonitor(k=1, b=SCALE, threshold=2**60, grid=128)
 
 
 def test_odd_columns_are_refused_in_our_words() -> None:
