@@ -7,8 +7,8 @@ import sys
 from tests.faults.walk import visited
 
 MOST = {"a tick in memory": 16, "a durable tick": 29, "reopening": 38}
-"""Modules. Before the second edition of the house 42 and 66, of a stream with three queries; 25 and 35 right after it, before
-batches that are shared, packed moves and places of files by what changed had files of their own."""
+"""Modules. Before the second edition of the house 42 and 66, of a stream with three queries; 25 and 35 right after it,
+before shared batches, packed moves and places of files by what changed had files of their own."""
 
 
 def test_a_tick_and_a_reopening_visit_few_modules() -> None:
