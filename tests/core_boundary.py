@@ -72,7 +72,7 @@ def value(chance: random.Random, wanted: ast.expr, kept: dict[str, list[Any]]) -
             return chance.random() < 0.5
         case ast.Name(id="str"):
             return chance.choice(["gaussian", "laplace", "units", "over", "", "a\0b", "x" * 300])
-        case ast.Name(id="bytes"):
+        case ast.Name(id="bytes" | "_Text"):
             return chance.choice([b"", b"abc", bytes(16), bytes(32), b"\xff" * 40])
         case ast.Name(id="_Integers"):
             return array(chance, chance.choice([np.int64, np.int32, np.int16]))

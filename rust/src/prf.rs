@@ -210,7 +210,7 @@ mod tests {
     fn a_narrow_key_is_the_wide_key_of_the_same_value() {
         let root = Root::new(&[1; 32]);
         let blocks = root.blocks(b"", b"");
-        let keys: Vec<u64> = (0..1000).map(|i| i * 0x9e37_79b9_7f4a_7c15).collect();
+        let keys: Vec<u64> = (0..1000u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         let pairs: Vec<u64> = keys.iter().flat_map(|&key| [key, 0]).collect();
         let mut narrow = Vec::new();
         let mut wide = Vec::new();
