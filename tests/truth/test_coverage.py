@@ -34,7 +34,7 @@ from pianissimo.testing import SeededNoise
 from pianissimo.users.heads import UserCounts
 
 RUNS = 40 if SOAK else 8
-"""docs/coverage.md has 2,000."""
+"""docs/coverage.md has many more, and says how many."""
 
 
 @pytest.fixture(scope="module")
