@@ -15,7 +15,7 @@ from tests.faults.points import armed
 
 import pianissimo as pp
 from pianissimo.cli.main import cli
-from pianissimo.counting import Counter, counter
+from pianissimo.counting import Counter
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.durable.start import Request
 from pianissimo.errors import PendingError, SpecError
@@ -112,14 +112,17 @@ def test_fresh_noise_for_a_window_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     assert adds_up(run(), 24)
     draws = iter(range(1000))
 
-    def fresh(plan: Any, noise: Any, tick: int, keys: Any, *, since: int = 0) -> Any:
-        return evaluate(plan, noise.at("window", next(draws)), tick, keys, since=since)
+    found = run()
+    plan: Any = found.mechanism.plan  # type: ignore[attr-defined]
 
-    def of_its_own(plan: Any, noise: Any, tick: int, keys: Any, *, since: int = 0) -> Any:
-        return evaluate(plan, noise.at("window", since), tick, keys, since=since)
+    def fresh(_: Any, noise: Any, start: int, end: int, keys: Any) -> Any:
+        return evaluate(plan, noise.at("window", next(draws)), end, keys, since=start)
+
+    def of_its_own(_: Any, noise: Any, start: int, end: int, keys: Any) -> Any:
+        return evaluate(plan, noise.at("window", start), end, keys, since=start)
 
     for mutant in (fresh, of_its_own):
-        monkeypatch.setattr(counter, "evaluate", mutant)
+        monkeypatch.setattr(type(found._state.noise), "since", mutant)
         assert not adds_up(run(), 24)
 
 
