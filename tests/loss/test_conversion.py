@@ -134,7 +134,7 @@ def test_rounding_is_upwards_and_small_from_tiny_to_huge_losses(power: int, delt
 def test_tiny_losses_are_priced_in_no_time() -> None:
     start = time.perf_counter()
     for power in range(12, 112):
-        epsilon_from_rho(Fraction(1, 10**power), 1e-300)
+        epsilon_from_rho(Fraction(1, 10**power), Fraction(1, 10**300))
         delta_from_rho(Fraction(1, 10**power), 1.0)
     assert time.perf_counter() - start < 1
 
@@ -249,7 +249,7 @@ def test_no_loss_costs_nothing() -> None:
 
 def test_a_delta_below_every_float_is_still_a_delta() -> None:
     epsilon = epsilon_from_rho(Fraction(1, 2), Fraction(1, 10**400))
-    assert epsilon > epsilon_from_rho(Fraction(1, 2), 1e-300)
+    assert epsilon > epsilon_from_rho(Fraction(1, 2), Fraction(1, 10**300))
     assert epsilon == pytest.approx(min(a / 2 + 400 * math.log(10) / (a - 1) for a in range(2, 99)), rel=0.01)
 
 
@@ -257,9 +257,9 @@ def test_extreme_losses_neither_overflow_nor_become_free() -> None:
     assert epsilon_from_rho(Fraction(10**400), 1e-6) == math.inf
     assert delta_from_rho(Fraction(10**400), 5.0) == 1
     assert delta_from_rho(Fraction(10**50), 5.0) == 1
-    assert 0 < delta_from_rho(Fraction(1, 10**400), 10**400) < 1e-300
-    assert epsilon_from_rho(rho_from_budget(10**400, 1e-6), 1e-6) <= 10**400
-    assert 0 < rho_from_budget(1e-300, 1e-9) < 1e-17
+    assert 0 < delta_from_rho(Fraction(1, 10**400), Fraction(10**400)) < 1e-300
+    assert epsilon_from_rho(rho_from_budget(Fraction(10**400), 1e-6), 1e-6) <= 10**400
+    assert 0 < rho_from_budget(Fraction(1, 10**300), 1e-9) < 1e-17
 
 
 @pytest.mark.parametrize(

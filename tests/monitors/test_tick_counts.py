@@ -192,7 +192,7 @@ def test_losses_that_are_not_added_are_refused(monkeypatch: pytest.MonkeyPatch) 
         ],
     )
     monkeypatch.setattr(choosing, "_pure_shares", lambda queries, budget: [pure([each], budget)[0] for each in queries])
-    with pytest.raises(ParameterError, match="a plan must stay within its budget"):
+    with pytest.raises(ParameterError, match="epsilon must be so small, and delta so large"):
         choosing.make_plan(stream)
 
 

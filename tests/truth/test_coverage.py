@@ -139,8 +139,8 @@ def holds(**setting: Any) -> bool:
 def test_the_bar_of_the_first_of_many_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """It held in about half of the releases, when it was that of one label's noise."""
     assert holds(unit=FOUR_EVENTS)
-    bars = UserCounts.bars
-    monkeypatch.setattr(UserCounts, "bars", lambda own, chance, most_units: bars(own, 0.95, most_units=most_units))
+    around = UserCounts.around
+    monkeypatch.setattr(UserCounts, "around", lambda own, chance, most_units: around(own, 0.95, most_units=most_units))
     assert not holds(unit=FOUR_EVENTS)
 
 
