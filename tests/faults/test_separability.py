@@ -124,7 +124,8 @@ def nulls_by_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         bad = sound(column)
         return bad if 2 * bad.sum() < len(bad) else pl.repeat(value=True, n=len(bad), eager=True, dtype=pl.Boolean)
 
-    monkeypatch.setattr(query, "fault_of", fault_of)
+    for module in (query, columns):
+        monkeypatch.setattr(module, "fault_of", fault_of)
 
 
 def shared_quota(monkeypatch: pytest.MonkeyPatch) -> None:

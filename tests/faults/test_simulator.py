@@ -55,7 +55,7 @@ def lease_and_order_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 def witness_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "check_witness", lambda *_: None)
 
-    def append(self: SimulatedWitness, testimony: Any, ring: Any) -> None:
+    def append(self: SimulatedWitness, testimony: Any, ring: Any, **_: Any) -> None:
         self.written.append(testimony)
 
     monkeypatch.setattr(SimulatedWitness, "append", append)
