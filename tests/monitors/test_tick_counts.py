@@ -317,8 +317,9 @@ def test_durable_it_goes_on_as_in_memory(tmp_path: Any) -> None:
         told = [live.tick(rows)]
     with asked.open(tmp_path / "state") as live:
         assert live.released(1).to_json() == told[0].to_json()
-        told.append(live.tick(rows))
+        told += [live.tick(rows) for _ in range(9)]
     for release in told:
         assert release["terms"]["key"].to_list() == ["x"]
         assert abs(release["hot"]["estimate"].item() - 900) < 60
-    assert told[0]["hot"]["estimate"].item() != told[1]["hot"]["estimate"].item()
+    # Each tick has noise of its own: that ten draws are all the same has a chance far below one in a million.
+    assert len({release["hot"]["estimate"].item() for release in told}) > 1
