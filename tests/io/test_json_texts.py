@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pianissimo.io.sources.json_rows import JsonReader
@@ -90,6 +90,8 @@ def test_rows_are_those_that_the_standard_library_reads(records: list[str]) -> N
             continue
         drugs = [value for key, value in row if key == "drug"]
         prices = [value for key, value in row if key == "price"]
+        # Of a list the first label counts; tests/io/test_first_labels.py is about those.
+        assume(not (drugs and isinstance(drugs[-1], list)))
         drug = drugs[-1] if drugs and is_label(drugs[-1]) else None
         price = prices[-1] if prices and is_number(prices[-1]) else None
         label = None if drug is None else str(drug).lower() if isinstance(drug, bool) else str(drug)
