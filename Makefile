@@ -62,7 +62,7 @@ mutants: build  ## change one promise-carrying expression at a time: does a test
 	$(BIN)/python -m tests.mutants summary
 
 lock:  ## make the lock files anew
-	$(BIN)/uv pip compile pyproject.toml --group dev --extra plot --extra pandas --extra postgres --extra tables --extra kafka --extra metrics --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --group dev --group docs --all-extras --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml --group bench --universal --python-version 3.11 -c requirements/dev.txt \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements/bench.txt
