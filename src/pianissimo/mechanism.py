@@ -344,6 +344,41 @@ class Guard:
         self._reason = reason
 
 
+class OneCaller:
+    """Other threads wait; a call amid another of the same thread, as from a signal or a sink, is refused.
+
+    So is one of a forked child, at once: whatever thread of its parent held the lock is not there to let go.
+    """
+
+    __slots__ = ("_guard", "_inside", "lock")
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        # Its owner may take it again, so that an interrupt that leaves it taken does not hang its own thread.
+        self.lock = threading.RLock()
+        """Itself, for what must be possible always: to let go. Other threads are waited for, one's own call is not."""
+
+        self._inside = False
+
+    def __enter__(self) -> None:
+        self._guard.check_process()
+        self.lock.acquire()
+        try:
+            self._check_outside()
+            self._inside = True
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def _check_outside(self) -> None:
+        if self._inside:
+            raise StateError("a stream must be used by one caller at a time, got a call in the middle of another")
+
+    def __exit__(self, *_: object) -> None:
+        self._inside = False
+        self.lock.release()
+
+
 def stored_parts(state: object) -> Iterator[tuple[str, Any]]:
     """The parts that are stored; one that is None is not there, as in states of before there was such a part."""
     kept = (each.name for each in fields(cast(Any, state)) if not each.metadata.get("transient"))

@@ -14,9 +14,10 @@ from tests.faults.simulator import SECRET, SimulatedLedger, SimulatedWitness
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK, user
 from pianissimo.durable.charging import LedgerPlace
-from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.start import Request
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.io.sources.event_files import FileTicks
 from pianissimo.queries import Query
 from pianissimo.storage.sqlite import SqliteConnection

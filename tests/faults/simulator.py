@@ -24,11 +24,12 @@ from tests.faults.world import Crash
 from pianissimo import Budget, Count, Histogram, Stream, codec
 from pianissimo.durable import failpoints
 from pianissimo.durable.charging import LedgerPlace
-from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.key_ring import KeyRing
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.recover import accept_rollback
 from pianissimo.durable.start import Request
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.durable.witness import Testimony, Witness
 from pianissimo.errors import (
     DiskFullError,

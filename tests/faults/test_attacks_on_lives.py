@@ -20,11 +20,12 @@ from tests.faults.world import Crash, crash_at
 from pianissimo import Budget, Count, Stream
 from pianissimo.cli.main import cli
 from pianissimo.durable.charging import LedgerPlace, charge_of
-from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.key_ring import read_secret
 from pianissimo.durable.place import Place, wire
 from pianissimo.durable.recover import accept_lost_witness, accept_rollback
 from pianissimo.durable.start import chosen_plan
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import (
     BudgetError,
     DamageError,

@@ -22,11 +22,12 @@ from pianissimo import Budget, Count, Stream, user
 from pianissimo.cli.main import cli
 from pianissimo.durable import witness as witness_file
 from pianissimo.durable.charging import LedgerPlace, charge_of
-from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.key_ring import ring_of
 from pianissimo.durable.place import Wiring, wire
 from pianissimo.durable.recover import Accepted, accept_lost_witness, accept_rollback
 from pianissimo.durable.start import Request
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import BudgetError, DamageError, InputError, LeaseError, LedgerError, RefusalError, RollbackError
 from pianissimo.io.folder import FolderSink

@@ -18,7 +18,7 @@ from tests.faults.points import armed
 from tests.faults.report import size
 from tests.faults.world import events, payloads, request, run_to
 
-from pianissimo.durable import durable_stream as durable
+from pianissimo.durable import stored_ticks as durable
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
 from pianissimo.durable.recover import accept_rollback
@@ -742,6 +742,8 @@ def test_an_interrupt_anywhere_in_a_transaction_leaves_a_stream_that_can_be_open
         "writing",
         "reading",
         "durable_stream.py",
+        "stored_ticks.py",
+        "stored_state.py",
     )
     step = size(53, 5) if home.kind == "sqlite" else size(113, 13)
     number, went_on, stopped = 1, 0, 0

@@ -23,9 +23,10 @@ from tests.faults.world import Crash, alike
 
 from pianissimo import Budget, Histogram, Stream
 from pianissimo.audit.attack import Measure, Outcome, Seen, attack, lattice_excess
-from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.stream import StreamPlan
 

@@ -12,8 +12,8 @@ from polars.exceptions import PanicException
 from tests.faults.report import record
 
 from pianissimo import Budget, Count, Stream
-from pianissimo.durable import durable_stream as durable
 from pianissimo.durable import start
+from pianissimo.durable import stored_ticks as durable
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.journal import Journal
 from pianissimo.errors import DamageError, DiskFullError, InputError, LeaseError, PendingError, PianissimoError

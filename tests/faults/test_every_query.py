@@ -26,11 +26,12 @@ from tests.faults.world import Crash, alike
 
 import pianissimo as pp
 from pianissimo import codec
-from pianissimo.durable import durable_stream, failpoints
+from pianissimo.durable import failpoints, stored_state
 from pianissimo.durable.charging import charge_of
-from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import DiskFullError
 from pianissimo.io.inspect import stored_releases, stored_request, verify
 from pianissimo.ledger import Charge
@@ -229,7 +230,7 @@ def test_a_large_state_is_put_off_for_so_many_ticks_and_a_start_counts_them_agai
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for constant, value in (("SMALL_STATE", 0), ("_SMALL_SHARE", 0), ("MOST_PUT_OFF", 3)):
-        monkeypatch.setattr(durable_stream, constant, value)
+        monkeypatch.setattr(stored_state, constant, value)
     with opened(name, tmp_path / "one", snapshot_every=1) as live:
         run(live)
         expected = payloads(live)
@@ -245,8 +246,8 @@ def test_a_large_state_is_put_off_for_so_many_ticks_and_a_start_counts_them_agai
 
 
 def test_a_state_is_not_put_off_where_ticks_have_added_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable_stream, "SMALL_STATE", 0)
-    monkeypatch.setattr(durable_stream, "_SMALL_SHARE", 1000)
+    monkeypatch.setattr(stored_state, "SMALL_STATE", 0)
+    monkeypatch.setattr(stored_state, "_SMALL_SHARE", 1000)
     with opened("found-users", tmp_path, snapshot_every=1) as live:
         run(live, 3)
     with opened("found-users", tmp_path) as live:
@@ -259,14 +260,14 @@ def test_when_a_state_is_stored_does_not_depend_on_what_was_tried(tmp_path: Path
 
     with opened("found-users", tmp_path) as live:
         run(live, 1)
-        before = live._added_bytes
+        before = live._state.added_bytes
         with armed({"seal.commit": fail}), pytest.raises(DiskFullError):
             live.tick(events(2))
-        assert live._added_bytes == before > 0
+        assert live._state.added_bytes == before > 0
         live.tick(events(2))
-        after = live._added_bytes
+        after = live._state.added_bytes
     with opened("found-users", tmp_path) as live:
-        assert live._added_bytes == after
+        assert live._state.added_bytes == after
 
 
 def run_in_pieces(name: str, folder: Path, **options: Any) -> None:

@@ -8,8 +8,8 @@ from tests.faults.report import caught, record, size
 from tests.faults.simulator import SimulatedWitness, Simulation, Violation
 
 from pianissimo import codec
-from pianissimo.durable import durable_stream as durable
 from pianissimo.durable import start as startup
+from pianissimo.durable import stored_ticks as durable
 from pianissimo.durable.charging import Receipt, reserve
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.journal import Journal

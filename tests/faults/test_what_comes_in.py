@@ -27,10 +27,11 @@ from tests.io.reading import by_tick, read_rows
 
 from pianissimo import Budget, Count, Histogram, Stream, Sum, user
 from pianissimo.counting import Summer, grid_steps
-from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.key_ring import Keys
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.errors import InputError, RefusalError, SourceError
 from pianissimo.io.runs import run_durably
 from pianissimo.io.sources.live_ticks import WallClock

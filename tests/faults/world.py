@@ -27,9 +27,10 @@ from pianissimo import Budget, Count, Histogram, Stream, Sum, TopK
 from pianissimo.durable import failpoints
 from pianissimo.durable import start as starting
 from pianissimo.durable.charging import charge_of
-from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.io.folder import FolderSink
 from pianissimo.ledger import entries
 from pianissimo.ledger import ledger as booking

@@ -11,12 +11,13 @@ import polars as pl
 
 from pianissimo.checks import ticks_in
 from pianissimo.durable.charging import Receipt
-from pianissimo.durable.durable_stream import DurableStream, Options
+from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing
 from pianissimo.durable.place import Place, wire
 from pianissimo.durable.records import Seal
 from pianissimo.durable.start import Request, check_lives, check_rows, check_seals
+from pianissimo.durable.stored_ticks import Options
 from pianissimo.durable.witness import Witness
 from pianissimo.errors import DamageError, InputError, PianissimoError, StoreError
 from pianissimo.io.folder import last_tick, read_folder, read_plan, with_tick

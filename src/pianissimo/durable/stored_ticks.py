@@ -1,0 +1,512 @@
+"""A stream that can be killed at any instant: seal, release, witness, publish.
+
+A tick goes through four steps, each durable before the next begins. SEAL fixes the events of the tick in one
+transaction. RELEASE stores the bytes that everybody will get; they follow from what is sealed and from the secret, so
+that a crash in between changes nothing. WITNESS writes down, outside the store, how far the stream has come. PUBLISH
+lets readers and sinks have the stored bytes. Nothing of a tick leaves the process before its release is on the disk,
+and no noise is drawn before the data that it covers are sealed.
+"""
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pianissimo import codec
+from pianissimo.durable.failpoints import reach
+from pianissimo.durable.journal import Journal
+from pianissimo.durable.key_ring import KeyRing, SealedNoise
+from pianissimo.durable.moved_places import base_of, unpacked_place, whole_place
+from pianissimo.durable.place import Wiring
+from pianissimo.durable.publish import Publisher, ShownLife, Sink
+from pianissimo.durable.records import Seal, StoredRelease
+from pianissimo.durable.start import (
+    Request,
+    Standing,
+    check_start,
+    check_witness,
+    create_stream,
+    is_created,
+    place_of,
+)
+from pianissimo.durable.stored_state import SNAPSHOT_EVERY, Gathered, StateRows, StoredState
+from pianissimo.durable.witness import Testimony
+from pianissimo.errors import (
+    DamageError,
+    DiskFullError,
+    LeaseError,
+    ParameterError,
+    PendingError,
+    PianissimoError,
+    RefusalError,
+    RollbackError,
+    StateError,
+    StoreError,
+    SyncError,
+    UnknownCommitError,
+)
+from pianissimo.mechanism import Guard, OneCaller
+from pianissimo.noise import KeyedNoise, Noise, Secret
+from pianissimo.stream import StreamRelease
+from pianissimo.stream.live import LiveCore
+from pianissimo.stream.release import payload_of, release_of
+
+_MOST_MACS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a durable stream is opened."""
+
+    create: bool = True
+    """Whether it is begun where there is none."""
+
+    take_over: bool = False
+    """Whether it is taken from another process, which writes nothing any more."""
+
+    snapshot_every: int = SNAPSHOT_EVERY
+    sinks: Sequence[Sink] = ()
+    sinks_beside: bool = False
+    """Whether each sink is sent to in a thread of its own, so that no tick waits for one."""
+
+    publish_at_once: bool = True
+    read_only: bool = False
+    make_noise: Callable[[Secret], Noise] = KeyedNoise
+
+    def __post_init__(self) -> None:
+        if not self.snapshot_every >= 1:
+            raise ParameterError(f"snapshot_every must be at least 1, got {self.snapshot_every}")
+
+
+@dataclass(slots=True, repr=False)
+class _OpenTick:
+    """A tick between its seal and its publication."""
+
+    seal: Seal
+    gathered: Gathered
+    release: StreamRelease | None = None
+    stored: StoredRelease | None = None
+    rows: StateRows | None = None
+    is_stored: bool = False
+    is_witnessed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What a start found and did, without a number of events."""
+
+    created: bool
+    """Whether the stream is new."""
+
+    replayed: int
+    """How many ticks were counted again from what they had added."""
+
+    finished: int | None
+    """The tick that was sealed and is released now, if there was one."""
+
+
+class StoredTicks:
+    """The ticks of one life of a stream in its store. `DurableStream` has the verbs, for one caller at a time."""
+
+    def __init__(self, request: Request, wiring: Wiring, options: Options = Options()) -> None:
+        self._wiring = wiring
+        self._options = options
+        self._guard = Guard()
+        self._lock = OneCaller(self._guard)
+        self._added: Gathered = []
+        """For each batch of the open tick what it adds to each part."""
+
+        self._is_closed = False
+        self._open_tick: _OpenTick | None = None
+        self._unsure: tuple[Seal, Gathered, UnknownCommitError] | None = None
+        self._ring: KeyRing
+        self._tick: int
+        self._base: tuple[int, Any] | None = None
+        """The tick whose place the next ones differ from, and that place."""
+
+        self._publisher: Publisher
+        self._lease = 0
+        self._roots: dict[int, Noise] = {}
+        self._macs: dict[int, bytes] = {}
+        # Before the store is looked at: so it is never ahead of a store that is being written.
+        heard = wiring.witness.head() if options.read_only else None
+        self._store = Journal(wiring.connect(create=options.create))
+        try:
+            if options.read_only:
+                # One state of the store, whatever its writer does meanwhile.
+                self._store.connection.begin_read()
+            else:
+                self._process_lock = wiring.lock(self._store.connection, take_over=options.take_over)
+                reach("checkpoint.before")
+                self._store.connection.settle()
+                reach("checkpoint.after")
+            created = not is_created(self._store)
+            if created:
+                create_stream(self._store, wiring, request, create=options.create)
+            heard = heard if options.read_only else wiring.witness.head()
+            found, self.plan = check_start(self._store, wiring, request, heard)
+            if not options.read_only:
+                self._lease = self._take_lease(found)
+            if options.take_over:
+                # Whoever had it seals nothing more, but may have sealed since it was looked at.
+                found, self.plan = check_start(self._store, wiring, request, wiring.witness.heard_anew())
+            self._take_over(found)
+            self.recovered = self._recover(found, created=created)
+            # Other threads may read from now on, each time what is stored then.
+            self._store.connection.rollback()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the store. What is sealed is released at the next start."""
+        if not self._guard.is_at_home:
+            self._store.close()  # which leaves a forked child's connection to its parent
+            return
+        # A tick in another thread comes to its end first; one's own, from a signal or a sink, is cut off.
+        with self._lock.lock:
+            self._is_closed = True
+            self._guard.close("a stream that was closed must be opened again")
+            for name in ("_publisher", "_store", "_process_lock"):
+                if hasattr(self, name):
+                    getattr(self, name).close()
+
+    def _check_not_closed(self) -> None:
+        if self._is_closed:
+            raise StateError("a stream that was closed must be opened again; start anew")
+
+    def _take_lease(self, found: Standing) -> int:
+        """Be the one that seals: whoever did so before writes nothing more to the store."""
+        with self._store.writing("lease"):
+            owner = f"{platform.node()}:{os.getpid()}"
+            self._store.make_later_tables()
+            lease = self._store.take_lease(found.record.incarnation, owner, found.ring.keys[0])
+            reach("lease.commit")
+        return lease
+
+    def _take_over(self, found: Standing) -> None:
+        """Take everything that the checks found."""
+        options = self._options
+        self._record, self._ring, self._mac, self._tick = found.record, found.ring, found.mac, found.tick
+        self._positions = found.record.begin(found.ring.keys[0]) if found.last is None else found.last.positions
+        self._know_base(self._tick)
+        self._visible = self._store.visible(self._record.incarnation)
+        self._core = LiveCore(
+            self.plan,
+            lambda every: SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=every),
+            after=self._record.last_tick,
+        )
+        self._state = StoredState(self._core, self._store, self._record, self._ring, options.snapshot_every)
+        lives = [] if options.read_only else self._store.lives(self._ring)[:-1]
+        shown = [ShownLife(record, ring, self._store.visible(record.incarnation)) for record, ring in lives]
+        earlier = [life for life in shown if life.visible != life.record.last_tick]
+        own = ShownLife(self._record, self._ring)
+        connect = partial(self._wiring.connect, create=False, read_only=True) if options.sinks_beside else None
+        self._publisher = Publisher(self._store, [*earlier, own], self._lease, options.sinks, connect)
+        self._publisher.check_not_behind(self._tick)
+
+    def _root_of(self, tick: int) -> Noise:
+        """The noise of a tick's epoch, at the path of this incarnation."""
+        number = self._ring.number_at(tick)
+        if number not in self._roots:
+            noise = self._options.make_noise(self._ring.epoch(number).noise)
+            self._roots[number] = noise.at("pianissimo/noise/v1", self._record.incarnation, self._record.config_digest)
+        return self._roots[number]
+
+    def _mac_of(self, tick: int) -> bytes:
+        """The digest of the seal of a tick; read from the store and checked again where it is not at hand."""
+        if tick == self._record.last_tick:
+            return self._record.mac
+        if tick not in self._macs:
+            seal = self._store.seal(self._record.incarnation, tick, self._ring)
+            if seal is None:
+                raise DamageError(f"tick {tick} must be sealed before its noise is drawn, got no seal")
+            self._remember(seal)
+            return seal.mac
+        return self._macs[tick]
+
+    def _remember(self, seal: Seal) -> None:
+        """Keep the digest of a seal at hand; of a long stream those that were used last."""
+        self._macs[seal.tick] = seal.mac
+        while len(self._macs) > _MOST_MACS:
+            del self._macs[next(iter(self._macs))]
+
+    def _recover(self, found: Standing, *, created: bool) -> Recovered:
+        """The state as of the last release: the last stored one and what each tick added since; then finish."""
+        incarnation = self._record.incarnation
+        sealed = self._tick
+        self._state.load(self._ring)
+        start = self._state.tick
+        finished = None
+        for tick in range(start + 1, sealed + 1):
+            seal = self._store.seal(incarnation, tick, self._ring)
+            assert seal is not None  # noqa: S101  # the chain was checked
+            if seal.state != self._state.digest:
+                raise DamageError(f"the state before tick {tick} must be the sealed one, got another; restore a backup")
+            gathered = self._state.delta(seal, self._ring)
+            stored = self._store.release(incarnation, tick)
+            self._tick = tick - 1
+            opened = self._open_tick = _OpenTick(seal, gathered)
+            if stored is None:
+                if tick != sealed:
+                    raise DamageError(f"tick {tick} must be released before the next is sealed, got no release")
+                finished = tick
+                if self._options.read_only:
+                    self._compute(opened)
+                    self._open_tick = None
+                else:
+                    self._finish()
+            else:
+                # A snapshot would be the last one stored.
+                self._check_same(stored, seal, self._compute(opened, snapshot=False))
+                self._open_tick = None
+        self._tick = sealed
+        if found.last is not None and not self._options.read_only:
+            self._testify_again(found, found.last)
+        if self._options.publish_at_once and not self._options.read_only:
+            self._publish()
+        return Recovered(created=created, replayed=sealed - start, finished=finished)
+
+    def _check_same(self, stored: StoredRelease, seal: Seal, again: StoredRelease) -> None:
+        """What is released again from the sealed data must be what was stored."""
+        stored.check(self._ring.epoch(seal.epoch), seal)
+        if again.payload != stored.payload and not _same_content(again.payload, stored.payload):
+            raise DamageError(
+                f"the release of tick {stored.tick} must follow from what is sealed, got another; "
+                "use the version that wrote it, or restore a backup"
+            )
+
+    def _seal_tick(self, positions: bytes) -> None:
+        """T1: the events that were added and no others are the tick's, for ever."""
+        tick, incarnation = self._tick + 1, self._record.incarnation
+        gathered = self._combined()
+        content = codec.pack("delta", 1, gathered)
+        self._state.sealing_bytes = len(content)
+        epoch = self._ring.number_at(tick)
+        keys = self._ring.epoch(epoch)
+        seal = Seal(
+            incarnation=incarnation,
+            tick=tick,
+            epoch=epoch,
+            previous=self._mac,
+            positions=positions or self._positions,
+            counts=keys.digest("delta", content),
+            state=self._state.digest,
+            config_digest=self._record.config_digest,
+        ).signed(keys)
+        try:
+            with self._store.writing("seal"):
+                reach("seal.begin")
+                self._check_turn(tick)
+                self._store.insert_seal(seal, keys)
+                self._store.insert_content("deltas", seal, content, keys)
+                reach("seal.commit")
+        except UnknownCommitError as error:
+            self._unsure = (seal, [*gathered], error)
+            self._look()
+            return
+        except (SyncError, LeaseError, RefusalError):
+            raise
+        except StoreError:
+            # Rolled back: nothing of this tick is written or counted.
+            self._guard.forgive()
+            raise
+        self._is_sealed(seal, gathered)
+
+    def _combined(self) -> Gathered:
+        """What all batches add together: where they were cut enters neither the seal nor, by it, the noise."""
+        return [self._core.combine(self._added)]
+
+    def _is_sealed(self, seal: Seal, gathered: Gathered) -> None:
+        self._mac, self._positions = seal.mac, seal.positions
+        self._know_base(seal.tick)
+        # What is sealed, and not what was tried: when a state is stored must not depend on that.
+        self._state.added_bytes += self._state.sealing_bytes
+        self._remember(seal)
+        self._open_tick, self._added = _OpenTick(seal, gathered), []
+
+    def _know_base(self, tick: int) -> None:
+        """What the places of the next ticks differ from: that of this one, where it is stored whole."""
+        if self._positions and base_of(self._positions) is None:
+            self._base = (tick, unpacked_place(self._positions))
+
+    def _whole_place(self, stored: bytes) -> bytes:
+        return whole_place(stored, partial(place_of, self._store, self._record, self._ring))
+
+    def _check_turn(self, tick: int) -> None:
+        """What must hold in the store for a tick to be sealed; in the transaction that seals it."""
+        incarnation = self._record.incarnation
+        self._store.connection.check_still_there()
+        self._store.check_lease(incarnation, self._lease)
+        last = self._store.last_seal(incarnation, self._ring)
+        before = self._record.last_tick if last is None else last.tick
+        mac = self._record.mac if last is None else last.mac
+        if before != tick - 1 or mac != self._mac:
+            raise LeaseError(f"tick {tick} must follow the last seal, got another process that sealed since")
+        if last is not None:
+            if last.positions != self._positions:
+                raise DamageError(f"tick {tick} must begin where the last one ended, got another place")
+            if not self._store.has("releases", incarnation, last.tick):
+                raise DamageError(f"tick {last.tick} must be released before the next is sealed, got no release")
+
+    def _look(self) -> None:
+        """After a commit that may or may not have happened: look, now or, where that fails, before the next tick."""
+        assert self._unsure is not None  # noqa: S101
+        seal, gathered, error = self._unsure
+        try:
+            # One that is still under way is waited for.
+            with self._store.connection.writing():
+                found = self._store.seal(seal.incarnation, seal.tick, self._ring)
+        except (SyncError, RefusalError):
+            raise
+        except StoreError:
+            self._guard.forgive()
+            raise
+        self._unsure = None
+        if found is None:
+            self._guard.forgive()
+            kind = DiskFullError if error.full else StoreError
+            raise kind(f"{error}; nothing was written, try again") from None
+        if found.mac != seal.mac:
+            raise LeaseError(f"tick {seal.tick} must be sealed once, got another process that sealed it") from None
+        self._is_sealed(seal, gathered)
+
+    def _finish(self) -> StreamRelease:
+        """T2 to T4 of the open tick, each from where it was left."""
+        opened = self._open_tick
+        assert opened is not None  # noqa: S101
+        if opened.stored is None:
+            with self._guard:
+                self._compute(opened)
+        try:
+            if not opened.is_stored:
+                self._store_release(opened)
+            if opened.is_witnessed:
+                self._wiring.witness.check()
+            else:
+                self._store.connection.check_still_there()  # else nobody finds what would be witnessed and shown
+                self._testify(opened.seal)
+                opened.is_witnessed = True
+        except (SyncError, LeaseError):
+            self._guard.close("a stream whose store failed must not go on in this process")
+            raise
+        except StoreError as error:
+            raise PendingError(
+                f"tick {opened.seal.tick} is sealed and not released yet: {error}; call finish(), "
+                "and do not give its events again"
+            ) from error
+        self._tick = opened.seal.tick
+        self._open_tick = None
+        if self._options.publish_at_once:
+            self._publish_released()
+        assert opened.release is not None  # noqa: S101
+        return opened.release
+
+    def _compute(self, opened: _OpenTick, *, snapshot: bool = True) -> StoredRelease:
+        """Count what is sealed, and make the bytes of the release."""
+        tick, seal = opened.seal.tick, opened.seal
+        place = tick - self._record.last_tick
+        self._core.add(opened.gathered)
+        tables = self._core.release(place)
+        since = self.plan.since(tables, tick, first=self._record.last_tick, counted=self._record.since)
+        told = self.plan.span(tick, tick) | {"since": since}
+        release = StreamRelease(tick, self.plan.coverage, tables, self.between, **told)
+        payload = payload_of(release, stream=self.plan.name, incarnation=self._record.incarnation)
+        keys = self._ring.epoch(seal.epoch)
+        stored = StoredRelease(incarnation=self._record.incarnation, tick=tick, payload=payload).signed(keys, seal)
+        opened.rows = self._state.rows(tick, whole=snapshot)
+        opened.release = release
+        reach("release.computed")
+        opened.stored, opened.gathered = stored, []
+        return stored
+
+    def _store_release(self, opened: _OpenTick) -> None:
+        """T2: the bytes that everybody gets."""
+        assert opened.stored is not None  # noqa: S101
+        incarnation, tick = self._record.incarnation, opened.seal.tick
+        try:
+            with self._store.writing("release"):
+                self._store.check_lease(incarnation, self._lease)
+                self._store.insert_release(opened.stored)
+                self._publisher.expect()
+                assert opened.rows is not None  # noqa: S101
+                self._state.insert(opened.rows, opened.seal, self._ring.epoch(opened.seal.epoch))
+                reach("release.commit")
+        except UnknownCommitError as error:
+            # The same row again, or for the first time: inserting is harmless either way.
+            with self._store.connection.writing():
+                is_there = self._store.has("releases", incarnation, tick)
+            if not is_there:
+                raise (DiskFullError(str(error)) if error.full else error) from None
+        opened.is_stored = True
+        opened.rows = None
+
+    def _testify(self, seal: Seal, *, whole: bool = False) -> None:
+        """T3: write down outside how far the stream has come."""
+        positions = self._whole_place(seal.positions) if whole else seal.positions
+        testimony = Testimony(incarnation=self._record.incarnation, tick=seal.tick, positions=positions, mac=seal.mac)
+        self._wiring.witness.append(testimony, self._ring, kept=base_of(positions))
+
+    def _testify_again(self, found: Standing, last: Seal) -> None:
+        """At a start: the line of the last tick, which may be lacking."""
+        try:
+            self._testify(last, whole=True)
+        except RollbackError:
+            if not self._options.take_over:
+                raise
+            # Whoever was overtaken may have written its own line since, of a tick that is in this store.
+            check_witness(self._store, self._wiring, found, self._wiring.witness.heard_anew())
+            self._testify(last, whole=True)
+
+    def _publish_released(self) -> None:
+        """T4 of a tick that is stored and witnessed: whatever happens here, that tick has not failed."""
+        try:
+            self._publish()
+        except BaseException as error:
+            if isinstance(error, StoreError) and not isinstance(error, SyncError):
+                # Readers see the tick with the next one that can be written.
+                self._publisher.store_fault = str(error)
+            elif isinstance(error, Exception) and not isinstance(error, PianissimoError):
+                # Of a sink, as a rule; the kind alone, since the text may hold anything.
+                self._publisher.store_fault = f"what is released must be published, got {type(error).__name__}"
+            else:
+                error.add_note(f"tick {self._tick} is released; do not give its events again")
+                raise
+
+    def _publish(self) -> None:
+        try:
+            self._wiring.witness.check()  # where it is not as this process left it, another may show other ticks
+            self._publisher.publish(self._tick)
+        except (SyncError, LeaseError, RefusalError):
+            self._guard.close("a stream whose store failed must not go on in this process")
+            raise
+
+    @property
+    def tick_number(self) -> int:
+        """The last tick that is released and witnessed; of a stream opened to be read, that readers see."""
+        return min(self._tick, self._visible) if self._options.read_only else self._tick
+
+    def between(self, start: int, end: int) -> StreamRelease:
+        """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
+        first = self._record.last_tick
+        with self._lock:
+            self._check_not_closed()
+            if not first <= start < end <= self.tick_number:
+                raise ParameterError(
+                    f"an interval must lie within ticks {first} to {self.tick_number}, got {start} to {end}"
+                )
+            if self._open_tick is not None or self.tick_number < self._tick:
+                # Counted already: which labels are shown would be that of a tick that could be sealed again.
+                raise PendingError("a window must be asked for when all ticks are released, got one that is not yet")
+            tables = self._core.between(start - first, end - first)
+        return StreamRelease(tick=end, coverage=self.plan.coverage, tables=tables, **self.plan.span(start + 1, end))
+
+
+def _same_content(left: bytes, right: bytes) -> bool:
+    """Whether two payloads say the same, however they are written."""
+    one, other = release_of(left), release_of(right)
+    return (one.tick, one.coverage, list(one)) == (other.tick, other.coverage, list(other)) and all(
+        one[name].equals(other[name]) for name in one
+    )
