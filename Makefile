@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUST := $(shell find rust/src -name "*.rs") Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test check bench reliability soak mutants lock clean build
+.PHONY: demo test check bench reliability soak mutants report lock clean build
 
 build: $(VENV)/.built
 
@@ -60,6 +60,9 @@ mutants: build  ## change one promise-carrying expression at a time: does a test
 	$(BIN)/python -m tests.mutants map
 	nice -n 10 $(BIN)/python -m tests.mutants run --share 20
 	$(BIN)/python -m tests.mutants summary
+
+report: build  ## the theorems, the papers' errors and the experiments, as target/report/report.pdf and as a page
+	$(BIN)/python docs/report/build.py
 
 lock:  ## make the lock files anew
 	$(BIN)/uv pip compile pyproject.toml --group dev --group docs --all-extras --universal --python-version 3.11 \
