@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pianissimo as pp
 from papers.errata import counterexamples as printed
@@ -72,10 +72,10 @@ def monitor_scales() -> list[list[str]]:
 
 def user_thresholds() -> dict[str, int]:
     """The largest threshold over 720 ticks at (1, 1e-9), 16 units a user: users of a label, and events of a label."""
-    return {count: _threshold_of(count) for count in ("users", "events")}
+    return {"users": _threshold_of("users"), "events": _threshold_of("events")}
 
 
-def _threshold_of(count: str) -> int:
+def _threshold_of(count: Literal["events", "users"]) -> int:
     query = pp.Histogram("labels", key="label", count=count)
     unit = pp.user("user", max_events_per_user=16)
     stream = pp.Stream("report", unit=unit, budget=pp.Budget(1, 1e-9), horizon=720, queries=[query])
