@@ -15,6 +15,7 @@ import click
 import pianissimo
 from pianissimo.cli import NUMBER, PATH, echo_json, json_option
 from pianissimo.cli.data_commands import budget, top_k
+from pianissimo.cli.serve_commands import serve, token
 from pianissimo.cli.sketch_commands import sketch
 from pianissimo.cli.stream_commands import check, plan, recover, releases, rotate_secret, run, status, verify
 from pianissimo.errors import InputError, LeaseError, PianissimoError, RefusalError, SpecError, StoreError
@@ -157,6 +158,8 @@ for _command in (
     budget,
     top_k,
     sketch,
+    serve,
+    token,
     audit,
 ):
     cli.add_command(_command)

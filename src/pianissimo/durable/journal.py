@@ -55,14 +55,16 @@ _TABLES = {
         {"incarnation": bytes, "visible": int, "lease": int, "mark": bytes}, ("incarnation",), _OF_STREAM
     ),
     "leases": _table({"incarnation": bytes, "epoch": int, "owner": str}, ("incarnation",), _OF_STREAM),
+    "publication": _table({"incarnation": bytes, "delay": int}, ("incarnation",), _OF_STREAM),
 }
 _PURPOSES = {"deltas": "delta", "snapshots": "snapshot", "history": "history", "checkpoints": "checkpoint"}
-_LATER = ("checkpoints",)
-_LARGEST_LEASE = 2**62
+_LATER = ("checkpoints", "publication")
 """Tables that stores of earlier versions may not have."""
 
+_LARGEST_LEASE = 2**62
+
 _STAYING = ("streams", "intentions", "seals", "releases")
-_OWNED = ("key_epochs", "seals", "releases", *_PURPOSES, "outbox", "progress", "leases")
+_OWNED = ("key_epochs", "seals", "releases", *_PURPOSES, "outbox", "progress", "leases", "publication")
 _STREAM, _INTENTION, _EPOCH, _SEAL = (", ".join(columns_of(kind)) for kind in (StreamRecord, Intention, Epoch, Seal))
 _AT_ONCE = 4096
 _Kind = TypeVar("_Kind")
@@ -363,6 +365,23 @@ class Journal:
         row = {"visible": visible, "lease": lease, "mark": mark, "incarnation": incarnation}
         self._run("UPDATE progress SET visible = ?, lease = ?, mark = ? WHERE incarnation = ?", [*row.values()])
         self._check_stored("progress", row, ("incarnation",))
+
+    def visible_ticks(self) -> dict[bytes, int]:
+        """Of each life the last tick that readers may see."""
+        return {_raw(row[0]): _whole(row[1]) for row in self._select("incarnation, visible", "progress")}
+
+    def publish_after(self, incarnation: bytes) -> int | None:
+        """How many microseconds after its end a tick is shown; None where that is when it is ready."""
+        if not self._is_there("publication"):
+            return None
+        rows = self._select("delay", "publication", "WHERE incarnation = ?", [incarnation])
+        return _whole(rows[0][0]) if rows else None
+
+    def set_publish_after(self, incarnation: bytes, delay: int | None) -> None:
+        """Let readers know when ticks are shown; in the transaction begun."""
+        self._run("DELETE FROM publication WHERE incarnation = ?", [incarnation])
+        if delay is not None:
+            self._insert("publication", {"incarnation": incarnation, "delay": delay})
 
     def check_progress(self, record: StreamRecord, keys: Keys) -> None:
         """Refuse a visible tick that was not written here, and a lease that was set back."""

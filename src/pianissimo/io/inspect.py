@@ -149,16 +149,21 @@ def shown_ledger(place: Path | str) -> tuple[str, Secret | None]:
     >>> shown_ledger("budget.db")
     ('budget.db', None)
     """
-    if not is_state_place(place):
-        return str(place), None
+    where = ledger_of(place) if is_state_place(place) else str(place)
+    beside = Path(f"{where}.key")
+    is_keyed = is_state_place(place) and "://" not in where and beside.exists()
+    return where, key_file(beside, create=False) if is_keyed else None
+
+
+def ledger_of(place: Path | str) -> str:
+    """Where the ledger is that the stream at a place is charged to, as far as it is at hand; its key is not read."""
     with _reading(place) as store:
         where = Receipt.parse(store.streams()[-1].receipt).place
     if is_server(place) and is_there(ledger_beside(place)):
-        return ledger_beside(place), None
+        return ledger_beside(place)
     if "://" in where or not Path(where).exists():
         raise InputError(f"this stream is charged to the ledger at {where}; look there: pianissimo budget PLACE")
-    beside = Path(f"{where}.key")
-    return where, key_file(beside, create=False) if beside.exists() else None
+    return where
 
 
 def stored_plan(place: Path | str) -> dict[str, Any]:

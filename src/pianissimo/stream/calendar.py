@@ -79,6 +79,10 @@ class TickCalendar:
         """When some ticks begin, and when they end."""
         return self.start(first), self.start(last + 1)
 
+    def slot(self, tick: int, delay: timedelta) -> datetime:
+        """When a tick may be shown at the earliest: so long after its end, whatever it counts."""
+        return min(self.start(tick + 1), _LAST_DATE - delay) + delay
+
     def tick_at(self, moment: datetime | int) -> int:
         """The tick that a moment lies in; below 1 before the origin."""
         assert isinstance(self.origin, datetime)  # noqa: S101

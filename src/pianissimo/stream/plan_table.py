@@ -44,7 +44,7 @@ def plan_tables(plan: dict[str, Any], *, explain: bool = False) -> RenderableTyp
         parts += [Padding(Text(line), (0, 0, 0, 2)) for line in others]
     if explain:
         given = "epsilon {epsilon:g} and delta {delta:g}".format_map(plan["budget"])
-        whose = f"neighbors: {_neighbors(plan)} added or removed"
+        whose = f"neighbors: {hidden_unit(plan)} added or removed"
         parts += [Text(), Text(f"Of a budget of {given}; {whose}; by {plan['promise']['method']}.")]
         for query in plan["queries"]:
             parts += [Text(), *_details(query)]
@@ -141,21 +141,22 @@ def _promise(plan: dict[str, Any]) -> Text:
     length = f", each of {plan['tick']}" if "tick" in plan else ""
     begin = f", from {plan['origin']} (UTC) on, by the clocks of {plan['time_zone']}" if "origin" in plan else ""
     booked = "; they are booked as 2^32" if is_open and not plan.get("reset") else ""
-    text.append(f"\nIt hides {_neighbors(plan)}.\n{ticks}{length}{begin}{booked}.", "not bold")
+    text.append(f"\nIt hides {hidden_unit(plan)}.\n{ticks}{length}{begin}{booked}.", "not bold")
     text.append(_many_periods(plan.get("many_periods", ())), "not bold")
     for warning in plan["warnings"]:
         text.append(f"\nWarning: {warning}.", "bold")
     return text
 
 
-def _neighbors(plan: dict[str, Any]) -> str:
+def hidden_unit(plan: Mapping[str, Any]) -> str:
+    """What a plan hides, in words."""
     if "period" in plan:
         length = f"of {plan['period']} ticks" if "starts" not in plan else f"of at most {plan['period']} ticks"
         return f"one user's events of one period {length}{_starts(plan)}"
     return "one user with all her events" if "user" in plan else "one event"
 
 
-def _starts(plan: dict[str, Any]) -> str:
+def _starts(plan: Mapping[str, Any]) -> str:
     """When periods begin, and what begins with them, in words."""
     starts = plan.get("starts")
     when = f" that begins at {starts}" if isinstance(starts, str) else f" (one begins with tick {starts})"

@@ -22,11 +22,11 @@ from pianissimo.checks import check_at_least, ticks_in
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.queries import Tidy
 from pianissimo.stream.calendar import as_utc, iso
-from pianissimo.stream.user_windows import UserDifferences, no_differences
+from pianissimo.stream.user_windows import UserDifferences, no_differences, told_cap
 from pianissimo.unit import User
 
 if TYPE_CHECKING:
-    from pianissimo.stream.choosing import StreamPlan
+    from pianissimo.stream.choosing import QueryPlan, StreamPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -189,11 +189,21 @@ def payload_of(release: StreamRelease, *, stream: str, incarnation: bytes) -> by
 
 def release_of(payload: bytes) -> StreamRelease:
     """The release that these bytes are."""
+    return _read(payload)
+
+
+def table_of(payload: bytes, query: str) -> pl.DataFrame | None:
+    """The table of one query of the release that these bytes are, with its times; None where it has none."""
+    return _read(payload, query).tables.get(query)
+
+
+def _read(payload: bytes, only: str | None = None) -> StreamRelease:
     try:
         content = json.loads(payload)
         tables = {
             name: _typed_table(rows, {column: _TYPES[kind] for column, kind in content["columns"][name].items()})
             for name, rows in content["releases"].items()
+            if only in (None, name)
         }
         moments: dict[str, Any] = {name: as_utc(content[name]) for name in ("start", "end") if name in content}
         told = content.get("since", {}).items()
@@ -219,36 +229,86 @@ def windows_of(plan: "StreamPlan", releases: Sequence[StreamRelease], length: ob
     """What a length of time up to each of the first releases of a run added, as far as two of them tell it."""
     ticks = ticks_in(length, plan.tick)
     check_at_least(1, window=ticks)
-    left_out, windows = windowless(plan, ticks), []
-    if len(left_out) == len(plan.queries):
-        name, reason = next(iter(left_out.items()))
-        raise ParameterError(f"a window must be of a query whose totals tell it, got none; {name!r}: {reason}")
-    most = plan.unit.most_events_per_user if isinstance(plan.unit, User) else None
-    of_users = [each for each in plan.queries if isinstance(plan.unit, User) and each.query.name not in left_out]
-    differences = {each.query.name: UserDifferences(each, releases, most) for each in of_users}
-    for place, release in enumerate(releases, 1):
-        begin, tables, since = max(0, place - ticks), {}, {}
+    windows, differences = (
+        PublishedWindows(plan, ticks),
+        differences_of(plan, [told_caps(plan, each) for each in releases]),
+    )
+    return [
+        windows.between(
+            (begin := max(0, place - ticks), place), (releases[begin - 1] if begin else None, release), differences
+        )
+        for place, release in enumerate(releases, 1)
+    ]
+
+
+def differences_of(plan: "StreamPlan", caps: Sequence[Mapping[str, float | None]]) -> Mapping[str, UserDifferences]:
+    """Where users are hidden, how the totals of each query differ, given the caps that each release told of it."""
+    if not isinstance(plan.unit, User):
+        return {}
+    most = plan.unit.most_events_per_user
+    return {
+        each.query.name: UserDifferences(each, [told[each.query.name] for told in caps], most)
+        for each in _with_differences(plan)
+    }
+
+
+def told_caps(plan: "StreamPlan", release: Mapping[str, pl.DataFrame]) -> Mapping[str, float | None]:
+    """The cap that a release tells of each query whose totals differ under one; none where events are hidden."""
+    return {each.query.name: told_cap(each, release) for each in _with_differences(plan)}
+
+
+def _with_differences(plan: "StreamPlan") -> "list[QueryPlan]":
+    if not isinstance(plan.unit, User):
+        return []
+    without = no_differences(plan)
+    return [
+        each
+        for each in plan.queries
+        if each.query.name not in without and not each.query.no_window(each.mechanism, each.query.every)
+    ]
+
+
+class PublishedWindows:
+    """What two releases of a run tell of so many ticks between them, with the bars of their difference."""
+
+    def __init__(self, plan: "StreamPlan", ticks: int) -> None:
+        self._plan = plan
+        self.without = windowless(plan, ticks)
+        """Why some queries have no such windows."""
+
+        if len(self.without) == len(plan.queries):
+            name, reason = next(iter(self.without.items()))
+            raise ParameterError(f"a window must be of a query whose totals tell it, got none; {name!r}: {reason}")
+
+    def between(
+        self,
+        places: tuple[int, int],
+        releases: tuple[StreamRelease | None, StreamRelease],
+        differences: Mapping[str, UserDifferences],
+    ) -> StreamRelease:
+        """What came after the first of two places of the run up to the second; from place 0 on, the totals."""
+        (begin, place), (first, release), plan = places, releases, self._plan
+        tables, since = {}, {}
         for each in plan.queries:
             name, every = each.query.name, each.query.every
-            if name in left_out or name not in release:
+            if name in self.without or name not in release:
                 continue
             tables[name] = each.query.unnamed(bare(release[name]).drop("tidy", strict=False))
             if "key" in tables[name].columns:
                 # The row of labels that are not shown is of the totals: of windows it would tell nothing.
                 tables[name] = tables[name].filter(pl.col("key").is_not_null())
-            if begin:
-                before, now, coverage = each.query.unnamed(releases[begin - 1][name]), tables[name], release.coverage
+            if first is not None:
+                before, now, coverage = each.query.unnamed(first[name]), tables[name], release.coverage
                 if name in differences:
                     tables[name] = differences[name].table(before, now, (begin, place), coverage)
                 else:
-                    places = (begin // every, place // every)
-                    tables[name] = each.query.window_table(each.mechanism, before, now, places, coverage)
-                first = release.tick - place + begin
-                since[name] = first if plan.calendar is None else plan.calendar.start(first + 1)
+                    ends = (begin // every, place // every)
+                    tables[name] = each.query.window_table(each.mechanism, before, now, ends, coverage)
+                start = release.tick - place + begin
+                since[name] = start if plan.calendar is None else plan.calendar.start(start + 1)
             tables[name] = each.query.named(tables[name])
         told = {name: each for name, each in release.since.items() if name in tables} | since
-        windows.append(StreamRelease(release.tick, release.coverage, tables, None, release.start, release.end, told))
-    return windows
+        return StreamRelease(release.tick, release.coverage, tables, None, release.start, release.end, told)
 
 
 class Tidier:

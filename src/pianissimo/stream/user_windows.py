@@ -33,17 +33,20 @@ def no_differences(plan: "StreamPlan") -> dict[str, str]:
     return {each.query.name: anew if isinstance(each.mechanism, EachPeriod) else own for each in other}
 
 
+def told_cap(each: "QueryPlan", release: Mapping[str, pl.DataFrame]) -> float | None:
+    """The cap that a release tells of a query; None where it tells none."""
+    # The number of users above the events' cap is published at every tick, with the cap.
+    names = [each.query.name, *([] if each.query.part else [ABOVE_CAP])]
+    return next((_cap(release[name]) for name in names if name in release), None)
+
+
 class UserDifferences:
     """The differences of the first totals of a run, for one query."""
 
-    def __init__(
-        self, each: "QueryPlan", releases: Sequence[Mapping[str, pl.DataFrame]], most_events: int | None
-    ) -> None:
+    def __init__(self, each: "QueryPlan", caps: Sequence[float | None], most_events: int | None) -> None:
+        """`caps` are those that the releases told, from the first on: see `told_cap`."""
         self._query, self._mechanism, self._most = each.query, each.mechanism, most_events
         self._rule = each.mechanism.cap
-        # The number of users above the events' cap is published at every tick, with the cap.
-        names = [each.query.name, *([] if each.query.part else [ABOVE_CAP])]
-        caps = [next((_cap(release[name]) for name in names if name in release), None) for release in releases]
         units = {self._query.shown_cap(each, self._mechanism): each for each in self._rule.caps}
         self._places = self._starts([None if cap is None else units.get(cap) for cap in caps])
 

@@ -1,0 +1,76 @@
+"""Releases pushed to whoever waits for them: server-sent events, which go on after a break where they were.
+
+Nobody has a queue of their own: a reader is a tick and a connection, and who reads slowly is sent less, then nothing.
+"""
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+
+from pianissimo.errors import PianissimoError
+from pianissimo.service.library import Library
+from pianissimo.service.shelf import Shelf
+
+PULSE = 15.0
+"""Seconds after which somebody who waits is sent a sign of life."""
+
+PATIENCE = 30.0
+"""Seconds that a reader has for a piece of a release, until the connection is given up."""
+
+PIECE = 1 << 16
+"""Bytes that are sent at a time: so much at most is held for a reader who is slow."""
+
+
+class PushedReleases(Response):
+    """All visible releases after a tick, then each as it becomes visible."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, library: Library, shelf: Shelf, after: int) -> None:
+        super().__init__()
+        self._library, self._shelf, self._after = library, shelf, after
+        self.headers["cache-control"] = "no-store"
+        self.headers["x-accel-buffering"] = "no"
+        del self.headers["content-length"]
+
+    async def __call__(self, _: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await self._push(b"retry: 1000\n\n", send)
+            while not (gone.done() or self._library.is_closing):
+                ring = self._library.bell.next_ring()
+                await self._push_new(send)
+                if self._library.is_closing:
+                    break
+                await asyncio.wait({gone, ring}, timeout=PULSE, return_when=asyncio.FIRST_COMPLETED)
+                if not (gone.done() or ring.done()):
+                    await self._push(b": still here\n\n", send)
+            if not gone.done():
+                await send({"type": "http.response.body", "body": b""})
+        except (TimeoutError, OSError, PianissimoError):
+            return  # too slow, or a store that cannot be read: it comes again from where it was
+        finally:
+            gone.cancel()
+
+    async def _push_new(self, send: Any) -> None:
+        seen = self._shelf.seen
+        for life in seen.lives:
+            for tick in range(max(self._after, life.first) + 1, life.visible + 1):
+                found = self._shelf.at_hand(tick) or await self._library.at_work(self._shelf.release, tick)
+                if found is not None:
+                    await self._push(b"id: %d\nevent: release\ndata: %b\n\n" % (tick, found.payload), send)
+                self._after = tick
+
+    @staticmethod
+    async def _push(content: bytes, send: Any) -> None:
+        for start in range(0, len(content), PIECE):
+            async with asyncio.timeout(PATIENCE):
+                body = content[start : start + PIECE]
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _gone(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
