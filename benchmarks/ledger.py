@@ -19,7 +19,9 @@ def charge(place: str, key: bytes, number: int, barrier: Barrier) -> None:
     with Ledger.open(place, key=Secret(key)) as ledger:
         barrier.wait()
         for each in range(CHARGES):
-            ledger.reserve(Charge(steps=1), question="bench", who="bench", idempotency_key=f"{number}-{each}")
+            ledger.reserve(
+                Charge(steps=1), hides="user", question="bench", who="bench", idempotency_key=f"{number}-{each}"
+            )
         barrier.wait()
 
 

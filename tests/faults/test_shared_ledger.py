@@ -55,6 +55,8 @@ def test_a_stream_a_table_and_a_sketch_share_the_cap_of_a_folder(tmp_path: Path)
     with open_stream(stream(), state, ledger_budget=CAP) as live:
         run_to(live, 2)
         before = cap_of(CAP) - charge_of(plan())
+        with open_shared(state) as ledger:
+            ledger.allow_mixed_units(who="ada")  # the stream and the sketch hide events, the table users
         rows = pl.DataFrame({"member": [f"m{n % 900}" for n in range(2000)], "article": ["tea", "rain"] * 1000})
         with pp.Table(rows, user="member", budget=CAP, ledger=state) as table:
             fewer = table.budget.left.steps
@@ -93,7 +95,8 @@ def test_a_restart_after_charges_of_others_is_fine_and_a_cut_of_them_is_not(tmp_
         before = place.read_bytes()
         with open_shared(state) as ledger:
             for number in range(3):
-                ledger.reserve(Charge(rho_units=9), question="q", who="ada", idempotency_key=f"q{number}")
+                named = {"hides": "event", "question": "q", "who": "ada", "idempotency_key": f"q{number}"}
+                ledger.reserve(Charge(rho_units=9), **named)
         run_to(live, 2)
     with open_stream(stream(), state, ledger_budget=CAP) as live:
         run_to(live, 3)
@@ -386,9 +389,9 @@ def test_a_refund_shows_in_the_ledger(tmp_path: Path, monkeypatch: pytest.Monkey
     """A stream that gives its charge back, as for a run that came to nothing, has shown ticks that nobody paid for."""
     sound, units = Ledger._append, charge_of(OTHER.plan()).units
 
-    def append(self: Ledger, change: Any, **named: Any) -> Any:
+    def append(self: Ledger, kind: Any, change: Any, **named: Any) -> Any:
         back: Any = tuple(-each for each in units)
-        return sound(self, back if "settles" in named else change, **named)
+        return sound(self, kind, back if kind == "settle" else change, **named)
 
     monkeypatch.setattr(Ledger, "_append", append)
     with open_stream(OTHER, tmp_path / "state", ledger_budget=CAP) as live:

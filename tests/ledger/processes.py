@@ -68,7 +68,7 @@ def spend_all(pipe: Any, place: str, number: int, mutant: bool) -> None:
     while size:
         try:
             key = f"{number}-{charges}"
-            ledger.reserve(Charge(steps=size, calls=1), question="race", who="test", idempotency_key=key)
+            ledger.reserve(Charge(steps=size, calls=1), hides="user", question="race", who="test", idempotency_key=key)
         except BudgetError:
             size -= 1
         except LedgerError:
@@ -125,7 +125,7 @@ def reserve_and_settle(pipe: Any, place: str, key: str, point: tuple[int, str] |
 
         for name in STEPS:
             setattr(store, name, watched(name, getattr(store, name)))
-        asked = ledger.reserve(Charge(steps=5), question="q", who="test", idempotency_key=key)
+        asked = ledger.reserve(Charge(steps=5), hides="user", question="q", who="test", idempotency_key=key)
         ledger.settle(asked, Charge(steps=2))
     pipe.send(taken)
 
@@ -135,7 +135,7 @@ def charge_for_ever(pipe: Any, place: str, number: int) -> None:
     with Ledger.open(place, key=KEY) as ledger:
         for each in range(10**6):
             key = f"{number}-{each}"
-            asked = ledger.reserve(Charge(steps=2), question="q", who="test", idempotency_key=key)
+            asked = ledger.reserve(Charge(steps=2), hides="user", question="q", who="test", idempotency_key=key)
             pipe.send(("reserved", key))
             ledger.settle(asked, Charge(steps=1))
             pipe.send(("settled", key))

@@ -26,7 +26,7 @@ BUDGET = Charge(steps=20, calls=3, rho_units=1000, bad_units=50)
 
 
 def ask(ledger: Ledger, charge: Charge, key: str, question: str = "top 10 of article") -> Reservation:
-    return ledger.reserve(charge, question=question, who="ada", idempotency_key=key)
+    return ledger.reserve(charge, hides="user", question=question, who="ada", idempotency_key=key)
 
 
 def test_a_charge_stands_until_it_is_settled_and_then_costs_what_the_answer_cost(place: str) -> None:
@@ -184,11 +184,15 @@ def test_entries_cannot_be_changed_through_sql(place: str) -> None:
         ({"idempotency_key": ""}, "not be empty"),
         ({"idempotency_key": None}, "must be a text"),
         ({"charge": 3}, "must be a Charge"),
+        ({"hides": None}, "must be a text"),
+        ({"hides": "user within \n"}, "hides must be"),
+        ({"hides": "users"}, "hides must be 'event', 'user' or 'user within ..'"),
     ],
 )
 def test_what_cannot_be_booked_is_refused(tmp_path: Path, named: dict[str, Any], match: str) -> None:
     with Ledger.open(tmp_path / "b.db", key=KEY, budget=BUDGET) as ledger:
-        given: dict[str, Any] = {"charge": Charge(steps=1), "question": "q", "who": "w", "idempotency_key": "k"} | named
+        usual = {"charge": Charge(steps=1), "hides": "user", "question": "q", "who": "w", "idempotency_key": "k"}
+        given: dict[str, Any] = usual | named
         with pytest.raises(ParameterError, match=match):
             ledger.reserve(given.pop("charge"), **given)
         with pytest.raises(ParameterError, match="must be a"):
@@ -384,7 +388,7 @@ for number in range(3):
     children.append(child)
 me = os.getpid() - parent
 for each in range(20):
-    ledger.reserve(Charge(steps=1), question="q", who="w", idempotency_key=f"{me}-{each}")
+    ledger.reserve(Charge(steps=1), hides="user", question="q", who="w", idempotency_key=f"{me}-{each}")
 if me:
     os._exit(0)
 for child in children:

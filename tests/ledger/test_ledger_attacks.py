@@ -26,7 +26,7 @@ BUDGET = Charge(steps=20)
 
 
 def ask(ledger: Ledger, key: str, steps: int = 1) -> Any:
-    return ledger.reserve(Charge(steps=steps), question="q", who="w", idempotency_key=key)
+    return ledger.reserve(Charge(steps=steps), hides="user", question="q", who="w", idempotency_key=key)
 
 
 # --- locks --------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_kill_at_every_step_leaves_the_charge_standing(place: str) -> None:
             standing = 2 if after(point, settled) else 5 if after(point, reserved) else 0
             assert ledger.spent.steps - before == standing
             ledger.verify()
-            again = ledger.reserve(Charge(steps=5), question="q", who="test", idempotency_key=key)
+            again = ledger.reserve(Charge(steps=5), hides="user", question="q", who="test", idempotency_key=key)
             assert again.fresh == (standing == 0)
             assert ledger.spent.steps - before == (standing or 5)
             if not again.fresh:

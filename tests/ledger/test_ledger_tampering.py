@@ -24,7 +24,9 @@ BUDGET = Charge(steps=200, calls=50, rho_units=10**6, bad_units=10**6)
 def fill(ledger: Ledger) -> None:
     for each in range(12):
         charge = Charge(steps=5 + each % 3, calls=1, rho_units=each * 7)
-        asked = ledger.reserve(charge, question=f"q{each}", who=f"w{each % 2}", idempotency_key=f"k{each}")
+        asked = ledger.reserve(
+            charge, hides="user", question=f"q{each}", who=f"w{each % 2}", idempotency_key=f"k{each}"
+        )
         if each % 3:
             ledger.settle(asked, Charge(steps=each % 4, calls=1))
 
@@ -186,7 +188,7 @@ def test_a_cut_with_the_balance_put_right_needs_a_witness(tmp_path: Path) -> Non
         # Whoever was there before is a witness itself, at the next charge too.
         for use in (
             ledger.verify,
-            lambda: ledger.reserve(Charge(steps=1), question="q", who="w", idempotency_key="n"),
+            lambda: ledger.reserve(Charge(steps=1), hides="user", question="q", who="w", idempotency_key="n"),
         ):
             with pytest.raises(LedgerError):
                 use()
@@ -213,7 +215,7 @@ def test_a_charge_on_an_altered_ledger_is_refused(tmp_path: Path) -> None:
             forger.sql.execute(change)
             before = forger.rows("budget")
             with pytest.raises(LedgerError, match="altered"):
-                ledger.reserve(Charge(steps=1), question="q", who="w", idempotency_key="n")
+                ledger.reserve(Charge(steps=1), hides="user", question="q", who="w", idempotency_key="n")
             assert forger.rows("budget") == before
             forger.sql.close()
 

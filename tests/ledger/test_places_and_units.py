@@ -97,7 +97,7 @@ def test_where_the_files_of_a_ledger_are(tmp_path: Path) -> None:
 
 def test_a_charge_is_used_by_whoever_came_first(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "budget.db", key=None, budget=Charge(steps=2)) as ledger:
-        ledger.reserve(Charge(steps=2), question="a stream", who="ada", idempotency_key="s")
+        ledger.reserve(Charge(steps=2), hides="user", question="a stream", who="ada", idempotency_key="s")
         assert [ledger.use("s", by=life) for life in ("first", "first", "second")] == ["first"] * 3
 
 

@@ -340,7 +340,7 @@ def test_a_ledger_gives_the_vector_of_the_card(tmp_path: Path) -> None:
 
         def ask(k: int, answer: Answer) -> None:
             charge, key = Charge(steps=k, calls=1), str(ledger.spent.calls)
-            running = ledger.reserve(charge, question="top", who="ann", idempotency_key=key)
+            running = ledger.reserve(charge, hides="user", question="top", who="ann", idempotency_key=key)
             ledger.settle(running, Charge(steps=answer.length, calls=1))
 
         ask(4, Answer(("a", "b"), met_threshold=True))

@@ -123,8 +123,16 @@ def _show_answer(title: str, answer: "TableAnswer") -> None:
     help="The witness that this command showed before. It finds out whether entries were cut off since.",
 )
 @click.option("--explain", is_flag=True, help="Also show what the ledger adds up: rho and bad mass.")
+@click.option(
+    "--allow-mixed-units",
+    is_flag=True,
+    help="Note in the ledger, for ever, that its charges may hide different units: an event, a user. Their sum then "
+    "promises nothing; each unit has a line of its own.",
+)
 @json_option
-def budget(*, place: str, key: Path | None, witness: str | None, explain: bool, as_json: bool) -> None:
+def budget(
+    *, place: str, key: Path | None, witness: str | None, explain: bool, allow_mixed_units: bool, as_json: bool
+) -> None:
     """Show the ledger at PLACE: a file, the folder of a durable stream, or a postgresql:// URL.
 
     It shows who was charged for what, when (UTC), what it cost and what is left, in epsilon and delta. The exit code is
@@ -134,6 +142,8 @@ def budget(*, place: str, key: Path | None, witness: str | None, explain: bool, 
     from pianissimo.io.inspect import shown_ledger
     from pianissimo.ledger import Ledger, history, key_file
 
+    if allow_mixed_units:
+        _allow_mixed_units(place, key)
     beside = Path(f"{place}.key")
     if key is None and "://" not in place and beside.exists():
         key = beside
@@ -148,6 +158,17 @@ def budget(*, place: str, key: Path | None, witness: str | None, explain: bool, 
         console().print(history_tables(content, explain=explain))
     if not content["verified"]:
         sys.exit(1)
+
+
+def _allow_mixed_units(place: str, key: Path | None) -> None:
+    """Write it down, in a ledger that is there."""
+    from pianissimo.io.inspect import shown_ledger
+    from pianissimo.ledger import Ledger, open_shared, user_name
+
+    where, _ = shown_ledger(place)
+    keyless = key is None and "://" in where
+    with Ledger.open(where, key=None) if keyless else open_shared(where, key=key) as ledger:
+        ledger.allow_mixed_units(who=user_name())
 
 
 def _witnesses(given: str | None, key: Path | None) -> "list[LastEntry]":

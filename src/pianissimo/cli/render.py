@@ -150,6 +150,9 @@ def history_tables(content: Mapping[str, Any], *, explain: bool = False) -> Grou
     balance = plain_table("Budget", left=[""], right=titles)
     for name in ("budget", "spent", "left"):
         balance.add_row(name, *(_amount(content[name].get(unit)) for unit in units))
+    by_unit = content["spent_by_unit"]
+    for hides, spent in by_unit.items() if len(by_unit) > 1 else ():
+        balance.add_row(Text(f"of it, to hide one {_clean(hides)}"), *(_amount(spent.get(unit)) for unit in units))
     asked = plain_table("Charges", left=["when (UTC)", "who", "for"], right=titles)
     asked.add_column()
     for each in content["charges"]:

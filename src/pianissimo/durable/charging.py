@@ -25,19 +25,22 @@ import hmac
 import json
 import math
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
 from pianissimo.budget import Budget
 from pianissimo.durable.records import Intention, StreamRecord
 from pianissimo.errors import DamageError, LedgerError, ParameterError, PianissimoError, RollbackError
-from pianissimo.ledger import Charge, Ledger, check_place, open_guarded, open_shared
+from pianissimo.ledger import WITHIN, Charge, Ledger, check_place, open_guarded, open_shared
 from pianissimo.loss.losses import Booked, Race, Unit, float_up
 from pianissimo.loss.race_clock import booked_race
 from pianissimo.noise import Secret
 from pianissimo.storage.connection import is_server, shown_place
 from pianissimo.storage.files import check_key_path
 from pianissimo.stream import StreamPlan
+from pianissimo.stream.calendar import iso
+from pianissimo.unit import User
 
 _LIFE = "life "
 _LEAST_FACTOR = 2**10
@@ -105,6 +108,28 @@ def question_of(plan: StreamPlan, number: int) -> str:
     name = "".join(letter if letter.isprintable() else "?" for letter in plan.name)
     promise = f"epsilon {float(plan.budget.epsilon):g}, delta {float(plan.budget.delta):g}"
     return f"stream {name}, life {number}: {plan.horizon} ticks, hides one {unit.value}, {promise}"
+
+
+def hides_of(plan: StreamPlan) -> str:
+    """Whom a stream hides, so that two charges say the same exactly if they hide the same.
+
+    Of periods that is how long they are, and where they lie: a day from midnight on meets two from noon on. Where the
+    stream has no origin nobody knows the latter, and they are told apart by their length alone.
+    """
+    unit = plan.unit
+    if not isinstance(unit, User) or unit.within is None:
+        return (unit.unit if isinstance(unit, User) else unit).value
+    calendar = plan.calendar
+    if calendar is not None and isinstance(unit.starts, str):
+        return f"{WITHIN}{unit.within} from {unit.starts} on, {calendar.time_zone}"
+    ticks, first = unit.period(plan.tick) or 1, unit.starts if isinstance(unit.starts, int) else 1
+    if calendar is None:
+        return f"{WITHIN}{ticks} ticks" if plan.tick is None else f"{WITHIN}{ticks} ticks of {plan.tick}"
+    if not calendar.has_even_ticks:
+        return f"{WITHIN}{ticks} ticks of {plan.tick}, {calendar.time_zone}, one from {iso(calendar.start(first))} on"
+    length = calendar.microsecond(1 + ticks) - calendar.microsecond(1)
+    some = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=calendar.microsecond(first) % length)
+    return f"{WITHIN}{timedelta(microseconds=length)}, one from {iso(some)} on"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -192,7 +217,8 @@ def reserve(
                 "make one for the data set: give another place, and --budget-epsilon and --budget-delta"
             )
         question = question_of(plan, intention.number)
-        ledger.reserve(charge, question=question, who="stream", idempotency_key=intention.charge)
+        named = {"question": question, "who": "stream", "idempotency_key": intention.charge}
+        ledger.reserve(charge, hides=hides_of(plan), **named)
         entry = ledger.charge_of(intention.charge)
         if entry is None:
             raise LedgerError("a charge must be in the ledger once it is made, got none; stop and look at it")

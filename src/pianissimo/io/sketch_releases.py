@@ -277,6 +277,7 @@ def release_file(
             charge = release_charge(mechanism.loss.as_booked(), epsilon, opened)
             entry = opened.reserve(
                 charge,
+                hides=contents.hides.value,
                 question=f"sketch {sketch.lineage.id}: {noted(contents)}, epsilon {epsilon:g}, delta {paid:g}",
                 who=user_name(),
                 idempotency_key=uuid.uuid4().hex,

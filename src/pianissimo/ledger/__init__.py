@@ -15,6 +15,7 @@ from pianissimo.ledger.guarded import (
     open_shared,
     user_name,
 )
+from pianissimo.ledger.hidden import WITHIN
 from pianissimo.ledger.ledger import Ledger, Reservation
 from pianissimo.ledger.one_shot import Account, charge_release, is_charged, release_charge
 from pianissimo.ledger.units import BAD_UNIT, RHO_UNIT, Charge
@@ -24,6 +25,7 @@ __all__ = [
     "BAD_UNIT",
     "RHO_UNIT",
     "STATE_FILE",
+    "WITHIN",
     "Account",
     "Charge",
     "LastEntry",

@@ -31,7 +31,9 @@ from pianissimo.noise.keyed import encode_path
 from pianissimo.storage.files import NO_FOLLOW, opened, read_private, reason, sync, wait_for_lock, write_once
 
 VERSION = 1
-Kind = Literal["reserve", "settle"]
+Kind = Literal["reserve", "settle", "mix"]
+"""A charge; what it cost in the end; that charges may hide different units from here on."""
+
 Units = tuple[int, int, int, int]
 
 _NOTHING: Units = (0, 0, 0, 0)
@@ -100,6 +102,14 @@ class Entry:
 
     digest: bytes = b""
 
+    hides: str | None = None
+    """Of a reserve: whom it hides, if that is said; earlier versions did not."""
+
+    @property
+    def marked_kind(self) -> str:
+        """The kind with whom it hides, as it is stored and as its digest covers it."""
+        return self.kind if self.hides is None else f"{self.kind} {self.hides}"
+
 
 class Chain:
     """Makes and checks digests under one key."""
@@ -130,7 +140,7 @@ class Chain:
         fields = encode_path(
             previous,
             entry.number,
-            entry.kind,
+            entry.marked_kind,
             entry.time,
             entry.who,
             entry.question,
@@ -196,7 +206,7 @@ def ticket_digest(ticket: bytes) -> bytes:
 
 def check_types(entry: Entry) -> Entry:
     """Refuse values of another type than the ledger writes: a store may hold anything."""
-    texts = (entry.kind, entry.time, entry.who, entry.question, entry.idempotency_key or "")
+    texts = (entry.kind, entry.hides or "", entry.time, entry.who, entry.question, entry.idempotency_key or "")
     numbers = (entry.number, entry.settles or 0, *entry.change, *entry.spent)
     well_formed = (
         all(type(text) is str for text in texts)
@@ -220,17 +230,19 @@ def _check_meaning(entry: Entry, keys: set[str], reserved: dict[int, Units]) -> 
         )
         keys.add(entry.idempotency_key or "")
         reserved[entry.number] = entry.change
+    elif entry.kind == "mix":
+        sound = (entry.idempotency_key, entry.settles, entry.hides, entry.change) == (None, None, None, _NOTHING)
     else:
         charge = reserved.pop(entry.settles or 0, None)  # popped: nothing is settled twice
         refund: Units = tuple(-each for each in entry.change)  # type: ignore[assignment]
         sound = (
             charge is not None
-            and entry.idempotency_key is None
+            and (entry.idempotency_key, entry.hides) == (None, None)
             and _within(_NOTHING, refund)
             and _within(refund, charge)
         )
     if not sound:
-        raise broken(f"entry {entry.number} must be a charge, or settle one charge once")
+        raise broken(f"entry {entry.number} must be a charge, settle one charge once, or allow several units")
 
 
 def _add(left: Units, right: Units) -> Units:

@@ -156,9 +156,9 @@ def tables(*, integer: str, binary: str, strict: str) -> dict[str, str]:
 
 _CAPS = ", ".join(f"cap_{each}" for each in COLUMNS)
 _SPENT = ", ".join(f"spent_{each}" for each in COLUMNS)
-_FIELDS = ("number", "kind", "time", "who", "question", "idempotency_key", "ticket", "settles")
+_FIELDS = ("time", "who", "question", "idempotency_key", "ticket", "settles")
 _HEADER = f"identity, dataset, created, keyed, root, entries, {_CAPS}, {_SPENT}"
-_ENTRY = f"{', '.join(_FIELDS)}, {', '.join(COLUMNS)}, {_SPENT}, digest"
+_ENTRY = f"number, kind, {', '.join(_FIELDS)}, {', '.join(COLUMNS)}, {_SPENT}, digest"
 _N = len(COLUMNS)
 
 # Names of columns are put together here and nowhere else; all values are bound.
@@ -175,13 +175,17 @@ INSERT_ENTRY = f"INSERT INTO entries ({_ENTRY}) VALUES ({', '.join('?' * (9 + 2 
 
 def entry_row(entry: Entry) -> Row:
     """What `INSERT_ENTRY` takes."""
-    return *(getattr(entry, name) for name in _FIELDS), *entry.change, *entry.spent, entry.digest
+    fields = (getattr(entry, name) for name in _FIELDS)
+    return entry.number, entry.marked_kind, *fields, *entry.change, *entry.spent, entry.digest
 
 
 def entry_of(row: Row) -> Entry:
     """What a `SELECT` of an entry gave."""
-    named: dict[str, Any] = dict(zip(_FIELDS, row, strict=False))
-    *units, digest = row[len(_FIELDS) :]
+    number, marked, *rest = row
+    kind, is_marked, hides = marked.partition(" ") if isinstance(marked, str) else (marked, "", "")
+    named: dict[str, Any] = dict(zip(_FIELDS, rest, strict=False))
+    named |= {"number": number, "kind": kind, "hides": hides if is_marked else None}
+    *units, digest = rest[len(_FIELDS) :]
     return check_types(Entry(**named, change=tuple(units[:_N]), spent=tuple(units[_N:]), digest=digest))
 
 

@@ -8,6 +8,7 @@ A data set has one ledger, whoever asks. `open_shared` finds it, by its own plac
 `history` shows it as people read it: who asked what, when, what it cost, and what is left.
 """
 
+import contextlib
 import getpass
 import os
 import time
@@ -17,6 +18,7 @@ from typing import Any
 from pianissimo.errors import InputError, LedgerError, ParameterError
 from pianissimo.ledger.chain import LastEntry, LastSeen, head_beside
 from pianissimo.ledger.entries import AbsentError, check_place, is_there
+from pianissimo.ledger.hidden import HiddenUnits, hidden_by, spent_by_unit
 from pianissimo.ledger.ledger import HeadGuard, Ledger
 from pianissimo.ledger.units import Charge, of_units
 from pianissimo.noise import Secret
@@ -129,9 +131,13 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
     except LedgerError as error:
         head, problem = None, str(error)
     header = ledger.header
-    warnings = [] if header.keyed or problem else [_NO_KEY]
     entries = ledger.entries()
     spent = ledger.spent
+    units = HiddenUnits()
+    with contextlib.suppress(LedgerError):  # which `problem` tells
+        units.read(entries)
+    warnings = [] if header.keyed or problem else [_NO_KEY]
+    warnings += [_mixed(units)] if units.is_mixed else []
     delta = ledger.budget.delta
     settles = {entry.settles: entry for entry in entries if entry.kind == "settle"}
     charges = []
@@ -146,6 +152,7 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
                     "time": entry.time,
                     "who": entry.who,
                     "question": entry.question,
+                    "hides": hidden_by(entry),
                     "reserved": of_units(max(0, each) for each in entry.change).to_dict(),
                     "cost": cost.to_dict() | cost.epsilon(delta),
                     "settled": None if settle is None else settle.time,
@@ -163,8 +170,29 @@ def history(ledger: Ledger, *witnesses: LastEntry) -> dict[str, Any]:
         "budget": ledger.budget.rounded() | ledger.budget.epsilon(delta),
         "spent": spent.to_dict() | spent.epsilon(delta),
         "left": left.rounded() | left.epsilon(delta),
+        "spent_by_unit": {
+            hides: cost.to_dict() | cost.epsilon(delta) for hides, cost in sorted(spent_by_unit(entries).items())
+        },
+        "mixed_units_allowed": None
+        if units.mixed_by is None
+        else {"number": units.mixed_by.number, "time": units.mixed_by.time, "who": units.mixed_by.who},
         "charges": charges,
     }
+
+
+def _mixed(units: HiddenUnits) -> str:
+    """What a sum of charges means that hide different units."""
+    said = ", ".join(f"one {each}" for each in sorted(units.found))
+    since = (
+        "nobody allowed it: an earlier version added them up, and no more is charged here until it is allowed"
+        if units.mixed_by is None
+        else f"entry {units.mixed_by.number} allows it"
+    )
+    return (
+        f"its charges hide different units ({said}), so what is spent is a limit to what was asked and no promise; "
+        "to each unit is promised what its own line says, and charges that hide one event say nothing about a user "
+        f"with several; {since}"
+    )
 
 
 def user_name() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from pianissimo.errors import (
     BudgetError,
@@ -20,15 +20,16 @@ from pianissimo.errors import (
     SyncError,
     UnknownCommitError,
 )
-from pianissimo.ledger.chain import Chain, Entry, Header, LastEntry, LastSeen, Units, broken, ticket_digest
+from pianissimo.ledger.chain import Chain, Entry, Header, Kind, LastEntry, LastSeen, Units, broken, ticket_digest
 from pianissimo.ledger.entries import ADD_IF_IT_FITS, INSERT_ENTRY, Book, entry_row, speaking
+from pianissimo.ledger.hidden import HiddenUnits, check_hides
 from pianissimo.ledger.units import TOLD_UNITS, Charge, of_units
 from pianissimo.noise import Secret
 
 Found = TypeVar("Found")
 
 _LAST = "WHERE number >= ? OR number = ?"
-_LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "question": 10_000}
+_LONGEST = {"dataset": 256, "who": 256, "idempotency_key": 256, "hides": 256, "question": 10_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +71,19 @@ class Ledger:
     """An append-only ledger of charges against a budget, in an SQLite file or a PostgreSQL database.
 
     A charge is one conditional update and one chained entry in one synced transaction: it is there as a whole or not at
-    all, and the sum is never above the budget. What is left is public.
+    all, and the sum is never above the budget. All charges hide the same unit, unless that is allowed: see
+    `allow_mixed_units`. What is left is public.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> ledger = Ledger.open(f"{folder.name}/budget.db", budget=Charge(steps=20, calls=2), key=Secret(bytes(32)))
-    >>> asked = ledger.reserve(Charge(steps=11, calls=1), question="top 10", who="ada", idempotency_key="q1")
+    >>> whose = {"hides": "user", "who": "ada"}
+    >>> asked = ledger.reserve(Charge(steps=11, calls=1), question="top 10", idempotency_key="q1", **whose)
     >>> ledger.settle(asked, Charge(steps=4, calls=1)).settled
     Charge(steps=4, calls=1, rho_units=0, bad_units=0)
     >>> ledger.left
     Charge(steps=16, calls=1, rho_units=0, bad_units=0)
-    >>> ledger.reserve(Charge(steps=17, calls=1), question="top 16", who="ada", idempotency_key="q2")
+    >>> ledger.reserve(Charge(steps=17, calls=1), question="top 16", idempotency_key="q2", **whose)
     Traceback (most recent call last):
     pianissimo.errors.BudgetError: a charge must fit what is left, 16 steps, got 17
     >>> ledger.verify().count
@@ -96,6 +99,7 @@ class Ledger:
         self._witness = witness
         self._seen = LastEntry(0, root)
         self._written = self._seen
+        self._units = HiddenUnits()
         self._lock = threading.Lock()
 
     @classmethod
@@ -159,27 +163,30 @@ class Ledger:
         """What may still be spent."""
         return self.budget - self.spent
 
-    def reserve(self, charge: Charge, *, question: str, who: str, idempotency_key: str) -> Reservation:
+    def reserve(self, charge: Charge, *, hides: str, question: str, who: str, idempotency_key: str) -> Reservation:
         """Charge before asking: when this returns, the charge is on disk.
 
-        With an idempotency key that was used before, the charge made then is returned, `fresh` no more, and nothing is
-        charged; asking something else under it is an error. `BudgetError` if the charge does not fit.
+        `hides` is what is promised to stay hidden: "event", "user", or "user within" a period. It must be what all
+        other charges hide, unless `allow_mixed_units` was called. With an idempotency key that was used before, the
+        charge made then is returned, `fresh` no more, and nothing is charged; asking something else under it is an
+        error. `BudgetError` if the charge does not fit.
         """
         if not isinstance(charge, Charge):
             raise ParameterError(f"charge must be a Charge, got {type(charge).__name__}")
-        _check_text(question=question, who=who, idempotency_key=idempotency_key)
+        _check_text(question=question, who=who, idempotency_key=idempotency_key, hides=hides)
+        check_hides(hides)
         if not idempotency_key:
             raise ParameterError("idempotency_key must not be empty")
         ticket = secrets.token_bytes(16)
 
         def look() -> Reservation | None:
             entry = self._store.entry("idempotency_key", idempotency_key)
-            return None if entry is None else self._found(entry, charge, question, who, ticket)
+            return None if entry is None else self._found(entry, charge, (question, who, hides), ticket)
 
         def write() -> Reservation:
-            entry = self._append(
-                charge.units, who=who, question=question, idempotency_key=idempotency_key, ticket=ticket
-            )
+            self._read_units().check(hides)
+            texts = {"who": who, "question": question, "hides": hides, "idempotency_key": idempotency_key}
+            entry = self._append("reserve", charge.units, ticket=ticket, **texts)
             return Reservation(number=entry.number, charge=charge, fresh=True, settled=None, ticket=ticket)
 
         return self._once(look, write)
@@ -217,7 +224,7 @@ class Ledger:
                 or not hmac.compare_digest(reserve.ticket, ticket_digest(reservation.ticket))
             ):
                 raise LedgerError("a charge must be in the ledger as it was reserved, got another or none")
-            self._append(change, who=reserve.who, settles=reserve.number)
+            self._append("settle", change, who=reserve.who, settles=reserve.number)
             return settled
 
         return self._once(look, write)
@@ -233,10 +240,28 @@ class Ledger:
         def write() -> str:
             reserve = self._reserved(idempotency_key)
             # Nothing is given back, so that no ticket is asked for.
-            self._append((0, 0, 0, 0), who=reserve.who, question=by, settles=reserve.number)
+            self._append("settle", (0, 0, 0, 0), who=reserve.who, question=by, settles=reserve.number)
             return by
 
         return self._once(look, write)
+
+    def allow_mixed_units(self, *, who: str) -> None:
+        """Let charges hide different units from now on; an entry says so for ever.
+
+        What is spent is then a limit to what is asked, and no promise: to whom what is promised is the sum of the
+        charges that hide the same.
+        """
+        _check_text(who=who)
+
+        def look() -> Entry | None:
+            return self._read_units().mixed_by
+
+        self._once(look, lambda: self._append("mix", (0, 0, 0, 0), who=who))
+
+    def _read_units(self) -> HiddenUnits:
+        """Whom all charges hide that are in the ledger by now, in the transaction begun."""
+        self._units.read(self._store.entries("WHERE number > ?", [self._units.count]))
+        return self._units
 
     def _reserved(self, idempotency_key: str) -> Entry:
         entry = self._store.entry("idempotency_key", idempotency_key)
@@ -270,7 +295,10 @@ class Ledger:
         if header.keyed and not self._chain.keyed:
             raise LedgerError("the key must be given to verify this ledger, got none")
         seen = [self._seen, *witnesses] if local is None else [self._seen, *witnesses, local]
-        return self._chain.check_all(header, root, (count, spent), entries, seen)
+        head = self._chain.check_all(header, root, (count, spent), entries, seen)
+        units = HiddenUnits()
+        units.read(entries)
+        return head
 
     def close(self) -> None:
         """Let go of the file or the connection."""
@@ -347,16 +375,7 @@ class Ledger:
             raise LedgerError(f"{error}; nothing was written, try again") from None
         return found
 
-    def _append(
-        self,
-        change: Units,
-        *,
-        who: str,
-        question: str = "",
-        idempotency_key: str | None = None,
-        ticket: bytes | None = None,
-        settles: int | None = None,
-    ) -> Entry:
+    def _append(self, kind: Kind, change: Units, *, who: str, ticket: bytes | None = None, **fields: Any) -> Entry:
         """Move the balance and add an entry, in the transaction begun."""
         conditions = [
             value for each, most in zip(change, self.budget.units, strict=True) for value in (each, each, most)
@@ -368,15 +387,13 @@ class Ledger:
         previous = self._checked_tail(number, tuple(spent), change)
         entry = Entry(
             number=number,
-            kind="reserve" if settles is None else "settle",
+            kind=kind,
             time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
             who=who,
-            question=question,
-            idempotency_key=idempotency_key,
             ticket=secrets.token_bytes(16) if ticket is None else ticket_digest(ticket),
-            settles=settles,
             change=change,
             spent=tuple(spent),
+            **{"question": "", "idempotency_key": None, "settles": None} | fields,
         )
         entry = replace(entry, digest=self._chain.digest(previous, entry))
         self._store.connection.execute(INSERT_ENTRY, entry_row(entry))
@@ -434,9 +451,13 @@ class Ledger:
             raise broken("the balance must move when something is charged, got the same")
         raise BudgetError(f"a charge must fit what is left, {charge.lacking(left)}")
 
-    def _found(self, entry: Entry, charge: Charge, question: str, who: str, ticket: bytes) -> Reservation:
-        if (entry.change, entry.question, entry.who) != (charge.units, question, who):
-            raise LedgerError("an idempotency key must stand for one question, got another charge, question or person")
+    def _found(self, entry: Entry, charge: Charge, asked: tuple[str, str, str], ticket: bytes) -> Reservation:
+        # An earlier version did not say whom a charge hides.
+        hides = asked[2] if entry.hides is None else entry.hides
+        if (entry.change, entry.question, entry.who, hides) != (charge.units, *asked):
+            raise LedgerError(
+                "an idempotency key must stand for one question, got another charge, question, person or unit"
+            )
         settle = self._store.entry("settles", entry.number)
         return Reservation(
             number=entry.number,

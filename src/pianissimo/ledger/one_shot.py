@@ -13,7 +13,7 @@ from pianissimo.errors import InputError, ParameterError
 from pianissimo.ledger.guarded import user_name
 from pianissimo.ledger.ledger import Ledger
 from pianissimo.ledger.units import Charge
-from pianissimo.loss.losses import Booked
+from pianissimo.loss.losses import Booked, Unit
 
 Account = Ledger | Literal["not accounted for"]
 """Where a release is charged, or that it is charged nowhere."""
@@ -46,10 +46,12 @@ def release_charge(loss: Booked, epsilon: Fraction | float, ledger: Ledger) -> C
     return Charge.rounded_up(rho=loss.rho, bad=loss.bad + factor * loss.distance)
 
 
-def charge_release(ledger: Account, loss: Booked, *, epsilon: Fraction | float, question: str) -> None:
+def charge_release(ledger: Account, loss: Booked, *, epsilon: Fraction | float, hides: Unit, question: str) -> None:
     """Charge a release, where it is charged: when this returns, the charge is on disk. All of it is used up."""
     if not is_charged(ledger) or not isinstance(ledger, Ledger):
         return
     charge = release_charge(loss, epsilon, ledger)
-    entry = ledger.reserve(charge, question=question, who=user_name(), idempotency_key=uuid.uuid4().hex)
+    entry = ledger.reserve(
+        charge, hides=hides.value, question=question, who=user_name(), idempotency_key=uuid.uuid4().hex
+    )
     ledger.settle(entry, charge)

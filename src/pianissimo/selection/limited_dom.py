@@ -81,7 +81,7 @@ from numpy.typing import NDArray
 from pianissimo.checks import check_at_least
 from pianissimo.errors import ParameterError
 from pianissimo.ledger import Account, charge_release
-from pianissimo.loss.losses import Booked, BoundedRange
+from pianissimo.loss.losses import Booked, BoundedRange, Unit
 from pianissimo.noise import KeyedNoise, Noise, fresh_secret
 from pianissimo.noise.keyed import DRAW_DISTANCE, ONE_KEY, exact_scale
 from pianissimo.noise.laws import LaplaceNode
@@ -227,7 +227,7 @@ def limited_domain(
     Counted.of(counts)  # refuses what is no histogram before it is paid for
     loss = mechanism.loss
     question = f"top {k} of at most {candidates} labels, hides one user"
-    charge_release(ledger, loss.as_booked(), epsilon=loss.epsilon, question=question)
+    charge_release(ledger, loss.as_booked(), epsilon=loss.epsilon, hides=Unit.USER, question=question)
     return list(mechanism.answer(counts, KeyedNoise(fresh_secret())).labels)
 
 

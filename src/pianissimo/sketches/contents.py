@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pianissimo import _core, codec
 from pianissimo.errors import MergeError, StateError
+from pianissimo.loss.losses import Unit
 from pianissimo.sketches.key_columns import LONGEST_KEY, KeyKind
 
 LARGEST_TOTAL = 2**63 - 1
@@ -63,6 +64,11 @@ class Contents:
 
     max_keys_per_user: int = 1
     """How many keys one user may have given: public. A release hides so many together."""
+
+    @property
+    def hides(self) -> Unit:
+        """Whom a release hides: one event, or a user with as many keys as one may give."""
+        return Unit.EVENT if self.max_keys_per_user == 1 else Unit.USER
 
     def __repr__(self) -> str:
         return "Contents(secret)"

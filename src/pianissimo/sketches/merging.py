@@ -17,7 +17,7 @@ from typing import ClassVar, Self
 from pianissimo.checks import Real, check_probability
 from pianissimo.errors import MergeError, StateError
 from pianissimo.labels import Domain
-from pianissimo.ledger import Account, charge_release
+from pianissimo.ledger import Account
 from pianissimo.sketches.contents import (
     LARGEST_TOTAL,
     Contents,
@@ -29,7 +29,7 @@ from pianissimo.sketches.contents import (
     key_series,
 )
 from pianissimo.sketches.key_columns import Universe
-from pianissimo.sketches.private_release import SketchRelease, noted, release_alone
+from pianissimo.sketches.private_release import SketchRelease, charge_contents, release_alone
 from pianissimo.sketches.pure_histogram import pure_mechanism, pure_values
 from pianissimo.sketches.released_keys import SparseRelease, check_typed, fresh_noise
 from pianissimo.sketches.sparse_histogram import CorrelatedHistogram
@@ -90,7 +90,7 @@ class Sketch(ABC):
         contents = self.contents()
         mechanism = pure_mechanism(contents, k=self.k, epsilon=epsilon, universe=universe, spurious=spurious)
         check_probability(coverage=coverage)
-        charge_release(ledger, mechanism.loss.as_booked(), epsilon=float(epsilon), question=noted(contents))
+        charge_contents(ledger, mechanism.loss.as_booked(), contents, epsilon=float(epsilon))
         return mechanism.release(pure_values(contents, k=self.k), fresh_noise(), coverage=coverage)
 
     def to_bytes(self) -> bytes:
@@ -114,7 +114,7 @@ class CountedTogether(Sketch):
         check_typed(contents)
         mechanism = CorrelatedHistogram.calibrated(k=self.k, epsilon=epsilon, delta=delta)
         check_probability(coverage=coverage)
-        charge_release(ledger, mechanism.loss.as_booked(), epsilon=float(epsilon), question=noted(contents))
+        charge_contents(ledger, mechanism.loss.as_booked(), contents, epsilon=float(epsilon))
         return mechanism.release(contents, fresh_noise(), epsilon=epsilon, coverage=coverage)
 
 

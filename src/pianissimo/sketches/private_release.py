@@ -235,6 +235,11 @@ def noted(contents: Contents) -> str:
     return f"{HEAVY_KEYS}, hides {'one event' if keys == 1 else f'a user with at most {keys} keys'}"
 
 
+def charge_contents(ledger: Account, loss: Booked, contents: Contents, *, epsilon: float) -> None:
+    """Charge the release of a sketch, where it is charged."""
+    charge_release(ledger, loss, epsilon=epsilon, hides=contents.hides, question=noted(contents))
+
+
 def one_shot(
     *, k: int, epsilon: Real, delta: Real, charged: bool, standard: bool = False, max_keys_per_user: int = 1
 ) -> PrivateMisraGries | GaussianMisraGries:
@@ -263,7 +268,7 @@ def release_alone(
         max_keys_per_user=contents.max_keys_per_user,
     )
     check_probability(coverage=coverage)
-    charge_release(ledger, mechanism.loss.as_booked(), epsilon=float(epsilon), question=noted(contents))
+    charge_contents(ledger, mechanism.loss.as_booked(), contents, epsilon=float(epsilon))
     return mechanism.release(contents, fresh_noise(), coverage=coverage)
 
 
@@ -300,6 +305,7 @@ def release_shards(
         ledger,
         mechanism.loss.as_booked(),
         epsilon=float(epsilon),
+        hides=contents[0].hides,
         question=f"{len(contents)} shards: {noted(contents[0])}",
     )
     source = fresh_noise()

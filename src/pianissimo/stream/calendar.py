@@ -137,6 +137,11 @@ class TickCalendar:
         return pl.DataFrame({"time": times}).select(fault.alias("fault")).to_series()
 
     @property
+    def has_even_ticks(self) -> bool:
+        """Whether every tick lasts as long as any other, whatever the calendar says."""
+        return bool(self._fixed)
+
+    @property
     def _fixed(self) -> int:
         """How many microseconds every tick has; 0 where that depends on the calendar."""
         length = length_of(self.tick)

@@ -169,7 +169,7 @@ def shown(value: object) -> str:
 
 
 @cache
-def _field_docs(kind: Any) -> dict[str, str]:
+def field_docs(kind: Any) -> dict[str, str]:
     """What the docstrings of a dataclass's fields say, in one line, those of the classes it stands on included."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__[:-1]):
@@ -201,7 +201,7 @@ EPSILON_AND_DELTA: dict[str, Reader] = {
 
 def field_readers(kind: Any) -> tuple[dict[str, Reader], dict[str, str]]:
     """How the fields of a query are read, and what those are that must be given; its name stands elsewhere."""
-    own, docs = [each for each in dataclasses.fields(kind) if each.name != "name"], _field_docs(kind)
+    own, docs = [each for each in dataclasses.fields(kind) if each.name != "name"], field_docs(kind)
     required = {
         each.name: f"{docs[each.name][:1].lower()}{docs[each.name][1:].removesuffix('.')}"
         for each in own

@@ -30,6 +30,7 @@ import polars as pl
 from pianissimo.budget import Budget
 from pianissimo.errors import BudgetError, InputError, LedgerError, ParameterError
 from pianissimo.ledger import Charge, LastEntry, Ledger, is_state_place, open_guarded, open_shared, user_name
+from pianissimo.loss.losses import Unit
 from pianissimo.noise import KeyedNoise, Noise, Secret, fresh_secret
 from pianissimo.storage.connection import is_like_a_url
 from pianissimo.table.allowance import Amount, StepAllowance, TableBudget
@@ -241,7 +242,11 @@ class Table(Questions[TableAnswer]):
         self._engine.check(question.sent)
         most, charge = plan.at_most, self._budget.charge
         reservation = self._budget.ledger.reserve(
-            charge(most.steps, most.calls), question=plan.question, who=self._who, idempotency_key=uuid.uuid4().hex
+            charge(most.steps, most.calls),
+            hides=Unit.USER.value,
+            question=plan.question,
+            who=self._who,
+            idempotency_key=uuid.uuid4().hex,
         )
         try:
             rows = self._engine.rows(question.sent)
