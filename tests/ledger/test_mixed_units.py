@@ -283,7 +283,7 @@ def test_streams_tables_sketches_and_lists_are_all_asked_whom_they_hide(tmp_path
     ],
 )
 def test_periods_are_told_by_their_length_and_where_they_lie(unit: Any, fields: dict[str, Any], hides: str) -> None:
-    length = {} if unit.within else {"horizon": 8}
+    length: dict[str, Any] = {} if unit.within else {"horizon": 8}
     stream = pp.Stream("s", unit=unit, budget=pp.Budget(1.0, 1e-9), queries=[pp.Count("n")], **fields, **length)
     assert hides_of(stream.plan()) == hides
 
