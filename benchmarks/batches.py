@@ -103,7 +103,7 @@ def small_rows() -> Iterator[Row]:
             ours=mean_milliseconds(partial(live.tick, frame)),
             theirs=mean_milliseconds(frame.group_by("drug").len),
             unit="ms",
-            at_most=9.0,
+            at_most=2.5,
         )
 
 

@@ -40,7 +40,7 @@ SIZES = [
     2**127,
     2**128,
 ]
-TYPES = {name: getattr(np, name) for name in ("uint8", "uint32", "uint64", "int64", "bool_")}
+TYPES = {name: getattr(np, name) for name in ("uint8", "uint32", "uint64", "int64", "bool_", "float64")}
 STUB = Path(_core.__file__).with_name("_core.pyi")
 
 
@@ -49,6 +49,8 @@ def array(chance: random.Random, dtype: Any) -> Any:
     shape: Any = chance.choice([0, 1, 3, 3, 3, 40, (3, 2), (1, 2), (0, 2), (3, 3), (3, 16)])
     if dtype is np.bool_:
         return np.zeros(shape, dtype=dtype)
+    if dtype is np.float64:
+        return np.full(shape, chance.choice([0.0, 0.5, 1e300, float("nan"), float("inf")]))
     top = chance.choice([1, 3, 200, np.iinfo(dtype).max])
     low = chance.choice([0, 0, np.iinfo(dtype).min])
     found = np.array([chance.randint(int(low), int(top)) for _ in range(int(np.prod(shape)))], dtype=dtype).reshape(

@@ -44,6 +44,18 @@ pub fn release(counts: &[i64], numerators: &[i64], shift: u32, out: &mut [i64]) 
     }
 }
 
+/// At each u of a grid the product of 1 / (1 + (s u)^2) over some scales s, divided one by one in their order.
+pub fn characteristic(scales: &[f64], grid: &[f64]) -> Vec<f64> {
+    let mut found = vec![1.0; grid.len()];
+    for scale in scales {
+        for (value, u) in found.iter_mut().zip(grid) {
+            let part = scale * u;
+            *value /= 1.0 + part * part;
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

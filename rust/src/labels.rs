@@ -2,10 +2,14 @@
 //!
 //! Items come as keyed 128-bit names (`prf::Root::label_keys`), which nobody without the secret can make collide.
 
+use std::cell::Cell;
+
 use hashbrown::HashTable;
 
 use crate::error::{Error, checked_size, no_memory};
+use crate::sketches::entries::{ByteKey, Bytes, Keys};
 use crate::sketches::hashing::ByteHash;
+use crate::sketches::table::Table;
 use crate::sketches::views::Views;
 
 /// The slot given to names that are not in a table.
@@ -74,23 +78,101 @@ impl SlotTable {
     }
 }
 
+/// So many texts are remembered at most: 8 MB where they are short.
+pub const MOST_TEXTS: usize = 1 << 17;
+
+/// From texts to slots, from tick to tick: what spares the names of labels that were seen before.
+///
+/// It is a memory of what a `SlotTable` has said, and bounded. A text that is not in it is asked by its name.
+pub struct TextSlots {
+    keys: Bytes,
+    table: Table<Bytes>,
+}
+
+impl TextSlots {
+    /// Nothing yet; texts are hashed under 32 random bytes.
+    pub fn new(secret: &[u8; 32]) -> Self {
+        TextSlots { keys: Bytes::new(secret), table: Table::new(MOST_TEXTS) }
+    }
+
+    /// The slot of each text, `NO_SLOT` where it is not remembered.
+    pub fn find(&self, columns: &[Views<'_>]) -> Vec<i64> {
+        let counters = &self.table.rows().counters;
+        let mut slots = Vec::with_capacity(columns.iter().map(Views::len).sum());
+        for column in columns {
+            slots.extend((0..column.len()).map(|place| {
+                let key = column.key(place);
+                self.table.find(self.keys.hash(key), key).map_or(NO_SLOT, |found| counters[found].over)
+            }));
+        }
+        slots
+    }
+
+    /// Remember the slots of texts as long as there is room; texts without a slot are passed over.
+    pub fn remember(&mut self, columns: &[Views<'_>], slots: &[i64]) -> Result<(), Error> {
+        if columns.iter().map(Views::len).sum::<usize>() != slots.len() {
+            return Err(Error::Parameter("slots must be one for each text".into()));
+        }
+        let texts = columns.iter().flat_map(|column| (0..column.len()).map(|place| column.key(place)));
+        for (key, &slot) in texts.zip(slots) {
+            if self.table.len() == MOST_TEXTS {
+                break;
+            }
+            if slot > NO_SLOT {
+                self.table.find_or_insert(&self.keys, self.keys.hash(key), key, Some(slot));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Rows that go through each step of `number_rows` together.
 const BLOCK: usize = 256;
 
+/// A table of rows begins with so many cells, and so many are kept for the next one: fresh memory costs more than to
+/// clear what is there.
+const FIRST_CELLS: usize = 1 << 10;
+const KEPT_CELLS: usize = 1 << 16;
+
+thread_local! {
+    static CELLS: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+}
+
 /// The number of each row's text among the different ones, in the order of their first appearance, and the first row of
 /// each.
+pub fn number_rows(columns: &[Views<'_>], hash: &ByteHash) -> Result<(Vec<u32>, Vec<u32>), Error> {
+    let mut numbers = Vec::with_capacity(columns.iter().map(Views::len).sum());
+    let first = for_each_row(columns, hash, |number| numbers.push(number))?;
+    Ok((numbers, first))
+}
+
+/// How many rows have each text, and the first row of each.
+pub fn count_rows(columns: &[Views<'_>], hash: &ByteHash) -> Result<(Vec<i64>, Vec<u32>), Error> {
+    let mut counts: Vec<i64> = Vec::new();
+    let first = for_each_row(columns, hash, |number| match counts.get_mut(number as usize) {
+        Some(count) => *count += 1,
+        None => counts.push(1),
+    })?;
+    Ok((counts, first))
+}
+
+/// Tells the number of each row's text, row by row, and gives the first row of each.
 ///
 /// A cell is 0 if it is empty, else 32 bits of the hash above the number plus one; hashes are kept, so that cells grow
 /// without the texts. Rows are taken in blocks: all texts first, then all cells, so that the memory works on many misses
 /// at once.
-pub fn number_rows(columns: &[Views<'_>], hash: &ByteHash) -> Result<(Vec<u32>, Vec<u32>), Error> {
+fn for_each_row(
+    columns: &[Views<'_>],
+    hash: &ByteHash,
+    mut tell: impl FnMut(u32),
+) -> Result<Vec<u32>, Error> {
     let rows: usize = columns.iter().map(Views::len).sum();
     if rows >= u32::MAX as usize {
         return Err(Error::Parameter("a batch must have fewer than 2^32 rows".into()));
     }
-    let mut numbers = Vec::with_capacity(rows);
-    let (mut first, mut known, mut hashes): (Vec<u32>, Vec<&[u8]>, Vec<u64>) = Default::default();
-    let mut cells = vec![0u64; 1024];
+    let mut told = 0;
+    let (mut first, mut known, mut hashes): (Vec<u32>, Vec<ByteKey<'_>>, Vec<u64>) = Default::default();
+    let mut cells = cleared(CELLS.take(), FIRST_CELLS.max(rows.next_power_of_two().min(KEPT_CELLS / 2)));
     let mut block = [0u64; BLOCK];
     for column in columns {
         for start in (0..column.len()).step_by(BLOCK) {
@@ -102,31 +184,42 @@ pub fn number_rows(columns: &[Views<'_>], hash: &ByteHash) -> Result<(Vec<u32>, 
             }
             std::hint::black_box(touched);
             for (&own, place) in block.iter().zip(start..end) {
-                let row = column.row(place);
+                let row = column.key(place);
                 let mut cell = home(own, cells.len());
                 let number = loop {
                     let found = cells[cell];
                     if found == 0 {
                         cells[cell] = (own << 32) | (first.len() as u64 + 1);
-                        first.push(numbers.len() as u32);
+                        first.push(told);
                         known.push(row);
                         hashes.push(own);
                         break first.len() as u32 - 1;
                     }
                     let number = found as u32 - 1;
-                    if found >> 32 == own & 0xffff_ffff && known[number as usize] == row {
+                    if found >> 32 == own & 0xffff_ffff && Bytes::same(known[number as usize], row) {
                         break number;
                     }
                     cell = (cell + 1) & (cells.len() - 1);
                 };
-                numbers.push(number);
+                tell(number);
+                told += 1;
                 if 2 * first.len() > cells.len() {
-                    cells = grown(&hashes, 4 * cells.len());
+                    cells = grown(&hashes, cells);
                 }
             }
         }
     }
-    Ok((numbers, first))
+    if cells.capacity() <= KEPT_CELLS {
+        CELLS.set(cells);
+    }
+    Ok(first)
+}
+
+/// So many empty cells, in the memory of others.
+fn cleared(mut cells: Vec<u64>, size: usize) -> Vec<u64> {
+    cells.clear();
+    cells.resize(size, 0);
+    cells
 }
 
 #[inline]
@@ -134,8 +227,10 @@ fn home(hash: u64, cells: usize) -> usize {
     (hash >> 32) as usize & (cells - 1)
 }
 
-fn grown(hashes: &[u64], size: usize) -> Vec<u64> {
-    let mut cells = vec![0; size];
+/// Four times as many cells with the same numbers.
+fn grown(hashes: &[u64], cells: Vec<u64>) -> Vec<u64> {
+    let size = 4 * cells.len();
+    let mut cells = cleared(cells, size);
     for (number, &hash) in hashes.iter().enumerate() {
         let mut cell = home(hash, size);
         while cells[cell] != 0 {
@@ -181,8 +276,33 @@ mod tests {
             }
             assert_eq!(expected[numbers[row] as usize], text);
         }
+        let (counts, same) = count_rows(&columns, &ByteHash::new(&[8; 32])).unwrap();
+        assert_eq!(same, first);
+        for (number, &count) in counts.iter().enumerate() {
+            assert_eq!(count as usize, numbers.iter().filter(|&&each| each as usize == number).count());
+        }
         assert_eq!(first.len(), expected.len());
         assert!(number_rows(&[], &ByteHash::new(&[7; 32])).unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn texts_are_remembered_with_their_slots() {
+        let mut views = Vec::new();
+        for text in ["a", "", "thirteen long"] {
+            views.extend((text.len() as u32).to_le_bytes());
+            let mut inline = if text.len() <= 12 { text.as_bytes().to_vec() } else { b"thir".to_vec() };
+            inline.resize(12, 0);
+            views.extend(inline);
+        }
+        let buffers: [&[u8]; 1] = [b"thirteen long"];
+        let texts = [Views::new(&views, &buffers, true).unwrap()];
+        let mut slots = TextSlots::new(&[7; 32]);
+        assert_eq!(slots.find(&texts), [NO_SLOT; 3]);
+        slots.remember(&texts, &[5, NO_SLOT, 0]).unwrap();
+        assert_eq!(slots.find(&texts), [5, NO_SLOT, 0]);
+        slots.remember(&texts, &[4, 3, 2]).unwrap();
+        assert_eq!(slots.find(&texts), [5, 3, 0]);
+        assert!(slots.remember(&texts, &[1]).is_err());
     }
 
     #[test]

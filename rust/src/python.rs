@@ -6,6 +6,7 @@
 mod json_lines;
 mod monitors;
 mod sketches;
+mod texts;
 mod users;
 
 use numpy::ndarray::Array2;
@@ -341,6 +342,18 @@ fn release<'py>(
     Ok(out.into_pyarray(py))
 }
 
+/// At each place of a grid the product of 1 / (1 + (s u)^2) over some scales s.
+#[pyfunction]
+fn characteristic<'py>(
+    py: Python<'py>,
+    scales: PyReadonlyArray1<'py, f64>,
+    grid: PyReadonlyArray1<'py, f64>,
+) -> PyResult<Bound<'py, PyArray1<f64>>> {
+    let scales = scales.as_slice().map_err(|_| not_contiguous())?;
+    let grid = grid.as_slice().map_err(|_| not_contiguous())?;
+    Ok(py.detach(|| counters::characteristic(scales, grid)).into_pyarray(py))
+}
+
 /// One path component, encoded: a text.
 #[pyfunction]
 fn encode_text<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyBytes> {
@@ -386,8 +399,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     json_lines::register(module)?;
     monitors::register(module)?;
     sketches::register(module)?;
+    texts::register(module)?;
     users::register(module)?;
     module.add_function(wrap_pyfunction!(add_scaled, module)?)?;
+    module.add_function(wrap_pyfunction!(characteristic, module)?)?;
     module.add_function(wrap_pyfunction!(add_moves, module)?)?;
     module.add_function(wrap_pyfunction!(pack_moves, module)?)?;
     module.add_function(wrap_pyfunction!(release, module)?)?;

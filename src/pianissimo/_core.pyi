@@ -13,11 +13,14 @@ __all__ = [
     "Root",
     "Sketch",
     "SlotTable",
+    "TextSlots",
     "UserTable",
     "add_moves",
     "add_scaled",
     "add_user_rows",
     "are_texts",
+    "characteristic",
+    "count_texts",
     "encode_bytes",
     "encode_integer",
     "encode_text",
@@ -118,6 +121,14 @@ class PairTable:
     def take_fresh(self) -> NDArray[np.uint64]: ...
 
 @final
+class TextSlots:
+    def __new__(cls, secret: bytes) -> TextSlots: ...
+    def find(self, chunks: list[tuple[NDArray[np.uint8], list[NDArray[np.uint8]]]]) -> NDArray[np.int64]: ...
+    def remember(
+        self, chunks: list[tuple[NDArray[np.uint8], list[NDArray[np.uint8]]]], slots: NDArray[np.int64]
+    ) -> None: ...
+
+@final
 class UserTable:
     def __new__(cls, key: bytes, cap: int) -> UserTable: ...
     def __len__(self) -> int: ...
@@ -178,6 +189,10 @@ def add_user_rows(
     rows: tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]],
     most: int,
 ) -> NDArray[np.uint64]: ...
+def characteristic(scales: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.float64]: ...
+def count_texts(
+    chunks: list[tuple[NDArray[np.uint8], list[NDArray[np.uint8]]]], secret: bytes
+) -> tuple[NDArray[np.int64], NDArray[np.uint32]]: ...
 def encode_bytes(bytes: bytes) -> bytes: ...  # noqa: A002
 def encode_integer(number: int) -> bytes: ...
 def encode_text(text: str) -> bytes: ...

@@ -6,9 +6,11 @@ may stand for many equal events, as a struct of `key` and `events`: it adds what
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,7 +22,7 @@ from pianissimo.checks import is_utf8
 from pianissimo.errors import InputError, ParameterError
 from pianissimo.identity import identified
 from pianissimo.noise.keyed import Keys, Noise
-from pianissimo.text_views import number_texts
+from pianissimo.text_views import count_texts, longest_text, view_chunks
 
 LONGEST_LABEL = 256
 """A label has at most this many bytes."""
@@ -120,6 +122,8 @@ class LabelIndex:
     def __init__(self, noise: Noise) -> None:
         self._noise = noise.at("labels")
         self._table = _core.SlotTable()
+        # No output depends on the hash: nobody can choose texts that crowd one place of a table.
+        self._texts = _core.TextSlots(secrets.token_bytes(32))
         self._labels = pl.Series("key", [], dtype=pl.String)
 
     def __len__(self) -> int:
@@ -144,15 +148,31 @@ class LabelIndex:
 
     def slots(self, labels: pl.Series) -> NDArray[np.int64]:
         """The slot of each label, -1 where it has none."""
-        pieces = [self._table.find(self._keys(piece)) for piece in _pieces(labels)]
-        return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+        return self._found(labels, self._by_name)
 
     def slots_or_new(self, labels: pl.Series) -> NDArray[np.int64]:
         """The slot of each label; new labels get the next ones."""
+        return self._found(labels, self._by_name_or_new)
+
+    def _found(self, labels: pl.Series, by_name: Callable[[pl.Series], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """The slot of each label: of those that were seen before by their texts, of others by their names."""
+        with view_chunks(labels) as chunks:
+            slots = self._texts.find(chunks)
+        missing = np.flatnonzero(slots < 0)
+        if len(missing):
+            others = labels if len(missing) == len(labels) else labels[missing]
+            slots[missing] = found = by_name(others)
+            with view_chunks(others) as chunks:
+                self._texts.remember(chunks, found)
+        return slots
+
+    def _by_name(self, labels: pl.Series) -> NDArray[np.int64]:
+        return np.concatenate([self._table.find(self._keys(piece)) for piece in _pieces(labels)])
+
+    def _by_name_or_new(self, labels: pl.Series) -> NDArray[np.int64]:
         known = len(self)
         self._table.reserve(len(labels))
-        pieces = [self._table.find_or_add(self._keys(piece)) for piece in _pieces(labels)]
-        slots = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+        slots = np.concatenate([self._table.find_or_add(self._keys(piece)) for piece in _pieces(labels)])
         if len(self) - known == len(labels):
             self._remember(labels)
         elif len(self) > known:
@@ -176,22 +196,22 @@ class LabelIndex:
         return self._noise.label_keys(*codec.join_texts(labels))
 
 
-def visible_labels(
-    index: LabelIndex, shown: NDArray[np.bool_], before: tuple[NDArray[np.int64], pl.Series] | None
-) -> tuple[NDArray[np.int64], pl.Series]:
-    """The slots of the labels that are shown, and these labels, in the order of their bytes; as before, if it holds."""
-    return labels_at(index, np.flatnonzero(shown), before)
+class VisibleLabels(NamedTuple):
+    """The labels that are shown, in the order of their bytes."""
+
+    slots: NDArray[np.int64]
+    labels: pl.Series
+    places: NDArray[np.int64]
+    """The slots once more, in order."""
 
 
-def labels_at(
-    index: LabelIndex, places: NDArray[np.int64], before: tuple[NDArray[np.int64], pl.Series] | None
-) -> tuple[NDArray[np.int64], pl.Series]:
-    """The same of the labels of these slots, which are in order."""
-    if before is not None and np.array_equal(np.sort(before[0]), places):
+def visible_labels(index: LabelIndex, places: NDArray[np.int64], before: VisibleLabels | None) -> VisibleLabels:
+    """The labels of these slots, which are in order; as before, if it holds."""
+    if before is not None and np.array_equal(before.places, places):
         return before
     labels = index.labels.gather(places)
     order = labels.arg_sort().to_numpy()
-    return places[order], detached(labels.gather(order))
+    return VisibleLabels(places[order], detached(labels.gather(order)), places)
 
 
 def detached(labels: pl.Series) -> pl.Series:
@@ -211,8 +231,7 @@ def _pieces(labels: pl.Series) -> Iterator[pl.Series]:
 @once_a_batch
 def any_too_long(labels: pl.Series) -> bool:
     """Whether a label has more than 256 bytes."""
-    longest = labels.str.len_bytes().max()
-    return isinstance(longest, int) and longest > LONGEST_LABEL
+    return longest_text(labels) > LONGEST_LABEL
 
 
 def flat_keys(events: pl.Series, most: int | None, *, called: str = "keys") -> pl.Series:
@@ -244,8 +263,7 @@ def count_labels(events: pl.Series, max_keys_per_event: int | None) -> tuple[pl.
     else:
         flat = _flat_labels(events, max_keys_per_event)
         _check_lengths(flat)
-        labels, numbers = number_texts(flat)
-        labels, counts = labels.alias("key"), np.bincount(numbers, minlength=len(labels))
+        labels, counts = count_texts(flat.alias("key"))
     # Several mechanisms may be given the same.
     counts.flags.writeable = False
     return labels, counts

@@ -57,6 +57,10 @@ class _Stream(ctypes.Structure):
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_memory = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory.restype = ctypes.py_object
+_memory.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
+_FOR_READING = 0x100
 
 
 @contextmanager
@@ -92,7 +96,8 @@ def _buffers(chunk: _Array) -> Chunk:
 def _octets(address: int | None, length: int) -> Octets:
     if not length or address is None:
         return np.empty(0, np.uint8)
-    return np.frombuffer(memoryview((ctypes.c_uint8 * length).from_address(address)), dtype=np.uint8)
+    # An array type of ctypes for each length would be a class for each.
+    return np.frombuffer(_memory(address, length, _FOR_READING), dtype=np.uint8)
 
 
 def number_texts(texts: pl.Series) -> tuple[pl.Series, NDArray[np.uint32]]:
@@ -100,4 +105,19 @@ def number_texts(texts: pl.Series) -> tuple[pl.Series, NDArray[np.uint32]]:
     with view_chunks(texts) as chunks:
         # No output depends on the hash: nobody can choose texts that crowd one place of a table.
         numbers, first = _core.number_texts(chunks, secrets.token_bytes(32))
-    return texts.gather(first), numbers
+    return texts[first], numbers
+
+
+def count_texts(texts: pl.Series) -> tuple[pl.Series, NDArray[np.int64]]:
+    """The different texts of a column without nulls, as they appear, and how often each does."""
+    with view_chunks(texts) as chunks:
+        counts, first = _core.count_texts(chunks, secrets.token_bytes(32))
+    return texts[first], counts
+
+
+def longest_text(texts: pl.Series) -> int:
+    """How many bytes the longest text of a column has; 0 where there is none."""
+    if texts.null_count():
+        return int(texts.str.len_bytes().max() or 0)  # type: ignore[arg-type]
+    with view_chunks(texts) as chunks:
+        return max((int(views.view("<u4")[::4].max()) for views, _ in chunks), default=0)

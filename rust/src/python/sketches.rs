@@ -7,9 +7,7 @@ use pyo3::types::PyBytes;
 
 use super::not_contiguous;
 use crate::error::Error;
-use crate::labels::number_rows;
 use crate::sketches::entries::{ByteKey, Bytes, Integers};
-use crate::sketches::hashing::ByteHash;
 use crate::sketches::integers::IntegerMisraGries;
 use crate::sketches::listing::{KeyColumn, Listing};
 use crate::sketches::misra_gries::MisraGries;
@@ -182,7 +180,7 @@ impl Sketch {
     }
 }
 
-fn octets<'a>(array: &'a PyReadonlyArray1<'_, u8>) -> PyResult<&'a [u8]> {
+pub(super) fn octets<'a>(array: &'a PyReadonlyArray1<'_, u8>) -> PyResult<&'a [u8]> {
     array.as_slice().map_err(|_| not_contiguous())
 }
 
@@ -285,31 +283,10 @@ fn are_texts<'py>(
     Ok(py.detach(|| Views::are_texts(views, &buffers)).into_pyarray(py))
 }
 
-/// The number of each text of a column among the different ones, as they appear, and the first row of each.
-#[pyfunction]
-fn number_texts<'py>(
-    py: Python<'py>,
-    chunks: Vec<(PyReadonlyArray1<'py, u8>, Vec<PyReadonlyArray1<'py, u8>>)>,
-    secret: &[u8],
-) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>)> {
-    let secret: &[u8; 32] =
-        secret.try_into().map_err(|_| PyValueError::new_err("a secret must have 32 bytes"))?;
-    let mut parts = Vec::with_capacity(chunks.len());
-    for (views, buffers) in &chunks {
-        parts.push((octets(views)?, buffers.iter().map(octets).collect::<PyResult<Vec<_>>>()?));
-    }
-    let (numbers, first) = py.detach(|| {
-        let columns = parts.iter().map(|(views, buffers)| Views::new(views, buffers, false));
-        number_rows(&columns.collect::<Result<Vec<_>, Error>>()?, &ByteHash::new(secret))
-    })?;
-    Ok((numbers.into_pyarray(py), first.into_pyarray(py)))
-}
-
 /// Adds the classes of this file to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Sketch>()?;
     module.add_class::<KeyListing>()?;
     module.add_function(wrap_pyfunction!(are_texts, module)?)?;
-    module.add_function(wrap_pyfunction!(number_texts, module)?)?;
     Ok(())
 }

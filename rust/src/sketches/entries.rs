@@ -251,7 +251,7 @@ impl Keys for Bytes {
 
     #[inline]
     fn same(left: ByteKey<'_>, right: ByteKey<'_>) -> bool {
-        left.view == right.view && left.long == right.long
+        left.view == right.view && (left.long.is_empty() || left.long == right.long)
     }
 
     #[inline]

@@ -76,12 +76,6 @@ impl<'a> Views<'a> {
         self.views.is_empty()
     }
 
-    /// The bytes of a row.
-    #[inline]
-    pub fn row(&self, place: usize) -> &'a [u8] {
-        self.any(&self.views[place]).unwrap_or_default()
-    }
-
     /// The hash of a row.
     #[inline]
     pub fn hash(&self, place: usize, hash: &ByteHash) -> u64 {

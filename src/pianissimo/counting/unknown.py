@@ -32,7 +32,7 @@ from pianissimo.counting.counter import OverPlan
 from pianissimo.counting.known import LabelCounts, Rest, Tally, add_up, in_order
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import MOST_LABELS, LabelIndex, add_counts, count_labels, labels_at
+from pianissimo.labels import MOST_LABELS, LabelIndex, VisibleLabels, add_counts, count_labels, visible_labels
 from pianissimo.loss.losses import Booked, Guarantee, event_guarantee
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
@@ -149,7 +149,7 @@ class UnknownHistogramState:
     noise: RunningNoise = field(metadata=TRANSIENT)
     rest_noise: RunningNoise | None = field(metadata=TRANSIENT)
     reachable: Reachable = field(metadata=TRANSIENT)
-    visible: tuple[NDArray[np.int64], pl.Series] | None = field(metadata=TRANSIENT, default=None)
+    visible: VisibleLabels | None = field(metadata=TRANSIENT, default=None)
     """The slots of the labels that are shown, and these labels, in the order of their bytes."""
 
 
@@ -325,8 +325,8 @@ class UnknownHistogram(OverPlan):
         by_slot: bool = False,
     ) -> LabelCounts:
         """The estimates of the labels that are shown, in the order of their bytes; estimates are those of `slots`."""
-        state.visible = labels_at(state.index, self._shown(state, slots), state.visible)
-        ordered, shown = state.visible
+        state.visible = visible_labels(state.index, self._shown(state, slots), state.visible)
+        ordered, shown, _ = state.visible
         places = ordered if slots is None or by_slot else places_among(slots, ordered)
         return LabelCounts(shown.clone(), estimates[places])
 

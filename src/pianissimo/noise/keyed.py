@@ -13,7 +13,7 @@ how far a draw is from its distribution; the argument is in `rust/src/samplers.r
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NoReturn, Protocol, Self, overload, runtime_checkable
 
@@ -170,7 +170,9 @@ def sealed(noise: Noise, tick: int) -> Noise:
     A draw is bound to one tick for ever, and never to a later one than is sealed when it is first made. Draws that are
     used at one tick alone are bound to that tick.
     """
-    return noise.sealed(tick) if isinstance(noise, Sealable) else noise
+    # As `isinstance` of the protocol would tell it, in a tenth of the time: every draw asks.
+    own: Callable[[int], Noise] | None = getattr(noise, "sealed", None)
+    return noise if own is None else own(tick)
 
 
 def sealed_since(noise: Noise, tick: int) -> Noise:

@@ -62,6 +62,10 @@ class GaussianNode(_WholeNoise):
     variance: Fraction
     kind: ClassVar[str] = "gaussian"
 
+    def __hash__(self) -> int:
+        # A fraction's own hash takes a power modulo a prime.
+        return hash(self.variance.as_integer_ratio())
+
     def __post_init__(self) -> None:
         check_positive(variance=self.variance)
 
@@ -85,6 +89,9 @@ class LaplaceNode(_WholeNoise):
 
     scale: Fraction
     kind: ClassVar[str] = "laplace"
+
+    def __hash__(self) -> int:
+        return hash(self.scale.as_integer_ratio())
 
     def __post_init__(self) -> None:
         check_positive(scale=self.scale)

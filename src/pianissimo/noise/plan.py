@@ -29,6 +29,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast, runtime_chec
 import numpy as np
 from numpy.typing import NDArray
 
+from pianissimo import _core
 from pianissimo.checks import check_at_least, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.loss.losses import Booked, Loss, Pure
@@ -173,8 +174,10 @@ def difference_variance(plan: NoisePlan, start: int, end: int) -> Fraction:
 def _kept_variance(key: Hashable, start: int, end: int) -> Fraction:
     """A tick asks for it more than once: for its threshold and for its bars."""
     plan = cast(NoisePlan, key)
-    if isinstance(plan, OwnVariance):
-        return plan.difference_variance(start, end)
+    # As `isinstance` of `OwnVariance` would tell it, in a tenth of the time.
+    own: Callable[[int, int], Fraction] | None = getattr(plan, "difference_variance", None)
+    if own is not None:
+        return own(start, end)
     numerators, denominator = _over_one_denominator(plan.noises)
     weights = difference_weights(plan, start, end)
     total = sum(weight * weight * numerators[level] for (level, _), weight in weights.items())
@@ -280,13 +283,19 @@ def half_width(plan: NoisePlan, tick: int, coverage: float, *, since: int = 0) -
     check_probability(coverage=coverage)
     roundings = (1 if plan.shift else 0) * (2 if since else 1)
     if is_pure(plan):
-        weights = difference_weights(plan, since, tick)
-        scales = [abs(weight) * math.sqrt(plan.noises[level].variance / 2) for (level, _), weight in weights.items()]
+        weights, own = difference_weights(plan, since, tick), _laplace_scales(plan.noises)
+        scales = [abs(weight) * own[level] for (level, _), weight in weights.items()]
         spread = laplace_sum_quantile(scales, coverage) / 2.0**plan.shift
     else:
         deviation = math.sqrt(difference_variance(plan, since, tick))
         spread = NormalDist().inv_cdf((1 + coverage) / 2) * deviation
     return math.ceil(spread + roundings / 2)
+
+
+@lru_cache(maxsize=256)
+def _laplace_scales(noises: tuple[NodeNoise, ...]) -> tuple[float, ...]:
+    """The scale of the continuous law of each level's variance."""
+    return tuple(math.sqrt(noise.variance / 2) for noise in noises)
 
 
 def laplace_sum_quantile(scales: Sequence[float], coverage: float) -> float:
@@ -313,9 +322,7 @@ def _unit_quantile(scales: tuple[float, ...], coverage: float) -> float:
     # P[|X| <= x] = (2/pi) * integral over u > 0 of sin(u x) / u * prod 1 / (1 + s^2 u^2), for variance one. Steps of h
     # add the chance of 2 pi / h - x and beyond, below 1e-13 for all x up to 9: wide ones do where nothing is cut off.
     grid = _WIDE_GRID if math.prod(1 + (scale * _WIDE_GRID[-1]) ** 2 for scale in scales) > _NOTHING_CUT else _GRID
-    characteristic = np.ones_like(grid)
-    for scale in scales:
-        characteristic /= 1 + (scale * grid) ** 2
+    characteristic = _core.characteristic(np.array(scales), grid)
     kernel = characteristic / grid
     factor = 2 / math.pi * float(grid[0])
     low, high = 0.0, float(grid[-1])

@@ -1,6 +1,6 @@
 """The noise of a plan for many series at once: from nothing, or release after release."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pianissimo import _core
 from pianissimo.errors import InputError
 from pianissimo.noise.keyed import Integers, Keys, Noise, add_draws, sealed
-from pianissimo.noise.plan import NoisePlan, Term, difference_weights
+from pianissimo.noise.plan import NoisePlan, difference_weights
 
 Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 
@@ -138,7 +138,7 @@ class PlanNoise:
         self._count = 0
         self._rows: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64) for _ in range(plan.smoothness)]
         self._nodes: dict[Node, Integers] = {}
-        self._near: dict[int, Sequence[Term]] = {}
+        self._near: dict[int, dict[Node, int]] = {}
         self._types = [np.promote_types(np.int16, np.min_scalar_type(-1 - noise.bound)) for noise in plan.noises]
 
     def at(self, noise: Noise, tick: int, count: int, keys: KeyRange) -> NDArray[np.int64]:
@@ -179,18 +179,21 @@ class PlanNoise:
         count, rows = self._count, self._rows
         for lower, upper in pairwise(rows):
             np.add(lower[:count], upper[:count], out=lower[:count])
-        before = self._difference_weights(self._position, len(rows) - 1)
+        # The last of the rows changes by the next difference.
+        changes = self._difference_weights(self._position, len(rows))
+        for node in sorted(node for node, change in changes.items() if change):
+            if node not in self._nodes:
+                values: Integers = np.empty(len(rows[0]), dtype=self._types[node[0]])
+                self._draw(noise, node, keys, 0, values[:count])
+                self._nodes[node] = values
+            _core.add_scaled(rows[-1][:count], changes[node], self._nodes[node][:count])
+        # All that are kept are of this position or of those that the rows look ahead to.
+        ended = set(self._weights(self._position))
         self._position += 1
-        now = self._difference_weights(self._position, len(rows) - 1)
-        for node in sorted(now.keys() | before.keys()):
-            change = now.get(node, 0) - before.get(node, 0)
-            if change:
-                if node not in self._nodes:
-                    values: Integers = np.empty(len(rows[0]), dtype=self._types[node[0]])
-                    self._draw(noise, node, keys, 0, values[:count])
-                    self._nodes[node] = values
-                _core.add_scaled(rows[-1][:count], change, self._nodes[node][:count])
-        self._drop_ended_nodes()
+        for step in range(len(rows)):
+            ended -= self._weights(self._position + step).keys()
+        for node in ended:
+            self._nodes.pop(node, None)
 
     def _extend(self, noise: Noise, count: int, keys: KeyRange) -> None:
         """More series, as of the present position."""
@@ -219,26 +222,20 @@ class PlanNoise:
         weights: dict[Node, int] = {}
         factor = (-1) ** order
         for step in range(order + 1):
-            for term in self._terms(position + step):
-                place = (term.level, term.node)
-                weights[place] = weights.get(place, 0) + factor * term.weight
+            for node, weight in self._weights(position + step).items():
+                weights[node] = weights.get(node, 0) + factor * weight
             factor = -factor * (order - step) // (step + 1)
         return weights
 
-    def _terms(self, position: int) -> Sequence[Term]:
-        """Of a position, kept while the present one is near: a step asks for each several times."""
+    def _weights(self, position: int) -> dict[Node, int]:
+        """What each node weighs at a position, kept while the present one is near: a step asks several times."""
         if position not in self._near:
             if len(self._near) > 4 * len(self._rows):
                 self._near.clear()
-            self._near[position] = self._plan.terms_at(position) if 1 <= position <= self._last else ()
+            found = self._near[position] = dict[Node, int]()
+            for level, node, weight in self._plan.terms_at(position) if 1 <= position <= self._last else ():
+                found[level, node] = found.get((level, node), 0) + weight
         return self._near[position]
-
-    def _drop_ended_nodes(self) -> None:
-        used = {
-            (term.level, term.node) for step in range(len(self._rows)) for term in self._terms(self._position + step)
-        }
-        for node in self._nodes.keys() - used:
-            del self._nodes[node]
 
 
 def _grown(array: Array, filled: int, count: int) -> Array:

@@ -832,9 +832,9 @@ def parts_of(queries: Sequence[Query]) -> list[Part]:
 def released_table(estimate: Any, low: Any, high: Any, *, key: Any = None, whole: bool = True) -> pl.DataFrame:
     """The table of a release: of whole numbers, or of numbers; with keys, if there are any."""
     kind = pl.Int64 if whole else pl.Float64
-    columns = {} if key is None else {"key": pl.Series(key, dtype=pl.String)}
-    numbers = {"estimate": estimate, "low": low, "high": high}
-    return pl.DataFrame(columns | {name: pl.Series(each, dtype=kind) for name, each in numbers.items()})
+    columns = [] if key is None else [pl.Series("key", key, dtype=pl.String)]
+    numbers = (("estimate", estimate), ("low", low), ("high", high))
+    return pl.DataFrame([*columns, *(pl.Series(name, each, dtype=kind) for name, each in numbers)])
 
 
 def with_cap(table: pl.DataFrame, cap: float, open_ends: Sequence[str] = ()) -> pl.DataFrame:

@@ -46,6 +46,8 @@ def columns_read(queries: Sequence[Query], user: User | None = None) -> dict[str
 def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) -> pl.DataFrame:
     """The batch as a polars frame with the columns that are needed. None holds no event, nor does what is empty."""
     columns, batch = columns_read(queries, user), table_of(batch)
+    if isinstance(batch, pl.DataFrame):
+        return _with_one_label(batch, columns) if batch.width else as_frame(None, queries, user)
     if batch is None or (isinstance(batch, Sequence | Mapping) and len(batch) == 0):
         kinds = {True: pl.Float64, False: pl.String}
         return pl.DataFrame(schema={name: kinds[column.role is Role.NUMBERS] for name, column in columns.items()})
@@ -55,9 +57,11 @@ def as_frame(batch: object, queries: Sequence[Query], user: User | None = None) 
         return _from_columns(batch, columns)
     if isinstance(batch, Sequence):
         return _from_rows(batch, columns)
-    frame = _from_table(batch)
-    if not frame.width:
-        return as_frame(None, queries, user)
+    raise _not_a_table(batch)
+
+
+def _with_one_label(frame: pl.DataFrame, columns: Mapping[str, Reads]) -> pl.DataFrame:
+    """A frame with the columns that are needed; where one label of an event counts, the first of a list."""
     _check_present(columns, frame.columns)
     firsts = [(frame[column.name], column) for column in columns.values() if column.role is Role.LABELS]
     changed = [one for each, column in firsts if (one := _one_label(column, each)) is not each]
@@ -69,7 +73,7 @@ def table_of(batch: Any) -> object:
 
     A column of objects of pandas holds Python values, which Arrow would give the type that suits all of them.
     """
-    if batch is None or isinstance(batch, str | bytes | Mapping | Sequence):
+    if batch is None or isinstance(batch, pl.DataFrame | str | bytes | Mapping | Sequence):
         return batch
     is_pandas = hasattr(batch, "iterrows") and batch.columns.is_unique
     objects = [name for name, kind in batch.dtypes.items() if str(kind) == "object"] if is_pandas else []

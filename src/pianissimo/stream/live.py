@@ -283,7 +283,7 @@ class LiveCore:
         found: dict[str, list[pl.DataFrame]] = {}
         for name, table in (each for part in self.parts for each in part.tables(place).items()):
             found.setdefault(name, []).append(table)
-        return {name: pl.concat(tables) for name, tables in found.items()}
+        return {name: pl.concat(tables) if len(tables) > 1 else tables[0] for name, tables in found.items()}
 
     def between(self, start: int, end: int) -> dict[str, pl.DataFrame]:
         """What ticks start + 1 .. end added, for the queries that tell it."""

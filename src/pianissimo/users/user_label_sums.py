@@ -25,7 +25,7 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least, check_fraction, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import MOST_LABELS, Domain, LabelIndex, visible_labels
+from pianissimo.labels import MOST_LABELS, Domain, LabelIndex, VisibleLabels, visible_labels
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import Keys
@@ -65,7 +65,7 @@ class UserLabelSumsState:
     """Of slot n, A in place 2 n and B in place 2 n + 1."""
 
     counters: list[RunningCounters] = field(metadata=TRANSIENT)
-    visible: tuple[NDArray[np.int64], pl.Series] | None = field(metadata=TRANSIENT, default=None)
+    visible: VisibleLabels | None = field(metadata=TRANSIENT, default=None)
     """The slots of the labels that are shown, and these labels, in the order of their bytes."""
 
 
@@ -292,6 +292,6 @@ class UserLabelSums(UserBudget):
         return found
 
     def _visible(self, state: UserLabelSumsState) -> tuple[NDArray[np.int64], pl.Series]:
-        state.visible = visible_labels(state.index, state.shown, state.visible)
-        slots, labels = state.visible
+        state.visible = visible_labels(state.index, np.flatnonzero(state.shown), state.visible)
+        slots, labels, _ = state.visible
         return slots, labels.clone()

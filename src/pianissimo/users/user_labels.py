@@ -34,7 +34,7 @@ from pianissimo import codec
 from pianissimo.checks import check_at_least, check_fraction, check_probability
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
-from pianissimo.labels import MOST_LABELS, Domain, LabelIndex, visible_labels
+from pianissimo.labels import MOST_LABELS, Domain, LabelIndex, VisibleLabels, visible_labels
 from pianissimo.mechanism import TRANSIENT
 from pianissimo.noise import Noise
 from pianissimo.text_views import number_texts
@@ -109,7 +109,7 @@ class UserLabelsState:
     shown: NDArray[np.bool_]
     segments: Segments | None
     counters: list[RunningCounters] = field(metadata=TRANSIENT)
-    visible: tuple[NDArray[np.int64], pl.Series] | None = field(metadata=TRANSIENT, default=None)
+    visible: VisibleLabels | None = field(metadata=TRANSIENT, default=None)
     """The slots of the labels that are shown, and these labels, in the order of their bytes."""
 
 
@@ -326,8 +326,8 @@ class UserLabels(UserBudget):
 
     def _value(self, state: UserLabelsState, estimates: NDArray[np.int64], law: Law, cut: CutOff) -> UserCounts:
         """Of the labels that are shown."""
-        state.visible = visible_labels(state.index, state.shown, state.visible)
-        slots, labels = state.visible
+        state.visible = visible_labels(state.index, np.flatnonzero(state.shown), state.visible)
+        slots, labels, _ = state.visible
         # Of a user above the cap no more is missing on one label than she may have on it.
         return UserCounts(labels.clone(), estimates[slots], law, replace(cut, per_series=self.per_label))
 
