@@ -1,11 +1,15 @@
-"""What a stream costs after a long time: a start, `status` and the last release, against a short one of the same."""
+"""What a stream costs after a long time: a start, `status` and the last release, against a short one of the same.
 
+`python -m benchmarks.long_runs 100000` measures it after so many ticks.
+"""
+
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pianissimo as pp
-from benchmarks.measure import Row, best_cpu_seconds
+from benchmarks.measure import Row, best_cpu_seconds, show
 from pianissimo.io.inspect import read_status, seen_releases
 
 SHORT, LONG = 2_000, 12_000
@@ -15,9 +19,9 @@ LONGEST_START = 1.0
 STREAM = pp.Stream("long", budget=pp.Budget(4, 1e-6), horizon=200_000, queries=[pp.Count("n")], tick="1m")
 
 
-def rows() -> Iterator[Row]:
+def rows(ticks: int = LONG) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        short, long = (written(Path(folder, str(ticks)), ticks) for ticks in (SHORT, LONG))
+        short, long = (written(Path(folder, str(each)), each) for each in (SHORT, ticks))
         asked: dict[str, Callable[[Path], object]] = {
             "reopening": lambda place: STREAM.open(place).close(),
             "status": read_status,
@@ -26,7 +30,7 @@ def rows() -> Iterator[Row]:
         for what, ask in asked.items():
             ours, theirs = (best_cpu_seconds(lambda place=place, ask=ask: ask(place)) for place in (long, short))  # type: ignore[misc]
             yield Row(
-                what=f"{what} after {LONG:,} ticks",
+                what=f"{what} after {ticks:,} ticks",
                 peer=f"after {SHORT:,}",
                 ours=ours,
                 theirs=theirs,
@@ -35,7 +39,7 @@ def rows() -> Iterator[Row]:
             )
             if what == "reopening":
                 yield Row(
-                    what=f"{what} after {LONG:,} ticks",
+                    what=f"{what} after {ticks:,} ticks",
                     peer="1 s",
                     ours=ours,
                     theirs=LONGEST_START,
@@ -50,3 +54,7 @@ def written(place: Path, ticks: int) -> Path:
         while live.tick_number < ticks:
             live.tick([{}])
     return place
+
+
+if __name__ == "__main__":
+    show(list(rows(int(sys.argv[1]))))

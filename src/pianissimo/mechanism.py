@@ -129,6 +129,9 @@ class Lasting(Logged, Protocol):
     def lasting(self) -> set[int]:
         """After how many releases there was something that is still needed."""
 
+    def missing(self) -> set[int]:
+        """After how many releases there should be something, and is not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Release(Generic[Value_co]):
@@ -233,6 +236,10 @@ class Run(Generic[Batch, State, Value]):
     def lasting(self) -> set[int]:
         """After how many releases there was a checkpoint that a dump still needs."""
         return lasting_of(self._logged())
+
+    def missing(self) -> set[int]:
+        """After how many releases there should be a checkpoint, and is none."""
+        return missing_of(self._logged())
 
     def _logged(self) -> dict[str, Logged]:
         return {name: part for name, part in stored_parts(self._state) if isinstance(part, Logged)}
@@ -400,6 +407,11 @@ def checkpoint_of(parts: dict[str, Logged]) -> codec.Plain:
 def lasting_of(parts: dict[str, Logged]) -> set[int]:
     """Of which ticks they still need it."""
     return set[int]().union(*(part.lasting() for part in parts.values() if isinstance(part, Lasting)))
+
+
+def missing_of(parts: dict[str, Logged]) -> set[int]:
+    """Of which ticks they should have it, and do not."""
+    return set[int]().union(*(part.missing() for part in parts.values() if isinstance(part, Lasting)))
 
 
 def restore(state: object, content: dict[str, codec.Plain], logs: Sequence[codec.Plain]) -> None:

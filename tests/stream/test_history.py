@@ -2,18 +2,23 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 import pianissimo as pp
 from pianissimo import queries
+from pianissimo.cli.main import cli
 from pianissimo.counting import Counter, KnownHistogram, UnknownHistogram
 from pianissimo.counting.label_sums import LabelSums
-from pianissimo.errors import ParameterError, SpecError
+from pianissimo.durable.start import Request
+from pianissimo.errors import DamageError, ParameterError, SpecError
+from pianissimo.io.inspect import verify
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run
 from pianissimo.noise import HaarPlan
@@ -185,6 +190,40 @@ def test_a_restart_at_every_tick_changes_no_window(kind: str, tmp_path: Path) ->
     if kind != "periods":
         assert {tick for (tick,) in rows} >= lasting_ticks(2, 42) - {0}
     assert len(rows) < 40
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+def test_verify_tells_a_checkpoint_that_is_lost(kind: str, tmp_path: Path) -> None:
+    """Of each that is needed; the stream goes on, and what does not begin or end there is answered as before."""
+    stream = pp.Stream("s", budget=BUDGET, horizon=60, history=2, **DURABLE[kind])
+    state = tmp_path / "state"
+    with stream.open(state, snapshot_every=4) as live:
+        for tick in range(1, 31):
+            live.tick([{"k": "abc"[number % 3], "u": f"{number}"} for number in range(tick % 4)])
+        before, needed = windows(live, 30), sorted(live._core.lasting)
+    assert verify(Request(stream), state).windows_from is None
+    place = state / "state.db"
+    whole = place.read_bytes()
+    for lost in (needed[0], needed[1], needed[len(needed) // 2], needed[-1]):
+        with closing(sqlite3.connect(place)) as connection, connection:
+            assert connection.execute("DELETE FROM checkpoints WHERE tick = ?", [lost]).rowcount == 1
+        if lost == needed[0]:
+            # As in a stream that an earlier version began.
+            told = CliRunner().invoke(cli, ["verify", str(state)])
+            assert told.exit_code == 0
+            assert f"windows begin at checkpoints from tick {needed[1]} on" in told.output
+        else:
+            with pytest.raises(DamageError, match=f"the checkpoint of tick {lost} must be stored, got none"):
+                verify(Request(stream), state)
+        with stream.open(state, snapshot_every=4) as live:
+            after = windows(live, 30)
+        answered = [interval for interval, each in after.items() if each.startswith("{")]
+        assert {each: after[each] for each in answered} == {each: before[each] for each in answered}
+        assert len(answered) > 1
+        for other in state.glob("state.db-*"):
+            other.unlink()
+        place.write_bytes(whole)
+    assert verify(Request(stream), state).windows_from is None
 
 
 def windows(live: Any, last: int) -> dict[tuple[int, int], str]:

@@ -428,6 +428,11 @@ def verify(*, state: str, secret: str | None, witness: Path | None, out: Path | 
         1: "the last release follows from what is sealed",
     }.get(found.derived, f"the last {found.derived} releases follow from what is sealed")
     click.echo(f"verified: {found.seals} seals and {found.releases} releases are as they were written, and {again}")
+    if found.windows_from is not None:
+        click.echo(
+            f"note: windows begin at checkpoints from tick {found.windows_from} on; there are none before, as in a "
+            "stream that an earlier version began, or they are gone"
+        )
 
 
 @click.command()

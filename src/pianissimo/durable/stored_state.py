@@ -112,6 +112,24 @@ class StoredState:
         if rows.snapshot is not None:
             self._store.insert_snapshot(seal, rows.snapshot, keys)
 
+    def check_checkpoints(self) -> int | None:
+        """Refuse a store that has lost a checkpoint; gives the first one, where those before it were never stored.
+
+        A stream that an earlier version began has none of its first ticks, and nothing tells them from rows that are
+        gone. One that is missing after another was stored for sure, and so was what the ticks since the stored state
+        have made again.
+        """
+        begin, there = self._record.last_tick, self._store.ticks("checkpoints", self._record.incarnation)
+        made = {begin + place for place in self._core.lasting}
+        absent = (made | {begin + place for place in self._core.missing}) - {*there}
+        lost = sorted(tick for tick in absent if tick in made or (there and tick > there[0]))
+        if lost:
+            raise DamageError(
+                f"the checkpoint of tick {lost[0]} must be stored, got none, and {len(lost)} missing in all: windows "
+                "that begin or end there are refused, and releases go on; restore a backup"
+            )
+        return (there[0] if there else self.tick) if absent else None
+
     def _logs(self, ring: KeyRing) -> list[codec.Plain]:
         """What the stored state needs beside it: checkpoints and the last logs, the oldest first."""
         if not self._core.log_length:

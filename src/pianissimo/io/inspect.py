@@ -238,6 +238,10 @@ class StreamCheck:
     derived: int
     """How many of the last releases were made again from what is sealed, with the same result."""
 
+    windows_from: int | None = None
+    """The first checkpoint at which a window may begin, where there are none of earlier ticks: an earlier version began
+    the stream, or they are gone."""
+
 
 Progress = Callable[[int, int], None]
 """Is told how many seals are checked, and how many there are."""
@@ -259,11 +263,13 @@ def verify(
     with DurableStream(request, wiring, Options(create=False, read_only=True)) as live:
         with live._store.reading():
             lives, seals, releases = _verified_lives(live._store, live._ring, progress)
+            windows_from = live._state.check_checkpoints()
         return StreamCheck(
             incarnations=lives,
             seals=seals,
             releases=releases,
             derived=live.recovered.replayed - (live.recovered.finished is not None),
+            windows_from=windows_from,
         )
 
 

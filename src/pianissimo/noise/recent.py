@@ -196,6 +196,11 @@ class Recent:
         """Of which ticks that is needed."""
         return {*self._checkpoints}
 
+    def missing(self) -> set[int]:
+        """Of which ticks there is none, though there should be: what a store has lost, or an earlier version began."""
+        kept = lasting_ticks(self._limit, self._tick) if self._limit else set()
+        return kept - {0} - {*self._checkpoints}
+
     def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         moves = [_taken(each) for each in logs if not isinstance(each, dict)]
         needed = content["closed"]
@@ -209,6 +214,9 @@ class Recent:
             if isinstance(each, dict) and each["tick"] in kept:
                 since = dict(each["since"])
                 before = max(self._checkpoints, default=0 if 0 in since else max(since))
+                if before not in since:
+                    # The one between is lost: there is no way over it, and all others are as they were.
+                    before = min(start for start in since if start > before)
                 self._checkpoints[each["tick"]] = (before, since[before])
 
 

@@ -173,6 +173,11 @@ class LiveCore:
         """Of which ticks, from the first of these runs on, checkpoints are needed."""
         return {tick * part.every for part in self.parts for tick in part.run.lasting()}
 
+    @property
+    def missing(self) -> set[int]:
+        """Of which ticks there should be checkpoints, and are none."""
+        return {tick * part.every for part in self.parts for tick in part.run.missing()}
+
     def logs(self, place: int) -> list[codec.Plain]:
         """What the tick just released has added to what a dump leaves out, for each part that released."""
         return [part.run.log() if part.released_at(place) else None for part in self.parts]

@@ -26,7 +26,16 @@ from pianissimo.checks import check_at_least, check_positive
 from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Pure, Unit
-from pianissimo.mechanism import Gathering, Logged, checkpoint_of, lasting_of, plain_parts, restore, stored_parts
+from pianissimo.mechanism import (
+    Gathering,
+    Logged,
+    checkpoint_of,
+    lasting_of,
+    missing_of,
+    plain_parts,
+    restore,
+    stored_parts,
+)
 from pianissimo.noise import Noise
 from pianissimo.noise.keyed import DRAW_DISTANCE, sealed, sealed_since
 from pianissimo.noise.laws import LaplaceNode, laplace_node
@@ -166,6 +175,10 @@ class PeriodStates:
     def lasting(self) -> set[int]:
         before = self._released.first - 1
         return {before + tick for tick in lasting_of(self._released.logged())}
+
+    def missing(self) -> set[int]:
+        before = self._released.first - 1
+        return {before + tick for tick in missing_of(self._released.logged())}
 
     def to_plain(self) -> codec.Plain:
         return {

@@ -155,6 +155,9 @@ class Segments:
     def lasting(self) -> set[int]:
         return self._recent.lasting()
 
+    def missing(self) -> set[int]:
+        return self._recent.missing()
+
     def take_logged(self, content: codec.Plain, logs: Sequence[codec.Plain]) -> None:
         self._recent.take_logged(content["recent"], logs)
         self._starts = [(number, level, since) for number, level, since in content["starts"]]
