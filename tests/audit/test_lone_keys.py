@@ -16,20 +16,31 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from pianissimo.counting import UnknownHistogram
+from pianissimo.counting import LabelSums, MetaHistogram, UnknownHistogram
 from pianissimo.mechanism import Run
 from pianissimo.monitors import TickCounts
 from pianissimo.noise import Noise, TreePlan
 from pianissimo.noise.keyed import Integers, Keys, PathPart
+from pianissimo.queries.user_sketch import UserSketch
 from pianissimo.selection import FixedThresholdLaplace, LimitedLaplace, UnkGauss
-from pianissimo.sketches import CorrelatedHistogram, GaussianMisraGries, PrivateMisraGries, SparseHistogram
+from pianissimo.sketches import (
+    CorrelatedHistogram,
+    GaussianMisraGries,
+    PrivateMisraGries,
+    PublishedTree,
+    RunningSketch,
+    SetTree,
+    SketchTree,
+    SparseHistogram,
+)
 from pianissimo.sketches.contents import Contents
 from pianissimo.sketches.reduction import ReducedMisraGries, reduce
 from pianissimo.testing import NoNoise, SeededNoise
 from pianissimo.users import FixedCap
+from pianissimo.users.user_label_sums import UserLabelSums
 from pianissimo.users.user_labels import UserLabels
 
-BESIDE = ("threshold", "error level", "shared")
+BESIDE = ("threshold", "error level", "shared", "below the high end")
 ONE = Fraction(1)
 FEW = Fraction(1, 10)
 ALONE = Contents(pl.Series("key", ["a"]), np.array([1]), 0, 1, k=1)
@@ -153,7 +164,40 @@ def cases() -> dict[str, Alone]:
         "labels of users": Alone(
             run_once(users, rows), users.guarantee.loss.as_booked().bad, gaussian(4), is_exact=False
         ),
+    } | trees_and_sums()
+
+
+def trees_and_sums() -> dict[str, Alone]:
+    """Mechanisms that show a key beside other numbers, or from a tree."""
+    plan = TreePlan.calibrated(horizon=1, rho=Fraction(1, 8))
+    answer = UnkGauss(candidates=1, variance=Fraction(4), delta=FEW)
+    tiny: dict[str, Any] = {"horizon": 1, "rho": Fraction(1, 8), "bad": FEW, "k": 1}
+    users: dict[str, Any] = {"cap": FixedCap(units=1), "plan": TreePlan, "horizon": 1, "rho": Fraction(1, 8)}
+    names, lists = pl.Series(["a"]), pl.Series([["a"]])
+    values = pl.DataFrame({"key": lists, "value": [1]}).to_struct()
+    rows = pl.DataFrame({"user": ["u"], "label": ["a"], "value": [1], "key": ["a"]})
+    rows = rows.with_columns(both=pl.struct("key", "value"))
+    asked: dict[str, tuple[Any, Any, int]] = {
+        "sums of unknown labels": (LabelSums(plan=plan, sum_plan=plan, low=0, high=1, delta=FEW), values, 1),
+        "tree of unknown Gauss": (MetaHistogram(base=2, horizon=1, answer=answer), names, 2),
+        "sums of unknown labels of users": (UserLabelSums(low=0, high=1, delta=FEW, **users), rows, 2),
+        "sketch of users": (UserSketch.calibrated(FixedCap(units=1), **tiny), rows.select("user", "key"), 1),
+        "tree of sketches": (SketchTree.calibrated(**tiny, with_total=False), lists, 1),
+        "tree of sets": (SetTree.calibrated(**tiny, with_total=False), lists, 1),
+        "tree of published sketches": (PublishedTree.gaussian(**tiny), lists, 2),
+        "running sketch": (RunningSketch.calibrated(**tiny), lists, 2),
     }
+    found = {}
+    for name, (mechanism, batch, draws) in asked.items():
+        law = gaussian(8 if name == "sketch of users" else 4)  # twice as much where the total is published, too
+        found[name] = Alone(
+            run_once(mechanism, batch),
+            mechanism.guarantee.loss.as_booked().bad,
+            law,
+            law if draws == 2 else None,
+            is_exact=isinstance(mechanism, PublishedTree | RunningSketch),
+        )
+    return found
 
 
 CASES = cases()

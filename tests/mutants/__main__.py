@@ -9,45 +9,35 @@ python -m tests.mutants summary             what was found
 
 import argparse
 import json
+import os
+import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
-from tests.mutants.places import FOLDERS, Place, places
-from tests.mutants.session import Mutants, callers, map_files, read_map
+from tests.mutants.places import FOLDERS, Place, changed, places
+from tests.mutants.reached import Map, map_files, read_map
+from tests.mutants.session import ROOT, Mutants, all_functions
 
-ROOT = Path(__file__).parents[2]
 WORK = ROOT / "target" / "mutants"
 HERE = Path(__file__).parent
 LISTED = HERE / "listed.txt"
 EXPLAINED = HERE / "survivors.txt"
 TESTS = [
-    *(
-        f"tests/{folder}"
-        for folder in ("loss", "noise", "counting", "selection", "sketches", "monitors", "users", "ledger")
-    ),
-    *(
-        "tests/test_pinned_numbers.py",
-        "tests/test_contract.py",
-        "tests/audit/test_lone_keys.py",
-        "tests/audit/test_promises.py",
-        "tests/audit/test_enumeration.py",
-        "tests/audit/test_exact_tables.py",
-    ),
+    "tests/test_pinned_*.py",
+    *(f"tests/{folder}" for folder in FOLDERS if folder != "durable"),
+    *("tests/audit/test_lone_keys.py", "tests/audit/test_promises.py", "tests/test_contract.py"),
     *(
         f"tests/faults/test_{name}.py"
         for name in ("identity", "storage", "attacks_on_lives", "attacks_on_recovery", "stored_streams", "simulator")
     ),
+    *("tests/audit", "tests/faults", "tests"),
 ]
-"""What the nine folders promise is tested here; other tests ask whole streams and are slower."""
+"""Where tests are that reach the nine folders."""
 
-SLOW = (
-    "tests/counting/test_compare.py",
-    "tests/users/test_window_audit.py",
-    "tests/users/test_user_labels_audit.py",
-    "tests/monitors/test_race_audit.py",
-)
-"""Audits by long enumeration: what they catch, a faster test catches too."""
+SHORT = 10.0
+"""Seconds of CPU while traced: of the tests that reach a place, so many are run as fit."""
 
 
 def results() -> dict[str, tuple[str, str]]:
@@ -67,45 +57,96 @@ def pairs(path: Path) -> dict[str, str]:
 
 def test_files() -> list[str]:
     """The files of `TESTS`."""
-    found = [
-        path
-        for each in TESTS
-        for path in ([ROOT / each] if each.endswith(".py") else sorted((ROOT / each).glob("test_*.py")))
-    ]
-    return [name for name in (str(path.relative_to(ROOT)) for path in found) if name not in SLOW]
+    patterns = (each if each.endswith(".py") else f"{each}/test_*.py" for each in TESTS)
+    found = dict.fromkeys(path for pattern in patterns for path in sorted(ROOT.glob(pattern)))
+    return [str(path.relative_to(ROOT)) for path in found]
 
 
-def run(mutants: Mutants, wanted: list[Place]) -> None:
+class Order:
+    """Which tests a mutant is tried with, the likeliest first."""
+
+    def __init__(self, reached: Map) -> None:
+        self._reached = reached
+        self._caught: dict[str, Counter[str]] = defaultdict(Counter)
+        self._files: dict[str, list[str]] = defaultdict(list)
+        for test in sorted(reached.seconds, key=reached.seconds.__getitem__):
+            self._files[test.partition("::")[0]].append(test)
+
+    def of(self, place: Place) -> tuple[list[str], list[str]]:
+        """The tests that reach a place, and those of files that reach it while they are collected."""
+        names = self._reached.tests(place)
+        known = [
+            *self._caught[f"{place.file} {place.function}"].most_common(6),
+            *self._caught[place.file].most_common(6),
+        ]
+        first = dict.fromkeys(name for name, _ in known if name in names)
+        rank: Counter[str] = Counter()
+        ordered = []
+        for name in names:
+            family = name.partition("[")[0]
+            ordered.append((rank[family], name))
+            rank[family] += 1
+        direct = [*first, *(name for _, name in sorted(ordered, key=lambda each: each[0]) if name not in first)]
+        anew = [test for name in names if name.endswith("::") for test in self._files[name[:-2]] if test not in names]
+        return self._fitting([name for name in direct if not name.endswith("::")]), self._fitting(anew)
+
+    def _fitting(self, names: Iterable[str]) -> list[str]:
+        left, fit = SHORT, []
+        for name in names:
+            left -= self._reached.seconds[name]
+            if left < 0:
+                break
+            fit.append(name)
+        return [name for name in fit if not name.endswith("::")]
+
+    def tell(self, place: Place, by: str) -> None:
+        """That a test caught a mutant."""
+        self._caught[f"{place.file} {place.function}"][by] += 1
+        self._caught[place.file][by] += 1
+
+
+def run(wanted: list[str]) -> None:
     """Run mutants, the results written one by one."""
-    tests = callers(read_map(WORK / "map.jsonl"))
-    catchers: dict[str, Counter[str]] = {}
-    with (WORK / "results.jsonl").open("a") as file:
-        begun = time.monotonic()
-        for number, place in enumerate(wanted, 1):
-            known = tests.get((place.file, place.function), [])
-            counted = catchers.setdefault(place.file, Counter())
-            first = [name for name, _ in counted.most_common(8) if name in known]
-            outcome, by = mutants.outcome(place, [*first, *(name for name in known if name not in first)])
-            counted[by] += 1
-            file.write(json.dumps([place.name, outcome, by]) + "\n")
-            file.flush()
+    reached = Map(read_map(WORK / "map.jsonl"))
+    order = Order(reached)
+    mutants = Mutants(lambda test: 10 + 5 * reached.seconds.get(test, 0.0))
+
+    def job() -> None:
+        begun, used = time.monotonic(), os.times()
+        for number, (place, code) in enumerate(changed(set(wanted)), 1):
+            direct, anew = order.of(place)
+            outcome, by = ("survived", "no test reaches it") if not direct + anew else ("survived", "")
+            for tests in ((direct, []), ([], anew)):
+                if any(tests) and outcome == "survived":
+                    outcome, by = mutants.outcome(place, code, *tests)
+            if outcome == "caught":
+                order.tell(place, by)
+            with (WORK / "results.jsonl").open("a") as file:
+                file.write(json.dumps([place.name, outcome, by]) + "\n")
             if outcome == "survived" or number % 50 == 0:
-                print(f"{number}/{len(wanted)} {time.monotonic() - begun:.0f} s: {outcome} {place.name}", flush=True)
+                now = os.times()
+                cpu = sum(now[:4]) - sum(used[:4])
+                told = f"{number}/{len(wanted)} {time.monotonic() - begun:.0f} s, {cpu:.0f} s of CPU"
+                print(f"{told}: {outcome} {place.name} {by}", file=sys.stderr, flush=True)
+
+    mutants.collected(reached.quiet_files(), job)
 
 
-def run_listed(mutants: Mutants) -> int:
+def run_listed() -> int:
     """Every listed mutant with its test: all must be caught."""
-    by_name = {place.name: place for place in places()}
-    missed = []
-    for name, test in pairs(LISTED).items():
-        outcome, _ = (
-            mutants.outcome(by_name[name], [test]) if name in by_name else ("is not there: the list is old", "")
-        )
-        if outcome != "caught":
-            missed.append(f"{outcome}: {name}, by {test}")
-    print("\n".join(missed))
-    print(f"{len(pairs(LISTED)) - len(missed)} of {len(pairs(LISTED))} listed mutants are caught", flush=True)
-    return len(missed)
+    listed = pairs(LISTED)
+    missed = dict.fromkeys(listed, "is not there: the list is old")
+    mutants = Mutants(lambda _: 20.0)
+
+    def job() -> None:
+        for place, code in changed(listed.keys()):
+            missed[place.name], _ = mutants.outcome(place, code, [listed[place.name]])
+
+    mutants.collected([], job)
+    bad = {name: outcome for name, outcome in missed.items() if outcome != "caught"}
+    print("\n".join(f"{outcome}: {name}, by {listed[name]}" for name, outcome in bad.items()))
+    print(f"{len(listed) - len(bad)} of {len(listed)} listed mutants are caught", flush=True)
+    return len(bad)
 
 
 def summary() -> int:
@@ -128,7 +169,8 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("what", choices=["map", "run", "listed", "summary"])
-    parser.add_argument("--share", type=int, default=4)
+    parser.add_argument("--share", type=int, default=10)
+    parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--folder", choices=FOLDERS, action="append")
     parser.add_argument("--again", action="store_true")
     asked = parser.parse_args()
@@ -136,15 +178,15 @@ def main() -> int:
     if asked.what == "summary":
         return summary()
     if asked.what == "map":
-        Mutants()
+        all_functions()
         map_files(test_files(), WORK / "map.jsonl")
         return 0
     if asked.what == "listed":
-        return run_listed(Mutants())
+        return run_listed()
     done = {name for name, (outcome, _) in results().items() if not (asked.again and outcome == "survived")}
-    wanted = [place for place in places() if place.taken(asked.share) and place.name not in done]
+    wanted = [place for place in places() if place.taken(asked.share, asked.part) and place.name not in done]
     wanted = [place for place in wanted if not asked.folder or place.file.partition("/")[0] in asked.folder]
-    run(Mutants(), wanted)
+    run([place.name for place in wanted])
     return 0
 
 

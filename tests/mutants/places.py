@@ -1,16 +1,20 @@
 """Places where one expression carries a promise, and what it is changed to: one change at a time.
 
-A place is inside a function of one of the nine folders. Functions that only predict accuracy or make text carry no
-promise about privacy and are left out by their names (`ACCURACY`, `TEXT`), and so are messages, annotations and
-defaults.
+A place is inside a function of one of the nine folders. What carries no promise about privacy is left out by these rules:
+
+- functions that predict accuracy, make text, or say how long something waits, by their names (`ACCURACY`, `TEXT`, `PACE`);
+- messages, annotations and defaults; a sum with a text or a list in it, which is no arithmetic; a choice of words;
+- steps where tests kill a process (`reach`), and steps that wait, wake, close or add a note (`PASSING`): to leave one out
+  changes when something happens, or keeps a lock that is in nobody's way. Closing a guard is no such step.
 """
 
 import ast
 import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 
 SOURCE = Path(__file__).parents[2] / "src" / "pianissimo"
 FOLDERS = ("noise", "loss", "counting", "selection", "sketches", "users", "monitors", "ledger", "durable")
@@ -26,9 +30,14 @@ TEXT = ("__repr__", "__str__", "_repr_html_", "describe", "words", "summary", "t
 ACCURACY = (
     *("error", "width", "coverage", "variance", "interval", "typical", "expected", "deviation", "quantile"),
     *("bars", "Ends", "_rest", "HiddenRest", "reach", "users_above", "memory", "bytes_a_key"),
+    *("detect",),
     *("_shares", "least_integer"),  # searches: the promise is priced from what they find
 )
+PACE = ("wait", "lacking", "_is_due")
 """Parts of names of functions and classes that carry no promise about privacy."""
+
+PASSING = ("reach", "wait", "wait_for", "notify_all", "join", "close", "end", "add_note")
+"""Names of steps that change when something happens, and not what."""
 
 STRICTNESS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 OPPOSITE = {
@@ -61,6 +70,8 @@ class Place:
     """Which of several that read alike in one function, from 1."""
 
     line: int
+    last: int
+    """Its first and last line, of a guard those of its condition."""
 
     @property
     def name(self) -> str:
@@ -68,9 +79,9 @@ class Place:
         again = f" #{self.number}" if self.number > 1 else ""
         return f"{self.file} {self.function}: {self.before} -> {self.after}{again}"
 
-    def taken(self, share: int) -> bool:
-        """Whether a run that takes one in `share` takes this one: by a digest of the name."""
-        return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8]) % share == 0
+    def taken(self, share: int, part: int = 0) -> bool:
+        """Whether a run that takes one in `share` takes this one: by a digest of the name. Its parts share no place."""
+        return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8]) % share == part
 
 
 def files() -> list[str]:
@@ -81,7 +92,7 @@ def files() -> list[str]:
 
 def carries(function: str) -> bool:
     """Whether a function may carry a promise, by its name."""
-    return not any(word in function for word in ACCURACY + TEXT)
+    return not any(word in function for word in ACCURACY + TEXT + PACE)
 
 
 def outermost(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -110,6 +121,8 @@ def changes(node: ast.AST, folder: str) -> Iterator[tuple[str, ast.AST]]:
             yield "exponent", left
         case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
             yield "rounding", ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub(), left), ast.FloorDiv(), right))
+        case ast.BinOp(op=ast.Add()) if is_text(node.left) or is_text(node.right):
+            return
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant(value=int())):
             yield "term", left
         case ast.BinOp(left=ast.Constant(value=int()), op=ast.Add(), right=right):
@@ -118,6 +131,8 @@ def changes(node: ast.AST, folder: str) -> Iterator[tuple[str, ast.AST]]:
             yield "term", ast.BinOp(left, ast.Sub(), right)
         case ast.BinOp(left=left, op=ast.Sub(), right=right):
             yield "term", ast.BinOp(left, ast.Add(), right)
+        case ast.BoolOp(values=values) if any(isinstance(each, ast.Constant) and is_text(each) for each in values):
+            return
         case ast.BoolOp(op=op, values=values):
             yield "condition", ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
         case ast.Call(func=ast.Attribute(value=root, attr="at"), args=[*args, _]):
@@ -126,8 +141,21 @@ def changes(node: ast.AST, folder: str) -> Iterator[tuple[str, ast.AST]]:
             yield "rounding", ast.Call(ast.Name(OPPOSITE[name], ast.Load()), node.args, node.keywords)
         case ast.If(test=test, body=[ast.Raise()], orelse=[]) if not isinstance(test, ast.Constant):
             yield "guard", ast.Pass()
-        case ast.Expr(value=ast.Call(func=called)) if folder in CHARGED and "log" not in ast.unparse(called):
+        case ast.Expr(value=ast.Call(func=called)) if folder in CHARGED and not is_passing(called):
             yield "step", ast.Pass()
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether a node is a text, bytes or a list as it is written."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str | bytes)
+    return isinstance(node, ast.JoinedStr | ast.List | ast.ListComp | ast.Tuple)
+
+
+def is_passing(called: ast.expr) -> bool:
+    """Whether a call is a log line or changes only when something happens."""
+    words = ast.unparse(called).split(".")
+    return "log" in ast.unparse(called) or (words[-1] in PASSING and "_guard" not in words)
 
 
 SKIPPED = (ast.Raise, ast.JoinedStr, ast.Assert, ast.arguments)
@@ -158,6 +186,13 @@ def head(node: ast.AST) -> str:
     return f"if {told(node.test)}: raise" if isinstance(node, ast.If) else told(node)
 
 
+def lines_of(node: ast.AST) -> tuple[int, int]:
+    """The lines that run if a node does: of a guard those of its condition."""
+    of = node.test if isinstance(node, ast.If) else node
+    first = getattr(of, "lineno", 0)
+    return first, getattr(of, "end_lineno", first)
+
+
 def walk(file: str) -> Iterator[tuple[Place, ast.Module]]:
     """Every place of a file, with the file's tree as it is while that one place is changed."""
     tree = ast.parse((SOURCE / file).read_text())
@@ -171,7 +206,7 @@ def walk(file: str) -> Iterator[tuple[Place, ast.Module]]:
                 texts = head(node), told(after)
                 seen[texts] = seen.get(texts, 0) + 1
                 ast.copy_location(after, node)
-                place = Place(file, function, kind, *texts, seen[texts], getattr(node, "lineno", 0))
+                place = Place(file, function, kind, *texts, seen[texts], *lines_of(node))
                 holder = getattr(parent, field)
                 if position is None:
                     setattr(parent, field, after)
@@ -189,9 +224,21 @@ def places() -> list[Place]:
     return [place for file in files() for place, _ in walk(file)]
 
 
-def changed(place: Place) -> ast.Module:
-    """The tree of a place's file with that place changed."""
-    for each, tree in walk(place.file):
-        if each == place:
-            return ast.fix_missing_locations(copy.deepcopy(tree))
-    raise LookupError(f"no such place: {place.name}")
+def changed(wanted: Collection[str]) -> Iterator[tuple[Place, CodeType | None]]:
+    """Places by their names, each with the code of its function while it is changed."""
+    for file in files():
+        if not any(name.startswith(file + " ") for name in wanted):
+            continue
+        for place, tree in walk(file):
+            if place.name in wanted:
+                whole = compile(ast.fix_missing_locations(tree), str(SOURCE / file), "exec")
+                found = [each for each in code_below(whole) if each.co_qualname == place.function]
+                yield place, min(found, key=lambda each: abs(each.co_firstlineno - place.line), default=None)
+
+
+def code_below(code: CodeType) -> Iterator[CodeType]:
+    """A code object and all in it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from code_below(each)

@@ -1,51 +1,52 @@
-"""Tests in forked children: one for each file while the map is made, one for each mutant after.
+"""Tests in forked children of one process that has imported and collected nearly everything before.
 
-The parent imports the package and no test, so that no thread runs when it forks. A child changes one function's code
-in place, then collects the files it needs. The map says which test calls which function and how long it takes. A mutant
-runs the tests that call its function, those first that caught a mutant of its file before, then the fastest; it ends at
-the first failure.
+A child changes one function's code in place and runs the tests that reach the changed line, those first that caught a
+mutant of its function or file before, then the fastest; it ends at the first failure. Test files that start threads
+while they are collected, or that work out values there by the changed line, are collected in the child, after it.
 """
 
 import gc
 import importlib
-import json
 import os
 import pkgutil
 import select
 import signal
 import sys
 import time
+import unittest.mock
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import Any
 
 import hypothesis  # noqa: F401
+import polars as pl
 import pytest
 import scipy.stats  # noqa: F401
 from _pytest.runner import runtestprotocol
-from tests.mutants.places import SOURCE, Place, changed
+from tests.mutants.places import SOURCE, Place
 
 import pianissimo
+from pianissimo.labels import Domain, label_text
 
-LONGEST_TEST = 0.5
-"""Seconds of CPU: a test that takes longer catches no mutant here."""
+ROOT = Path(__file__).parents[2]
 
-LONGEST_MUTANT = 5.0
-"""Seconds of CPU: of the tests that call a function, the fastest that fit are run."""
-
-LONGEST_SILENCE = 60.0
+LONGEST_SILENCE = 120.0
 """Seconds: a test that waits so long is stuck."""
 
-FIRST = 12
-"""So many tests are tried before the rest is collected."""
+QUIET_THREADS = ("python", "jemalloc_bg_thd", "polars-ooc-clea")
+"""Threads that a fork may leave behind."""
 
 Function = tuple[str, str]
 """A file below `src/pianissimo` and an outermost function's qualified name."""
 
-Mapped = dict[str, tuple[float, list[Function]]]
-"""Of each test its seconds and the functions it calls."""
+Results = Iterator[tuple[str, bool, float]]
+"""Of each test that ran its name, whether it passed, and its seconds of CPU."""
+
+Tell = Callable[[str], None]
+"""How a child speaks."""
 
 
 def function_of(code: CodeType) -> Function | None:
@@ -58,7 +59,7 @@ def function_of(code: CodeType) -> Function | None:
 def all_functions() -> dict[Function, list[FunctionType]]:
     """Every function of the package by its file and name."""
     for module in pkgutil.walk_packages(pianissimo.__path__, "pianissimo."):
-        if module.name.split(".")[1] not in ("cli", "demo", "io"):
+        if module.name.split(".")[1] not in ("cli", "demo", "io", "service", "spark"):
             importlib.import_module(module.name)
     found: dict[Function, list[FunctionType]] = defaultdict(list)
     for each in gc.get_objects():
@@ -69,11 +70,43 @@ def all_functions() -> dict[Function, list[FunctionType]]:
     return found
 
 
+def forget_what_is_cached() -> None:
+    """Every value that a function or an object of the package keeps once it was worked out."""
+    kept: dict[type, list[str]] = {}
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind not in kept:
+            ours = str(kind.__module__).startswith("pianissimo")
+            above = [vars(base) for base in kind.__mro__] if ours else []
+            kept[kind] = [name for names in above for name, value in names.items() if type(value) is cached_property]
+        for name in kept[kind]:
+            each.__dict__.pop(name, None)
+        if kind.__name__ == "_lru_cache_wrapper" and str(each.__module__).startswith("pianissimo"):
+            each.cache_clear()
+
+
+def has_threads() -> bool:
+    """Whether this process has a thread that a fork would miss."""
+    tasks = Path("/proc/self/task")
+    return any((task / "comm").read_text().strip() not in QUIET_THREADS for task in tasks.iterdir())
+
+
+@contextmanager
+def quiet_domains() -> Iterator[None]:
+    """While this lasts, listed labels are sorted without the threads of polars: many test files make some."""
+
+    def made(self: Domain, listed: Iterable[object]) -> None:
+        self.labels = pl.Series("key", sorted({str(label_text(each)) for each in listed}), dtype=pl.String)
+
+    with unittest.mock.patch.object(Domain, "__init__", made):
+        yield
+
+
 class TooLongError(BaseException):
     """A test took more CPU than a test may."""
 
 
-def in_child(work: Callable[[Callable[[str], None]], None]) -> tuple[str, bool]:
+def in_child(work: Callable[[Tell], None]) -> tuple[str, bool]:
     """What a forked child tells, and whether it ended by itself and was never silent for too long."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -83,7 +116,11 @@ def in_child(work: Callable[[Callable[[str], None]], None]) -> tuple[str, bool]:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
-            work(lambda text: (os.write(writing, text.encode()), None)[1])
+            tell: Tell = lambda text: (os.write(writing, text.encode()), None)[1]  # noqa: E731
+            work(tell)
+        except BaseException as error:
+            tell(f"broken\t{error!r}")
+            raise
         finally:
             os._exit(0)
     os.close(writing)
@@ -99,160 +136,136 @@ def in_child(work: Callable[[Callable[[str], None]], None]) -> tuple[str, bool]:
     return b"".join(parts).decode(), ended
 
 
-class Loop:
-    """A pytest plugin that runs chosen tests in a given order and hands over each result."""
+def results_of(items: Sequence[pytest.Item], longest: Callable[[str], float]) -> Results:
+    """Run some tests one after the other; one that takes longer than it may fails."""
 
-    def __init__(self, chosen: Sequence[str] | None, job: Callable[[Iterator[tuple[str, bool, float]]], None]) -> None:
-        self._chosen, self._job = chosen, job
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise TooLongError
+
+    signal.signal(signal.SIGPROF, stop)
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        begun = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, longest(item.nodeid))
+        try:
+            passed = not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
+        except TooLongError:
+            passed = False
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        yield item.nodeid, passed, time.process_time() - begun
+
+
+class Collected:
+    """A pytest plugin: a job that is done with the collected tests in the place of running them."""
+
+    def __init__(self, job: Callable[[dict[str, pytest.Item]], None]) -> None:
+        self._job = job
+        self.done = False
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        by_name = {item.nodeid: item for item in session.items}
-        names = list(by_name) if self._chosen is None else [name for name in self._chosen if name in by_name]
-        self._job(self._run([by_name[name] for name in names]))
+        """Do the job."""
+        if session.testsfailed:
+            return True
+        self.done = True
+        self._job({item.nodeid: item for item in session.items})
         return True
 
-    def _run(self, items: list[pytest.Item]) -> Iterator[tuple[str, bool, float]]:
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            raise TooLongError
 
-        signal.signal(signal.SIGPROF, stop)
-        for item, following in zip(items, [*items[1:], None], strict=True):
-            begun = time.process_time()
-            signal.setitimer(signal.ITIMER_PROF, LONGEST_TEST)
-            try:
-                passed = not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
-            except TooLongError:
-                passed = False
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            yield item.nodeid, passed, time.process_time() - begun
-
-
-def run_files(files: Sequence[str], loop: Loop) -> int:
-    """Collect some files in this process and run what the loop chooses."""
+def with_collected(files: Sequence[str], job: Callable[[dict[str, pytest.Item]], None]) -> bool:
+    """Collect some files in this process and do a job with their tests: whether they could be collected."""
     options = ["-q", "-s", "-p", "no:faulthandler", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    return int(pytest.main([*options, *files], plugins=[loop]))
+    plugin = Collected(job)
+    pytest.main([*options, "-o", "tmp_path_retention_policy=none", *files], plugins=[plugin])
+    return plugin.done
 
 
-def map_files(files: Sequence[str], out: Path) -> None:
-    """Add the files that are not yet in the map: a line for each test. A test that fails or is slow calls nothing."""
-    known = {name.partition("::")[0] for name in read_map(out)}
-    for number, test_file in enumerate(files, 1):
-        if test_file in known:
-            continue
-
-        def work(tell: Callable[[str], None], test_file: str = test_file) -> None:
-            seen: set[Function | None] = set()
-            memory: dict[CodeType, Function | None] = {}
-
-            def trace(frame: FrameType, _event: str, _argument: Any) -> None:
-                code = frame.f_code
-                if code not in memory:
-                    memory[code] = function_of(code)
-                seen.add(memory[code])
-
-            def follow(results: Iterator[tuple[str, bool, float]]) -> None:
-                while True:
-                    seen.clear()
-                    sys.settrace(trace)
-                    result = next(results, None)
-                    sys.settrace(None)
-                    if result is None:
-                        return
-                    name, passed, seconds = result
-                    called = sorted(each for each in seen if each is not None) if passed else []
-                    tell(json.dumps([name, seconds, called]) + "\n")
-
-            run_files([test_file], Loop(None, follow))
-
-        text, ended = in_child(work)
-        lines = text[: text.rfind("\n") + 1] or json.dumps([test_file + "::", 0.0, []]) + "\n"
-        with out.open("a") as file:
-            file.write(lines)
-        print(
-            f"{number}/{len(files)} {test_file}: {lines.count(chr(10))} tests{'' if ended else ', then stuck'}",
-            flush=True,
-        )
-
-
-def read_map(path: Path) -> Mapped:
-    """A stored map."""
-    if not path.exists():
-        return {}
-    lines = (json.loads(line) for line in path.read_text().splitlines())
-    return {name: (seconds, [(file, function) for file, function in called]) for name, seconds, called in lines}
-
-
-def callers(mapped: Mapped) -> dict[Function, list[str]]:
-    """The tests of each function, the fastest first, as many as fit the time."""
-    found: dict[Function, list[str]] = defaultdict(list)
-    spent: dict[Function, float] = defaultdict(float)
-    for name, (seconds, called) in sorted(mapped.items(), key=lambda each: each[1][0]):
-        for function in called:
-            spent[function] += seconds
-            if spent[function] <= LONGEST_MUTANT:
-                found[function].append(name)
-    return found
+def forget_tests() -> None:
+    """What was imported of the tests, so that it is imported anew."""
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None) or ""
+        if path.startswith(str(ROOT / "tests")) and "mutants" not in path:
+            del sys.modules[name]
 
 
 class Mutants:
-    """The package as it is in this process, and children in which one place of it is changed."""
+    """The package and the tests as they are in this process, and children in which one place is changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: Callable[[str], float]) -> None:
         self._functions = all_functions()
-        gc.freeze()
+        self._longest = longest
+        self._items: dict[str, pytest.Item] = {}
+        self._sound: dict[str, bool] = {}
 
-    def outcome(self, place: Place, tests: Sequence[str]) -> tuple[str, str]:
-        """Whether the tests catch a mutant ("caught", "survived", "no code"), and by which."""
+    def collected(self, files: Sequence[str], job: Callable[[], None]) -> None:
+        """Do a job in a process that has collected the files."""
+
+        def work(items: dict[str, pytest.Item]) -> None:
+            if has_threads():
+                raise RuntimeError("a collected file starts threads: a fork would miss them")
+            self._items = items
+            forget_what_is_cached()
+            gc.collect()
+            gc.freeze()
+            job()
+
+        with ExitStack() as collecting:
+            collecting.enter_context(quiet_domains())
+
+            def begin(items: dict[str, pytest.Item]) -> None:
+                collecting.close()
+                work(items)
+
+            with_collected(files, begin) if files else begin({})
+
+    def outcome(
+        self, place: Place, code: CodeType | None, tests: Sequence[str], anew: Sequence[str] = ()
+    ) -> tuple[str, str]:
+        """Whether tests catch a mutant ("caught", "survived", "no code"), and by which. Those of `anew` are collected
+        after the change. What catches it must pass without it."""
         functions = self._functions.get((place.file, place.function), [])
-        if not functions or not tests:
-            return "survived", "no test calls it"
-        for part in (tests[:FIRST], tests[FIRST:]):
-            if part:
-                result, by = self._try(place, functions, part)
-                if result != "survived":
-                    break
-        return result, by
+        if not functions:
+            return "survived", "no such function"
+        skipped: set[str] = set()
+        while True:
+            chosen = [name for name in tests if self._sound.get(name, True) and name not in skipped]
+            result, by = self._try(functions, code, chosen, [name for name in anew if name not in skipped])
+            if result != "caught" or by in self._sound or "::" not in by:
+                return result, by
+            passes = self._try([], None, [by], [] if by in tests else [by])[0] == "survived"
+            if by in tests:
+                self._sound[by] = passes
+            if passes:
+                return result, by
+            skipped.add(by)
 
-    def _try(self, place: Place, functions: Sequence[FunctionType], tests: Sequence[str]) -> tuple[str, str]:
-        code = changed_code(place)
-
-        def work(tell: Callable[[str], None]) -> None:
+    def _try(
+        self, functions: Sequence[FunctionType], code: CodeType | None, tests: Sequence[str], anew: Sequence[str]
+    ) -> tuple[str, str]:
+        def work(tell: Tell) -> None:
             try:
                 for each in functions:
-                    each.__code__ = code
+                    if code is not None:
+                        each.__code__ = code
             except ValueError:
                 tell("no code\t")
                 return
 
-            def follow(results: Iterator[tuple[str, bool, float]]) -> None:
-                for name, passed, _ in results:
+            def follow(items: dict[str, pytest.Item], names: Sequence[str]) -> None:
+                for name, passed, _ in results_of([items[name] for name in names if name in items], self._longest):
                     if not passed:
                         tell(f"caught\t{name}")
                         os._exit(0)
                     tell(".")
-                tell("survived\t")
 
-            run_files(list(dict.fromkeys(name.partition("::")[0] for name in tests)), Loop(tests, follow))
+            here = [name for name in tests if name in self._items]
+            follow(self._items, here)
+            later = [*anew, *(name for name in tests if name not in self._items)]
+            collected = True
+            if later:
+                forget_tests()
+                files = list(dict.fromkeys(name.partition("::")[0] for name in later))
+                collected = with_collected(files, lambda items: follow(items, later))
+            tell("survived\t" if collected else "caught\tits file cannot be collected")
 
         text, ended = in_child(work)
         result, _, by = text.lstrip(".").partition("\t")
-        return (
-            (result, by)
-            if result
-            else ("caught", "no file could be collected, or the process ended" if ended else "time")
-        )
-
-
-def changed_code(place: Place) -> CodeType:
-    """The code of a place's function with the place changed."""
-    path = str(SOURCE / place.file)
-    found = [each for each in code_below(compile(changed(place), path, "exec")) if each.co_qualname == place.function]
-    return min(found, key=lambda each: abs(each.co_firstlineno - place.line))
-
-
-def code_below(code: CodeType) -> Iterator[CodeType]:
-    """A code object and all in it."""
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from code_below(each)
+        return (result, by) if result else ("caught", "the process ended" if ended else "time")
