@@ -1,4 +1,4 @@
-"""What follows from parameters, and which are refused, is what it was: each field of every promise around its limits."""
+"""What follows from parameters, and which are refused, is as it was: each field of every promise around its limits."""
 
 import json
 

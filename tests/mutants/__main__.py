@@ -36,7 +36,7 @@ TESTS = [
 ]
 """Where tests are that reach the nine folders."""
 
-SHORT = 10.0
+SHORT = 4.0
 """Seconds of CPU while traced: of the tests that reach a place, so many are run as fit."""
 
 

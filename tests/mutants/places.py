@@ -1,11 +1,12 @@
 """Places where one expression carries a promise, and what it is changed to: one change at a time.
 
-A place is inside a function of one of the nine folders. What carries no promise about privacy is left out by these rules:
+A place is inside a function of one of the nine folders. What carries no promise about privacy is left out by rules:
 
-- functions that predict accuracy, make text, or say how long something waits, by their names (`ACCURACY`, `TEXT`, `PACE`);
+- functions that predict accuracy, make text, or say how long something waits, by their names: `ACCURACY`, `TEXT`,
+  `PACE`;
 - messages, annotations and defaults; a sum with a text or a list in it, which is no arithmetic; a choice of words;
-- steps where tests kill a process (`reach`), and steps that wait, wake, close or add a note (`PASSING`): to leave one out
-  changes when something happens, or keeps a lock that is in nobody's way. Closing a guard is no such step.
+- steps where tests kill a process (`reach`), and steps that wait, wake, close or add a note (`PASSING`): to leave one
+  out changes when something happens, or keeps a lock that is in nobody's way. Closing a guard is no such step.
 """
 
 import ast

@@ -143,7 +143,7 @@ def results_of(items: Sequence[pytest.Item], longest: Callable[[str], float]) ->
         raise TooLongError
 
     signal.signal(signal.SIGPROF, stop)
-    for item, following in zip(items, [*items[1:], None], strict=True):
+    for item, following in zip(items, [*items, None][1:], strict=True):
         begun = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, longest(item.nodeid))
         try:
