@@ -65,14 +65,14 @@ def plain(value: Any, depth: int = 0) -> Any:
     return type(value).__name__
 
 
-ASKED_OF = {"int": (1, 2, 5), "float": (0.9,)}
+ASKED_OF: dict[Any, tuple[Any, ...]] = {int: (1, 2, 5), float: (0.9,)}
 """What a method is asked with, by the kinds of its parameters."""
 
 
 @cache
 def questions(kind: type) -> list[tuple[str, list[tuple[Any, ...]]]]:
     """The properties of a class, and its methods of numbers alone, each with what they are asked with."""
-    found = []
+    found: list[tuple[str, list[tuple[Any, ...]]]] = []
     for name in dir(kind):
         value = inspect.getattr_static(kind, name)
         if name.startswith("__"):
@@ -82,22 +82,25 @@ def questions(kind: type) -> list[tuple[str, list[tuple[Any, ...]]]]:
         elif inspect.isfunction(value):
             _, *asked = inspect.signature(value).parameters.values()
             kinds = [each.annotation if each.default is each.empty else None for each in asked]
-            if asked and all(each in ASKED_OF or each in (int, float) for each in kinds):
-                choices = [ASKED_OF[each if isinstance(each, str) else each.__name__] for each in kinds]
-                found.append((name, list(itertools.product(*choices))))
+            if asked and all(each in ASKED_OF for each in kinds):
+                found.append((name, list(itertools.product(*(ASKED_OF[each] for each in kinds)))))
     return found
+
+
+def ask(value: Any, name: str, asked: tuple[Any, ...]) -> Any:
+    """One property, or one method with numbers."""
+    found = getattr(value, name)
+    return found(*asked) if asked else found
 
 
 def answers(value: Any) -> Iterator[Any]:
     """All that a frozen value works out of its parameters."""
+    kind: Any = type(value)
     if getattr(value, "horizon", 0) > 10_000:
         return
-    for name, asked in questions(type(value)):
+    for name, asked in questions(kind):
         for each in asked:
-            yield (
-                name,
-                outcome(lambda name=name, each=each: getattr(value, name)(*each) if each else getattr(value, name)),
-            )
+            yield name, outcome(partial(ask, value, name, each))
 
 
 def outcome(make: Callable[[], Any]) -> Any:

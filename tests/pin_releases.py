@@ -160,7 +160,8 @@ STREAM = [20] * 90 + [21] * 40 + [22] * 12 + [23] * 7 + [24] * 3 + [25] * 2 + [2
 def contents_of(sketch: Any, stream: Any = STREAM, **fields: Any) -> Contents:
     """What a sketch of the stream holds."""
     sketch.update(pl.Series(stream))
-    return replace(sketch.contents(), **fields)
+    contents: Contents = sketch.contents()
+    return replace(contents, **fields)
 
 
 def many() -> Contents:

@@ -215,6 +215,15 @@ def named(law: Mapping[tuple[int, ...], float]) -> dict[Hashable, float]:
     return found
 
 
+def unordered(law: Mapping[tuple[int, ...], float]) -> dict[Hashable, float]:
+    """By the set of labels alone."""
+    found: dict[Hashable, float] = {}
+    for places, chance in law.items():
+        labels = frozenset("abcd"[place] for place in places)
+        found[labels] = found.get(labels, 0.0) + chance
+    return found
+
+
 COUNTS = (5, 3, 3, 1)
 TWO = Fraction(2)
 UNKNOWN = UnkGumb(k=2, candidates=3, scale=TWO, variance=TWO, delta=DELTA)
@@ -248,17 +257,7 @@ RACES: dict[str, tuple[Callable[[Noise], Hashable], Mapping[Hashable, float]]] =
         lambda noise: STRICT.answer(dict(zip("abcd", COUNTS, strict=True)), noise).labels,
         named(race_law(COUNTS, k=2, candidates=3, epsilon=1 / TWO, offset=float(STRICT.offset), strict=True)),
     ),
-    "sparse Gumbel, first race": (
-        first_leaders,
-        {
-            frozenset(pair): sum(
-                chance
-                for labels, chance in named(peeled_law(dict(enumerate(COUNTS)), 2, 0.5)).items()
-                if set(labels) == set(pair)  # type: ignore[arg-type]
-            )
-            for pair in itertools.combinations("abcd", 2)
-        },
-    ),
+    "sparse Gumbel, first race": (first_leaders, unordered(peeled_law(dict(enumerate(COUNTS)), 2, 0.5))),
 }
 
 

@@ -116,9 +116,10 @@ def run(wanted: list[str]) -> None:
         for number, (place, code) in enumerate(changed(set(wanted)), 1):
             direct, anew = order.of(place)
             outcome, by = ("survived", "no test reaches it") if not direct + anew else ("survived", "")
-            for tests in ((direct, []), ([], anew)):
-                if any(tests) and outcome == "survived":
-                    outcome, by = mutants.outcome(place, code, *tests)
+            if direct:
+                outcome, by = mutants.outcome(place, code, direct)
+            if anew and outcome == "survived":
+                outcome, by = mutants.outcome(place, code, [], anew)
             if outcome == "caught":
                 order.tell(place, by)
             with (WORK / "results.jsonl").open("a") as file:

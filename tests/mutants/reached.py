@@ -93,7 +93,7 @@ class Lines:
     def end(self) -> dict[str, int]:
         """What was seen since, by file and function."""
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
         found: dict[str, int] = defaultdict(int)
         for path, seen in self._seen.items():
             file = self._names[path]
@@ -130,7 +130,12 @@ def map_files(test_files: Sequence[str], out: Path) -> None:
 
             with ExitStack() as collecting:
                 collecting.enter_context(quiet_domains())
-                with_collected([test_file], lambda items: (collecting.close(), each_test(items))[1])
+
+                def begin(items: dict[str, pytest.Item]) -> None:
+                    collecting.close()
+                    each_test(items)
+
+                with_collected([test_file], begin)
 
         text, ended = in_child(work)
         rows = text[: text.rfind("\n") + 1] or json.dumps([test_file + "::", 0.0, True, {}]) + "\n"
@@ -149,8 +154,8 @@ def read_map(path: Path) -> list[Reach]:
     found = []
     for line in path.read_text().splitlines():
         test, seconds, threads, reached = json.loads(line)
-        lines = {tuple(key.split(" ", 1)): int(value, 16) for key, value in reached.items()}
-        found.append(Reach(test, seconds, threads, lines))  # type: ignore[arg-type]
+        split = ((key.partition(" "), int(value, 16)) for key, value in reached.items())
+        found.append(Reach(test, seconds, threads, {(file, name): lines for (file, _, name), lines in split}))
     return found
 
 
