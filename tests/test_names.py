@@ -25,6 +25,7 @@ TABLES = {
     "source": '[source]\npath = "a.csv"\n',
     "kafka source": "[source.kafka]\n",
     "ledger": "[ledger]\n",
+    "run": "[run]\n",
     **{f"{kind} sink": f'[sinks.a]\nkind = "{kind}"\n' for kind in ("folder", "kafka", "webhook")},
 }
 

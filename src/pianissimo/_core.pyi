@@ -149,6 +149,7 @@ class UserTable:
     def standing_texts(
         self, text: _Text, lengths: NDArray[np.uint32], most: int
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]: ...
+    def standing_names(self, names: NDArray[np.uint64], most: int) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]: ...
 
 @final
 class KeyListing:

@@ -133,6 +133,28 @@ class Lasting(Logged, Protocol):
         """After how many releases there should be something, and is not."""
 
 
+@runtime_checkable
+class BySlot(Protocol):
+    """A mechanism that may gather by what its state knows: who has no state gathers by names, which it translates."""
+
+    def by_name(self) -> Any:
+        """The same mechanism, gathering by names alone: from the events, and from nothing else."""
+
+    def from_names(self, state: Any, gathered: codec.Plain) -> codec.Plain:
+        """What that one gathered, byte for byte as `gather` gives it here."""
+
+
+@runtime_checkable
+class BeginsAnew(Protocol):
+    """A mechanism whose names are others after some public ticks: whoever gathers elsewhere must know since when."""
+
+    def standing(self, state: Any) -> int:
+        """The first tick of the run that has the names of the open one."""
+
+    def stand_at(self, state: Any, tick: int) -> None:
+        """Gather for a tick of the run from now on; of a state that has counted nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Release(Generic[Value_co]):
     """What is published for one tick, with the half-width of its error bars."""
@@ -202,6 +224,23 @@ class Run(Generic[Batch, State, Value]):
     def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
         """What batches of the open tick add together, of what `gather` gave for each, in their order."""
         return pieces[0] if len(pieces) == 1 else self.mechanism.combine(pieces)
+
+    @property
+    def standing(self) -> int:
+        """The first tick that has the names of the open one."""
+        return self.mechanism.standing(self._state) if isinstance(self.mechanism, BeginsAnew) else 1
+
+    def stand_at(self, tick: int) -> None:
+        """Gather for a tick, where nothing is ever counted."""
+        if isinstance(self.mechanism, BeginsAnew):
+            self.mechanism.stand_at(self._state, tick)
+
+    def from_elsewhere(self, gathered: codec.Plain) -> codec.Plain:
+        """What was gathered where there is no state, as `gather` gives it here."""
+        if not isinstance(self.mechanism, BySlot):
+            return gathered
+        with self._guard.forgiving(InputError):
+            return self.mechanism.from_names(self._state, gathered)
 
     def add(self, gathered: codec.Plain) -> None:
         """Count what `gather` gave, or `combine`."""

@@ -1,4 +1,4 @@
-"""Keyed names: 128 bits for an id or a value, which only the holder of the secret can make, and sets of them.
+"""Keyed names: 128 bits for an id or a value, which only the holder of a key can make, and sets of them.
 
 What is remembered of a user or of a value is such a name and never the id itself.
 """
@@ -11,16 +11,14 @@ from pianissimo import _core, codec
 from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL, any_too_long
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Keys
-
-_TWO_LABELS = np.ones(2, dtype=np.uint32)
+from pianissimo.noise.keyed import Keys, secret_key
 
 
 class Names:
     """Keyed names for ids or values, and the set of those seen."""
 
     def __init__(self, noise: Noise, what: str) -> None:
-        self._namer = _core.Namer(secret_key(noise.at(what)))
+        self._namer = _core.Namer(secret_key(noise.naming(what)))
         self._seen = _core.NameSet()
 
     def __len__(self) -> int:
@@ -84,8 +82,3 @@ def names_of(namer: _core.Namer, column: pl.Series) -> Keys:
 def as_numbers(ids: pl.Series) -> NDArray[np.uint64]:
     """Whole numbers as their 64 bits."""
     return np.ascontiguousarray(ids.to_numpy()).view(np.uint64)
-
-
-def secret_key(noise: Noise) -> bytes:
-    """32 bytes that only this noise has: the names of two texts."""
-    return noise.label_keys(b"12", _TWO_LABELS).tobytes()

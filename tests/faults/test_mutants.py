@@ -29,6 +29,7 @@ from pianissimo.mechanism import Run
 from pianissimo.noise import KeyedNoise, Secret
 from pianissimo.noise.keyed import Integers, Keys
 from pianissimo.queries import Query
+from pianissimo.stream.live import LiveCore
 from pianissimo.stream.release import release_of
 from pianissimo.testing import NoNoise
 
@@ -241,13 +242,13 @@ def count_in_the_health_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def count_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = DurableStream._gather
+    sound = LiveCore.gather
 
-    def gather(self: DurableStream, inputs: list[Any]) -> None:
+    def gather(self: LiveCore, inputs: list[Any]) -> list[Any]:
         logging.getLogger("pianissimo").debug("counted %d events", len(inputs[0]))
-        sound(self, inputs)
+        return sound(self, inputs)
 
-    monkeypatch.setattr(DurableStream, "_gather", gather)
+    monkeypatch.setattr(LiveCore, "gather", gather)
 
 
 def count_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,6 +199,17 @@ impl PyUserTable {
         Ok(self.standing(py, &texts_of(text, &lengths)?, most))
     }
 
+    /// The same of names.
+    fn standing_names<'py>(
+        &self,
+        py: Python<'py>,
+        names: PyReadonlyArray2<'py, u64>,
+        most: u64,
+    ) -> PyResult<StandingArrays<'py>> {
+        let names = names_of(&names)?;
+        Ok(self.standing(py, &Ids::Names(&names), most))
+    }
+
     /// Another cap.
     fn set_cap(&mut self, py: Python<'_>, cap: u64) {
         py.detach(|| self.0.set_cap(cap));

@@ -175,6 +175,12 @@ def check(*, file: Path, as_json: bool) -> None:
     help="How many ticks the clock may be ahead of the last release. If it is further ahead, the command refuses, as "
     "the clock may be wrong.  [default: an eighth of the horizon, a minute at least, 1440 ticks at most]",
 )
+@click.option(
+    "--workers",
+    metavar="WHO",
+    help="Who reads and counts: inline, processes, or how many of them. The releases are the same.  [default: as FILE "
+    "says, else inline]",
+)
 @click.option("--quiet", is_flag=True, help="Print alarms and trends only: no plan, no progress, no closing words.")
 @json_option
 def run(
@@ -197,7 +203,7 @@ def run(
 
     Every tick is stored, beside FILE unless --state says where: if the command is stopped or killed, type it again and
     it goes on. A run --in-memory is for complete files alone, and takes none of the options from --secret to
-    --longest-leap.
+    --workers.
     """
     from pianissimo.io.runs import stop_on_signals
 

@@ -4,18 +4,19 @@ What a tick goes through in the store is in `stored_ticks`.
 """
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pianissimo.checks import ticks_in
 from pianissimo.durable.charging import cap_of
 from pianissimo.durable.failpoints import reach
+from pianissimo.durable.gathered_elsewhere import gathering
 from pianissimo.durable.key_ring import Given
 from pianissimo.durable.moved_places import packed_place, shortened, unpacked_place
 from pianissimo.durable.place import Place
-from pianissimo.durable.start import (
-    Request,
-)
+from pianissimo.durable.start import Request
+from pianissimo.durable.stored_state import Gathered
 from pianissimo.durable.stored_ticks import Options, StoredTicks
 from pianissimo.errors import (
     DiskFullError,
@@ -29,6 +30,7 @@ from pianissimo.errors import (
 from pianissimo.noise import Secret
 from pianissimo.stream import Stream, StreamRelease
 from pianissimo.stream.release import release_of
+from pianissimo.workers import workers_of
 
 
 class DurableStream(StoredTicks):
@@ -68,10 +70,10 @@ class DurableStream(StoredTicks):
         """Keep what some events of the open tick add, in memory: nothing is counted before `tick`."""
         with self._lock:
             self._check_open()
-            inputs = self._core.inputs(batch, self._tick + 1, time=time, drop_bad_rows=drop_bad_rows)
+            gather = self._gathering(batch, {"time": time, "drop_bad_rows": drop_bad_rows})
             if self._unsure is not None:
                 raise StateError("a tick whose seal is in doubt must be sealed first, got more events; call tick()")
-            self._gather(inputs)
+            self._gather(gather)
 
     def tick(
         self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False, position: Any = None
@@ -90,14 +92,14 @@ class DurableStream(StoredTicks):
                     "position must be given where a source has fed the stream, got None: the source would lose or "
                     "repeat rows; go on with `pianissimo run`, or give position=live.position if they are not wanted"
                 )
-            options: Any = {"time": time, "drop_bad_rows": drop_bad_rows}
-            inputs = None if batch is None else self._core.inputs(batch, self._tick + 1, **options)
+            options = {"time": time, "drop_bad_rows": drop_bad_rows}
+            gather = None if batch is None else self._gathering(batch, options)
             # Whatever the last call was given is sealed now, or it is not and these events come in its place.
             self._settle_doubt()
             before = len(self._added)
             try:
-                if inputs is not None:
-                    self._gather(inputs)
+                if gather is not None:
+                    self._gather(gather)
                 with self._guard:
                     self._seal_tick(positions)
             except BaseException:
@@ -142,11 +144,14 @@ class DurableStream(StoredTicks):
                 "call finish(), and do not give them again"
             ) from DiskFullError("its commit failed for want of room")
 
-    def _gather(self, inputs: list[Any]) -> None:
+    def _gathering(self, batch: object, options: dict[str, Any]) -> Callable[[], Gathered]:
+        return gathering(self._core, self._options.workers, batch, self._tick + 1, options)
+
+    def _gather(self, gather: Callable[[], Gathered]) -> None:
         try:
             with self._guard:
                 # For all parts in one step, and guarded: an interrupt must not leave a batch in some of them.
-                self._added.append(self._core.gather(inputs))
+                self._added += gather()
         except InputError:
             self._guard.forgive()
             raise
@@ -237,6 +242,8 @@ def open_stream(stream: Stream, state: Path | str, *, secret: Given = None, **wh
     """A stream in a folder or a database; `where` has the places of `Place.of` and the `Options`. See `Stream.open`."""
     where = {name: value for name, value in where.items() if value is not None}
     options = {name: where.pop(name) for name in Options.__slots__ if name in where}
+    if "workers" in options:
+        options["workers"] = workers_of(options["workers"])
     if "ledger_budget" in where:
         where["cap"] = cap_of(where.pop("ledger_budget"))
     return DurableStream(Request(stream), Place.of(state, **where).wired(secret), Options(**options))

@@ -39,11 +39,14 @@ _SALT = b"pianissimo/keys/v1"
 class Keys:
     """The keys of one secret."""
 
-    __slots__ = ("_at_rest", "_seal", "_secret", "noise")
+    __slots__ = ("_at_rest", "_seal", "_secret", "noise", "user")
 
     def __init__(self, secret: Secret) -> None:
         self._secret = secret
         self.noise = Secret(_derived(bytes(secret), "noise"))
+        self.user = Secret(_derived(bytes(secret), "user"))
+        """The names key: what users and values are named with, and no noise is made of."""
+
         self._seal = _derived(bytes(secret), "seal")
         self._at_rest = AESGCM(_derived(bytes(secret), "at rest"))
 
@@ -256,15 +259,19 @@ Macs = Callable[[int], bytes]
 class SealedNoise(OuterNoise):
     """Noise whose draws can be bound to a seal."""
 
-    __slots__ = ("_first", "_macs", "_path", "_roots", "_stride")
+    __slots__ = ("_first", "_macs", "_names", "_path", "_roots", "_stride")
 
-    def __init__(self, roots: Roots, macs: Macs, *, first: int = 0, stride: int = 1) -> None:
+    def __init__(
+        self, roots: Roots, macs: Macs, *, first: int = 0, stride: int = 1, names: Noise | None = None
+    ) -> None:
         # What is drawn without a seal.
         super().__init__(roots(first))
         self._roots = roots
         self._macs = macs
         # Tick k of a query that is published at every n-th tick ends with tick first + n k of the stream.
         self._first, self._stride = first, stride
+        # Where names are, of a stream that has a key of their own for them.
+        self._names = names
         self._path: tuple[PathPart, ...] = ()
 
     def at(self, *path: PathPart) -> Self:
@@ -272,9 +279,14 @@ class SealedNoise(OuterNoise):
         below = object.__new__(type(self))
         below._roots, below._macs = self._roots, self._macs
         below._first, below._stride = self._first, self._stride
+        below._names = self._names
         below._path = self._path + path
         below.inner = self.inner.at(*path)
         return below
+
+    def naming(self, what: str) -> Noise:
+        """From the names key; streams of before have their names from the noise."""
+        return self.inner.naming(what) if self._names is None else self._names.at(*self._path, what)
 
     def sealed(self, tick: int) -> Noise:
         """The noise here, bound to the seal of a tick of this query."""

@@ -23,8 +23,13 @@ from pianissimo.durable.key_ring import Given, KeyRing, open_ring, ring_of
 from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.records import Intention, Seal, StreamRecord, begin_closed
 from pianissimo.durable.witness import Testimony
-from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StoreError
+from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StateError, StoreError
+from pianissimo.noise import Noise, Secret
+from pianissimo.noise.name_keys import names_root
 from pianissimo.stream import Stream, StreamPlan
+
+NAMES = 1
+"""How users and values are named: from the names key; of a life whose record says nothing, from the noise."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,10 @@ class Request:
 
     @property
     def text(self) -> str:
-        """What is stored: what was asked, and what was chosen."""
-        return json.dumps(
-            {"plan": self.plan.to_dict(), "chosen": self.plan.to_plain(), "stream": self.stream.to_plain()},
-            ensure_ascii=False,
-        )
+        """What is stored: what was asked, what was chosen, and in which way users are named."""
+        plan, stream = self.plan, self.stream
+        content = {"plan": plan.to_dict(), "chosen": plan.to_plain(), "stream": stream.to_plain(), "names": NAMES}
+        return json.dumps(content, ensure_ascii=False)
 
     @property
     def digest(self) -> bytes:
@@ -277,6 +281,19 @@ def open_record(store: Journal, wiring: Wiring) -> tuple[StreamRecord, KeyRing]:
     ring = open_ring(wiring.secret(create=False), record.incarnation, store.epochs(record.incarnation))
     record.check(ring.keys[0])
     return record, ring
+
+
+def names_of_life(record: StreamRecord, ring: KeyRing) -> Noise | None:
+    """Where the names of a life are; None where it was begun before names had a key, and has them from the noise."""
+    version = json.loads(record.config).get("names", 0)
+    if version not in (0, NAMES):
+        raise StateError(f"users must be named as this version knows, got way {version}; use the version that began it")
+    return names_root(names_key(record, ring), record.incarnation, record.config_digest) if version else None
+
+
+def names_key(record: StreamRecord, ring: KeyRing) -> Secret:
+    """What users and values are named with: that of the secret with which a life began, whatever came after it."""
+    return ring.epoch(ring.number_at(record.last_tick)).user
 
 
 def as_stored(request: Request, record: StreamRecord) -> Request:

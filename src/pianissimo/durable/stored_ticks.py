@@ -11,11 +11,12 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pianissimo import codec
 from pianissimo.durable.failpoints import reach
+from pianissimo.durable.gathered_elsewhere import told_to_workers
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import KeyRing, SealedNoise
 from pianissimo.durable.moved_places import base_of, unpacked_place, whole_place
@@ -29,6 +30,7 @@ from pianissimo.durable.start import (
     check_witness,
     create_stream,
     is_created,
+    names_of_life,
     place_of,
 )
 from pianissimo.durable.stored_state import SNAPSHOT_EVERY, Gathered, StateRows, StoredState
@@ -52,6 +54,7 @@ from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.live import LiveCore
 from pianissimo.stream.release import payload_of, release_of
+from pianissimo.workers import Workers
 
 _MOST_MACS = 4096
 
@@ -74,6 +77,8 @@ class Options:
     publish_at_once: bool = True
     read_only: bool = False
     make_noise: Callable[[Secret], Noise] = KeyedNoise
+    workers: Workers | None = None
+    """Who gathers what large batches add; None where this process does. They are closed with the stream."""
 
     def __post_init__(self) -> None:
         if not self.snapshot_every >= 1:
@@ -154,6 +159,8 @@ class StoredTicks:
                 found, self.plan = check_start(self._store, wiring, request, wiring.witness.heard_anew())
             self._take_over(found)
             self.recovered = self._recover(found, created=created)
+            if options.workers is not None and not options.read_only:
+                options.workers.begin(*told_to_workers(self.plan, self._record, self._ring))
             # Other threads may read from now on, each time what is stored then.
             self._store.connection.rollback()
         except BaseException:
@@ -169,6 +176,8 @@ class StoredTicks:
         with self._lock.lock:
             self._is_closed = True
             self._guard.close("a stream that was closed must be opened again")
+            if self._options.workers is not None:
+                self._options.workers.close()
             for name in ("_publisher", "_store", "_process_lock"):
                 if hasattr(self, name):
                     getattr(self, name).close()
@@ -193,10 +202,11 @@ class StoredTicks:
         self._positions = found.record.begin(found.ring.keys[0]) if found.last is None else found.last.positions
         self._know_base(self._tick)
         self._visible = self._store.visible(self._record.incarnation)
+        first, names = self._record.last_tick, cache(partial(names_of_life, self._record, self._ring))
         self._core = LiveCore(
             self.plan,
-            lambda every: SealedNoise(self._root_of, self._mac_of, first=self._record.last_tick, stride=every),
-            after=self._record.last_tick,
+            lambda every: SealedNoise(self._root_of, self._mac_of, first=first, stride=every, names=names),
+            after=first,
         )
         self._state = StoredState(self._core, self._store, self._record, self._ring, options.snapshot_every)
         lives = [] if options.read_only else self._store.lives(self._ring)[:-1]

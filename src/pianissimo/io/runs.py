@@ -38,11 +38,13 @@ from pianissimo.io.loop import (
 from pianissimo.io.sinks import kafka_settings, make_sink
 from pianissimo.io.sources import make_feed
 from pianissimo.io.sources.event_files import FileTicks, written_as
+from pianissimo.io.sources.file_ranges import WorkedFiles
 from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules, WallClock, longest_leap_of
 from pianissimo.io.sources.source_records import REFUSED_FILE, RefusedFile, RowJudge, TickSource
 from pianissimo.ledger import STATE_FILE
 from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec
+from pianissimo.workers import Workers, workers_of
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +130,9 @@ class RunOptions(TypedDict, total=False):
     longest_leap: int | None
     """How many ticks may be over at once when it is started, by default those that `longest_leap_of` tells."""
 
+    workers: Workers | str | int | None
+    """Who reads and counts: as for `Stream.open`; without it, what the file's [run] says."""
+
     clock: Callable[..., WallClock]
     stop: threading.Event | None
     """Given by whoever catches signals: says that one came."""
@@ -154,7 +159,10 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
             if wall is not None and not known:
                 wall.check_origin(0 if before is None else before.last_tick)
             refused = RefusedFile(RefusedFile.beside(place.folder, place.witness))
-            make_files = partial(FileTicks, before or spec, refused.add)
+            workers = workers_of(given.get("workers") or spec.run.workers)
+            make_files: Callable[[], FileTicks | WorkedFiles] = partial(FileTicks, before or spec, refused.add)
+            if workers is not None:
+                make_files = partial(WorkedFiles, before or spec, refused.add, workers)
             files = make_files() if before is not None and (wall is None or not known) else None
             if files is not None and not known:
                 files.check_refused()
@@ -172,6 +180,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
             options: dict[str, Any] = {
                 "sinks": sinks,
                 "sinks_beside": True,
+                "workers": workers,
                 "secret": given.get("secret"),
                 "witness": witness,
                 "take_over": given.get("take_over", False),

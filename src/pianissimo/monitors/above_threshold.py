@@ -83,7 +83,7 @@ class UserCharges:
         self.limit, self.per_tick = limit, per_tick
         self.tests = 0
         """How many times a monitor has tested with these charges: a part of the path of each test's noise."""
-        self._noise = noise.at("users")
+        self._noise = noise.naming("users")
         self.renew()
 
     def renew(self) -> None:

@@ -38,6 +38,7 @@ DRAW_DISTANCE = Fraction(1, 2**110)
 ONE_KEY: Keys = np.zeros(1, dtype=np.uint64)
 """What a single draw is made for."""
 
+_TWO_LABELS = np.ones(2, dtype=np.uint32)
 _NOT_PICKLED = "noise is not pickled: it carries the secret; make it anew from the secret where it is needed"
 
 
@@ -99,6 +100,10 @@ class Noise(Protocol):
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
         """A keyed 128-bit item key for each label; `lengths` cut `text` into labels."""
 
+    def naming(self, what: str) -> "Noise":
+        """What users or values are named by, with its item keys: a stream may have a key of their own for names."""
+        return self.at(what)
+
     @overload
     def gaussian(self, sigma: float | None = None, keys: None = None, *, variance: Fraction | None = None) -> int: ...
     @overload
@@ -148,6 +153,9 @@ class OuterNoise(Noise):
 
     def label_keys(self, text: bytes, lengths: NDArray[np.uint32]) -> Keys:
         return self.inner.label_keys(text, lengths)
+
+    def naming(self, what: str) -> Noise:
+        return self.inner.naming(what)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(hidden)"
@@ -251,6 +259,11 @@ class KeyedNoise(Noise):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(_NOT_PICKLED)
+
+
+def secret_key(noise: Noise) -> bytes:
+    """32 bytes that only this noise has: the item keys of two labels."""
+    return noise.label_keys(b"12", _TWO_LABELS).tobytes()
 
 
 WeightedDraw = tuple[Noise, str, Fraction, int]

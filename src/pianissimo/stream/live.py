@@ -16,7 +16,7 @@ from pianissimo import codec
 from pianissimo.batch_memo import BatchMemo
 from pianissimo.checks import ticks_in
 from pianissimo.errors import HorizonError, InputError, ParameterError, StateError
-from pianissimo.mechanism import Guard, Release, Run, Windowed
+from pianissimo.mechanism import BySlot, Guard, Release, Run, Windowed
 from pianissimo.noise import Noise
 from pianissimo.queries import Query
 from pianissimo.queries.of_users import above_cap_table
@@ -44,7 +44,9 @@ class LivePart:
     share a run, released at every tick and shown on their schedules.
     """
 
-    def __init__(self, plan: StreamPlan, answered: Sequence[QueryPlan], noise_for: NoiseFor, after: int) -> None:
+    def __init__(
+        self, plan: StreamPlan, answered: Sequence[QueryPlan], noise_for: NoiseFor, after: int, *, by_name: bool
+    ) -> None:
         self._user = plan.unit if isinstance(plan.unit, User) else None
         self.queries = [each.query for each in answered]
         self.every = 1 if self._user else self.queries[0].every
@@ -56,6 +58,8 @@ class LivePart:
         if isinstance(mechanism, EachPeriod):
             # A life that begins later has the same periods.
             mechanism = replace(mechanism, after=after)
+        if by_name and isinstance(mechanism, BySlot):
+            mechanism = mechanism.by_name()
         self.run: Run[Any, Any, Any] = Run(mechanism, noise, coverage=plan.coverage, digest=digest)
         self._tidiers = {query.name: Tidier(query.tidy) for query in self.queries}
 
@@ -67,6 +71,10 @@ class LivePart:
     def gather(self, content: Any) -> codec.Plain:
         """What some events of the open tick add, as plain data; None where they do not count any more."""
         return self.run.gather(self._own(content)) if self._is_open() else None
+
+    def from_elsewhere(self, gathered: codec.Plain) -> codec.Plain:
+        """What some events of the open tick add, of what was gathered without a state."""
+        return self.run.from_elsewhere(gathered) if self._is_open() else None
 
     def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
         """What batches of the open tick add together; None where they do not count any more."""
@@ -150,18 +158,20 @@ class LivePart:
 class LiveCore:
     """The runs of a plan over their noise: what a stream in memory and a durable one both have.
 
-    It neither locks nor guards; who has it does. Its first tick is the one after tick `after` of the stream.
+    It neither locks nor guards; who has it does. Its first tick is the one after tick `after` of the stream. One that
+    gathers and never counts does so `by_name`, since it has no state.
     """
 
-    def __init__(self, plan: StreamPlan, noise_for: NoiseFor, *, after: int = 0) -> None:
+    def __init__(self, plan: StreamPlan, noise_for: NoiseFor, *, after: int = 0, by_name: bool = False) -> None:
         self.plan = plan
+        self.after = after
         self._warned = False
         self._memo = BatchMemo()
         answered: dict[object, list[QueryPlan]] = {}
         for each in plan.queries:
             shared = id(each.mechanism) if isinstance(plan.unit, User) else each.query.name
             answered.setdefault(shared, []).append(each)
-        self.parts = [LivePart(plan, plans, noise_for, after) for plans in answered.values()]
+        self.parts = [LivePart(plan, plans, noise_for, after, by_name=by_name) for plans in answered.values()]
 
     @property
     def log_length(self) -> int:
@@ -266,6 +276,27 @@ class LiveCore:
         """For each part what some events of the open tick add, as plain data."""
         with self._counting():
             return [part.gather(content) for part, content in zip(self.parts, inputs, strict=True)]
+
+    def gather_at(
+        self, tick: int, batch: object, *, time: str | None = None, drop_bad_rows: bool = False
+    ) -> codec.Plain:
+        """The same of a batch of any tick, where nothing is ever counted; and where each part stood for it."""
+        for part in self.parts:
+            # A run has its own ticks, of which the stream has several where it releases now and then.
+            part.run.stand_at((tick - self.after - 1) // part.every + 1)
+        gathered = self.gather(self.inputs(batch, tick, time=time, drop_bad_rows=drop_bad_rows))
+        return [[part.run.standing for part in self.parts], gathered]
+
+    def combine_elsewhere(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
+        """Several pieces of a tick that `gather_at` gave, in their order, as one."""
+        return [pieces[0][0], self.combine([own for _, own in pieces])]
+
+    def from_elsewhere(self, piece: codec.Plain) -> list[codec.Plain]:
+        """For each part what some events of the open tick add, of what `gather_at` gave for them."""
+        standing, gathered = piece
+        if standing != [part.run.standing for part in self.parts]:
+            raise StateError("what is gathered must be of the open period, got another; the calendar has changed")
+        return [part.from_elsewhere(content) for part, content in zip(self.parts, gathered, strict=True)]
 
     def _counting(self) -> AbstractContextManager[None]:
         """With what is known of the last batch, which is forgotten: whatever it is asked about, it tells by object."""

@@ -167,6 +167,14 @@ class LedgerSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """Who reads and counts, of a durable run."""
+
+    workers: str | int = "inline"
+    """"inline", "processes", or how many of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
     """What a stream file says: the stream, which has an origin where there is a source, and where its events come from.
 
@@ -184,6 +192,9 @@ class StreamSpec:
 
     ledger: LedgerSpec = LedgerSpec()
     """Which ledger pays for a durable run."""
+
+    run: RunSpec = RunSpec()
+    """Who reads and counts."""
 
     def __post_init__(self) -> None:
         if self.source is None:
@@ -269,8 +280,9 @@ class _Reading:
             released = source.get("until") or stream["horizon"] or OPEN_HORIZON
         sinks = self._sinks()
         ledger = self._ledger()
+        run = self._run()
         queries = self._queries(stream.get("tick"), released)
-        self._file.read(dict.fromkeys(("stream", "source", "sinks", "ledger", "queries"), lambda value: value))
+        self._file.read(dict.fromkeys(("stream", "source", "sinks", "ledger", "run", "queries"), lambda value: value))
         if self.faults:
             return None
         budget = Budget(epsilon=stream.pop("epsilon"), delta=stream.pop("delta"))
@@ -288,7 +300,7 @@ class _Reading:
         if source:
             made = FileSource(**source) if "path" in source else LiveSource(**source)
         try:
-            return StreamSpec(stream=asked, source=made, sinks=sinks, ledger=ledger)
+            return StreamSpec(stream=asked, source=made, sinks=sinks, ledger=ledger, run=run)
         except ParameterError as refusal:
             self.faults.append(str(refusal))
             return None
@@ -406,6 +418,10 @@ class _Reading:
         words = text(value)
         return words if "://" in words else str(path_from(self._folder, words))
 
+    def _run(self) -> RunSpec:
+        table = self._file.inner("run")
+        return RunSpec() if table is None else RunSpec(**table.read({"workers": _workers}))
+
     def _queries(self, tick: timedelta | str | None, released: int) -> list[Query]:
         about = "at least one table such as [queries.purchases]"
         content = self._file.content.get("queries")
@@ -441,6 +457,13 @@ class _Reading:
             table.refuse(refusal)
             return None
         return query
+
+
+def _workers(value: object) -> str | int:
+    """Who works; a number is one of processes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    return str(one_of("inline", "processes")(value))
 
 
 _KAFKA_READERS = {"brokers": text, "topic": text, "settings": settings_of}

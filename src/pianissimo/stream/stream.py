@@ -28,6 +28,7 @@ _LEAST_COVERAGE = 0.01
 
 if TYPE_CHECKING:
     from pianissimo.durable.durable_stream import DurableStream
+    from pianissimo.workers import Workers
 
 
 @identity.identified("stream")
@@ -273,6 +274,7 @@ class Stream:
         ledger_key: Secret | Path | str | None = None,
         take_over: bool = False,
         snapshot_every: int | None = None,
+        workers: "Workers | str | int | None" = None,
     ) -> "DurableStream":
         """Run it in a folder or a PostgreSQL database, so that it goes on after a crash as if nothing had happened.
 
@@ -283,6 +285,9 @@ class Stream:
         The stream is charged to a ledger beside the folder, made with room for it alone. A `ledger_budget`, given when
         the ledger is made, leaves room for other streams and questions on the same data. They name the `ledger`: a
         file, the folder or URL of the stream beside which it lies, or a `postgresql://` URL, with its `ledger_key`.
+
+        `workers` says who counts large batches: `"inline"`, `"processes"` or how many of them, or a `SparkWorkers`. The
+        releases are the same to the byte.
 
         >>> import tempfile
         >>> from pianissimo.queries import Count
@@ -306,6 +311,7 @@ class Stream:
             ledger_key=ledger_key,
             take_over=take_over,
             snapshot_every=snapshot_every,
+            workers=workers,
         )
 
     def replay(

@@ -23,6 +23,7 @@ from pianissimo.errors import InputError
 from pianissimo.labels import LONGEST_LABEL, LabelIndex, any_too_long
 from pianissimo.mechanism import Storable
 from pianissimo.noise import Noise
+from pianissimo.noise.keyed import Keys
 from pianissimo.text_views import number_texts
 from pianissimo.users.caps import AdaptiveCap, Cap, Course
 from pianissimo.users.user_table import (
@@ -65,6 +66,10 @@ class AcceptedUnits:
     def open_rows(self, users: pl.Series) -> OpenRows:
         """The rows of users who have units left: others change nothing."""
         return self.users.open_rows(users, self._told)
+
+    def open_names(self, names: Keys) -> OpenRows:
+        """The same of rows that come with the names of their users."""
+        return self.users.open_names(names, self._told)
 
     def add(self, rows: UserRows, columns: Callable[[Units], Sequence[Column]] = lambda _: ()) -> None:
         """Take the rows of users by the slots of their labels, user after user.

@@ -27,6 +27,7 @@ from pianissimo.errors import ParameterError
 from pianissimo.identity import identified
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Pure, Unit
 from pianissimo.mechanism import (
+    BySlot,
     Gathering,
     Logged,
     checkpoint_of,
@@ -148,6 +149,11 @@ class PeriodStates:
         """Begin the next period, with no release made in it."""
         self.before = self.open
         self.open = OnePeriod(self._each, self._noise, self.open.last + 1, cap)
+
+    def stand_at(self, first: int) -> None:
+        """Gather for the period that begins with a tick; nothing is counted in any."""
+        if self.open.first != first:
+            self.open = OnePeriod(self._each, self._noise, first, self._each.first_cap)
 
     def of(self, start: int, end: int) -> OnePeriod | None:
         """The period that some ticks after `start` lie in, if it is still known."""
@@ -323,6 +329,19 @@ class EachPeriod(Gathering):
     def gather(self, state: EachPeriodState, batch: Any) -> codec.Plain:
         # At the largest cap: nothing is cut off that the next cap is chosen by.
         return self.inner.gather(state.periods.open.state, batch)
+
+    def by_name(self) -> "EachPeriod":
+        return replace(self, inner=self.inner.by_name()) if isinstance(self.inner, BySlot) else self
+
+    def from_names(self, state: EachPeriodState, gathered: codec.Plain) -> codec.Plain:
+        inner, open_state = self.inner, state.periods.open.state
+        return inner.from_names(open_state, gathered) if isinstance(inner, BySlot) else gathered
+
+    def standing(self, state: EachPeriodState) -> int:
+        return state.periods.open.first
+
+    def stand_at(self, state: EachPeriodState, tick: int) -> None:
+        state.periods.stand_at(self.begins(tick))
 
     def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
         return self.inner.combine(pieces)

@@ -260,6 +260,21 @@ class UserLabels(UserBudget):
             known = LabelSlots(state.index.slots(labels), labels)
         return stored_by_slot(self._units(rows, numbers), known)
 
+    def by_name(self) -> "UserLabels":
+        return replace(self, by_slot=False)
+
+    def from_names(self, state: UserLabelsState, gathered: codec.Plain) -> codec.Plain:
+        if not self.by_slot:
+            return gathered
+        names, counts, labels, numbers = gathered
+        rows = state.units.open_names(np.repeat(names, counts, axis=0))
+        kept = numbers if rows.places is None else numbers[rows.places]
+        if isinstance(labels, pl.Series):
+            known = LabelSlots(state.index.slots(labels), labels)
+            return stored_by_slot(self._units(rows, kept.astype(np.uint32)), known)
+        known = LabelSlots(np.arange(len(state.index)), NO_LABELS)
+        return stored_by_slot(self._units(rows, labels[kept].astype(np.uint32)), known)
+
     def combine(self, pieces: Sequence[codec.Plain]) -> codec.Plain:
         if self.by_slot:
             known, rows, numbers = joined_by_slot(pieces)

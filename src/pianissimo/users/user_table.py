@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from pianissimo import _core, codec
 from pianissimo.errors import InputError
-from pianissimo.names import as_numbers, checked_ids, names_of, secret_key
+from pianissimo.names import as_numbers, checked_ids, names_of
 from pianissimo.noise import Noise
-from pianissimo.noise.keyed import Keys
+from pianissimo.noise.keyed import Keys, secret_key
 
 Column = NDArray[Any]
 Units = NDArray[np.uint64]
@@ -75,7 +75,7 @@ class UserUnits:
     """The units of every user under one cap."""
 
     def __init__(self, noise: Noise, cap: int) -> None:
-        key = secret_key(noise.at("users"))
+        key = secret_key(noise.naming("users"))
         self.table = _core.UserTable(key, cap)
         self._namer = _core.Namer(key)
         self._cap = cap
@@ -109,10 +109,11 @@ class UserUnits:
             slots, names = self.table.standing_texts(*codec.join_texts(ids), most)
         else:
             slots, names = self.table.standing_numbers(as_numbers(ids), most)
-        places = np.flatnonzero(slots != SPENT_USER)
-        if len(places) == len(slots):
-            return OpenRows(None, slots, names)
-        return OpenRows(places, slots[places], names)
+        return _open_rows(slots, names)
+
+    def open_names(self, names: Keys, most: int) -> OpenRows:
+        """The same of rows that come with the names of their users."""
+        return _open_rows(*self.table.standing_names(names, most))
 
     def rows_by_name(self, users: pl.Series) -> OpenRows:
         """All rows, whoever has units left and whoever has a slot."""
@@ -240,6 +241,13 @@ class UnitRows(NamedTuple):
 
     numbers: NDArray[np.uint32]
     """For each row the place of its label among these."""
+
+
+def _open_rows(slots: Slots, names: Keys) -> OpenRows:
+    places = np.flatnonzero(slots != SPENT_USER)
+    if len(places) == len(slots):
+        return OpenRows(None, slots, names)
+    return OpenRows(places, slots[places], names)
 
 
 def rows_by_name(names: Keys) -> OpenRows:

@@ -21,7 +21,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -83,6 +83,15 @@ def read_parquet_times(path: Path, wanted: Wanted) -> pl.Series:
     try:
         _schema(path, wanted)
         return wanted.times(_scan(path).select(wanted.time).collect())
+    except _UNREADABLE as fault:
+        _refuse(path, fault)
+
+
+def parquet_rows(path: Path, wanted: Wanted) -> int:
+    """How many rows a Parquet file has, once what it says of itself is checked."""
+    try:
+        _schema(path, wanted)
+        return int(_scan(path).select(pl.len()).collect().item())
     except _UNREADABLE as fault:
         _refuse(path, fault)
 
@@ -285,9 +294,14 @@ class RowChecker:
         for piece in READERS[form](path, self.wanted):
             missing -= piece.given(self.wanted.time)
             yield path, piece
-        if missing:
-            names = ", ".join(map(repr, sorted(missing)))
-            _log.warning("columns %s must be in records, got none that has them in %s", names, path)
+        warn_of_missing(missing, path)
+
+
+def warn_of_missing(names: Iterable[str], path: Path) -> None:
+    """Tell which columns no row of a file has a value in."""
+    if names:
+        told = ", ".join(map(repr, sorted(names)))
+        _log.warning("columns %s must be in records, got none that has them in %s", told, path)
 
 
 def _form(path: Path) -> FileFormat | None:
@@ -348,39 +362,32 @@ class _Share:
         return found
 
 
-class FileTicks:
-    """The rows of a spec's files, by tick."""
+class FilesRead:
+    """The files of a spec, which must be the same at every start and stay as they are while they are read."""
 
-    def __init__(self, spec: StreamSpec, refused: Refused = lambda *_: None) -> None:
-        self._checker = RowChecker(spec)
-        self._refused = refused
-        self._unreadable: dict[str, pl.DataFrame] = {}
-        files = find_files(self._checker.source)
+    def __init__(self, checker: RowChecker, refused: Refused) -> None:
+        self.checker = checker
+        self.refused = refused
+        self.files = find_files(checker.source)
         # Before the digests: whatever changes after this moment is seen.
-        self._stamps = {path: _stamp(path) for path, _ in files}
-        self._identity = [_identity(path) for path, _ in files]
-        self._shares: list[_Share] = []
-        self._read_to = self._handed = 0
-        self._is_checked = False
-        for path, form in files:
-            self._shares += self._shares_of_parquet(path) if form == "parquet" else self._shares_of_text(path, form)
-            self._check_unchanged(path)
+        self._stamps = {path: _stamp(path) for path, _ in self.files}
 
-    def seek(self, position: Any, tick: int) -> None:
-        """Check that the files are those that were read before."""
-        self._read_to, self._handed = tick, 0
+    @cached_property
+    def identity(self) -> list[list[Any]]:
+        """Of each file its name, its size and its digest."""
+        return self._digested()
+
+    def _digested(self) -> list[list[Any]]:
+        return [identity_of(path) for path, _ in self.files]
+
+    def check_same(self, position: Any) -> None:
+        """Refuse a position of other files; None is that before the first."""
         if position is None:
-            self.check_refused()
-            for name, lines in self._unreadable.items():
-                self._refused(name, lines)
-            for share in self._shares:
-                if share.last == 0:
-                    share.of_tick(0)
             return
         if not isinstance(position, dict) or "files" not in position:
             raise SourceError("the source must be the one that was read before, got complete files; mend [source]")
         before = {name: (size, digest) for name, size, digest in position["files"]}
-        now = {name: (size, digest) for name, size, digest in self._identity}
+        now = {name: (size, digest) for name, size, digest in self.identity}
         if before != now:
             changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
             raise SourceError(
@@ -392,6 +399,51 @@ class FileTicks:
                 "source.time_format must be the one that times were read with before, got another; bring it back, or "
                 "begin a new stream"
             )
+
+    @property
+    def position(self) -> Any:
+        """The files as they are, and how their times are read, unless as most are.
+
+        Read otherwise, events would move to ticks that are still to come.
+        """
+        form = self.checker.wanted.written.time_format
+        return {"files": self.identity} | ({} if form == "iso" else {"time_format": form})
+
+    def check_unchanged(self, path: Path) -> None:
+        """Refuse a file that is not the one that was found first."""
+        if _stamp(path) != self._stamps[path]:
+            raise SourceError(
+                f"{path} must stay as it is while it is read, got another file there; bring the first one back and "
+                "start again, or begin a new stream"
+            )
+
+
+class FileTicks(FilesRead):
+    """The rows of a spec's files, by tick."""
+
+    def __init__(self, spec: StreamSpec, refused: Refused = lambda *_: None) -> None:
+        super().__init__(RowChecker(spec), refused)
+        self._unreadable: dict[str, pl.DataFrame] = {}
+        _ = self.identity
+        self._shares: list[_Share] = []
+        self._read_to = self._handed = 0
+        self._is_checked = False
+        for path, form in self.files:
+            self._shares += self._shares_of_parquet(path) if form == "parquet" else self._shares_of_text(path, form)
+            self.check_unchanged(path)
+
+    def seek(self, position: Any, tick: int) -> None:
+        """Check that the files are those that were read before."""
+        self._read_to, self._handed = tick, 0
+        if position is None:
+            self.check_refused()
+            for name, lines in self._unreadable.items():
+                self.refused(name, lines)
+            for share in self._shares:
+                if share.last == 0:
+                    share.of_tick(0)
+            return
+        self.check_same(position)
         self._shares = [share for share in self._shares if share.last > tick]
 
     def batches(self, tick: int) -> Iterator[pl.DataFrame]:
@@ -406,35 +458,26 @@ class FileTicks:
 
     def check_refused(self) -> None:
         """Refuse files with too many rows that cannot be counted; each piece is read for it, and forgotten."""
-        if self._is_checked or self._checker.source.max_refused >= 1:
+        if self._is_checked or self.checker.source.max_refused >= 1:
             return
         refused = counted = 0
         for share in self._shares:
             rows = share.rows or share.read(is_told=False)
             refused, counted = refused + rows.refused.height, counted + len(rows.ticks)
-        check_share(self._checker.source, refused, counted)
+        check_share(self.checker.source, refused, counted)
         self._is_checked = True
 
-    @property
-    def position(self) -> Any:
-        """The files as they are, and how their times are read, unless as most are.
-
-        Read otherwise, events would move to ticks that are still to come.
-        """
-        form = self._checker.wanted.written.time_format
-        return {"files": self._identity} | ({} if form == "iso" else {"time_format": form})
-
     def _shares_of_text(self, path: Path, form: Any) -> Iterator[_Share]:
-        rows = self._checker.sorted(self._checker.read_whole(path, form))
+        rows = self.checker.sorted(self.checker.read_whole(path, form))
         self._unreadable[path.name] = rows.refused
-        yield _Share(1, self._checker.clock.last_tick, lambda: rows, rows)
+        yield _Share(1, self.checker.clock.last_tick, lambda: rows, rows)
 
     def _shares_of_parquet(self, path: Path) -> Iterator[_Share]:
-        clock, wanted = self._checker.clock, self._checker.wanted
+        clock, wanted = self.checker.clock, self.checker.wanted
         times = wanted.written.instants(read_parquet_times(path, wanted))
         for start in range(0, max(len(times), 1), PIECE):
             own = times.slice(start, PIECE)
-            ticks = clock.ticks(own.filter(clock.faults(self._checker.source.time, own).is_null()))
+            ticks = clock.ticks(own.filter(clock.faults(self.checker.source.time, own).is_null()))
             first, last = ticks.min(), ticks.max()
             # Rows without any sound time belong to no tick; `seek` reads them, to have them refused.
             yield _Share(
@@ -445,20 +488,13 @@ class FileTicks:
 
     def _piece(self, path: Path, start: int, *, is_told: bool = True) -> CheckedRows:
         # On both sides: what lies at a place in one file belongs to other ticks in another.
-        self._check_unchanged(path)
-        piece = read_parquet_piece(path, self._checker.wanted, start, PIECE)
-        self._check_unchanged(path)
-        rows = self._checker.sorted([(path, piece)])
+        self.check_unchanged(path)
+        piece = read_parquet_piece(path, self.checker.wanted, start, PIECE)
+        self.check_unchanged(path)
+        rows = self.checker.sorted([(path, piece)])
         if is_told:
-            self._refused(path.name, rows.refused)
+            self.refused(path.name, rows.refused)
         return rows
-
-    def _check_unchanged(self, path: Path) -> None:
-        if _stamp(path) != self._stamps[path]:
-            raise SourceError(
-                f"{path} must stay as it is while it is read, got another file there; bring the first one back and "
-                "start again, or begin a new stream"
-            )
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
@@ -470,7 +506,8 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _identity(path: Path) -> list[Any]:
+def identity_of(path: Path) -> list[Any]:
+    """A file's name, its size and the digest of all its bytes."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

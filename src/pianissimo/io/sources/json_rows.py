@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from pianissimo import _core, codec
-from pianissimo.io.sources.text_rows import REFUSED, Piece, Wanted, decoded, read_blocks
+from pianissimo.io.sources.text_rows import REFUSED, Part, Piece, Wanted, decoded, read_blocks
 from pianissimo.labels import label_text
 from pianissimo.queries.columns import first_labels
 from pianissimo.stream.calendar import EPOCHS
@@ -32,10 +32,10 @@ _NO_OBJECT = "a line must be a JSON object in UTF-8"
 _UNREADABLE = (msgspec.MsgspecError, RecursionError)
 
 
-def read_jsonl_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
-    """The rows of a JSONL file, block by block."""
+def read_jsonl_file(path: Path, wanted: Wanted, part: Part | None = None) -> Iterator[Piece]:
+    """The rows of a JSONL file, or of a part of it, block by block."""
     reader = JsonReader(wanted)
-    for first, block in read_blocks(path):
+    for first, block in read_blocks(path, part):
         yield reader.read_block(first, block)
 
 

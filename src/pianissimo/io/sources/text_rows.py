@@ -150,16 +150,26 @@ NO_TEXT = b"\xff"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+Part = tuple[int, int]
+"""Some bytes of a file, from one place up to another; of a Parquet file, rows."""
+
+
+def read_blocks(path: Path, part: Part | None = None) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole lines without the last line's end, each with the number of its first line.
 
-    Of a line that is longer than any may be, no more is kept than tells that.
+    Of a line that is longer than any may be, no more is kept than tells that. Of a part of a file, which lies between
+    two line ends, lines are counted from its beginning.
     """
     number, rest, is_skipping = 1, bytearray(), False
+    start, end_of_part = part or (0, None)
     try:
         with _unpacked(path) as file:
-            while block := file.read(BLOCK_BYTES):
-                if number == 1 and not rest:
+            if start:
+                file.seek(start)
+            left = None if end_of_part is None else end_of_part - start
+            while block := file.read(BLOCK_BYTES if left is None else min(BLOCK_BYTES, left)):
+                left = None if left is None else left - len(block)
+                if number == 1 and not rest and not start:
                     block = block.removeprefix(BYTE_ORDER_MARK)
                 if is_skipping:
                     _, found, block = block.partition(b"\n")
@@ -183,7 +193,7 @@ def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
         raise InputError(f"{path} must be a file that can be read, got: {reason}") from None
     if rest:
         yield number, bytes(rest)
-    elif number == 1:
+    elif number == 1 and part is None:
         raise InputError(f"{path} must hold rows, got an empty file; leave it out if there were no events")
 
 
@@ -227,10 +237,10 @@ MOST_COLUMNS = 4096
 """In the header of a CSV file."""
 
 
-def read_csv_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
-    """The rows of a CSV file, block by block."""
-    header: list[str] | None = None
-    for lines in _csv_lines(path, joined=wanted.written.line_breaks):
+def read_csv_file(path: Path, wanted: Wanted, part: Part | None = None, named: str | None = None) -> Iterator[Piece]:
+    """The rows of a CSV file, or of a part of it that does not begin with its header, block by block."""
+    header = None if named is None else header_of(str(path), named, wanted)
+    for lines in _csv_lines(path, part, joined=wanted.written.line_breaks):
         lines = lines.filter(pl.col("text").is_null() | (pl.col("text") != ""))
         if header is None and lines.height:
             header = header_of(str(path), lines["text"][0], wanted)
@@ -241,10 +251,10 @@ def read_csv_file(path: Path, wanted: Wanted) -> Iterator[Piece]:
         raise InputError(f"{path} must begin with a header of column names, got blank lines only")
 
 
-def _csv_lines(path: Path, *, joined: bool) -> Iterator[pl.DataFrame]:
+def _csv_lines(path: Path, part: Part | None = None, *, joined: bool) -> Iterator[pl.DataFrame]:
     """The columns line and text; joined, lines that end within quotes go on in the next."""
     rest = pl.DataFrame(schema={"line": pl.Int64, "text": pl.String})
-    for first, block in read_blocks(path):
+    for first, block in read_blocks(path, part):
         lines = pl.DataFrame({"text": split_lines(block)}).with_row_index("line", first).cast({"line": pl.Int64})
         if not joined:
             yield lines

@@ -1,0 +1,61 @@
+"""What those who gather for a durable stream are told, and how what they gathered comes in."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pianissimo.durable.key_ring import KeyRing
+from pianissimo.durable.records import StreamRecord
+from pianissimo.durable.start import names_key, names_of_life
+from pianissimo.durable.stored_state import Gathered
+from pianissimo.errors import StateError
+from pianissimo.noise import Secret
+from pianissimo.noise.name_keys import names_check
+from pianissimo.stream import StreamPlan
+from pianissimo.stream.batches import table_of
+from pianissimo.stream.live import LiveCore
+from pianissimo.workers import GatheredPiece, GatherPlan, Workers
+from pianissimo.workers.gather_plan import names_anything, unpacked
+
+
+def told_to_workers(plan: StreamPlan, record: StreamRecord, ring: KeyRing) -> tuple[GatherPlan, Secret | None]:
+    """What workers need to know of a life, and the names key, if anything is named."""
+    key, check = None, None
+    if names_anything(plan, record.last_tick):
+        root = names_of_life(record, ring)
+        if root is None:
+            raise StateError(
+                "a stream must have a key of its own for names to be gathered elsewhere, got one that was begun before "
+                "there was one; run it with workers='inline'"
+            )
+        key, check = names_key(record, ring), names_check(root)
+    told = GatherPlan(
+        chosen=plan.to_plain(),
+        after=record.last_tick,
+        incarnation=record.incarnation,
+        config_digest=record.config_digest,
+        names_check=check,
+    )
+    return told, key
+
+
+def gathering(
+    core: LiveCore, workers: Workers | None, batch: Any, tick: int, options: dict[str, Any]
+) -> Callable[[], Gathered]:
+    """What gathers a batch of the open tick, all of which is checked, here or by workers, before any of it is kept."""
+    if isinstance(batch, GatheredPiece):
+        return _received(core, [batch], tick)
+    ranges = None
+    if workers is not None:
+        batch = table_of(batch)
+        ranges = workers.ranges_of(batch, tick, options)
+    if workers is None or ranges is None:
+        inputs = core.inputs(batch, tick, **options)
+        return lambda: [core.gather(inputs)]
+    return _received(core, [piece for found in workers.gather(ranges) for piece in found.pieces], tick)
+
+
+def _received(core: LiveCore, pieces: list[GatheredPiece], tick: int) -> Callable[[], Gathered]:
+    if any(piece.tick != tick for piece in pieces):
+        raise StateError(f"what is gathered must be of tick {tick}, which is open, got another tick's")
+    contents = list(map(unpacked, pieces))
+    return lambda: list(map(core.from_elsewhere, contents))

@@ -1,0 +1,81 @@
+"""What every kind of workers can do, and how one is named: `inline`, `processes`, a number, or an object."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import polars as pl
+
+from pianissimo.errors import ParameterError
+from pianissimo.noise import Secret
+from pianissimo.workers.gather_plan import GatheredRange, GatherPlan, Range, ReadRange
+
+ROWS_A_SLICE = 2**18
+"""A table that is given has to have more rows than this for others to count it, and is cut into slices of this size."""
+
+
+@runtime_checkable
+class Workers(Protocol):
+    """Those who read ranges and gather what they add, somewhere."""
+
+    def begin(self, plan: GatherPlan, key: Secret | None) -> None:
+        """Gather for a stream; `key` is its names key, for those who may be handed it."""
+
+    def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
+        """What each range adds, in the order of the ranges; some of them are worked on ahead."""
+
+    def ranges_of(self, batch: object, tick: int, options: dict[str, Any]) -> list[Range] | None:
+        """A batch that was given, as ranges; None where it is better counted where the stream is."""
+
+    def close(self) -> None:
+        """Let go of whoever worked."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class TableSlice:
+    """Some rows of a table that was given: they travel themselves."""
+
+    tick: int
+    table: pl.DataFrame
+    options: dict[str, Any]
+
+    def read(self, rules: Any) -> ReadRange:  # noqa: ARG002
+        """These rows."""
+        return ReadRange([(self.tick, self.table)], options=self.options)
+
+
+def slices_of(table: object, tick: int, options: dict[str, Any]) -> list[Range] | None:
+    """A large table as slices; None for a small one, and for what is no table."""
+    if not isinstance(table, pl.DataFrame) or table.height <= ROWS_A_SLICE:
+        return None
+    starts = range(0, table.height, ROWS_A_SLICE)
+    return [TableSlice(tick, table.slice(start, ROWS_A_SLICE), options) for start in starts]
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def workers_of(given: object) -> Workers | None:
+    """The workers that are meant; None for `inline`.
+
+    >>> workers_of("inline") is None
+    True
+    >>> workers_of(2)
+    ProcessWorkers(count=2)
+    """
+    from pianissimo.workers.processes import ProcessWorkers
+
+    if given is None or given == "inline":
+        return None
+    if given == "processes":
+        return ProcessWorkers()
+    if isinstance(given, str) and given.isascii() and given.isdigit():
+        given = int(given)
+    if isinstance(given, int) and not isinstance(given, bool):
+        return ProcessWorkers(given)
+    if isinstance(given, Workers):
+        return given
+    raise ParameterError(f"workers must be 'inline', 'processes' or a number of processes, got {given!r}")

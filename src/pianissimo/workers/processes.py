@@ -1,0 +1,203 @@
+"""All cores of one machine: processes that are started anew, and never forked from one that has threads.
+
+Each is a Python of its own with the package and nothing else. It is told the plan and, where users or values are named,
+the names key, by a pipe; then ranges one after the other. One that dies is started again, and its range is worked on
+again. When the stream's process ends, however it ends, its pipe does, and so do they.
+"""
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pianissimo import errors
+from pianissimo.checks import check_at_least
+from pianissimo.errors import PianissimoError, SourceError, StateError
+from pianissimo.noise import Secret
+from pianissimo.workers.gather_plan import GatheredRange, GatherPlan, Range
+from pianissimo.workers.hands import cores, slices_of
+
+AHEAD = 2
+"""So many ranges for each process are worked on before they are asked for."""
+
+ATTEMPTS = 3
+"""So often a range is tried where the process that works on it dies."""
+
+_SIZE = 8
+
+
+class ProcessWorkers:
+    """As many processes as there are cores, or `count` of them.
+
+    >>> ProcessWorkers(4)
+    ProcessWorkers(count=4)
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        count = cores() if count is None else count
+        check_at_least(1, workers=count)
+        self.count = count
+        self._told: tuple[GatherPlan, Secret | None] | None = None
+        self._all: list[_Process] = []
+        self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def begin(self, plan: GatherPlan, key: Secret | None) -> None:
+        """Start the processes."""
+        self.close()
+        self._told = (plan, key)
+        self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="workers")
+        self._free = queue.SimpleQueue()
+        self._all = [_Process(plan, key) for _ in range(self.count)]
+        for each in self._all:
+            self._free.put(each)
+
+    def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
+        """What each range adds, in their order."""
+        if self._pool is None:
+            raise StateError("workers must belong to a stream to gather, got none; give them to Stream.open")
+        left, pool = iter(ranges), self._pool
+        packed = pickle.dumps(rules)
+        begun: deque[Future[GatheredRange]] = deque()
+        try:
+            begun.extend(pool.submit(self._work, each, packed) for each in islice(left, AHEAD * self.count))
+            while begun:
+                done = begun.popleft().result()
+                begun.extend(pool.submit(self._work, each, packed) for each in islice(left, 1))
+                yield done
+        finally:
+            for each in begun:
+                each.cancel()
+
+    def ranges_of(self, batch: object, tick: int, options: dict[str, Any]) -> list[Range] | None:
+        """Slices of a large table."""
+        return slices_of(batch, tick, options)
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the processes, for whoever looks after them."""
+        return [each.number for each in self._all]
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+        for each in self._all:
+            each.end()
+        self._all = []
+
+    def __repr__(self) -> str:
+        return f"ProcessWorkers(count={self.count})"
+
+    def _work(self, some: Range, rules: bytes) -> GatheredRange:
+        worker = self._free.get()
+        try:
+            for _ in range(ATTEMPTS):
+                try:
+                    return worker.asked(some, rules)
+                except (EOFError, OSError):
+                    # It was killed, or what it read killed it: what a range adds is the same whoever gathers it.
+                    worker.start()
+            raise SourceError(
+                f"a range must be one that can be read, got one on which {ATTEMPTS} processes ended; take away what "
+                "came last, or run with workers = 'inline' to see more"
+            )
+        finally:
+            self._free.put(worker)
+
+
+class _Process:
+    """One process, used by one thread at a time."""
+
+    def __init__(self, plan: GatherPlan, key: Secret | None) -> None:
+        self._hello = pickle.dumps((plan, None if key is None else bytes(key)))
+        self._rules: bytes | None = None
+        self._is_told = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def number(self) -> int:
+        return 0 if self._child is None else self._child.pid
+
+    def start(self) -> None:
+        self.end()
+        paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        # One core each: that is what there are several of them for.
+        own = {"PYTHONPATH": os.pathsep.join(paths), "POLARS_MAX_THREADS": "1"}
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "pianissimo.workers.one_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=os.environ | own,
+            # What a terminal tells the stream's process is not meant for this one.
+            start_new_session=True,
+        )
+        self._rules, self._is_told = None, False
+
+    def asked(self, some: Range, rules: bytes) -> GatheredRange:
+        assert self._child is not None  # noqa: S101
+        if not self._is_told:
+            send(self._child.stdin, self._hello)
+            self._is_told = True
+        if self._rules != rules:
+            send(self._child.stdin, pickle.dumps(("rules", rules)))
+            self._rules = rules
+        send(self._child.stdin, pickle.dumps(("range", some)))
+        kind, content = pickle.loads(receive(self._child.stdout))  # noqa: S301  # of our own child
+        if kind == "gathered":
+            found: GatheredRange = content
+            return found
+        raise error_of(*content)
+
+    def end(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+        child.kill()
+        child.wait()
+
+
+def error_of(kind: str, text: str) -> PianissimoError:
+    """The error that a worker met, raised here; of what nobody foresaw the kind alone, since a text may hold data."""
+    found = getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, PianissimoError):
+        return found(text)
+    return SourceError(f"the source must be one that can be read, got {kind} in the middle of it; please report it")
+
+
+def send(pipe: Any, content: bytes) -> None:
+    """Write a message: its length, and itself. A pipe takes as much at a time as it likes."""
+    for part in (len(content).to_bytes(_SIZE, "big"), content):
+        left = memoryview(part)
+        while left:
+            left = left[pipe.write(left) :]
+
+
+def receive(pipe: Any) -> bytes:
+    """Read a message, or an `EOFError` where there is none any more."""
+    size = int.from_bytes(_exactly(pipe, _SIZE), "big")
+    return _exactly(pipe, size)
+
+
+def _exactly(pipe: Any, size: int) -> bytes:
+    content = bytearray(size)
+    left = memoryview(content)
+    while left:
+        count = pipe.readinto(left)
+        if not count:
+            raise EOFError
+        left = left[count:]
+    return bytes(content)

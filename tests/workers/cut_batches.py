@@ -1,0 +1,43 @@
+"""Workers in this process, which cut every batch into so many parts: what others would gather, without them."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pianissimo.noise import Secret
+from pianissimo.workers import GatheredRange, Gatherer, GatherPlan, Range
+from pianissimo.workers.hands import TableSlice
+
+
+class CutBatches:
+    """Each batch in `parts`, at places that a generator chooses; several parts may be combined before they are told."""
+
+    def __init__(self, parts: int, *, combined: bool = False, seed: int = 0) -> None:
+        self.parts, self.combined = parts, combined
+        self.random = np.random.default_rng(seed)
+        self.plan: GatherPlan | None = None
+        self.gatherer: Gatherer | None = None
+
+    def begin(self, plan: GatherPlan, key: Secret | None) -> None:
+        self.plan, self.gatherer = plan, plan.gatherer(key)
+
+    def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
+        assert self.gatherer is not None
+        found = [self.gatherer.of(each, rules) for each in ranges]
+        if self.combined:
+            pieces = [piece for each in found for piece in each.pieces]
+            found = [GatheredRange([self.gatherer.combined(pieces)])]
+        yield from found
+
+    def ranges_of(self, batch: object, tick: int, options: dict[str, Any]) -> list[Range] | None:
+        if not isinstance(batch, pl.DataFrame):
+            return None
+        edges = np.sort(self.random.integers(0, batch.height + 1, self.parts - 1))
+        cuts = [0, *map(int, edges), batch.height]
+        return [TableSlice(tick, batch[start:end], options) for start, end in pairwise(cuts)]
+
+    def close(self) -> None:
+        self.gatherer = None
