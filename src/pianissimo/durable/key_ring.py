@@ -256,13 +256,17 @@ Macs = Callable[[int], bytes]
 """The keyed digest of the seal of a tick of the stream."""
 
 
+NamesRoot = Callable[[], Noise | None]
+"""Where names are, of a stream that has a key of their own for them; asked for when something is named."""
+
+
 class SealedNoise(OuterNoise):
     """Noise whose draws can be bound to a seal."""
 
     __slots__ = ("_first", "_macs", "_names", "_path", "_roots", "_stride")
 
     def __init__(
-        self, roots: Roots, macs: Macs, *, first: int = 0, stride: int = 1, names: Noise | None = None
+        self, roots: Roots, macs: Macs, *, first: int = 0, stride: int = 1, names: NamesRoot = lambda: None
     ) -> None:
         # What is drawn without a seal.
         super().__init__(roots(first))
@@ -270,7 +274,6 @@ class SealedNoise(OuterNoise):
         self._macs = macs
         # Tick k of a query that is published at every n-th tick ends with tick first + n k of the stream.
         self._first, self._stride = first, stride
-        # Where names are, of a stream that has a key of their own for them.
         self._names = names
         self._path: tuple[PathPart, ...] = ()
 
@@ -286,7 +289,8 @@ class SealedNoise(OuterNoise):
 
     def naming(self, what: str) -> Noise:
         """From the names key; streams of before have their names from the noise."""
-        return self.inner.naming(what) if self._names is None else self._names.at(*self._path, what)
+        root = self._names()
+        return self.inner.naming(what) if root is None else root.at(*self._path, what)
 
     def sealed(self, tick: int) -> Noise:
         """The noise here, bound to the seal of a tick of this query."""
