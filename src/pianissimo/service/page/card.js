@@ -1,0 +1,200 @@
+// What every card has: a title, a switch between recent windows and the running total, what its bars mean, its table, downloads.
+
+import { file, of, query as asked } from "./api.js";
+import { choice, fresh, h, put, say } from "./dom.js";
+import { exact, many, title } from "./numbers.js";
+import { labelColumns, labelOf } from "./history.js";
+import { numbersTable } from "./rows.js";
+import { called, capped, meaning } from "./words.js";
+
+/** Save a text or a blob as a file of the reader's. */
+export function save(name, content, kind = "text/plain") {
+  const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: kind }));
+  const link = h("a", { href: address, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+/** Rows as CSV: fields with commas, quotes or line breaks are quoted. */
+export function csv(columns, rows) {
+  const field = (value) => {
+    if (value === null || value === undefined) return "";
+    const text = String(value);
+    // A label that a spreadsheet would take for a formula is kept a text.
+    const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  return [columns.join(","), ...rows.map((row) => columns.map((column) => field(row[column])).join(","))].join("\r\n") + "\r\n";
+}
+
+/** A card of one query. Kinds draw what is theirs in `draw`. */
+export class Card {
+  constructor(history, name, view, { isLarge = false, isAlone = false } = {}) {
+    this.history = history;
+    this.name = name;
+    this.view = view;
+    this.isLarge = isLarge;
+    this.query = history.query(name);
+    this.labels = [];
+    this._build(isLarge, isAlone);
+  }
+
+  _build(isLarge, isAlone) {
+    const id = fresh("card");
+    const text = title(this.name);
+    const level = isLarge || isAlone ? "h1" : "h2";
+    const link = this.view.link({ page: "card", card: this.name });
+    const heading = h(level, { id, title: this.name }, isLarge || isAlone ? text : h("a", { href: link }, text));
+    this.switch = h("div", { class: "switch" });
+    this.figure = h("div", { class: "figure" });
+    this.body = h("div", { class: "card-body" });
+    this.words = h("div", { class: "meaning" });
+    this.table = h("details", { class: "data" }, h("summary", {}, "Numbers behind this picture"));
+    this.table.addEventListener("toggle", () => this._drawTable());
+    this.element = h("article", { class: `card kind-${this.query.kind}${isLarge ? " large" : ""}`, "aria-labelledby": id, "data-card": this.name },
+      h("div", { class: "card-head" }, h("div", {}, heading, h("p", { class: "quiet kind" }, called(this.query))), this.switch),
+      this.figure, this.body, this.words, h("div", { class: "card-foot" }, this.table, isAlone ? null : this._menu()));
+  }
+
+  _menu() {
+    const alone = new URL(location.pathname, location.href);
+    alone.search = new URLSearchParams({ stream: this.history.name, card: this.name }).toString();
+    const item = (text, act) => h("li", {}, h("button", { type: "button", class: "plain", onclick: act }, text));
+    return h("details", { class: "menu" }, h("summary", {}, "Download and share"),
+      h("ul", {},
+        item("What is shown, as CSV", () => this._save("csv")),
+        item("What is shown, as JSON", () => this._save("json")),
+        this.query.kind ? item("All ticks, as CSV", () => this._saveAll()) : null,
+        h("li", {}, h("a", { href: this.view.link({ page: "card", card: this.name }) }, "Link to this card")),
+        h("li", {}, h("a", { href: alone.href }, "This card alone, to embed"))));
+  }
+
+  /** Whether windows are shown, or all that came so far. */
+  get isRecent() {
+    return this.canBeRecent && !this.view.totals.has(this.name);
+  }
+
+  get canBeRecent() {
+    return !this.query.no_windows && !this.query.watched && !this.query.per && Boolean(this.query.kind);
+  }
+
+  /** How long a window is: as the reader chose, in whole steps of a query that is published seldom. */
+  get length() {
+    const every = this.query.every ?? 1;
+    return Math.ceil(this.view.window / every) * every;
+  }
+
+  /** Draw anew; once more afterwards if something came meanwhile. */
+  async refresh() {
+    if (this._drawing) { this._again = true; return; }
+    this._drawing = true;
+    try {
+      do {
+        this._again = false;
+        this._drawSwitch();
+        this.labels = labelColumns(this.history.columns(this.name));
+        if (this.history.tick) await this.draw();
+        else this._nothing();
+        this.element.classList.remove("failed");
+      } while (this._again);
+    } catch (fault) {
+      this.element.classList.add("failed");
+      put(this.words, h("p", { class: "fault" }, `This card could not be brought up to date: ${fault.message}.`));
+    } finally {
+      this._drawing = false;
+    }
+  }
+
+  _nothing() {
+    put(this.figure, h("p", { class: "quiet empty" }, "Nothing has been published yet."));
+  }
+
+  _drawSwitch() {
+    const length = this.length;
+    if (this.canBeRecent) {
+      const recent = length === 1 ? "Each tick" : `Last ${length}`;
+      const told = `${this.isRecent} ${recent}`;
+      if (this._told === told) return;
+      this._told = told;
+      put(this.switch, choice(`What ${title(this.name)} shows`, [["recent", recent], ["total", "So far"]], this.isRecent ? "recent" : "total", (value) => {
+        this.view.setTotal(this.name, value === "total");
+      }));
+    } else if (this.query.per && this._told !== "per") {
+      this._told = "per";
+      put(this.switch, h("span", { class: "chip" }, `last ${many(this.query.per, "tick")}`));
+    }
+  }
+
+  /** What bars mean, what a cap does, and what else is to be said. */
+  say(rows, when, ...others) {
+    const above = this.history.last.releases.above_cap?.[0];
+    const shares = this.query.mechanism?.startsWith("UserStatistics") ? above : null;
+    const texts = [rows.length && this.query.kind ? meaning(this.query, this.history.plan.coverage, rows, when) : "", capped(rows, shares), ...others].filter(Boolean);
+    if (this._said === texts.join("\n")) return;
+    this._said = texts.join("\n");
+    put(this.words, ...texts.map((text) => h("p", {}, text)));
+  }
+
+  /** Keep what the table and downloads show: rows with tick, label where there is one, estimate, low, high, cap. */
+  keep(caption, rows, columns) {
+    this._table = { caption, rows, columns };
+    if (this.table.open) this._drawTable();
+  }
+
+  _drawTable() {
+    if (!this.table.open || !this._table) return;
+    const { caption, rows, columns } = this._table;
+    const shown = columns.map((name) => ({
+      name: { from: "after tick", tick: "tick", end: "until" }[name] ?? name,
+      is: (row) => (name === "high" && row[name] === null ? "or more" : name === "low" && row[name] === null ? "or less" : name === "tick" || name === "from" ? String(row[name]) : typeof row[name] === "number" ? exact(row[name]) : row[name] ?? "all that is not shown"),
+    }));
+    const held = this.table.querySelector(".table-scroll");
+    const at = held?.scrollTop ?? 0;
+    put(this.table, this.table.firstElementChild, numbersTable(caption, shown, rows));
+    const now = this.table.querySelector(".table-scroll");
+    if (now) now.scrollTop = at;
+  }
+
+  /** The columns of rows as they are shown and saved. */
+  columnsOf(rows) {
+    const first = rows[0] ?? {};
+    return ["from", "tick", ...this.labels, "estimate", "low", "high", "cap", "tidy"].filter((name) => name === "tick" || (name in first));
+  }
+
+  _save(form) {
+    if (!this._table) return;
+    const { rows, columns } = this._table;
+    const name = `${this.history.name}-${this.name}-${this.history.tick}.${form}`;
+    if (form === "csv") save(name, csv(columns, rows), "text/csv");
+    else save(name, JSON.stringify({ stream: this.history.name, query: this.name, coverage: this.history.plan.coverage, rows: rows.map((row) => Object.fromEntries(columns.map((column) => [column, row[column] ?? null]))) }, null, 1), "application/json");
+  }
+
+  async _saveAll() {
+    const parts = [];
+    const { oldest_tick: first } = this.history.info;
+    for (let from = first; from <= this.history.tick; from += 1000) {
+      const path = asked(of(this.history.name, "/releases"), { from, to: Math.min(this.history.tick, from + 999), query: this.name, format: "csv" });
+      const text = await (await file(path)).content.text();
+      parts.push(from === first ? text : text.slice(text.indexOf("\n") + 1));
+    }
+    save(`${this.history.name}-${this.name}-all.csv`, parts.join(""), "text/csv");
+  }
+
+  /** The label of a row. */
+  labelOf(row) {
+    return labelOf(row, this.labels);
+  }
+
+  /** Set the large number of a card, its bar and its time. */
+  head(row, text, bar, when) {
+    if (!this._head) {
+      this._head = { text: h("p", { class: "big number" }), bar: h("p", { class: "interval number" }), when: h("p", { class: "quiet when" }) };
+      put(this.figure, this._head.text, h("div", {}, this._head.bar, this._head.when));
+    }
+    say(this._head.text, text);
+    say(this._head.bar, bar);
+    say(this._head.when, when);
+  }
+}

@@ -1,0 +1,268 @@
+// One card for each kind of query.
+
+import { SeriesChart, timeLine } from "./charts.js";
+import { Card } from "./card.js";
+import { h, put } from "./dom.js";
+import { interval, many, places, shown, title } from "./numbers.js";
+import { LabelRows } from "./rows.js";
+import { period, silence, threshold } from "./words.js";
+
+const MOST_LABELLED_ROWS = 120_000;
+/** As many rows the page asks for to draw one label over time. */
+
+const LISTED = 8;
+
+/** One number a tick: counts, sums, means, distinct values, users. */
+export class NumberCard extends Card {
+  constructor(...given) {
+    super(...given);
+    this.chart = new SeriesChart({ label: title(this.name), height: this.isLarge ? 320 : 190 });
+    put(this.body, this.chart.element);
+  }
+
+  async draw() {
+    const { series, now, from } = await seriesOf(this);
+    if (!now) {
+      this.say([], "", "It was not published at a tick yet.");
+      return;
+    }
+    const digits = places([now, ...series.map((each) => each.rows[0])]);
+    this.head(now, now.estimate === null ? "not known" : shown(now.estimate, digits), interval(now, digits), timeOf(this, from));
+    const points = series.map(({ tick, rows }) => ({ tick, ...rows[0], truth: this.view.truth(this.name, null, this.isRecent ? tick - this.length : null, tick) }));
+    this.chart.show({
+      series: [{ name: title(this.name), points }],
+      first: points[0].tick,
+      last: points.at(-1).tick,
+      when: (tick) => this.history.when(tick),
+      tell: (tick) => told(this, points.find((point) => point.tick === tick), tick, digits),
+      label: `${title(this.name)}: ${many(points.length, "interval")} over time, the last ${interval(now, digits)}. The table below has the numbers.`,
+    });
+    this.say([now], period(this.history, from, this.history.tick));
+    const rows = points.map((point) => (this.isRecent ? { from: point.tick - this.length, ...point } : point)).reverse();
+    this.keep(`${title(this.name)} over time`, rows, this.columnsOf(rows));
+  }
+}
+
+/** Quantiles: a ribbon for each. */
+export class QuantileCard extends Card {
+  constructor(...given) {
+    super(...given);
+    this.chart = new SeriesChart({ label: title(this.name), height: this.isLarge ? 360 : 230 });
+    this.list = h("dl", { class: "values" });
+    put(this.figure, this.list);
+    put(this.body, this.chart.element);
+  }
+
+  async draw() {
+    const { series, from } = await seriesOf(this, true);
+    const now = series.now ?? [];
+    if (!now.length) return;
+    const name = (row) => quantileName(this.labelOf(row));
+    const digits = places(now);
+    put(this.list, ...now.flatMap((row, place) => [h("div", { class: `value c${place % 7}` }, h("dt", {}, name(row)), h("dd", { class: "number" }, shown(row.estimate, digits), h("span", { class: "quiet" }, interval(row, digits))))]));
+    const keys = now.map((row) => this.labelOf(row));
+    const lines = keys.map((key, place) => ({
+      name: quantileShort(key),
+      color: place % 7,
+      points: series.all.map(({ tick, rows }) => ({ tick, ...(rows.find((row) => this.labelOf(row) === key) ?? { estimate: null, low: null, high: null }) })),
+    }));
+    const ticks = lines[0].points.map((point) => point.tick);
+    if (ticks.length) {
+      this.chart.show({
+        series: lines,
+        first: ticks[0],
+        last: ticks.at(-1),
+        when: (tick) => this.history.when(tick),
+        tell: (tick) => `${this.history.whole(tick, this.isRecent ? tick - this.length : tick - 1)}: ${lines.map((line) => { const point = line.points.find((each) => each.tick === tick); return point ? `${line.name} ${shown(point.estimate, digits)}` : ""; }).filter(Boolean).join(", ")}`,
+        label: `${title(this.name)} over time, a ribbon for each of ${keys.map(quantileName).join(", ")}. The table below has the numbers.`,
+      });
+    }
+    this.say(now, period(this.history, from, this.history.tick), "Ribbons reach over the picture where little is known of the largest or smallest values.");
+    const rows = series.all.flatMap(({ tick, rows: each }) => each.map((row) => ({ ...(this.isRecent ? { from: tick - this.length } : {}), tick, ...row }))).reverse();
+    this.keep(`${title(this.name)} over time`, rows, this.columnsOf(rows));
+  }
+}
+
+/** Labels with numbers: histograms, top lists, sums and means by key. */
+export class LabelCard extends Card {
+  constructor(...given) {
+    super(...given);
+    this.rows = new LabelRows({ label: title(this.name), pick: (label) => this._pick(label), isLarge: this.isLarge });
+    this.picked = h("div", { class: "picked" });
+    this.picked.hidden = true;
+    put(this.body, this.picked, this.rows.element);
+  }
+
+  async draw() {
+    const tick = this.history.tick, from = this.isRecent ? Math.max(this.history.info.first_tick - 1, tick - this.length) : null;
+    const [now, before] = await Promise.all([this._at(tick), this._before(tick)]);
+    const isTop = this.query.kind === "top_k" && !this.isRecent;
+    const ranked = rank(this, now, isTop), old = new Map(rank(this, before, isTop).filter((row) => !row.isRest).map((row) => [row.label, row.rank]));
+    for (const row of ranked) {
+      if (!row.isRest && old.size) row.change = old.has(row.label) ? old.get(row.label) - row.rank : null;
+      if (!row.isRest) row.truth = this.view.truth(this.name, row.label, from, tick);
+    }
+    put(this.figure, h("p", { class: "quiet when" }, timeOf(this, from)));
+    this.rows.show(ranked, `${title(this.name)}, ${timeOf(this, from)}`);
+    const none = ranked.length ? "" : this.query.threshold ? "No label has passed the threshold yet." : "There is no label here yet.";
+    this.say(now, period(this.history, from, tick), none, from !== null ? "Listed are labels that their totals have shown." : "", threshold(this.query, now));
+    this.keep(`${title(this.name)}, ${timeOf(this, from)}`, ranked.map((row) => ({ ...(from === null ? {} : { from }), tick, ...row.source })), this.columnsOf(now.map((row) => ({ ...(from === null ? {} : { from }), ...row }))));
+    if (this.view.label(this.name)) await this._drawPicked(this.view.label(this.name), ranked.length);
+    else this.picked.hidden = true;
+  }
+
+  async _at(tick) {
+    if (this.isRecent) return (await this.history.recent(this.length, tick))?.releases[this.name] ?? [];
+    const every = this.query.every ?? 1;
+    const at = tick - (tick % every);
+    return at < 1 ? [] : (await this.history.release(at)).releases[this.name] ?? [];
+  }
+
+  async _before(tick) {
+    const earlier = tick - Math.max(this.length, this.query.every ?? 1);
+    if (earlier < this.history.info.first_tick) return [];
+    return this._at(earlier);
+  }
+
+  _pick(label) {
+    this.view.setLabel(this.name, this.view.label(this.name) === label ? null : label);
+  }
+
+  /** One label over time. */
+  async _drawPicked(label, size) {
+    if (!this.chart) {
+      this.chart = new SeriesChart({ label, height: 150 });
+      this.chartTitle = h("h3", {});
+      put(this.picked, h("div", { class: "picked-head" }, this.chartTitle, h("button", { type: "button", class: "plain", onclick: () => this._pick(this.view.label(this.name)) }, "Close")), this.chart.element);
+    }
+    this.picked.hidden = false;
+    this.rows.pick(label);
+    put(this.chartTitle, label);
+    const { series } = await seriesOf(this, true, Math.max(2, Math.min(this.view.span, Math.floor(MOST_LABELLED_ROWS / Math.max(1, size)))));
+    const points = series.all.map(({ tick, rows }) => ({ tick, ...rows.find((row) => this.labelOf(row) === label) })).filter((point) => point.low !== undefined)
+      .map((point) => ({ ...point, truth: this.view.truth(this.name, label, this.isRecent ? point.tick - this.length : null, point.tick) }));
+    const digits = places(points);
+    if (!points.length) return;
+    this.chart.show({
+      series: [{ name: label, points }],
+      first: points[0].tick,
+      last: points.at(-1).tick,
+      when: (tick) => this.history.when(tick),
+      tell: (tick) => told(this, points.find((point) => point.tick === tick), tick, digits),
+      label: `${label} over time, the last ${interval(points.at(-1), digits)}`,
+    });
+  }
+}
+
+/** Alarms and trends: what was reported when. */
+export class MonitorCard extends Card {
+  async draw() {
+    const to = this.history.tick, first = Math.max(this.history.info.oldest_tick, to - this.view.span + 1);
+    const found = await this._reports(first, to);
+    const isAlarm = this.query.kind === "alarm";
+    const exhausted = this.history.last.releases.exhausted?.find((row) => row.key === this.name);
+    const now = found.filter((each) => each.tick === to);
+    const headline = isAlarm ? (now.length ? "It rings" : "Quiet") : now.length ? many(now.length, "label") : "Nothing";
+    this.head(null, headline, now.length ? (isAlarm ? `about ${shown(now[0].estimate)} (${interval(now[0])})` : now.slice(0, 3).map((each) => this._name(each)).join(", ")) : "at this tick", timeOf(this, to - 1));
+    this.element.classList.toggle("rings", now.length > 0);
+    this._timeLine(found, first, to, isAlarm);
+    const listed = [...found].reverse().slice(0, LISTED);
+    put(this._list, ...listed.map((each) => h("li", {}, h("span", { class: "quiet number", title: this.history.whole(each.tick) }, this.history.times ? `${each.tick} · ${this.history.when(each.tick)}` : `tick ${each.tick}`), h("span", { class: "report-name" }, isAlarm ? "rang" : this._name(each)), h("span", { class: "number" }, `about ${shown(each.estimate)}`, h("span", { class: "quiet" }, ` (${interval(each)})`)))));
+    const since = first === this.history.info.oldest_tick ? "since it began" : `in the last ${many(to - first + 1, "tick")}`;
+    this.say(now.length ? now : [], "", found.length ? `${many(found.length, "report")} ${since}.` : `No report ${since}.`, silence(this.query, exhausted), isAlarm ? "" : threshold(this.query, now));
+    this.keep(`Reports of ${title(this.name)}`, [...found].reverse(), this.columnsOf(found));
+  }
+
+  async _reports(first, to) {
+    const found = await this.history.totals(this.name, this.view.span);
+    return found.filter((each) => each.tick >= first && each.tick <= to).flatMap(({ tick, rows }) => rows.map((row) => ({ tick, ...row })));
+  }
+
+  _name(report) {
+    return this.labels.length ? this.labelOf(report) : title(this.name);
+  }
+
+  _timeLine(found, first, last, isAlarm) {
+    if (!this._box) {
+      this._box = h("div", { class: "chart-box" });
+      this._list = h("ol", { class: "reports", "aria-label": "Latest reports" });
+      put(this.body, this._box, this._list);
+      new ResizeObserver(() => this._redraw?.()).observe(this._box);
+    }
+    const names = new Map();
+    for (const each of found) {
+      const name = isAlarm ? title(this.name) : this._name(each);
+      if (!names.has(name)) names.set(name, []);
+      names.get(name).push(each);
+    }
+    if (isAlarm && !names.size) names.set(title(this.name), []);
+    const most = [...names].sort((a, b) => b[1].at(-1)?.tick - a[1].at(-1)?.tick || b[1].length - a[1].length).slice(0, LISTED);
+    const rows = most.map(([name, reports]) => ({ name, reports }));
+    this._redraw = () => {
+      const width = this._box.clientWidth;
+      const label = `Reports of ${title(this.name)} over time: ${rows.map((row) => `${row.name} ${many(row.reports.length, "time")}`).join(", ") || "none"}`;
+      if (width > 60 && rows.length) put(this._box, timeLine({ rows, first, last, when: (tick) => this.history.when(tick), width, label }));
+      else put(this._box);
+    };
+    this._redraw();
+  }
+}
+
+/** The rows of a query over time, and those of now: windows or totals. */
+async function seriesOf(card, isMany = false, most = card.view.span) {
+  const { history, name } = card;
+  if (card.isRecent) {
+    const from = Math.max(history.info.first_tick - 1, history.tick - card.length);
+    const [all, last] = await Promise.all([history.windows(name, card.length, Math.min(240, Math.max(1, Math.floor(most / card.length)))), history.recent(card.length)]);
+    const now = last?.releases[name] ?? all.at(-1)?.rows ?? [];
+    const series = all.filter((each) => each.rows.length);
+    // Fewer ticks than one window: what there is.
+    if (!series.length && now.length) series.push({ tick: history.tick, rows: now });
+    return isMany ? { series: { all: series, now }, from } : { series, now: now[0], from };
+  }
+  const all = (await history.totals(name, most)).filter((each) => each.rows.length);
+  const now = all.at(-1)?.rows ?? [];
+  return isMany ? { series: { all, now }, from: null } : { series: all, now: now[0], from: null };
+}
+
+/** Which time the large number is of. */
+function timeOf(card, from) {
+  const { history, query } = card;
+  if (from !== null) return history.whole(history.tick, from);
+  if (query.per) return history.whole(history.tick, Math.max(0, history.tick - query.per));
+  return `so far, up to ${history.until(history.tick)}`;
+}
+
+function told(card, point, tick, digits) {
+  if (!point) return "";
+  const when = card.isRecent ? card.history.whole(tick, tick - card.length) : card.history.whole(tick);
+  const truth = typeof point.truth === "number" ? `; truth of the generator ${shown(point.truth)}` : "";
+  return `${when}: ${point.estimate === null ? "not known" : shown(point.estimate, digits)} (${interval(point, digits)})${truth}`;
+}
+
+function rank(card, rows, isTop) {
+  const named = rows.map((row) => ({ source: row, label: card.labelOf(row), estimate: row.estimate, low: row.low, high: row.high, isRest: card.labelOf(row) === null }));
+  const rest = named.filter((row) => row.isRest), others = named.filter((row) => !row.isRest);
+  if (!isTop) others.sort((a, b) => (b.estimate ?? -Infinity) - (a.estimate ?? -Infinity) || (a.label < b.label ? -1 : 1));
+  others.forEach((row, place) => { row.rank = place + 1; });
+  return [...others, ...rest];
+}
+
+function quantileName(key) {
+  const part = Number(key);
+  if (Number.isNaN(part)) return key;
+  return part === 0.5 ? "Median" : `${Number((100 * part).toPrecision(6))} % lie below`;
+}
+
+function quantileShort(key) {
+  const part = Number(key);
+  return Number.isNaN(part) ? key : `${Number((100 * part).toPrecision(6))} %`;
+}
+
+/** The card of a query. */
+export function cardOf(history, name, view, options) {
+  const query = history.query(name);
+  const hasLabels = query.labels ?? false;
+  const kind = query.watched || ["alarm", "trending"].includes(query.kind) ? MonitorCard : query.kind === "quantiles" ? QuantileCard : hasLabels ? LabelCard : NumberCard;
+  return new kind(history, name, view, options);
+}

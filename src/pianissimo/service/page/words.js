@@ -1,0 +1,84 @@
+// Sentences: what is promised, what a bar means, what is not shown.
+
+import { many, percent, power, shown } from "./numbers.js";
+
+/** Whom a plan hides, as the object of "whether". */
+export function hidden(plan) {
+  if (plan.period !== undefined) return "what one person did within one period was there at all";
+  return plan.unit === "user" ? "any one person was there at all, with everything she did" : "any single event ever happened";
+}
+
+/** The promise in one sentence. */
+export function promise(plan) {
+  return `Whoever reads everything here, now and later, can hardly tell whether ${hidden(plan)}.`;
+}
+
+/** The same in numbers. */
+export function promiseNumbers(plan) {
+  const { epsilon, delta } = plan.promise;
+  const unit = plan.period !== undefined ? "user and period" : plan.unit;
+  return `ε = ${Number(epsilon.toPrecision(3))}${delta ? `, δ = ${power(delta)}` : ""} per ${unit}`;
+}
+
+/** How many ticks the promise holds for. */
+export function ticksOf(info) {
+  return info.last_tick === null ? "without an end" : `for all ${info.last_tick.toLocaleString("en-US")} ticks together`;
+}
+
+/** What the numbers of a query are about, at the cap that held. */
+export function about(query, cap) {
+  let text = (query.error_about ?? query.about ?? "number").replace(/, if it is one of [0-9,]+ events/, "");
+  if (cap !== undefined && cap !== null) text = text.replace(/(up to the cap of )[0-9,.]+( a user)/, `$1${shown(cap)}$2`);
+  return text;
+}
+
+/** What a bar means, in words; `when` says of which time. */
+export function meaning(query, coverage, rows, when) {
+  const cap = rows.find((row) => row.cap !== undefined)?.cap;
+  const isOpen = rows.some((row) => row.high === null && row.low !== null);
+  const what = `the true ${about(query, cap)}${when ? `, ${when}` : ""}`;
+  if (isOpen) {
+    return `With a chance of ${percent((1 + coverage) / 2)} each low end is below ${what}. The high end is open: nothing bounds what lies beyond the cap.`;
+  }
+  return `${percent(coverage)} of such intervals hold ${what}.`;
+}
+
+/** What the cap does, where users are hidden. */
+export function capped(rows, above) {
+  const cap = rows.find((row) => row.cap !== undefined && row.cap !== null)?.cap;
+  if (cap === undefined || cap === 1) return "";
+  const told = above ? ` About ${shown(Math.max(0, above.estimate))} users (${shown(Math.max(0, above.low))} to ${shown(above.high)}) have more.` : "";
+  return `Of each user at most ${shown(cap)} count. What is beyond is missing, so numbers are rather too low than too high.${told}`;
+}
+
+/** From when on a label is shown, at the cap that held. */
+export function threshold(query, rows) {
+  const cap = rows.find((row) => row.cap !== undefined)?.cap;
+  const atCap = query.caps?.find((each) => each.cap === cap)?.threshold;
+  const found = atCap ?? query.threshold;
+  if (!found) return "";
+  const { least, largest } = found;
+  const some = largest > least ? ` (${shown(largest)} at some ticks)` : "";
+  const total = query.kind === "trending" ? "" : " in all";
+  return `Labels below about ${shown(least)}${total} are not shown${some}: a label that few share could tell who they are.`;
+}
+
+/** What silence of an alarm or trend means. */
+export function silence(query, exhausted) {
+  const charges = query.guarantee?.charges;
+  if (!charges) return "Silence is not rarity: what stays below the threshold is never reported. Nothing is used up by a report.";
+  const each = `Each user has ${many(charges, "charge")}, one for each report that she is in. `;
+  if (!exhausted || !exhausted.high) return `${each}Nobody can have run out of them yet, so silence is quiet. Silence is not rarity: what stays below the threshold is never reported.`;
+  return `${each}Up to ${shown(exhausted.high)} users may have none left (about ${shown(exhausted.estimate)} if the same ones were in every report). They are not counted any more, so silence is not rarity: a crowd of them would not be seen.`;
+}
+
+/** Of which time a number is: a window or all so far. */
+export function period(history, from, to) {
+  return from === null ? "so far" : `of ${from + 1 === to ? "this tick" : `these ${many(to - from, "tick")}`}`;
+}
+
+/** What a query is called, as a short line beneath its title. */
+export function called(query) {
+  const text = query.called ?? query.kind;
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${query.where ? `, where ${query.where}` : ""}`;
+}
