@@ -145,7 +145,7 @@ function drawState() {
   if (!followed?.info) return;
   const { info, link, last } = followed;
   say(parts.tick, info.last_tick === null ? followed.tick.toLocaleString("en-US") : `${followed.tick.toLocaleString("en-US")} of ${info.last_tick.toLocaleString("en-US")}`);
-  say(parts.time, last?.end && followed.times ? followed.times.span(last.start, last.end) : last ? "no clock: ticks are numbered" : "nothing published yet");
+  say(parts.time, last?.end && followed.times ? followed.times.span(last.start, last.end) : last ? "ticks are numbered" : "nothing published yet");
   const isOver = info.last_tick !== null && followed.tick >= info.last_tick;
   say(parts.next, isOver ? "all ticks are published" : nextWords(info));
   const [state, words] = isOver && link.state === "live" ? ["live", "complete"] : linkWords(link);

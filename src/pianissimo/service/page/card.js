@@ -3,7 +3,7 @@
 import { file, of, query as asked } from "./api.js";
 import { choice, fresh, h, put, say } from "./dom.js";
 import { exact, many, title } from "./numbers.js";
-import { labelColumns, labelOf } from "./history.js";
+import { ABOVE_CAP, labelColumns, labelOf } from "./history.js";
 import { numbersTable } from "./rows.js";
 import { called, capped, meaning } from "./words.js";
 
@@ -53,6 +53,8 @@ export class Card {
     this.words = h("div", { class: "meaning" });
     this.table = h("details", { class: "data" }, h("summary", {}, "Numbers behind this picture"));
     this.table.addEventListener("toggle", () => this._drawTable());
+    put(this.figure, h("p", { class: "quiet empty" }, "Asking for the numbers …"));
+    this.body.hidden = true;
     this.element = h("article", { class: `card kind-${this.query.kind}${isLarge ? " large" : ""}`, "aria-labelledby": id, "data-card": this.name },
       h("div", { class: "card-head" }, h("div", {}, heading, h("p", { class: "quiet kind" }, called(this.query))), this.switch),
       this.figure, this.body, this.words, h("div", { class: "card-foot" }, this.table, isAlone ? null : this._menu()));
@@ -66,7 +68,7 @@ export class Card {
       h("ul", {},
         item("What is shown, as CSV", () => this._save("csv")),
         item("What is shown, as JSON", () => this._save("json")),
-        this.query.kind ? item("All ticks, as CSV", () => this._saveAll()) : null,
+        item("All ticks, as CSV", () => this._saveAll()),
         h("li", {}, h("a", { href: this.view.link({ page: "card", card: this.name }) }, "Link to this card")),
         h("li", {}, h("a", { href: alone.href }, "This card alone, to embed"))));
   }
@@ -77,13 +79,18 @@ export class Card {
   }
 
   get canBeRecent() {
-    return !this.query.no_windows && !this.query.watched && !this.query.per && Boolean(this.query.kind);
+    return !this.query.no_windows && !this.query.watched && !this.query.per;
   }
 
   /** How long a window is: as the reader chose, in whole steps of a query that is published seldom. */
   get length() {
     const every = this.query.every ?? 1;
     return Math.ceil(this.view.window / every) * every;
+  }
+
+  /** Draw what is published, and say whether there is something: every kind its own way. */
+  async draw() {
+    return false;
   }
 
   /** Draw anew; once more afterwards if something came meanwhile. */
@@ -95,8 +102,9 @@ export class Card {
         this._again = false;
         this._drawSwitch();
         this.labels = labelColumns(this.history.columns(this.name));
-        if (this.history.tick) await this.draw();
-        else this._nothing();
+        if (!this.history.tick) this._nothing("Nothing has been published yet.");
+        else if (await this.draw()) this.body.hidden = false;
+        else this._nothing("It was not published at a tick yet.");
         this.element.classList.remove("failed");
       } while (this._again);
     } catch (fault) {
@@ -107,8 +115,10 @@ export class Card {
     }
   }
 
-  _nothing() {
-    put(this.figure, h("p", { class: "quiet empty" }, "Nothing has been published yet."));
+  _nothing(text) {
+    this._head = null;
+    this.body.hidden = true;
+    put(this.figure, h("p", { class: "quiet empty" }, text));
   }
 
   _drawSwitch() {
@@ -131,10 +141,15 @@ export class Card {
   say(rows, when, ...others) {
     const above = this.history.last.releases.above_cap?.[0];
     const shares = this.query.mechanism?.startsWith("UserStatistics") ? above : null;
-    const texts = [rows.length && this.query.kind ? meaning(this.query, this.history.plan.coverage, rows, when) : "", capped(rows, shares), ...others].filter(Boolean);
+    const texts = [rows.length ? meaning(this.query, this.history.plan.coverage, rows, when) : "", capped(rows, shares), ...others, this._whyNoWindows()].filter(Boolean);
     if (this._said === texts.join("\n")) return;
     this._said = texts.join("\n");
     put(this.words, ...texts.map((text) => h("p", {}, text)));
+  }
+
+  _whyNoWindows() {
+    if (!this.query.no_windows || this.query.watched || this.query.per || this.query.kind === ABOVE_CAP) return "";
+    return `Only what came so far is shown: ${this.query.no_windows.split(";")[0]}.`;
   }
 
   /** Keep what the table and downloads show: rows with tick, label where there is one, estimate, low, high, cap. */

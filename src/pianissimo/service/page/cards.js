@@ -22,10 +22,8 @@ export class NumberCard extends Card {
 
   async draw() {
     const { series, now, from } = await seriesOf(this);
-    if (!now) {
-      this.say([], "", "It was not published at a tick yet.");
-      return;
-    }
+    if (!now) return false;
+    this.body.hidden = false;
     const digits = places([now, ...series.map((each) => each.rows[0])]);
     this.head(now, now.estimate === null ? "not known" : shown(now.estimate, digits), interval(now, digits), timeOf(this, from));
     const points = series.map(({ tick, rows }) => ({ tick, ...rows[0], truth: this.view.truth(this.name, null, this.isRecent ? tick - this.length : null, tick) }));
@@ -40,6 +38,7 @@ export class NumberCard extends Card {
     this.say([now], period(this.history, from, this.history.tick));
     const rows = points.map((point) => (this.isRecent ? { from: point.tick - this.length, ...point } : point)).reverse();
     this.keep(`${title(this.name)} over time`, rows, this.columnsOf(rows));
+    return true;
   }
 }
 
@@ -49,14 +48,15 @@ export class QuantileCard extends Card {
     super(...given);
     this.chart = new SeriesChart({ label: title(this.name), height: this.isLarge ? 360 : 230 });
     this.list = h("dl", { class: "values" });
-    put(this.figure, this.list);
     put(this.body, this.chart.element);
   }
 
   async draw() {
     const { series, from } = await seriesOf(this, true);
     const now = series.now ?? [];
-    if (!now.length) return;
+    if (!now.length) return false;
+    put(this.figure, this.list);
+    this.body.hidden = false;
     const name = (row) => quantileName(this.labelOf(row));
     const digits = places(now);
     put(this.list, ...now.flatMap((row, place) => [h("div", { class: `value c${place % 7}` }, h("dt", {}, name(row)), h("dd", { class: "number" }, shown(row.estimate, digits), h("span", { class: "quiet" }, interval(row, digits))))]));
@@ -80,6 +80,7 @@ export class QuantileCard extends Card {
     this.say(now, period(this.history, from, this.history.tick), "Ribbons reach over the picture where little is known of the largest or smallest values.");
     const rows = series.all.flatMap(({ tick, rows: each }) => each.map((row) => ({ ...(this.isRecent ? { from: tick - this.length } : {}), tick, ...row }))).reverse();
     this.keep(`${title(this.name)} over time`, rows, this.columnsOf(rows));
+    return true;
   }
 }
 
@@ -103,12 +104,14 @@ export class LabelCard extends Card {
       if (!row.isRest) row.truth = this.view.truth(this.name, row.label, from, tick);
     }
     put(this.figure, h("p", { class: "quiet when" }, timeOf(this, from)));
+    this.body.hidden = false;
     this.rows.show(ranked, `${title(this.name)}, ${timeOf(this, from)}`);
     const none = ranked.length ? "" : this.query.threshold ? "No label has passed the threshold yet." : "There is no label here yet.";
     this.say(now, period(this.history, from, tick), none, from !== null ? "Listed are labels that their totals have shown." : "", threshold(this.query, now));
     this.keep(`${title(this.name)}, ${timeOf(this, from)}`, ranked.map((row) => ({ ...(from === null ? {} : { from }), tick, ...row.source })), this.columnsOf(now.map((row) => ({ ...(from === null ? {} : { from }), ...row }))));
     if (this.view.label(this.name)) await this._drawPicked(this.view.label(this.name), ranked.length);
     else this.picked.hidden = true;
+    return true;
   }
 
   async _at(tick) {
@@ -159,6 +162,7 @@ export class MonitorCard extends Card {
   async draw() {
     const to = this.history.tick, first = Math.max(this.history.info.oldest_tick, to - this.view.span + 1);
     const found = await this._reports(first, to);
+    this.body.hidden = false;
     const isAlarm = this.query.kind === "alarm";
     const exhausted = this.history.last.releases.exhausted?.find((row) => row.key === this.name);
     const now = found.filter((each) => each.tick === to);
@@ -171,6 +175,7 @@ export class MonitorCard extends Card {
     const since = first === this.history.info.oldest_tick ? "since it began" : `in the last ${many(to - first + 1, "tick")}`;
     this.say(now.length ? now : [], "", found.length ? `${many(found.length, "report")} ${since}.` : `No report ${since}.`, silence(this.query, exhausted), isAlarm ? "" : threshold(this.query, now));
     this.keep(`Reports of ${title(this.name)}`, [...found].reverse(), this.columnsOf(found));
+    return true;
   }
 
   async _reports(first, to) {

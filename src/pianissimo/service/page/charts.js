@@ -49,7 +49,7 @@ function range(series) {
 function rangeOfMany(series) {
   const middles = series.flatMap((each) => {
     const sorted = each.points.map((point) => point.estimate).filter((value) => typeof value === "number").sort((a, b) => a - b);
-    const cut = Math.floor(sorted.length * 0.08);
+    const cut = Math.floor(sorted.length * 0.2);
     return sorted.length ? [sorted[cut], sorted[sorted.length - 1 - cut]] : [];
   });
   if (!middles.length) return [0, 1];
@@ -115,7 +115,7 @@ export class SeriesChart {
       parts.push(s("line", { class: value === 0 ? "axis" : "grid", x1: EDGE.left, x2: right, y1: y, y2: y }));
       parts.push(s("text", { class: "tick", x: EDGE.left - 8, y: y + 3.5, "text-anchor": "end" }, axis(Number(value.toPrecision(12)))));
     }
-    const wanted = Math.max(1, Math.min(6, Math.floor(inner / 92), last - first));
+    const wanted = Math.max(1, Math.min(6, Math.floor(inner / 66), last - first));
     const marks = last === first ? [last] : steps(first, last, wanted).filter((tick) => Number.isInteger(tick));
     for (const tick of marks) {
       const x = this._x(tick);

@@ -91,7 +91,8 @@ export class LabelRows {
 
   _bar() {
     const all = this.table.clientWidth;
-    return all < 420 ? Math.max(60, all - 40) : Math.max(70, Math.min(320, Math.floor(all * 0.32)));
+    if (all <= 480) return Math.max(60, all - 60);
+    return Math.floor(all * (all >= 640 ? 0.42 : 0.3));
   }
 
   _row(row, place, width) {

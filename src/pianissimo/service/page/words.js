@@ -74,7 +74,7 @@ export function silence(query, exhausted) {
 
 /** Of which time a number is: a window or all so far. */
 export function period(history, from, to) {
-  return from === null ? "so far" : `of ${from + 1 === to ? "this tick" : `these ${many(to - from, "tick")}`}`;
+  return from === null ? "so far" : `in ${from + 1 === to ? "this tick" : `these ${many(to - from, "tick")}`}`;
 }
 
 /** What a query is called, as a short line beneath its title. */
