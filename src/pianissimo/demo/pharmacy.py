@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ _RARE_SHARE = 0.06
 _PATIENTS_PER_MIXTURE = 1.5
 
 
-def pharmacy_stream(ticks: int) -> Stream:
+def pharmacy_stream(ticks: int, *, tick: timedelta = TICK, origin: datetime | None = None) -> Stream:
     """The stream of the demo: a running count, a histogram of labels nobody listed beforehand, and a top list.
 
     The promise covers a month of hours even where fewer are shown, as a real stream's would. Drugs have the smallest
@@ -112,7 +112,8 @@ def pharmacy_stream(ticks: int) -> Stream:
         "pharmacy",
         budget=Budget(epsilon=1.0, delta=1e-9),
         horizon=max(ticks, _PROMISED_TICKS),
-        tick=TICK,
+        tick=tick,
+        origin=origin,
         queries=[
             Count("purchases"),
             Histogram("drugs", key="drug", weight=4),

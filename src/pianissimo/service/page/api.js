@@ -63,11 +63,11 @@ export async function ask(path) {
   return (await answer(path)).json();
 }
 
-/** A file of the service, with its name, as the browser saves it. */
+/** A file of the service, and the path of its next part if it has one. */
 export async function file(path) {
   const response = await answer(path);
-  const named = /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition") ?? "");
-  return { name: named?.[1] ?? "releases", content: await response.blob() };
+  const following = /<([^>]+)>; rel="next"/.exec(response.headers.get("Link") ?? "");
+  return { content: await response.blob(), next: following ? following[1].replace(/^\//, "") : null };
 }
 
 /** The path of a stream. */

@@ -266,7 +266,7 @@ async function follow(name) {
     if (followed !== next) return;
     drawState();
     if (kind !== "release") return;
-    if (next.last.tick === 1 || (view.page === "numbers" && cards.length !== names().length)) drawMain();
+    if (next.isFirst || (view.page === "numbers" && cards.length !== names().length)) drawMain();
     else refresh();
   });
 }

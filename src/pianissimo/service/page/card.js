@@ -188,11 +188,12 @@ export class Card {
 
   async _saveAll() {
     const parts = [];
-    const { oldest_tick: first } = this.history.info;
-    for (let from = first; from <= this.history.tick; from += 1000) {
-      const path = asked(of(this.history.name, "/releases"), { from, to: Math.min(this.history.tick, from + 999), query: this.name, format: "csv" });
-      const text = await (await file(path)).content.text();
-      parts.push(from === first ? text : text.slice(text.indexOf("\n") + 1));
+    let path = asked(of(this.history.name, "/releases"), { to: this.history.tick, query: this.name, format: "csv" });
+    while (path) {
+      const { content, next } = await file(path);
+      const text = await content.text();
+      parts.push(parts.length ? text.slice(text.indexOf("\n") + 1) : text);
+      path = next;
     }
     save(`${this.history.name}-${this.name}-all.csv`, parts.join(""), "text/csv");
   }

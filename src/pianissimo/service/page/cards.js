@@ -267,7 +267,7 @@ function quantileShort(key) {
 /** The card of a query. */
 export function cardOf(history, name, view, options) {
   const query = history.query(name);
-  const hasLabels = query.labels ?? false;
+  const hasLabels = query.labels ?? ["histogram", "top_k", "heavy_hitters"].includes(query.kind);
   const kind = query.watched || ["alarm", "trending"].includes(query.kind) ? MonitorCard : query.kind === "quantiles" ? QuantileCard : hasLabels ? LabelCard : NumberCard;
   return new kind(history, name, view, options);
 }

@@ -202,6 +202,8 @@ export class StreamHistory {
   }
 
   _taken(release) {
+    /** Whether it is the first that this page sees. */
+    this.isFirst = this.last === null;
     this._keep(release);
     for (const [name, rows] of Object.entries(release.releases)) {
       const isThere = this._map(`total ${name} asked`);

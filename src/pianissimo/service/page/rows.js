@@ -29,7 +29,7 @@ export class LabelRows {
     this.scroll = h("div", { role: "rowgroup", class: "rows-scroll", "aria-label": "Labels" }, this.body);
     this.table = h("div", { role: "table", class: "rows", "aria-label": label },
       h("div", { role: "rowgroup" }, h("div", { role: "row", class: "rows-head", "aria-rowindex": 1 }, ...head)), this.scroll);
-    this.note = h("p", { class: "quiet", role: "status" });
+    this.note = h("p", { class: "quiet small", role: "status" });
     this.element = h("div", { class: "label-rows" }, this.tools, this.table, this.note);
     this._seen = new Map();
     this.scroll.addEventListener("scroll", () => this._draw(), { passive: true });
@@ -47,8 +47,15 @@ export class LabelRows {
     const high = highs.reduce((most, value) => Math.max(most, Math.min(value, top > 0 ? 1.6 * top : value)), 1e-9);
     const low = lows.reduce((least, value) => Math.min(least, Math.max(value, -high)), 0);
     this._range = [low, high];
+    const widest = (text) => rows.reduce((most, row) => Math.max(most, text(row).length), 8);
+    this.table.style.setProperty("--estimate", `${widest((row) => this._estimate(row))}ch`);
+    this.table.style.setProperty("--interval", `${widest((row) => interval(row, this._places))}ch`);
     this.tools.hidden = rows.length <= MOST_IN_CARD && !this._find;
     this._arrange();
+  }
+
+  _estimate(row) {
+    return row.estimate === null ? "not known" : shown(row.estimate, this._places);
   }
 
   pick(label) {
@@ -104,7 +111,7 @@ export class LabelRows {
       h("span", { role: "cell", class: "cell k0" }, row.isRest ? "" : String(row.rank), change(row)),
       h("span", { role: "cell", class: "cell k1" }, name),
       h("span", { role: "cell", class: "cell k2" }, bar),
-      h("span", { role: "cell", class: "cell k3 number", title: exact(row.estimate) }, row.estimate === null ? "not known" : shown(row.estimate, this._places)),
+      h("span", { role: "cell", class: "cell k3 number", title: exact(row.estimate) }, this._estimate(row)),
       h("span", { role: "cell", class: "cell k4 number quiet" }, interval(row, this._places)));
     node.style.setProperty("top", `${place * TALL}px`);
     return node;

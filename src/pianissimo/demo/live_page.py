@@ -1,0 +1,77 @@
+"""The generated pharmacies on the page, live: a tick a second, each for an hour of a chain of shops.
+
+A real durable stream in a folder that is gone afterwards, and the service that shows it. The truth may be laid over: it
+comes from the generator, at a path of its own that only the demo has.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+
+from pianissimo.demo.pharmacy import FLU_DRUG, NEW_DRUG, SHOPS, USUAL_DRUGS, pharmacy_batches, pharmacy_stream
+from pianissimo.durable.durable_stream import DurableStream
+from pianissimo.service import serving, viewer_app
+
+PAGE_NOTE = (
+    "Dashed: the truth, laid over only because a generator made these data up; a real stream never shows it. "
+    "A second here stands for an hour of the shops."
+)
+
+_SECOND = timedelta(seconds=1)
+_MOST_BEFORE = 96
+
+
+class LivePage:
+    """A demo that is being served: where, and what is left to release."""
+
+    def __init__(self, address: str, live: DurableStream, batches: Sequence[pl.DataFrame], begun: datetime) -> None:
+        self.address = f"{address}/?demo"
+        self._live = live
+        self._batches = batches
+        self._begun = begun
+
+    def run(self, stop: threading.Event) -> None:
+        """Release each tick when its second is over, until all are released or somebody stops it."""
+        for tick, batch in enumerate(self._batches, 1):
+            left = (self._begun + tick * _SECOND - datetime.now(UTC)).total_seconds()
+            if stop.wait(max(0.0, left)):
+                return
+            self._live.tick(batch)
+
+
+@contextmanager
+def live_page(ticks: int, seed: int, host: str, port: int) -> Iterator[LivePage]:
+    """Serve the pharmacies; the first ticks, up to a third of all, are over when it begins."""
+    batches = list(pharmacy_batches(ticks, seed))
+    begun = datetime.now(UTC).replace(microsecond=0) - min(ticks // 3, _MOST_BEFORE) * _SECOND
+    with TemporaryDirectory(prefix="pianissimo-demo-") as folder:
+        state = Path(folder) / "pharmacy"
+        with pharmacy_stream(ticks, tick=_SECOND, origin=begun).open(state) as live:
+            app = viewer_app([state], public=True, beside={"/demo/truth": truth_of(batches)})
+            with serving(app, host, port) as address:
+                yield LivePage(address, live, batches, begun)
+
+
+def truth_of(batches: Sequence[pl.DataFrame]) -> Callable[[], bytes]:
+    """What the generator made up, tick by tick, for the labels that it always has: purchases mixed for a few are not told."""
+    told = {
+        "note": PAGE_NOTE,
+        "counts": {"purchases": [batch.height for batch in batches]},
+        "labels": {
+            "drugs": _tallies(batches, "drug", [*USUAL_DRUGS, FLU_DRUG, NEW_DRUG]),
+            "top_shops": _tallies(batches, "shop", SHOPS),
+        },
+    }
+    body = json.dumps(told, separators=(",", ":")).encode()
+    return lambda: body
+
+
+def _tallies(batches: Sequence[pl.DataFrame], column: str, labels: Sequence[str]) -> dict[str, list[int]]:
+    counts = [dict(batch[column].value_counts().iter_rows()) for batch in batches]
+    return {label: [each.get(label, 0) for each in counts] for label in labels}
