@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUST := $(shell find rust/src -name "*.rs") Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test check bench reliability soak mutants report lock clean build
+.PHONY: demo dashboard test check bench reliability soak mutants report lock clean build
 
 build: $(VENV)/.built
 
@@ -24,6 +24,11 @@ $(VENV)/.bench: $(VENV)/.built requirements/bench.txt
 
 demo: build  ## watch a histogram of unknown labels, a top list and a last-hours window being released
 	$(BIN)/pianissimo demo
+
+PORT ?= 8080
+
+dashboard: build  ## the same on a live page in the browser, one tick a second
+	$(BIN)/pianissimo demo --ticks 600 --serve 127.0.0.1:$(PORT)
 
 test: build  ## all tests: Rust, Python, docstring examples
 	rm -rf target/reliability

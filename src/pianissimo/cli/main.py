@@ -18,7 +18,15 @@ from pianissimo.cli.data_commands import budget, top_k
 from pianissimo.cli.serve_commands import serve, token
 from pianissimo.cli.sketch_commands import sketch
 from pianissimo.cli.stream_commands import check, plan, recover, releases, rotate_secret, run, status, verify
-from pianissimo.errors import InputError, LeaseError, PianissimoError, RefusalError, SpecError, StoreError
+from pianissimo.errors import (
+    InputError,
+    LeaseError,
+    ParameterError,
+    PianissimoError,
+    RefusalError,
+    SpecError,
+    StoreError,
+)
 
 _EXIT_CODES = """\b
 Exit codes:
@@ -64,14 +72,20 @@ def cli() -> None:
     show_default=True,
     help="Which data are generated. The noise has no seed: it is new in every demo.",
 )
+@click.option("--serve", "place", metavar="HOST:PORT", help="Show it live on a page instead, a tick a second.")
 @json_option
-def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
+def demo(*, ticks: int, out: Path, seed: int, place: str | None, as_json: bool) -> None:
     """Watch a generated stream being released.
 
     The demo shows a running count, the drugs that pass a threshold, a top list of shops, and what the last hours added.
     The events are made up, so their truth is shown beside the releases, as text and as a picture. After Ctrl-C, or
     after it was killed, the same command goes on where it was.
+
+    With --serve it is a page, at this address, that shows one tick a second until Ctrl-C, and leaves no folder.
     """
+    if place is not None:
+        _serve_demo(ticks, seed, place)
+        return
     from pianissimo.cli.render import console
     from pianissimo.demo import TRUTH_NOTE, Screen, draw_demo, summary
     from pianissimo.demo.pharmacy import WINDOW_TICKS, DemoFolder, Record, check_demo, open_demo, pharmacy_batches
@@ -109,6 +123,28 @@ def demo(*, ticks: int, out: Path, seed: int, as_json: bool) -> None:
         click.echo(f"  {path}", err=as_json)
     if not has_picture:
         click.echo("For a picture of it: pip install pianissimo[plot]", err=as_json)
+
+
+def _serve_demo(ticks: int, seed: int, place: str) -> None:
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise click.UsageError(f"--serve must be HOST:PORT, such as 127.0.0.1:8080, got {place!r}")
+    try:
+        from pianissimo.demo.live_page import PAGE_NOTE, has_screen, live_page
+    except ImportError:
+        raise ParameterError("--serve must have fastapi and uvicorn, got none: pip install pianissimo[serve]") from None
+    import webbrowser
+
+    from pianissimo.io.runs import stop_on_signals
+
+    with stop_on_signals() as stop, live_page(ticks, seed, host.strip("[]"), int(port)) as page:
+        click.echo(f"The page is at {page.address}\n{PAGE_NOTE}\nCtrl-C ends it.")
+        if has_screen():
+            webbrowser.open(page.address)
+        page.run(stop)
+        if not stop.is_set():
+            click.echo(f"All {ticks} ticks are published. The page stays until Ctrl-C.")
+        stop.wait()
 
 
 @click.command()

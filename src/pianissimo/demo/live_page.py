@@ -5,6 +5,8 @@ comes from the generator, at a path of its own that only the demo has.
 """
 
 import json
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,7 +61,7 @@ def live_page(ticks: int, seed: int, host: str, port: int) -> Iterator[LivePage]
 
 
 def truth_of(batches: Sequence[pl.DataFrame]) -> Callable[[], bytes]:
-    """What the generator made up, tick by tick, for the labels that it always has: purchases mixed for a few are not told."""
+    """What the generator made up, tick by tick, for the labels that it always has; mixtures for a few are not told."""
     told = {
         "note": PAGE_NOTE,
         "counts": {"purchases": [batch.height for batch in batches]},
@@ -75,3 +77,8 @@ def truth_of(batches: Sequence[pl.DataFrame]) -> Callable[[], bytes]:
 def _tallies(batches: Sequence[pl.DataFrame], column: str, labels: Sequence[str]) -> dict[str, list[int]]:
     counts = [dict(batch[column].value_counts().iter_rows()) for batch in batches]
     return {label: [each.get(label, 0) for each in counts] for label in labels}
+
+
+def has_screen() -> bool:
+    """Whether a browser with windows can be opened here."""
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

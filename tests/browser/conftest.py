@@ -1,0 +1,43 @@
+"""One browser, and one service over streams that have released what they will."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+from tests.browser.browsing import Service, labelled, many_labels, opened_browser, readers, shop, visits
+
+MANY = 10_000
+TICKS = 9
+
+
+@dataclass(frozen=True)
+class Published:
+    """Streams that have released some ticks, and the service that shows them."""
+
+    address: str
+    folder: Path
+
+    def state(self, name: str) -> Path:
+        return self.folder / name
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with opened_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
+    folder = tmp_path_factory.mktemp("published")
+    for stream, many in ((shop(), 1200), (readers(), 2500)):
+        with stream.open(folder / stream.name) as live:
+            for tick in range(1, TICKS + 1):
+                live.tick(visits(tick, many))
+    with many_labels(MANY).open(folder / "many") as live:
+        for tick in range(1, 4):
+            live.tick(labelled(MANY, tick))
+    with Service([folder / name for name in ("shop", "readers", "many")], "--public") as service:
+        yield Published(service.address, folder)
