@@ -34,17 +34,17 @@ class LivePage:
 
     def __init__(self, address: str, live: DurableStream, batches: Sequence[pl.DataFrame], begun: datetime) -> None:
         self.address = f"{address}/?demo"
-        self._live = live
-        self._batches = batches
+        self.live = live
+        self.batches = batches
         self._begun = begun
 
     def run(self, stop: threading.Event) -> None:
         """Release each tick when its second is over, until all are released or somebody stops it."""
-        for tick, batch in enumerate(self._batches, 1):
+        for tick, batch in enumerate(self.batches, 1):
             left = (self._begun + tick * _SECOND - datetime.now(UTC)).total_seconds()
             if stop.wait(max(0.0, left)):
                 return
-            self._live.tick(batch)
+            self.live.tick(batch)
 
 
 @contextmanager

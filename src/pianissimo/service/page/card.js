@@ -88,6 +88,11 @@ export class Card {
     return Math.ceil(this.view.window / every) * every;
   }
 
+  /** The last tick at which the query was published. */
+  get last() {
+    return this.history.tick - (this.history.tick % (this.query.every ?? 1));
+  }
+
   /** Draw what is published, and say whether there is something: every kind its own way. */
   async draw() {
     return false;

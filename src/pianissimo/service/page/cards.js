@@ -35,7 +35,7 @@ export class NumberCard extends Card {
       tell: (tick) => told(this, points.find((point) => point.tick === tick), tick, digits),
       label: `${title(this.name)}: ${many(points.length, "interval")} over time, the last ${interval(now, digits)}. The table below has the numbers.`,
     });
-    this.say([now], period(this.history, from, this.history.tick));
+    this.say([now], period(from, this.last));
     const rows = points.map((point) => (this.isRecent ? { from: point.tick - this.length, ...point } : point)).reverse();
     this.keep(`${title(this.name)} over time`, rows, this.columnsOf(rows));
     return true;
@@ -77,7 +77,7 @@ export class QuantileCard extends Card {
         label: `${title(this.name)} over time, a ribbon for each of ${keys.map(quantileName).join(", ")}. The table below has the numbers.`,
       });
     }
-    this.say(now, period(this.history, from, this.history.tick), "Ribbons reach over the picture where little is known of the largest or smallest values.");
+    this.say(now, period(from, this.last), "Ribbons reach over the picture where little is known of the largest or smallest values.");
     const rows = series.all.flatMap(({ tick, rows: each }) => each.map((row) => ({ ...(this.isRecent ? { from: tick - this.length } : {}), tick, ...row }))).reverse();
     this.keep(`${title(this.name)} over time`, rows, this.columnsOf(rows));
     return true;
@@ -95,7 +95,7 @@ export class LabelCard extends Card {
   }
 
   async draw() {
-    const tick = this.history.tick, from = this.isRecent ? Math.max(this.history.info.first_tick - 1, tick - this.length) : null;
+    const tick = this.last, from = this.isRecent ? Math.max(this.history.info.first_tick - 1, tick - this.length) : null;
     const [now, before] = await Promise.all([this._at(tick), this._before(tick)]);
     const isTop = this.query.kind === "top_k" && !this.isRecent;
     const ranked = rank(this, now, isTop), old = new Map(rank(this, before, isTop).filter((row) => !row.isRest).map((row) => [row.label, row.rank]));
@@ -107,7 +107,7 @@ export class LabelCard extends Card {
     this.body.hidden = false;
     this.rows.show(ranked, `${title(this.name)}, ${timeOf(this, from)}`);
     const none = ranked.length ? "" : this.query.threshold ? "No label has passed the threshold yet." : "There is no label here yet.";
-    this.say(now, period(this.history, from, tick), none, from !== null ? "Listed are labels that their totals have shown." : "", threshold(this.query, now));
+    this.say(now, period(from, tick), none, from !== null ? "Listed are labels that their totals have shown." : "", threshold(this.query, now));
     this.keep(`${title(this.name)}, ${timeOf(this, from)}`, ranked.map((row) => ({ ...(from === null ? {} : { from }), tick, ...row.source })), this.columnsOf(now.map((row) => ({ ...(from === null ? {} : { from }), ...row }))));
     if (this.view.label(this.name)) await this._drawPicked(this.view.label(this.name), ranked.length);
     else this.picked.hidden = true;
@@ -116,9 +116,7 @@ export class LabelCard extends Card {
 
   async _at(tick) {
     if (this.isRecent) return (await this.history.recent(this.length, tick))?.releases[this.name] ?? [];
-    const every = this.query.every ?? 1;
-    const at = tick - (tick % every);
-    return at < 1 ? [] : (await this.history.release(at)).releases[this.name] ?? [];
+    return tick < 1 ? [] : (await this.history.release(tick)).releases[this.name] ?? [];
   }
 
   async _before(tick) {
@@ -217,12 +215,12 @@ export class MonitorCard extends Card {
 async function seriesOf(card, isMany = false, most = card.view.span) {
   const { history, name } = card;
   if (card.isRecent) {
-    const from = Math.max(history.info.first_tick - 1, history.tick - card.length);
-    const [all, last] = await Promise.all([history.windows(name, card.length, Math.min(240, Math.max(1, Math.floor(most / card.length)))), history.recent(card.length)]);
-    const now = last?.releases[name] ?? all.at(-1)?.rows ?? [];
+    const from = Math.max(history.info.first_tick - 1, card.last - card.length);
+    const [all, last] = await Promise.all([history.windows(name, card.length, Math.min(240, Math.max(1, Math.floor(most / card.length)))), history.recent(card.length, card.last)]);
+    const now = last?.releases[name] ?? [];
     const series = all.filter((each) => each.rows.length);
     // Fewer ticks than one window: what there is.
-    if (!series.length && now.length) series.push({ tick: history.tick, rows: now });
+    if (!series.length && now.length) series.push({ tick: card.last, rows: now });
     return isMany ? { series: { all: series, now }, from } : { series, now: now[0], from };
   }
   const all = (await history.totals(name, most)).filter((each) => each.rows.length);
@@ -233,9 +231,9 @@ async function seriesOf(card, isMany = false, most = card.view.span) {
 /** Which time the large number is of. */
 function timeOf(card, from) {
   const { history, query } = card;
-  if (from !== null) return history.whole(history.tick, from);
-  if (query.per) return history.whole(history.tick, Math.max(0, history.tick - query.per));
-  return `so far, up to ${history.until(history.tick)}`;
+  if (from !== null) return history.whole(card.last, from);
+  if (query.per) return history.whole(card.last, Math.max(0, card.last - query.per));
+  return `so far, up to ${history.until(card.last)}`;
 }
 
 function told(card, point, tick, digits) {

@@ -7,6 +7,9 @@ import { exact, interval, places, shown } from "./numbers.js";
 const TALL = 38;
 /** The height of a row in pixels, as in the style sheet. */
 
+const SIGN = 7.6;
+/** The width of a digit in pixels, and a little more. */
+
 const MOST_IN_CARD = 10;
 const MARGIN = 6;
 
@@ -48,8 +51,9 @@ export class LabelRows {
     const low = lows.reduce((least, value) => Math.min(least, Math.max(value, -high)), 0);
     this._range = [low, high];
     const widest = (text) => rows.reduce((most, row) => Math.max(most, text(row).length), 8);
-    this.table.style.setProperty("--estimate", `${widest((row) => this._estimate(row))}ch`);
-    this.table.style.setProperty("--interval", `${widest((row) => interval(row, this._places))}ch`);
+    this._wide = Math.ceil(widest((row) => interval(row, this._places)) * SIGN);
+    this.table.style.setProperty("--estimate", `${Math.ceil(widest((row) => this._estimate(row)) * SIGN * 1.12)}px`);
+    this.table.style.setProperty("--interval", `${this._wide}px`);
     this.tools.hidden = rows.length <= MOST_IN_CARD && !this._find;
     this._arrange();
   }
@@ -98,13 +102,13 @@ export class LabelRows {
 
   _bar() {
     const all = this.table.clientWidth;
-    if (all <= 480) return Math.max(60, all - 60);
+    if (all <= 480) return Math.max(40, all - this._wide - 66);
     return Math.floor(all * (all >= 640 ? 0.42 : 0.3));
   }
 
   _row(row, place, width) {
     const name = row.isRest
-      ? h("span", { class: "rest" }, "All labels that are not shown, together")
+      ? h("span", { class: "rest" }, "All others together")
       : h("button", { type: "button", class: "label", title: row.label, "aria-pressed": String(row.label === this._picked), "data-label": row.label, onclick: () => this._pick(row.label) }, row.label);
     const bar = row.isRest ? null : rowBar(row, this._range, width, 24);
     const node = h("div", { role: "row", class: `row${row.isRest ? " is-rest" : ""}`, "aria-rowindex": place + 2 },

@@ -73,7 +73,7 @@ export function silence(query, exhausted) {
 }
 
 /** Of which time a number is: a window or all so far. */
-export function period(history, from, to) {
+export function period(from, to) {
   return from === null ? "so far" : `in ${from + 1 === to ? "this tick" : `these ${many(to - from, "tick")}`}`;
 }
 
