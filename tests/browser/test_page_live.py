@@ -19,29 +19,32 @@ def ticks_in_table(text: str) -> list[int]:
 
 
 def test_ticks_come_within_two_seconds_and_through_a_restart_without_a_gap(browser: Browser, tmp_path: Path) -> None:
-    with shop().open(tmp_path / "shop") as live, Service([tmp_path / "shop"], "--public") as service:
-        with watching(browser, service.address) as watched:
-            page = watched.show("/#/shop/card/visits?total=visits")
-            assert "Nothing has been published yet" in page.locator(".card").inner_text()
-            for tick in range(1, 4):
-                live.tick(visits(tick))
-                assert watched.wait_for_tick(tick, SOON) < SOON
-            page.locator(".data summary").click()
-            service.stop()
-            page.wait_for_selector(".link-state.broken")
-            assert "interrupted" in page.locator(".link-state").inner_text()
-            for tick in range(4, 7):
-                live.tick(visits(tick))
-            service.begin()
-            watched.wait_for_tick(6)
-            live.tick(visits(7))
-            assert watched.wait_for_tick(7, SOON) < SOON
-            page.wait_for_function("() => document.querySelectorAll('.numbers tbody tr').length === 7")
-            assert ticks_in_table(page.locator(".numbers tbody").inner_text()) == [7, 6, 5, 4, 3, 2, 1]
-            assert page.locator(".link-state").inner_text() == "live"
-            assert watched.elsewhere == []
-            # A link that breaks is told by the browser as well; nothing else is.
-            assert [text for text in watched.told if "net::ERR" not in text] == []
+    with (
+        shop().open(tmp_path / "shop") as live,
+        Service([tmp_path / "shop"], "--public") as service,
+        watching(browser, service.address) as watched,
+    ):
+        page = watched.show("/#/shop/card/visits?total=visits")
+        assert "Nothing has been published yet" in page.locator(".card").inner_text()
+        for tick in range(1, 4):
+            live.tick(visits(tick))
+            assert watched.wait_for_tick(tick, SOON) < SOON
+        page.locator(".data summary").click()
+        service.stop()
+        page.wait_for_selector(".link-state.broken")
+        assert "interrupted" in page.locator(".link-state").inner_text()
+        for tick in range(4, 7):
+            live.tick(visits(tick))
+        service.begin()
+        watched.wait_for_tick(6)
+        live.tick(visits(7))
+        assert watched.wait_for_tick(7, SOON) < SOON
+        page.wait_for_function("() => document.querySelectorAll('.numbers tbody tr').length === 7")
+        assert ticks_in_table(page.locator(".numbers tbody").inner_text()) == [7, 6, 5, 4, 3, 2, 1]
+        assert page.locator(".link-state").inner_text() == "live"
+        assert watched.elsewhere == []
+        # A link that breaks is told by the browser as well; nothing else is.
+        assert [text for text in watched.told if "net::ERR" not in text] == []
 
 
 def test_each_role_sees_what_it_may(browser: Browser, tmp_path: Path) -> None:

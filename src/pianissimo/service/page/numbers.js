@@ -37,7 +37,7 @@ export function exact(value) {
 /** The ends of a bar in words. */
 export function interval(row, digitsAfter = 0) {
   const low = row.low, high = row.high;
-  if (low === null && high === null) return "nothing bounds it";
+  if (low === null && high === null) return "no bounds";
   if (high === null) return `${shown(low, digitsAfter)} or more`;
   if (low === null) return `${shown(high, digitsAfter)} or less`;
   return `${shown(low, digitsAfter)} to ${shown(high, digitsAfter)}`;

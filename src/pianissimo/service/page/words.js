@@ -35,11 +35,12 @@ export function about(query, cap) {
 /** What a bar means, in words; `when` says of which time. */
 export function meaning(query, coverage, rows, when) {
   const cap = rows.find((row) => row.cap !== undefined)?.cap;
-  const isOpen = rows.some((row) => row.high === null && row.low !== null);
+  const isOpen = (end, other) => rows.some((row) => row[end] === null && row[other] !== null);
   const what = `the true ${about(query, cap)}${when ? `, ${when}` : ""}`;
-  if (isOpen) {
-    return `With a chance of ${percent((1 + coverage) / 2)} each low end is below ${what}. The high end is open: nothing bounds what lies beyond the cap.`;
-  }
+  if (rows.every((row) => row.low === null && row.high === null)) return "Nothing bounds these numbers: the cap was raised meanwhile, and what that let in of earlier ticks is in them too. Look at what came so far.";
+  const chance = `With a chance of ${percent((1 + coverage) / 2)} each`;
+  if (isOpen("high", "low")) return `${chance} low end is below ${what}. The high end is open: nothing bounds what is missing.`;
+  if (isOpen("low", "high")) return `${chance} high end is above ${what}. The low end is open: nothing bounds what is there too much.`;
   return `${percent(coverage)} of such intervals hold ${what}.`;
 }
 

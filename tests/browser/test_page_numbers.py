@@ -1,0 +1,191 @@
+"""The numbers on the page are those of the store, each of them; and what stands beside them is true."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+from tests.browser.browsing import STRANGE, Watched, watching
+from tests.browser.conftest import MANY, TICKS, Published
+
+from pianissimo.io.inspect import seen_releases
+
+
+def shown_table(page: Page, card: str) -> list[dict[str, str]]:
+    """All rows of the table of a card, as texts by column."""
+    found = page.locator(f"[data-card={card}]")
+    found.locator(".data > summary").click()
+    more = found.get_by_role("button", name="Show more rows")
+    while more.is_visible():
+        more.click()
+    rows: list[list[str]] = found.locator("table.numbers").evaluate(
+        "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+
+def number(text: str) -> float | None:
+    return None if text in ("or more", "or less", "") else float(text.replace(",", "").replace("−", "-"))
+
+
+def in_page(rows: list[dict[str, str]], labels: list[str]) -> list[tuple[Any, ...]]:
+    """Rows as tick, labels and numbers, in the order of ticks and labels."""
+    told = []
+    for row in rows:
+        keys = [None if row[name] == "all that is not shown" else row[name] for name in labels]
+        told.append((int(row["tick"]), *keys, *(number(row[name]) for name in ("estimate", "low", "high"))))
+    return sorted(told, key=str)
+
+
+def in_store(state: Path, query: str, labels: list[str], *, window: str | None = None) -> list[tuple[Any, ...]]:
+    table = seen_releases(state, window=window).tables[query]
+    return sorted((row for row in table.select("tick", *labels, "estimate", "low", "high").iter_rows()), key=str)
+
+
+def labels_of(state: Path, query: str) -> list[str]:
+    table = seen_releases(state).tables[query]
+    return [name for name in ("key", "label", "half") if name in table.columns]
+
+
+WHOLE = [
+    "visits",
+    "revenue",
+    "mean_amount",
+    "different_pages",
+    "last_six",
+    "every_fourth",
+    "amounts",
+    "overheated",
+    "hot_pages",
+    "above_cap",
+]
+"""Cards whose table has all ticks; of others it has the last."""
+
+
+@pytest.mark.parametrize("name", ["shop", "readers"])
+def test_every_total_on_the_page_is_that_of_the_store(browser: Browser, published: Published, name: str) -> None:
+    state = published.state(name)
+    tables = [query for query in seen_releases(state).tables if query != "exhausted"]
+    with watching(browser, published.address) as watched:
+        page = watched.show(f"/#/{name}?total={','.join(tables)}")
+        watched.settled()
+        compared = 0
+        for query in tables:
+            labels = labels_of(state, query)
+            found = in_page(shown_table(page, query), labels)
+            expected = in_store(state, query, labels)
+            if query not in (*WHOLE, "active", "hot", "trends"):
+                expected = [row for row in expected if row[0] == TICKS]
+            assert found == expected, query
+            compared += len(found)
+        assert compared >= 60
+
+
+def test_every_window_on_the_page_is_the_difference_of_two_releases(browser: Browser, published: Published) -> None:
+    state = published.state("shop")
+    with watching(browser, published.address) as watched:
+        page = watched.show("/#/shop")
+        watched.settled()
+        for query in ("visits", "revenue", "different_pages"):
+            assert in_page(shown_table(page, query), []) == in_store(state, query, [], window="1h"), query
+        for query in ("pages", "countries"):
+            expected = [row for row in in_store(state, query, ["key"], window="1h") if row[0] == TICKS]
+            assert in_page(shown_table(page, query), ["key"]) == expected, query
+
+
+def test_the_large_number_and_its_bar_are_the_last_release(browser: Browser, published: Published) -> None:
+    tables = seen_releases(published.state("shop")).tables
+    with watching(browser, published.address) as watched:
+        page = watched.show("/#/shop?total=visits")
+        watched.settled()
+        row = tables["visits"].row(-1, named=True)
+        card = page.locator("[data-card=visits]")
+        assert card.locator(".big").inner_text() == f"{row['estimate']:,}"
+        assert card.locator(".interval").inner_text() == f"{row['low']:,} to {row['high']:,}"
+        assert "95 % of such intervals hold the true number of events, so far." in card.locator(".meaning").inner_text()
+        assert page.locator(".status strong").inner_text() == f"{TICKS} of 100"
+        promise = page.locator(".promise").inner_text()
+        assert "any single event ever happened" in promise
+        assert "ε = 4, δ = 10⁻⁹ per event, for all 100 ticks together" in promise
+
+
+def words(watched: Watched, card: str) -> str:
+    return watched.page.locator(f"[data-card={card}] .meaning").inner_text()
+
+
+def test_cards_say_what_is_cut_hidden_and_left(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
+        watched.show("/#/shop?total=pages")
+        watched.settled()
+        assert "in all are not shown" in words(watched, "pages")
+        assert watched.page.locator("[data-card=pages] .is-rest").count() == 1
+        assert "Silence is not rarity" in words(watched, "overheated")
+        assert "Only what came so far is shown: a mean does not add up over ticks." in words(watched, "mean_amount")
+        assert watched.page.locator("[data-card=amounts] path.band").count() == 6
+        assert watched.page.locator("[data-card=overheated] .report").count() >= 2
+        watched.show("/#/readers?total=visits")
+        watched.settled()
+        cap = seen_releases(published.state("readers")).tables["visits"]["cap"].item(-1)
+        assert f"Of each user at most {cap} count" in words(watched, "visits")
+        assert watched.page.locator("[data-card=visits] .interval").inner_text().endswith(" or more")
+        assert "With a chance of 97.5 % each low end is below the true number of events" in words(watched, "visits")
+        assert "Each user has 2 charges" in words(watched, "trends")
+        assert "Silence is not rarity" in words(watched, "hot")
+
+
+def test_ten_thousand_labels_are_few_elements(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
+        page = watched.show("/#/many/card/labels?total=labels")
+        watched.settled()
+        page.wait_for_selector(".row")
+        assert page.locator(".row").count() < 60
+        assert page.locator("[role=table]").get_attribute("aria-rowcount") == str(MANY + 1)
+        scroll = page.locator(".rows-scroll")
+        scroll.evaluate("box => { box.scrollTop = box.scrollHeight; }")
+        page.wait_for_selector(f".row[aria-rowindex='{MANY + 1}']")
+        assert page.locator(".row").count() < 60
+        page.get_by_label("Search labels").fill("label 0004")
+        page.wait_for_function("() => document.querySelectorAll('.row').length === 10")
+        assert "10 of 10,000 labels" in page.locator(".label-rows [role=status]").inner_text()
+        # Elements of the whole page: nothing grows with the labels.
+        assert page.evaluate("() => document.querySelectorAll('*').length") < 900
+
+
+def test_labels_are_texts_whatever_is_in_them(browser: Browser, published: Published, tmp_path: Path) -> None:
+    with watching(browser, published.address) as watched:
+        page = watched.show("/#/many/card/labels?total=labels")
+        watched.settled()
+        names = page.locator(".row .label").all_inner_texts()
+        assert {each.strip() for each in STRANGE} <= {name.strip() for name in names}
+        assert page.locator(".row b").count() == 0
+        page.locator(".menu summary").click()
+        saved: dict[str, str] = {}
+        for form in ("CSV", "JSON"):
+            with page.expect_download() as download:
+                page.get_by_role("button", name=f"What is shown, as {form}").click()
+            download.value.save_as(tmp_path / form)
+            saved[form] = (tmp_path / form).read_text(encoding="utf-8")
+        expected = {row[1]: row[2:] for row in in_store(published.state("many"), "labels", ["key"]) if row[0] == 3}
+        told = {row["key"]: (row["estimate"], row["low"], row["high"]) for row in json.loads(saved["JSON"])["rows"]}
+        assert told == expected
+        rows = list(csv.DictReader(saved["CSV"].splitlines()))
+        assert len(rows) == MANY
+        # Spreadsheets take what begins so for a formula.
+        assert {row["key"] for row in rows} == {"'=1+1" if key == "=1+1" else key for key in expected}
+        with page.expect_download() as download:
+            page.get_by_role("button", name="All ticks, as CSV").click()
+        download.value.save_as(tmp_path / "all")
+        assert len((tmp_path / "all").read_text(encoding="utf-8").splitlines()) == 3 * MANY + 1
+
+
+def test_keys_of_two_columns_are_one_label(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
+        page = watched.show("/#/many/card/pairs?total=pairs")
+        watched.settled()
+        page.wait_for_selector(".row")
+        assert any(name.endswith(" · left") for name in page.locator(".row .label").all_inner_texts())
+        found = in_page(shown_table(page, "pairs"), ["label", "half"])
+        state = published.state("many")
+        assert found == [row for row in in_store(state, "pairs", ["label", "half"]) if row[0] == 3]
