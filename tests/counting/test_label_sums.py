@@ -168,6 +168,18 @@ def test_an_interval_is_that_of_the_quadratic() -> None:
     assert (low, estimate, high) == pytest.approx((roots[0], 2.5, roots[1]))
 
 
+@pytest.mark.parametrize("mean", [0.0, 50.0, 200.0, 250.0, 300.0, 450.0, 500.0])
+@pytest.mark.parametrize("number", [500.0, 20_000.0])
+def test_centred_sums_have_the_narrower_means_that_the_card_says(mean: float, number: float) -> None:
+    """1.3 to 2.8 times: a range of 0 .. 500, each series with half of the budget, so that its noise is its width."""
+    widths = []
+    for centre in (0.0, 250.0):
+        largest = max(500 - centre, centre)
+        _, low, high = bars(number, number * (mean - centre), (16.0, 16.0 * largest**2), (-1e9, 1e9))
+        widths.append(high - low)
+    assert 1.3 <= widths[0] / widths[1] <= 2.8
+
+
 def test_few_events_give_the_whole_range_and_no_estimate() -> None:
     for number in (-1000.0, -1.0, 0.0, 1.0, 20.0):
         estimate, low, high = bars(number, 5.0, (100.0, 100.0), (-3.0, 2.0))

@@ -114,6 +114,30 @@ def test_the_noise_is_that_of_the_card(kind: Any, horizon: int, typical: float, 
     assert math.sqrt(profile.max()) == pytest.approx(largest, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("horizon", "plain", "doubled"), [(100, 2.37, None), (720, 3.00, None), (8760, None, 8.85), (65536, None, 9.81)]
+)
+def test_what_the_card_compares_it_with_is_so_too(horizon: int, plain: float | None, doubled: float | None) -> None:
+    """A count over the same ticks, and the rule of before: a plan of half or a quarter of the loss."""
+
+    def typical(plan: NoisePlan) -> float:
+        return math.sqrt(plan.variance_profile().mean() + 1 / 12)
+
+    if plain is not None:
+        assert typical(ToeplitzPlan.calibrated(horizon=horizon, rho=RHO)) == pytest.approx(plain, rel=0.01)
+    if doubled is not None:
+        kinds = (HaarPlan, HaarSkipPlan, SplinePlan)
+        best = min(typical(kind.calibrated(horizon=horizon, rho=RHO / 4)) for kind in kinds)
+        assert best == pytest.approx(doubled, rel=0.01)
+
+
+def test_behind_a_prefix_a_calibrated_tree_leaves_what_the_card_says() -> None:
+    """With u the loss of a unit and a move of 2 u at 14 levels: a plan of 1.07 u, and 0.93 u for the prefix."""
+    plan = HaarPlan.calibrated(horizon=2**14, rho=RHO)
+    cost = 2 * plan.cost / move_price(plan)
+    assert (round(float(cost), 2), round(float(2 - cost), 2)) == (1.07, 0.93)
+
+
 def broken_by(monkeypatch: pytest.MonkeyPatch, name: str, mutant: Any, plan: NoisePlan) -> bool:
     with monkeypatch.context() as patch:
         patch.setattr(room, name, mutant)
