@@ -8,7 +8,6 @@ Environments that are there are used again, and results of libraries that are no
 import datetime as dt
 import json
 import os
-import platform
 import subprocess
 import sys
 import venv
@@ -111,8 +110,7 @@ def page(results: dict[str, Any]) -> str:
         hour, draws = (_number(found.get(key)) for key in ("hour", "draws_a_second"))
         rows.append([title, found["version"], found["privacy"], _running(found), hour, *labels, draws, found["date"]])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    machine = f"Python {platform.python_version()}, 2 virtual cores with other work on them: CPU seconds are sizes."
-    return f"{_HEAD}{table}\n\n{machine}\n"
+    return f"{_HEAD}{table}\n\nMeasured on virtual cores with other work on them: CPU seconds are sizes.\n"
 
 
 def _running(row: dict[str, Any]) -> str:

@@ -12,10 +12,9 @@ PRIVACY = "one step of a series; noise in floating point"
 
 
 def running(releases: int) -> float:
-    """The largest standard deviation of its best Toeplitz noise, with the exact scale of one continuous Gaussian."""
+    """The root mean square error of its best Toeplitz noise, with the exact scale of one continuous Gaussian."""
     coefficients = toeplitz.optimal_max_error_strategy_coefs(releases)
-    largest = float(toeplitz.max_error(strategy_coef=coefficients))
-    return math.sqrt(largest) * _gaussian_scale()
+    return math.sqrt(float(toeplitz.loss(coefficients))) * _gaussian_scale()
 
 
 def _gaussian_scale() -> float:

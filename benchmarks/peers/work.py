@@ -7,7 +7,7 @@ some of:
     total(count, releases, runs)  a total that is asked `releases` times, each time at its share: some of the answers
     labels(users, keys, releases) {label: estimate} of labels nobody listed, at the share of one of `releases`
     draws(count)                  so many integer Gaussian draws of sigma 20
-    running(releases)             its own error law of a running count: the largest standard deviation
+    running(releases)             the root mean square error of a running count that it releases itself
 """
 
 import importlib

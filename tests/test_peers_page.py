@@ -1,0 +1,24 @@
+"""The page that compares libraries says what was measured."""
+
+import json
+
+from benchmarks.peers.__main__ import PAGE, RESULTS, TITLES, page
+
+
+def test_the_page_is_made_from_the_results() -> None:
+    results = json.loads(RESULTS.read_text())
+    assert set(results) == set(TITLES)
+    assert PAGE.read_text() == page(results)
+
+
+def test_every_row_says_its_version_and_date_or_why_there_is_none() -> None:
+    for name, row in json.loads(RESULTS.read_text()).items():
+        assert ("missing" in row) != {"version", "date", "privacy"}.issubset(row), name
+
+
+def test_ours_has_the_least_error_of_a_total_that_counts_events() -> None:
+    """Of those that release whole numbers; correlated noise in floating point is as good."""
+    results = json.loads(RESULTS.read_text())
+    others = [row["added_up"] for row in results.values() if "added_up" in row]
+    assert len(others) >= 4
+    assert results["ours"]["running"] < min(others) / 5
