@@ -133,7 +133,7 @@ __all__ = [
     "user",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.1.0b1"
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,133 @@
+"""What `make wheel` checks: what people install, in empty environments, without cargo.
+
+`python -m tests.wheels FOLDER` takes a folder with one wheel and one source distribution. Both pass twine; the wheel
+passes abi3audit. Then, for each Python from 3.11 to 3.14 that is on this machine: an empty environment, the wheel with
+its extra `plot`, an import from another folder, the Python of the README, and the demo with its picture, without cargo
+on the path. The source distribution is built once, with cargo, without optimization. At the end the size of what
+`pip install pianissimo` brings is printed, and the seconds of CPU of the first environment, which pip alone fills.
+"""
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+DEMO_TICKS = "12"
+CPU_SECONDS = 60.0
+"""What an install with pip, the README's lines and the demo may take together."""
+
+WITHOUT_CARGO = "/usr/bin:/bin"
+QUICK_BUILD = {
+    "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
+    "CARGO_PROFILE_RELEASE_LTO": "false",
+    "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
+}
+
+
+def run(*command: str | Path, folder: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """What a command prints; its failure is ours."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode:
+        raise SystemExit(f"{done.stdout}\n{' '.join(map(str, command))}: exit code {done.returncode}")
+    return done.stdout
+
+
+def interpreters() -> dict[str, str]:
+    """By version, a Python that runs: on the path, or one of pyenv's."""
+    found = {}
+    for version in VERSIONS:
+        on_path = filter(None, [shutil.which(f"python{version}")])
+        kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
+        for candidate in (*on_path, *map(str, kept)):
+            if subprocess.run([candidate, "-c", "import venv"], capture_output=True).returncode == 0:
+                found[version] = candidate
+                break
+    return found
+
+
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def megabytes(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+
+def readme_python() -> str:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return str(block)
+
+
+def use(python: Path, place: Path) -> None:
+    """What a newcomer does, from another folder, without cargo."""
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    env = {"PATH": f"{python.parent}:{WITHOUT_CARGO}", "PYTHONPATH": ""}
+    imported = run(python, "-c", "import pianissimo; print(pianissimo.__file__)", folder=elsewhere, env=env)
+    if str(place) not in imported:
+        raise SystemExit(f"pianissimo must come from the wheel, got {imported}")
+    run(python, "-W", "error", "-c", readme_python(), folder=elsewhere, env=env)
+    run(python.parent / "pianissimo", "demo", "--ticks", DEMO_TICKS, "--out", "demo", folder=elsewhere, env=env)
+    if not (elsewhere / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG"):
+        raise SystemExit("the demo must leave a picture, got none")
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]).resolve()
+    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    tools = Path(sys.executable).parent
+    run(tools / "twine", "check", "--strict", wheel, source)
+    run(tools / "abi3audit", "--strict", wheel)
+    pythons = interpreters()
+    with tempfile.TemporaryDirectory() as temporary:
+        for number, (version, interpreter) in enumerate(pythons.items()):
+            before = cpu_of_children()
+            place = Path(temporary) / version
+            python = place / "venv" / "bin" / "python"
+            run(interpreter, "-m", "venv", *([] if number == 0 else ["--without-pip"]), place / "venv")
+            installer = [python, "-m", "pip", "--disable-pip-version-check"] if number == 0 else [tools / "uv", "pip"]
+            own = [] if number == 0 else ["--python", python]
+            run(*installer, "install", "--quiet", *own, f"{wheel}[plot]", env={"PATH": WITHOUT_CARGO})
+            use(python, place)
+            seconds = cpu_of_children() - before
+            print(f"Python {version}: installed, imported, README and demo run; {seconds:.0f} s of CPU", flush=True)
+            if number == 0 and seconds > CPU_SECONDS:
+                raise SystemExit(f"the first hour must begin within {CPU_SECONDS:.0f} s of CPU, got {seconds:.0f}")
+        for version in set(VERSIONS) - set(pythons):
+            print(f"Python {version}: not on this machine, not tried")
+        measure(wheel, next(iter(pythons.values())), Path(temporary), tools)
+        built = Path(temporary) / "built"
+        build = [tools / "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+        path = {"PATH": f"{tools}:{os.environ['PATH']}"}
+        target = {"CARGO_TARGET_DIR": str(ROOT / "target" / "sdist")}
+        run(*build, "--wheel-dir", built, source, env=path | target | QUICK_BUILD)
+        print(f"source distribution: builds with cargo ({next(built.glob('*.whl')).name})")
+
+
+def measure(wheel: Path, interpreter: str, temporary: Path, tools: Path) -> None:
+    """Print what the core takes on the disk, without bytecode, and its largest parts."""
+    place = temporary / "core"
+    run(interpreter, "-m", "venv", "--without-pip", place)
+    run(tools / "uv", "pip", "install", "--quiet", "--python", place / "bin" / "python", wheel)
+    (packages,) = place.glob("lib/python*/site-packages")
+    sizes = {path.name: megabytes(path) for path in packages.iterdir() if path.is_dir()}
+    largest = ", ".join(f"{name} {size:.0f}" for name, size in sorted(sizes.items(), key=lambda each: -each[1])[:6])
+    print(f"pip install pianissimo: {megabytes(packages):.0f} MB ({largest})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
