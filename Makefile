@@ -40,7 +40,8 @@ demo: $(DEMO)/.built  ## watch a histogram of unknown labels, a top list and a l
 
 wheel: build  ## a wheel for any Linux and a source distribution, tried in empty environments without cargo
 	rm -rf target/dist
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --locked --zig --compatibility manylinux_2_28 --sdist --out target/dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --locked --zig --compatibility manylinux_2_28 --out target/dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin sdist --out target/dist
 	$(BIN)/python -m tests.wheels target/dist
 
 PORT ?= 8080

@@ -82,7 +82,7 @@ def use(python: Path, place: Path) -> None:
         raise SystemExit(f"pianissimo must come from the wheel, got {imported}")
     run(python, "-W", "error", "-c", readme_python(), folder=elsewhere, env=env)
     run(python.parent / "pianissimo", "demo", "--ticks", DEMO_TICKS, "--out", "demo", folder=elsewhere, env=env)
-    if not (elsewhere / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG"):
+    if not (elsewhere / "demo" / "estimates.png").read_bytes().startswith(b"\x89PNG"):
         raise SystemExit("the demo must leave a picture, got none")
 
 

@@ -12,6 +12,7 @@ from pianissimo.loss.conversion import nothing_left, remaining_delta, rho_from_b
 from pianissimo.loss.losses import Booked
 
 _LARGE_EPSILON, _MANY_UNITS = 10, 10**5
+_SEE = "see docs/epsilon.md"
 
 
 @identified("budget")
@@ -48,16 +49,17 @@ class Budget:
         """Why it promises little, in words, where so many users or events are expected.
 
         >>> Budget(20, 1e-9).doubts()
-        ['epsilon is 20: above 10 a release may make somebody e^20 times surer of what it hides']
+        ['epsilon is 20: above 10 a release may make somebody e^20 times surer of what it hides; see docs/epsilon.md']
         """
         epsilon, delta, many = float(self.epsilon), float(self.delta), units or _MANY_UNITS
         large = (
-            f"epsilon is {epsilon:g}: above 10 a release may make somebody e^{epsilon:g} times surer of what it hides"
+            f"epsilon is {epsilon:g}: above 10 a release may make somebody e^{epsilon:g} times surer of what it hides; "
+            f"{_SEE}"
         )
         found = [large] if epsilon > _LARGE_EPSILON else []
         if delta * many > 1:
             whom = f"one in {many:,}" + ("" if units is None else " that are expected")
-            found.append(f"delta is {delta:g}: above {whom} the promise may fail for somebody; 1e-9 is usual")
+            found.append(f"delta is {delta:g}: above {whom} the promise may fail for somebody; 1e-9 is usual; {_SEE}")
         return found
 
     def warn(self, units: int | None = None) -> None:

@@ -15,6 +15,7 @@ import click
 import pianissimo
 from pianissimo.cli import NUMBER, PATH, echo_json, json_option
 from pianissimo.cli.data_commands import budget, top_k
+from pianissimo.cli.init_command import init
 from pianissimo.cli.serve_commands import serve, token
 from pianissimo.cli.sketch_commands import sketch
 from pianissimo.cli.stream_commands import check, plan, recover, releases, rotate_secret, run, status, verify
@@ -183,6 +184,7 @@ def audit(*, target: str, runs: int, as_json: bool) -> None:
 
 for _command in (
     demo,
+    init,
     plan,
     check,
     run,

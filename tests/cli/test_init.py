@@ -1,0 +1,101 @@
+"""`pianissimo init` writes a file that plan, check and run accept, and reads no value of the data."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pianissimo.cli import init_command
+from pianissimo.cli.main import cli
+from pianissimo.stream.spec import FileSource, load_spec
+from pianissimo.unit import User
+
+ROWS = "time;customer;drug;price\n2026-01-05T00:10:00Z;annabel;aspirin;3.5\n2026-01-05T01:10:00Z;bob;mixture;7\n"
+GIVEN = ["--origin", "2026-01-05T00:00:00Z", "--horizon", "1d"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    place = tmp_path / "sales.csv"
+    place.write_text(ROWS, encoding="utf-8")
+    return place
+
+
+def run(*arguments: str | Path, typed: str = "") -> Result:
+    return CliRunner().invoke(cli, [str(each) for each in arguments], input=typed)
+
+
+def test_what_it_writes_is_planned_checked_and_run(tmp_path: Path, data: Path) -> None:
+    file = tmp_path / "sales.toml"
+    made = run("init", file, "--csv", data, "--count-by", "drug", "--sum", "price=0..50", "--yes", *GIVEN)
+    assert made.exit_code == 0, made.output
+    spec = load_spec(file)
+    assert isinstance(spec.source, FileSource)
+    assert (spec.source.time, spec.source.delimiter, spec.source.path) == ("time", ";", data)
+    assert [query.name for query in spec.stream.queries] == ["events", "drug", "sum_of_price"]
+    for command in ("plan", "check", "run"):
+        done = run(command, file)
+        assert done.exit_code == 0, done.output
+
+
+def test_a_user_column_hides_users(tmp_path: Path, data: Path) -> None:
+    file = tmp_path / "sales.toml"
+    made = run("init", file, "--csv", data, "--user", "customer", "--count-by", "drug", "--yes", *GIVEN)
+    assert made.exit_code == 0, made.output
+    unit = load_spec(file).stream.unit
+    assert isinstance(unit, User)
+    assert unit.column == "customer"
+    assert "one user with all her events" in made.output
+
+
+def test_no_value_of_the_data_is_read(tmp_path: Path, data: Path) -> None:
+    data.write_bytes(ROWS.splitlines()[0].encode() + b"\n" + b"\xff\xfe" * 100)  # what follows is not even text
+    file = tmp_path / "sales.toml"
+    assert run("init", file, "--csv", data, "--yes").exit_code == 0
+    text = file.read_text(encoding="utf-8")
+    assert not any(value in text for value in ("annabel", "aspirin", "mixture", "3.5"))
+
+
+def test_answers_are_asked_for_in_a_terminal(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(init_command, "somebody_is_there", lambda: True)
+    file = tmp_path / "sales.toml"
+    typed = "shop\n\ncustomer\ndrug\nprice=0..50\n1d\n90d\n2026-01-05T00:00:00Z\n2\n1e-8\n"
+    made = run("init", file, "--csv", data, typed=typed)
+    assert made.exit_code == 0, made.output
+    assert "Columns: time, customer, drug, price" in made.output
+    stream = load_spec(file).stream
+    assert (stream.name, stream.budget.epsilon, stream.budget.delta, stream.horizon) == ("shop", 2, 1e-8, 90)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--time", "when"], "one of time, customer, drug, price"),
+        (["--sum", "price"], "price=0..50"),
+        (["--sum", "price=1..x"], "price=0..50"),
+        (["--origin", "soon"], "origin must be a time"),
+        (["--epsilon", "-1"], "epsilon"),
+        (["--tick", "often"], "tick"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_leaves_no_file(tmp_path: Path, data: Path, wrong: list[str], told: str) -> None:
+    file = tmp_path / "sales.toml"
+    made = run("init", file, "--csv", data, "--yes", *wrong)
+    assert made.exit_code == 2
+    assert told in made.output
+    assert not file.exists()
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("mine", encoding="utf-8")
+    assert run("init", file, "--yes").exit_code == 2
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+def test_odd_names_of_columns_are_quoted(tmp_path: Path) -> None:
+    data, file = tmp_path / "odd.csv", tmp_path / "odd.toml"
+    data.write_text('"time","größe ""x""\\","größe"\n', encoding="utf-8")
+    made = run("init", file, "--csv", data, "--count-by", "größe", "--yes", *GIVEN)
+    assert made.exit_code == 0, made.output
+    assert load_spec(file).stream.queries[1].name == "gr_e"
