@@ -54,6 +54,9 @@ test: build  ## all tests: Rust, Python, docstring examples
 	cargo test --release --locked --quiet
 	$(BIN)/python -m pytest -n auto --dist worksteal -q
 
+docs: build  ## the site, in site/: without a warning, and nothing in it asks another server
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet
+
 # Every test that leaves a figure of the fault catalogue, or catches a mutant of it.
 FAULTS = $(shell grep -rlE "faults.report import|faults import report" tests --include="test_*.py" | sort)
 
@@ -97,4 +100,4 @@ lock:  ## make the lock files anew
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements/demo.txt
 
 clean:
-	rm -rf $(VENV) $(DEMO) target demo-output src/pianissimo/_core*.so
+	rm -rf $(VENV) $(DEMO) target site demo-output src/pianissimo/_core*.so

@@ -20,10 +20,14 @@ from pianissimo.stream.spec import load_spec
 
 ROOT = Path(__file__).parent.parent
 GUIDES = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
-WITH_PYTHON = [
-    *GUIDES,
-    *(ROOT / "docs" / page for page in ("choosing.md", "monitors.md", "sketches.md", "users.md")),
-]
+LESSONS = sorted([*ROOT.glob("docs/tutorials/*.md"), ROOT / "docs" / "how_to.md"])
+"""Pages whose blocks of Python, shell and stream files are run from top to bottom, in one folder."""
+
+WITH_PYTHON = sorted(
+    page
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    if page not in LESSONS and "\n```python\n" in page.read_text(encoding="utf-8")
+)
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCE = ROOT / "src" / "pianissimo"
@@ -81,8 +85,34 @@ def relative_name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.mark.parametrize("page", LESSONS, ids=relative_name)
+def test_a_lesson_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(python|sh|toml)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    assert blocks
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    names: dict[str, Any] = {}
+    printed = ""
+    for number, (language, block) in enumerate(blocks, 1):
+        if language == "python":
+            exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+        elif language == "toml":
+            # Its first line says what the file is called.
+            (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block, encoding="utf-8")
+        else:
+            done = subprocess.run(
+                ["bash", "-euc", block], env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120
+            )
+            assert done.returncode == 0, f"{block}{done.stdout}{done.stderr}"
+            printed += done.stdout
+    for plan in (block for block in blocks_of(page, "text") if block.startswith("Stream ")):
+        assert " ".join(plan.split()) in " ".join(printed.split())
+
+
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=relative_name)
-def test_the_python_of_a_guide_runs(page: Path) -> None:
+def test_the_python_of_a_guide_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = blocks_of(page, "python")
     assert blocks
     names: dict[str, Any] = {}

@@ -99,8 +99,9 @@ def main() -> None:
             place = Path(temporary) / version
             python = place / "venv" / "bin" / "python"
             run(interpreter, "-m", "venv", *([] if number == 0 else ["--without-pip"]), place / "venv")
+            installer: list[str | Path]
             installer = [python, "-m", "pip", "--disable-pip-version-check"] if number == 0 else [tools / "uv", "pip"]
-            own = [] if number == 0 else ["--python", python]
+            own: list[str | Path] = [] if number == 0 else ["--python", python]
             run(*installer, "install", "--quiet", *own, f"{wheel}[plot]", env={"PATH": WITHOUT_CARGO})
             use(python, place)
             seconds = cpu_of_children() - before
@@ -111,7 +112,15 @@ def main() -> None:
             print(f"Python {version}: not on this machine, not tried")
         measure(wheel, next(iter(pythons.values())), Path(temporary), tools)
         built = Path(temporary) / "built"
-        build = [tools / "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+        build: list[str | Path] = [
+            tools / "python",
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+        ]
         path = {"PATH": f"{tools}:{os.environ['PATH']}"}
         target = {"CARGO_TARGET_DIR": str(ROOT / "target" / "sdist")}
         run(*build, "--wheel-dir", built, source, env=path | target | QUICK_BUILD)

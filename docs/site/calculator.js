@@ -10,6 +10,7 @@ const UNITS = [
   ["user-100", "one user, of whom 100 events count"], ["user-day", "one user's day (10 events of it count)"],
 ];
 const QUESTIONS = [["1", "1 question"], ["3", "3 questions"], ["10", "10 questions"]];
+const EPSILONS = [0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8];
 const GUESSES = [["0.5", "1 in 2"], ["0.1", "1 in 10"], ["0.01", "1 in 100"], ["0.0001", "1 in 10,000"]];
 
 function element(name, attributes = {}, ...children) {
@@ -80,8 +81,7 @@ function picture(epsilons, cells, epsilon) {
 }
 
 function build(place, planner) {
-  const slider = element("input", { id: "epsilon", type: "range", min: 0, max: 100, value: 52 });
-  const [first, last] = [planner.epsilons[0], planner.epsilons.at(-1)];
+  const slider = element("input", { id: "epsilon", type: "range", min: 0, max: EPSILONS.length - 1, value: EPSILONS.indexOf(1) });
   const controls = element(
     "div", { class: "controls" },
     ...choice("unit", "Hidden is", UNITS, "event"),
@@ -96,7 +96,7 @@ function build(place, planner) {
     const [unit, questions] = [value("unit"), value("questions")];
     document.getElementById("horizon").disabled = unit === "user-day";
     const horizon = unit === "user-day" ? "none" : value("horizon");
-    const epsilon = Number((first * (last / first) ** (slider.value / 100)).toPrecision(2));
+    const epsilon = EPSILONS[slider.value];
     const cells = planner.cells[`${unit}/${horizon}/${questions}`];
     const of_labels = planner.cells[`${unit}/${horizon}/1`];
     const guess = Number(value("guess"));

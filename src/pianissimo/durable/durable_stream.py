@@ -198,6 +198,12 @@ class DurableStream(StoredTicks):
         ticks = ticks_in(length, self.plan.tick)
         return self.between(max(self._record.last_tick, self.tick_number - ticks), self.tick_number)
 
+    def plot(self) -> Any:
+        """A picture of what was released over the last ticks, as a matplotlib figure: totals with error bands."""
+        from pianissimo.stream.pictures import plot_live
+
+        return plot_live(self.released(self.tick_number), self.between)
+
     def rotate_secret(self, secret: Secret) -> None:
         """Begin an epoch with a new secret: what is sealed and drawn from the next tick on depends on it alone.
 

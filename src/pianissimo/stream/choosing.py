@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from fractions import Fraction
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
 from pianissimo import identity
@@ -29,11 +28,12 @@ from pianissimo.loss.composition import Price, price
 from pianissimo.loss.losses import Guarantee, Loss, Mixed, Neighbors, Pure, Race, Unit, float_up
 from pianissimo.noise.keyed import DRAW_DISTANCE
 from pianissimo.queries import Query
-from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share
+from pianissimo.queries.expected import OPEN_HORIZON, Candidate, ExpectedError, Share, number_text
 from pianissimo.queries.of_users import UserSetting, cap_told, weighed_ways
 from pianissimo.stream.calendar import CalendarPeriods, TickCalendar, iso
 from pianissimo.stream.many_periods import of_many_periods
-from pianissimo.stream.plan_table import render_plan, words_of
+from pianissimo.stream.notebook import plan_html
+from pianissimo.stream.plan_table import promise_text, render_plan, words_of
 from pianissimo.unit import EvenPeriods, Periods, User
 from pianissimo.users import EachPeriod
 
@@ -52,7 +52,7 @@ _PURE_SLACK = 1e-12
 """A pure plan's delta, from the distance of its noise, is far below this."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class QueryPlan:
     """How one query will be answered."""
 
@@ -63,6 +63,9 @@ class QueryPlan:
     chosen: Candidate
     alternatives: tuple[Candidate, ...] = field(default=(), compare=False)
     """What else would have fitted, best first; a stored plan does not tell."""
+
+    def __repr__(self) -> str:
+        return f"QueryPlan({self.query!r}, within {number_text(self.expected_error.typical)})"
 
     @property
     def mechanism(self) -> Any:
@@ -135,6 +138,7 @@ class QueryPlan:
             "note": self.chosen.note,
             "threshold": None if thresholds is None else {"least": thresholds[0], "largest": thresholds[1]},
             "expected_error": asdict(self.expected_error),
+            **({"error_unit": self.query.error_unit.strip()} if self.query.error_unit else {}),
             "error_about": f"{self.query.about_in(self.mechanism)}{cap.get('counted', '')}",
             **({"caps": cap["errors"]} if cap else {}),
             "words": words_of(self.query, self.chosen, cap, [each.instead for each in self.alternatives]),
@@ -267,7 +271,14 @@ class StreamPlan:
         return f"StreamPlan({self.name!r}, epsilon={self.price.epsilon:.4g}, delta={self.price.delta:.2g}, [{asked}])"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        told = self.to_dict()
+        return plan_html(told, promise_text(told))
+
+    def plot(self) -> Any:
+        """A picture of the errors to expect, as a matplotlib figure."""
+        from pianissimo.stream.pictures import plot_plan
+
+        return plot_plan(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""

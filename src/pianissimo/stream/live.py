@@ -10,7 +10,6 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 import polars as pl
-from rich.progress import track
 
 from pianissimo import codec
 from pianissimo.batch_memo import BatchMemo
@@ -24,6 +23,7 @@ from pianissimo.queries.watching import exhausted_table
 from pianissimo.stream.batches import as_frame, check_has, columns_read, query_inputs, table_of, times_in, user_input
 from pianissimo.stream.calendar import LARGEST_TIME, asked_of_times, iso, microseconds
 from pianissimo.stream.choosing import QueryPlan, StreamPlan
+from pianissimo.stream.notebook import progress_of
 from pianissimo.stream.release import MOMENT, TIMES, StreamRelease, Tidier
 from pianissimo.unit import User
 from pianissimo.users import EachPeriod
@@ -358,6 +358,7 @@ class Live:
         self.plan = plan
         self._core = LiveCore(plan, lambda every: root)  # noqa: ARG005
         self._tick = 0
+        self._last: StreamRelease | None = None
         self._open: list[list[Any]] | None = []
         self._lock = threading.Lock()
         self._guard = Guard()
@@ -385,7 +386,8 @@ class Live:
                 tables = self._core.release(self._tick + 1)
                 self._tick += 1
                 told = self.plan.span(self._tick, self._tick) | {"since": self.plan.since(tables, self._tick)}
-                return StreamRelease(self._tick, self.plan.coverage, tables, self.between, **told)
+                self._last = StreamRelease(self._tick, self.plan.coverage, tables, self.between, **told)
+                return self._last
 
     def add(self, batch: object = None, *, time: str | None = None, drop_bad_rows: bool = False) -> None:
         """Take events of the open tick, all or none of a batch; `tick` counts them."""
@@ -427,6 +429,14 @@ class Live:
         """
         ticks = ticks_in(length, self.plan.tick)
         return self.between(max(0, self._tick - ticks), self._tick)
+
+    def plot(self) -> Any:
+        """A picture of what was released over the last ticks, as a matplotlib figure: totals with error bands."""
+        from pianissimo.stream.pictures import plot_live
+
+        if self._last is None:
+            raise StateError("a live stream must have released a tick to be drawn, got none")
+        return plot_live(self._last, self.between)
 
     def between(self, start: int, end: int) -> StreamRelease:
         """What ticks start + 1 .. end added, for the queries that answer intervals and were published at both ends."""
@@ -471,7 +481,7 @@ def replayed(
     rows, ticks = rows.filter(faults.is_null())[order], ticks[order]
     edges = np.searchsorted(ticks, np.arange(1, last_tick + 2)).tolist()
     tables: dict[str, list[pl.DataFrame]] = {}
-    for tick in track(range(1, last_tick + 1), "ticks", disable=not progress):
+    for tick in progress_of(range(1, last_tick + 1), "ticks", shown=progress):
         release = live.tick(rows[edges[tick - 1] : edges[tick]], drop_bad_rows=drop_bad_rows)
         for name, table in release.items():
             head: list[Any] = [pl.lit(name).alias("query"), pl.lit(tick, pl.Int64).alias("tick"), *TIMES]

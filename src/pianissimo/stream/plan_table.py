@@ -58,6 +58,11 @@ def render_plan(plan: dict[str, Any], width: int = 120, *, explain: bool = False
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).rstrip()
 
 
+def promise_text(plan: dict[str, Any]) -> str:
+    """What is promised, of whom, for how long, and what is doubtful about it, as lines of text."""
+    return _promise(plan).plain
+
+
 def words_of(query: Query, chosen: Candidate, cap: dict[str, Any], weighed: Sequence[str] = ()) -> list[str]:
     """The error and what it is about; what is cut or hidden; what caps do; where it is much, what windows take."""
     error, about = chosen.expected_error, f"{query.about_in(chosen.mechanism)}{cap.get('counted', '')}"

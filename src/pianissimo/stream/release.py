@@ -93,6 +93,12 @@ class StreamRelease(Mapping[str, pl.DataFrame]):
             raise TypeError("an interval has no intervals; ask the release of a tick")
         return self.interval(start, end)
 
+    def plot(self) -> Any:
+        """A picture of it, as a matplotlib figure: estimates with their error bars, a panel a query."""
+        from pianissimo.stream.pictures import plot_release
+
+        return plot_release(self)
+
     def __repr__(self) -> str:
         return f"StreamRelease(tick={self.tick}, {', '.join(self.tables)})"
 

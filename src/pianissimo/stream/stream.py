@@ -20,6 +20,7 @@ from pianissimo.stream.batches import RESERVED_NAMES, columns_read
 from pianissimo.stream.calendar import TickCalendar, zone_of
 from pianissimo.stream.choosing import StreamPlan, make_plan
 from pianissimo.stream.live import Live, replayed
+from pianissimo.stream.notebook import warn_of_another_start
 from pianissimo.stream.toml_table import time_format_of
 from pianissimo.unit import User
 
@@ -371,4 +372,5 @@ class Stream:
         >>> Stream("s", budget=Budget(1, 1e-9), horizon=1440, queries=[Count("purchases")]).start()
         Live('s', tick=0 of 1440)
         """
+        warn_of_another_start(self.name)
         return Live(self.plan(), KeyedNoise(fresh_secret()))
