@@ -40,7 +40,7 @@ def texts_of(figure: Any) -> str:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_something(path: Path, tmp_path: Path) -> None:
-    content = nbformat.read(path, as_version=4)
+    content: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     assert not any(cell.get("outputs") for cell in content.cells), "notebooks are kept without what they print"
     NotebookClient(content, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     kinds = {kind for cell in content.cells for each in cell.get("outputs", ()) for kind in each.get("data", ())}
@@ -151,9 +151,14 @@ def test_outside_of_a_notebook_nobody_is_warned() -> None:
 def test_progress_in_a_notebook_counts_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
     handle = SimpleNamespace(update=shown.append)
-    display = SimpleNamespace(HTML=str, display=lambda first, display_id: (shown.append(first), handle)[1])
+
+    def display(first: str, *, display_id: bool) -> Any:
+        assert display_id
+        shown.append(first)
+        return handle
+
     in_a_kernel(monkeypatch)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
     assert list(notebook.progress_of(range(7), "ticks", shown=True)) == list(range(7))
     assert shown[0].endswith("0 of 7 ticks")
     assert shown[-1].endswith("7 of 7 ticks")

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from importlib import import_module
 from typing import Any
 
 from rich.progress import track
@@ -48,13 +49,13 @@ def progress_of(steps: Sequence[int], about: str, *, shown: bool) -> Iterable[in
 
 
 def _bar_in_a_cell(steps: Sequence[int], about: str) -> Iterator[int]:
-    from IPython.display import HTML, display
+    shown: Any = import_module("IPython.display")
 
     def bar(done: int) -> Any:
         inner = f'<progress value="{done}" max="{len(steps)}"></progress> {done:,} of {len(steps):,} {escape(about)}'
-        return HTML(inner)
+        return shown.HTML(inner)
 
-    handle = display(bar(0), display_id=True)
+    handle = shown.display(bar(0), display_id=True)
     stride = max(1, len(steps) // _STEPS_SHOWN)
     for done, step in enumerate(steps, 1):
         yield step

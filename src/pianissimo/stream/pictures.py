@@ -109,7 +109,7 @@ def _figure(heights: Sequence[float]) -> tuple[Any, list[Any]]:
         raise ParameterError(
             "matplotlib must be installed to draw, got none; pip install pianissimo[plot]"
         ) from missing
-    figure = Figure(figsize=(_INCHES_WIDE, sum(heights) + 0.5), layout="constrained")
+    figure: Any = Figure(figsize=(_INCHES_WIDE, sum(heights) + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
     figure._repr_png_ = lambda: _png(figure)  # so that a notebook shows it without any setting
     grid = figure.add_gridspec(len(heights), 1, height_ratios=heights)
