@@ -165,12 +165,20 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_readme_shows_the_demo_and_the_error_of_the_counters() -> None:
-    assert {"docs/images/demo.png", "docs/images/error_by_horizon.png"} <= set(links_of(ROOT / "README.md"))
+    assert {"docs/images/demo.png", "docs/images/page.png", "docs/images/error_by_horizon.png"} <= set(
+        links_of(ROOT / "README.md")
+    )
 
 
 @pytest.mark.parametrize(
     "script",
-    ["draw_error_by_horizon.py", "draw_error_by_sketch_size.py", "draw_user_caps.py", "draw_who_is_charged.py"],
+    [
+        "draw_error_by_horizon.py",
+        "draw_error_by_sketch_size.py",
+        "draw_page.py",
+        "draw_user_caps.py",
+        "draw_who_is_charged.py",
+    ],
 )
 def test_the_pictures_can_be_drawn(script: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"

@@ -48,10 +48,12 @@ class LivePage:
 
 
 @contextmanager
-def live_page(ticks: int, seed: int, host: str, port: int) -> Iterator[LivePage]:
-    """Serve the pharmacies; the first ticks, up to a third of all, are over when it begins."""
+def live_page(ticks: int, seed: int, host: str, port: int, *, over: int | None = None) -> Iterator[LivePage]:
+    """Serve the pharmacies; so many ticks, or up to a third of all, are over when it begins."""
     batches = list(pharmacy_batches(ticks, seed))
-    begun = datetime.now(UTC).replace(microsecond=0) - min(ticks // 3, _MOST_BEFORE) * _SECOND
+    begun = (
+        datetime.now(UTC).replace(microsecond=0) - (min(ticks // 3, _MOST_BEFORE) if over is None else over) * _SECOND
+    )
     with TemporaryDirectory(prefix="pianissimo-demo-") as folder:
         state = Path(folder) / "pharmacy"
         with pharmacy_stream(ticks, tick=_SECOND, origin=begun).open(state) as live:

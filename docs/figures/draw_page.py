@@ -1,0 +1,36 @@
+"""Draw docs/images/page.png: the page of the demo's pharmacies in a browser, as `make dashboard` shows it.
+
+    python docs/figures/draw_page.py [FILE]
+
+It needs playwright and chromium, which the tests need too. The events are made up; the noise is new in every picture.
+"""
+
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from pianissimo.demo.live_page import live_page
+
+_CHROMIUM = "/usr/bin/chromium"
+_FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+_TICKS, _SHOWN = 240, 168
+_WIDTH, _HEIGHT = 1360, 1010
+
+
+def main(picture: Path) -> None:
+    """Release some days of the pharmacies at once, and look at them."""
+    with live_page(_TICKS, 1, "127.0.0.1", 0, over=_SHOWN) as demo, sync_playwright() as play:
+        for batch in demo.batches[:_SHOWN]:
+            demo.live.tick(batch)
+        browser = play.chromium.launch(executable_path=_CHROMIUM, args=_FLAGS)
+        page = browser.new_page(viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme="light")
+        page.goto(f"{demo.address}#/pharmacy?window=6&ticks=168&label.drugs=oseltamivir")
+        page.wait_for_selector(".picked .chart .band, .picked .chart .dot")
+        page.wait_for_selector(".link-state.live")
+        page.screenshot(path=picture)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "images" / "page.png")
