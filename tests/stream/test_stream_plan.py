@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import pianissimo as pp
 from pianissimo.counting import UnknownHistogram
 from pianissimo.loss.composition import price
+from pianissimo.loss.conversion import epsilon_from_rho
 from pianissimo.queries import top_k
 from pianissimo.queries.expected import Share, Variances
 from pianissimo.stream import render_plan
@@ -174,3 +175,32 @@ def test_a_noise_plan_is_looked_at_once_however_many_queries_may_take_it(
     assert len({each.expected_error for each in plan.queries}) == 1
     assert looks
     assert max(looks.values()) == 1
+
+
+SEARCHING = [
+    pp.Count("n"),
+    pp.Distinct("d", key="a"),
+    pp.Histogram("h", key="a"),
+    pp.Histogram("u", key="b", count="users"),
+    pp.TopK("t", key="c", k=3),
+]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize("searches", range(1, 6))
+@pytest.mark.parametrize("within", [None, 24])
+def test_several_searches_for_caps_leave_nothing_over(epsilon: float, searches: int, within: int | None) -> None:
+    """Their epsilons as squares beside rho, where that is less than their sum: 3 to 10 % of epsilon was left before."""
+    queries, unit = SEARCHING[:searches], pp.user("who", within=within)
+    budget, horizon = pp.Budget(epsilon, 1e-6), None if within else 100
+    plan = pp.Stream("s", unit=unit, budget=budget, horizon=horizon, queries=queries).plan()
+    assert 0.995 * epsilon <= plan.price.epsilon <= epsilon
+    losses = {id(each.mechanism): each.guarantee.loss for each in plan.queries}.values()
+    assert len(losses) == searches
+    # From nothing but the losses: what is spent as squares, or what is added beside, is within the budget.
+    pure = [getattr(loss, "pure", getattr(loss, "epsilon", Fraction(0))) for loss in losses]
+    rho, bad = (sum((getattr(loss, name, Fraction(0)) for loss in losses), Fraction(0)) for name in ("rho", "bad"))
+    left = Fraction(budget.delta) - bad - Fraction(1, 10**12)
+    as_squares = epsilon_from_rho(rho + sum(each**2 for each in pure) / 2, left)
+    beside = epsilon_from_rho(rho, left) + float(sum(pure))
+    assert min(as_squares, beside) <= epsilon * (1 + 1e-6)

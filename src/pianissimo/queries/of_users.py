@@ -4,8 +4,9 @@ All queries about events (counts, sums, histograms, top lists, largest counts, q
 lets through, so they share one cap and one search for it. Distinct values are capped by their own number, so each such
 query has a search of its own. Where a cap is fixed nothing is searched for.
 
-* *Epsilon.* A share goes to the searches, evenly. The rest is for the counters: turned into rho where there is a delta,
-  as it is where there is none; split by the queries' weights. Both ways are tried where both are allowed.
+* *Epsilon.* A share goes to the searches, evenly. The rest is for the counters: turned into rho where there is a delta
+  (beside several searches, what is left of all of rho where that is more), as it is where there is none; split by the
+  queries' weights. Both ways are tried where both are allowed.
 * *Which cap.* If `max_events_per_user` is given, the fixed cap is compared with the one that follows the stream, where
   that would stand if some user had so many events: the smaller error is taken. What a fixed cap cuts off stays untold.
 * *Periods.* Where statistics begin anew with each period, one mechanism runs in each, planned for the longest of them.
@@ -272,8 +273,12 @@ def _user_budget(
     draws = len(searches.caps) * (4 * (ticks + 1) * series + 2 * ticks + 2)
     bad = Fraction(budget.delta) / 2 if shows else Fraction(0)
     # What drawn noise is off its law by weighs e^epsilon, of the whole epsilon.
-    rho = budget.rho(bad=bad, distance=2 * draws * DRAW_DISTANCE, beside=search)
-    return SearchBudget(search=each, rho=rho, bad=bad)
+    distance = 2 * draws * DRAW_DISTANCE
+    beside = budget.rho(bad=bad, distance=distance, beside=search)
+    # Several searches lose less together than their epsilons add up to: each is (epsilon^2 / 2)-zCDP (Bun and Steinke
+    # 2016, Proposition 1.4). What is priced is the better of both too.
+    together = budget.rho(bad=bad, distance=distance) - (search * each / 2 if search else Fraction(0))
+    return SearchBudget(search=each, rho=max(beside, together), bad=bad)
 
 
 def _candidates(
