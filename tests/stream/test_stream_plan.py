@@ -201,6 +201,7 @@ def test_several_searches_for_caps_leave_nothing_over(epsilon: float, searches: 
     pure = [getattr(loss, "pure", getattr(loss, "epsilon", Fraction(0))) for loss in losses]
     rho, bad = (sum((getattr(loss, name, Fraction(0)) for loss in losses), Fraction(0)) for name in ("rho", "bad"))
     left = Fraction(budget.delta) - bad - Fraction(1, 10**12)
-    as_squares = epsilon_from_rho(rho + sum(each**2 for each in pure) / 2, left)
+    squares = sum((each**2 for each in pure), Fraction(0))
+    as_squares = epsilon_from_rho(rho + squares / 2, left)
     beside = epsilon_from_rho(rho, left) + float(sum(pure))
     assert min(as_squares, beside) <= epsilon * (1 + 1e-6)
