@@ -120,3 +120,7 @@ def test_public_names_are_sorted_and_there() -> None:
 def test_the_version_is_that_of_the_build() -> None:
     as_cargo_writes_it = re.sub(r"b(\d+)$", r"-beta.\1", pianissimo.__version__)
     assert f'\nversion = "{as_cargo_writes_it}"\n' in (ROOT / "Cargo.toml").read_text(encoding="utf-8")
+
+
+def test_who_cites_it_cites_this_version() -> None:
+    assert f"\nversion: {pianissimo.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

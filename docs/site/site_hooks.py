@@ -89,7 +89,8 @@ def _command(command: click.Command, name: str) -> Iterator[str]:
         yield from ("| option | meaning |", "| --- | --- |")
         for option in options:
             about, text = option.get_help_record(context) or ("", "")
-            yield f"| `{_cell(about)}` | {_cell(text)} |"
+            # What stands in brackets is no link.
+            yield f"| `{_cell(about)}` | {_cell(text).replace('[', '&#91;')} |"
         yield ""
     if isinstance(command, click.Group):
         for each in sorted(command.commands):
