@@ -49,6 +49,7 @@ _MEANING = {
     "witnessed_tick": "(the witness file has seen this one)",
     "last_tick": "(the end of the horizon)",
     "snapshot_tick": "(a start counts what came after it again)",
+    "removed_tick": "(retention removed ticks up to here)",
     "key_epoch": "(how often the secret was rotated)",
     "key_id": "(tells secrets apart; it says nothing of the secret)",
     "lease_epoch": "(how often a process took the stream, to write it alone)",
@@ -159,6 +160,12 @@ def check(*, file: Path, as_json: bool) -> None:
     is_flag=True,
     help="Take the stream from another process that hangs. That process writes nothing from then on.",
 )
+@click.option(
+    "--retention",
+    metavar="LENGTH",
+    help="Keep so much of the last ticks whole, such as 30d or a number of ticks, and of those before what later ones "
+    "depend on.  [default: run.retention of FILE, or all]",
+)
 @ledger_option
 @ledger_key_option
 @budget_epsilon_option
@@ -219,6 +226,9 @@ def run(
 
     budget = budget_given(budget_epsilon, budget_delta)
     spec = load_spec(file)
+    retention = wiring.get("retention")
+    if retention is not None and retention.isdecimal():
+        wiring["retention"] = int(retention)
     unfit = [name for name, value in {"state": state, "budget": budget, **wiring}.items() if value] if in_memory else []
     if unfit:
         raise click.UsageError(f"--in-memory must be given without --{unfit[0].replace('_', '-')}, got both")
@@ -438,6 +448,11 @@ def verify(*, state: str, secret: str | None, witness: Path | None, out: Path | 
         click.echo(
             f"note: windows begin at checkpoints from tick {found.windows_from} on; there are none before, as in a "
             "stream that an earlier version began, or they are gone"
+        )
+    if found.removed:
+        click.echo(
+            f"retention removed {found.removed} ticks before: their digests are whole and in order; what they released "
+            "can be checked no more"
         )
 
 

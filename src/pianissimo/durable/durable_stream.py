@@ -15,6 +15,7 @@ from pianissimo.durable.gathered_elsewhere import gathering
 from pianissimo.durable.key_ring import Given
 from pianissimo.durable.moved_places import packed_place, shortened, unpacked_place
 from pianissimo.durable.place import Place
+from pianissimo.durable.retention import Retention
 from pianissimo.durable.start import Request
 from pianissimo.durable.stored_state import Gathered
 from pianissimo.durable.stored_ticks import Options, StoredTicks
@@ -86,7 +87,11 @@ class DurableStream(StoredTicks):
         whole = packed_place(position)
         with self._lock:
             self._check_open()
-            positions = whole if self._base is None else shortened(whole, position, *self._base)
+            retention = self._options.retention
+            if self._base is None or (retention is not None and retention.needs_base(self._tick + 1, self._base[0])):
+                positions = whole
+            else:
+                positions = shortened(whole, position, *self._base)
             if not positions and self._positions:
                 raise StateError(
                     "position must be given where a source has fed the stream, got None: the source would lose or "
@@ -191,6 +196,11 @@ class DurableStream(StoredTicks):
             # One that is stored and not witnessed yet could be sealed again with other events, from a backup.
             if not self._record.last_tick < tick <= self.tick_number:
                 raise ParameterError(f"tick must be one of the released ones, up to {self.tick_number}, got {tick}")
+            removal = self._store.removal(self._record.incarnation, self._ring)
+            if removal is not None and tick <= removal.tick:
+                raise ParameterError(
+                    f"tick must be one that is kept, from {removal.tick + 1} on, got {tick}, which retention removed"
+                )
             return self._store.payload(self._record.incarnation, tick, self._ring)
 
     def window(self, length: object) -> StreamRelease:
@@ -250,6 +260,8 @@ def open_stream(stream: Stream, state: Path | str, *, secret: Given = None, **wh
     options = {name: where.pop(name) for name in Options.__slots__ if name in where}
     if "workers" in options:
         options["workers"] = workers_of(options["workers"])
+    if "retention" in options:
+        options["retention"] = Retention(ticks_in(options["retention"], stream.tick, "retention"))
     if "ledger_budget" in where:
         where["cap"] = cap_of(where.pop("ledger_budget"))
     return DurableStream(Request(stream), Place.of(state, **where).wired(secret), Options(**options))

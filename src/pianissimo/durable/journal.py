@@ -15,7 +15,16 @@ from typing import Any, TypeVar
 
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.key_ring import Epoch, KeyRing, Keys, ring_among
-from pianissimo.durable.records import Intention, Seal, StoredRelease, StreamRecord, columns_of, damaged, row_of
+from pianissimo.durable.records import (
+    Intention,
+    Removal,
+    Seal,
+    StoredRelease,
+    StreamRecord,
+    columns_of,
+    damaged,
+    row_of,
+)
 from pianissimo.errors import ConfigError, DamageError, LeaseError
 from pianissimo.storage.connection import Connection, Row
 from pianissimo.storage.files import fault_of
@@ -44,6 +53,7 @@ _TABLES = {
     "releases": _table(
         columns_of(StoredRelease), _TICK, "FOREIGN KEY (incarnation, tick) REFERENCES seals (incarnation, tick)"
     ),
+    "removals": _table(columns_of(Removal), _TICK, _OF_STREAM),
     "deltas": _table(_CONTENT, _TICK),
     "snapshots": _table(_CONTENT, _TICK),
     "history": _table(_CONTENT, _TICK),
@@ -58,15 +68,17 @@ _TABLES = {
     "publication": _table({"incarnation": bytes, "delay": int}, ("incarnation",), _OF_STREAM),
 }
 _PURPOSES = {"deltas": "delta", "snapshots": "snapshot", "history": "history", "checkpoints": "checkpoint"}
-_LATER = ("checkpoints", "publication")
+_LATER = ("checkpoints", "removals", "publication")
 """Tables that stores of earlier versions may not have."""
 
 _LARGEST_LEASE = 2**62
-
-_STAYING = ("streams", "intentions", "seals", "releases")
-_OWNED = ("key_epochs", "seals", "releases", *_PURPOSES, "outbox", "progress", "leases", "publication")
-_STREAM, _INTENTION, _EPOCH, _SEAL = (", ".join(columns_of(kind)) for kind in (StreamRecord, Intention, Epoch, Seal))
+_STAYING = ("streams", "intentions", "seals", "releases", "removals")
+_OWNED = ("key_epochs", "seals", "releases", "removals", *_PURPOSES, "outbox", "progress", "leases", "publication")
+_STREAM, _INTENTION, _EPOCH, _SEAL, _REMOVAL = (
+    ", ".join(columns_of(kind)) for kind in (StreamRecord, Intention, Epoch, Seal, Removal)
+)
 _AT_ONCE = 4096
+_LAST_TICK = 2**62
 _Kind = TypeVar("_Kind")
 
 
@@ -126,6 +138,8 @@ class Journal:
         for name in _LATER:
             if not self.connection.has_table(name):
                 self._make_table(name)
+                if name in _STAYING:
+                    self.connection.make_stay(name)
 
     def _make_table(self, name: str) -> None:
         self._run(f"CREATE TABLE {name} {_TABLES[name].format(**self.connection.words)}")
@@ -212,11 +226,11 @@ class Journal:
         rows = self._select(_SEAL, "seals", "WHERE incarnation = ? ORDER BY tick DESC LIMIT 1", [incarnation])
         return _seal_of(rows[0], ring) if rows else None
 
-    def seals(self, incarnation: bytes, ring: KeyRing, *, after: int = -1) -> Iterator[Seal]:
+    def seals(self, incarnation: bytes, ring: KeyRing, *, after: int = -1, up_to: int = _LAST_TICK) -> Iterator[Seal]:
         """All seals after a tick in the order of their ticks, each checked by itself; in the transaction begun."""
         while True:
-            rest = "WHERE incarnation = ? AND tick > ? ORDER BY tick LIMIT ?"
-            rows = self._select(_SEAL, "seals", rest, [incarnation, after, _AT_ONCE])
+            rest = "WHERE incarnation = ? AND tick > ? AND tick <= ? ORDER BY tick LIMIT ?"
+            rows = self._select(_SEAL, "seals", rest, [incarnation, after, up_to, _AT_ONCE])
             for row in rows:
                 seal = _seal_of(row, ring)
                 yield seal
@@ -252,6 +266,37 @@ class Journal:
             raise damaged(f"the release of tick {tick}")
         stored.check(ring.epoch(seal.epoch), seal)
         return stored.payload
+
+    def remove(self, removal: Removal) -> None:
+        """Put the digests of some seals in the place of these and their releases; in the transaction begun."""
+        self._insert("removals", row_of(removal), key=_TICK)
+        place = [removal.incarnation, removal.first, removal.tick]
+        for table in ("releases", "seals"):
+            with self.connection.letting_go(table):
+                self._run(f"DELETE FROM {table} WHERE incarnation = ? AND tick >= ? AND tick <= ?", place)  # noqa: S608
+
+    def removal(self, incarnation: bytes, ring: KeyRing, *, of: int | None = None) -> Removal | None:
+        """The removal that a tick went with, or the last one, checked; None if there is none."""
+        if not self._is_there("removals"):
+            return None
+        rest, values = ("tick >= ? ORDER BY tick", [of]) if of is not None else ("tick >= 0 ORDER BY tick DESC", [])
+        rows = self._select(_REMOVAL, "removals", f"WHERE incarnation = ? AND {rest} LIMIT 1", [incarnation, *values])
+        found = _read(Removal, rows[0]) if rows else None
+        if found is not None:
+            found.check(ring.keys[0])
+        return None if found is None or (of is not None and of < found.first) else found
+
+    def removed_tick(self, incarnation: bytes) -> int | None:
+        """The last tick that retention removed, for those who have no key to check it."""
+        return self.last_tick("removals", incarnation) if self._is_there("removals") else None
+
+    def bound(self, incarnation: bytes, tick: int, ring: KeyRing) -> tuple[Keys, bytes] | None:
+        """The keys of a tick and the digest of its seal, whether that is there or was removed."""
+        seal = self.seal(incarnation, tick, ring)
+        if seal is not None:
+            return ring.epoch(seal.epoch), seal.mac
+        removal = self.removal(incarnation, ring, of=tick)
+        return None if removal is None else (ring.epoch(ring.number_at(tick)), removal.mac_of(tick))
 
     def has(self, table: str, incarnation: bytes, tick: int) -> bool:
         """Whether a table has a row of a tick."""
@@ -319,11 +364,11 @@ class Journal:
         for tick, closed in self._select(
             "tick, content", table, f"WHERE incarnation = ? {rest}", [incarnation, *values]
         ):
-            seal = self.seal(incarnation, _whole(tick), ring)
-            if seal is None:
+            bound = self.bound(incarnation, _whole(tick), ring)
+            if bound is None:
                 raise DamageError(f"the {table} of tick {tick} must belong to a seal, got none; restore a backup")
-            keys = ring.epoch(seal.epoch)
-            found.append((seal.tick, keys.opened(_raw(closed), _PURPOSES[table], incarnation, seal.tick, seal.mac)))
+            keys, mac = bound
+            found.append((_whole(tick), keys.opened(_raw(closed), _PURPOSES[table], incarnation, _whole(tick), mac)))
         return found
 
     def expect_sink(self, sink: str, incarnation: bytes, first: int) -> None:
@@ -411,6 +456,11 @@ class Journal:
             return []
         rest = "WHERE incarnation = ? AND tick > ? ORDER BY tick"
         return [_whole(row[0]) for row in self._select("tick", table, rest, [incarnation, after])]
+
+    def first_tick(self, table: str, incarnation: bytes) -> int | None:
+        """The first of these ticks, if there is one."""
+        rows = self._select("min(tick)", table, "WHERE incarnation = ?", [incarnation])
+        return None if rows[0][0] is None else _whole(rows[0][0])
 
     def last_tick(self, table: str, incarnation: bytes) -> int | None:
         """The last of these ticks, if there is one."""

@@ -80,6 +80,9 @@ class Courier:
         """What went wrong last, until a tick is taken."""
 
         self.failures = 0
+        self.removed = 0
+        """How many ticks the sink will not get, since retention removed them before it had them."""
+
         self._goal: int | None = None
         self._stopping: BaseException | None = None
         """What the stream must not go on after."""
@@ -163,7 +166,13 @@ class Courier:
             incarnation = life.record.incarnation
             while self.sent[incarnation] < self._end(life) and not self._has_ended:
                 tick = self.sent[incarnation] + 1
-                payload = store.payload(incarnation, tick, life.ring)
+                with store.reading():  # which no removal comes between
+                    left = _first_left(store, life, tick)
+                    payload = store.payload(incarnation, tick, life.ring) if left == tick else b""
+                if left > tick:
+                    self.removed += left - tick
+                    self.sent[incarnation] = left - 1
+                    continue
                 if store.lease(self._lives[-1].record.incarnation)[0] != self._lease:
                     raise LeaseError("one process may send a stream's ticks, got another that took over since")
                 try:
@@ -224,6 +233,11 @@ class Publisher:
     def failures(self) -> dict[str, int]:
         """How often each sink has failed since the start."""
         return {each.sink.name: each.failures for each in self._couriers}
+
+    @property
+    def removed(self) -> dict[str, int]:
+        """How many ticks sinks will not get, since they were removed before: of each that lacks any."""
+        return {each.sink.name: each.removed for each in self._couriers if each.removed}
 
     @property
     def undelivered(self) -> dict[str, int]:
@@ -292,6 +306,16 @@ class Publisher:
         """Send nothing more."""
         for each in self._couriers:
             each.end()
+
+
+def _first_left(store: Journal, life: ShownLife, tick: int) -> int:
+    """The first tick from one on that retention has left."""
+    incarnation = life.record.incarnation
+    if store.has("releases", incarnation, tick):
+        return tick
+    removal = store.removal(incarnation, life.ring, of=tick)
+    last = store.removal(incarnation, life.ring)
+    return tick if removal is None or last is None else last.tick + 1
 
 
 def _said(error: BaseException, sink: Sink) -> str:

@@ -157,6 +157,43 @@ class Seal(_Signed):
         return "seal", f"the seal of tick {self.tick}"
 
 
+DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal(_Signed):
+    """That retention removed the seals and the releases of some ticks; the digests of the seals stay.
+
+    Noise and the seals after them depend on these digests, and on nothing else of what is removed. The one that follows
+    the last of them must be the next seal's `previous`, so that rows that somebody else deletes are told from these.
+    """
+
+    incarnation: bytes
+    tick: int
+    """The last of them."""
+
+    first: int
+    macs: bytes = field(repr=False)
+    """The digests of their seals, one after the other."""
+
+    mac: bytes = b""
+
+    def mac_of(self, tick: int) -> bytes:
+        """The digest of the seal of one of them."""
+        begin = (tick - self.first) * DIGEST_BYTES
+        return self.macs[begin : begin + DIGEST_BYTES]
+
+    def check(self, keys: Keys) -> None:
+        """Refuse one that does not carry its digest."""
+        _Signed.check(self, keys)
+        if len(self.macs) != (self.tick - self.first + 1) * DIGEST_BYTES:
+            raise damaged(self._signs[1])
+
+    @property
+    def _signs(self) -> tuple[str, str]:
+        return "removal", f"the removal of ticks {self.first} to {self.tick}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRelease:
     """What was released for a tick: the bytes that everybody gets, for ever."""

@@ -22,6 +22,7 @@ from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given, KeyRing, open_ring, ring_of
 from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.records import Intention, Seal, StreamRecord, begin_closed
+from pianissimo.durable.retention import check_removed
 from pianissimo.durable.witness import Testimony
 from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StateError, StoreError
 from pianissimo.noise import Noise, Secret
@@ -337,7 +338,7 @@ def check_seals(
     Given `since`, those after that tick, which must be sealed. `look` is called with each.
     """
     last: Seal | None = None
-    previous, tick = record.mac, record.last_tick
+    tick, previous = check_removed(store, record, ring, whole=since is None)
     if since is not None:
         last = store.seal(record.incarnation, since, ring)
         if last is None:
@@ -372,10 +373,11 @@ def check_rows(
     that between the two ticks may be lacking. All that was visible of the earlier one must be there.
     """
     first = record.last_tick
+    left = first + 1 if (removed := store.removed_tick(record.incarnation)) is None else removed + 1
     sealed = first if last is None else last.tick
     if after is not None and sealed > after.last_tick:
         raise DamageError("a stream that was recovered must go on after all that was sealed, got an earlier tick")
-    begin = first + 1 if since is None else since
+    begin = left if since is None else since
     released = store.ticks("releases", record.incarnation, after=begin - 1)
     if released not in ([*range(begin, sealed + 1)], [*range(begin, sealed)]) or (since is not None and not released):
         raise DamageError("every sealed tick but the last must have one release, got others; restore a backup")
@@ -438,5 +440,5 @@ def agrees(store: Journal, found: Standing, line: Testimony) -> bool:
         return False
     if line.tick == found.record.last_tick:
         return True
-    seal = store.seal(found.record.incarnation, line.tick, found.ring)
-    return seal is not None and hmac.compare_digest(seal.mac, line.mac)
+    bound = store.bound(found.record.incarnation, line.tick, found.ring)
+    return bound is not None and hmac.compare_digest(bound[1], line.mac)

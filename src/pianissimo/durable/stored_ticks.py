@@ -23,6 +23,7 @@ from pianissimo.durable.moved_places import base_of, unpacked_place, whole_place
 from pianissimo.durable.place import Wiring
 from pianissimo.durable.publish import Publisher, ShownLife, Sink
 from pianissimo.durable.records import Seal, StoredRelease
+from pianissimo.durable.retention import Retention, remove_ticks
 from pianissimo.durable.start import (
     Request,
     Standing,
@@ -70,6 +71,9 @@ class Options:
     """Whether it is taken from another process, which writes nothing any more."""
 
     snapshot_every: int = SNAPSHOT_EVERY
+    retention: Retention | None = None
+    """How many of the last ticks are kept whole; None for all."""
+
     sinks: Sequence[Sink] = ()
     sinks_beside: bool = False
     """Whether each sink is sent to in a thread of its own, so that no tick waits for one."""
@@ -83,6 +87,8 @@ class Options:
     def __post_init__(self) -> None:
         if not self.snapshot_every >= 1:
             raise ParameterError(f"snapshot_every must be at least 1, got {self.snapshot_every}")
+        if self.retention is not None:
+            self.retention.check(self.snapshot_every)
 
 
 @dataclass(slots=True, repr=False)
@@ -213,6 +219,10 @@ class StoredTicks:
         shown = [ShownLife(record, ring, self._store.visible(record.incarnation)) for record, ring in lives]
         earlier = [life for life in shown if life.visible != life.record.last_tick]
         own = ShownLife(self._record, self._ring)
+        self._lives = [*shown, own]
+        removals = {life.record.incarnation: self._store.removal(life.record.incarnation, life.ring) for life in shown}
+        removals[self._record.incarnation] = self._store.removal(self._record.incarnation, self._ring)
+        self._removed = {name: 0 if removal is None else removal.tick for name, removal in removals.items()}
         connect = partial(self._wiring.connect, create=False, read_only=True) if options.sinks_beside else None
         self._publisher = Publisher(self._store, [*earlier, own], self._lease, options.sinks, connect)
         self._publisher.check_not_behind(self._tick)
@@ -230,16 +240,16 @@ class StoredTicks:
         if tick == self._record.last_tick:
             return self._record.mac
         if tick not in self._macs:
-            seal = self._store.seal(self._record.incarnation, tick, self._ring)
-            if seal is None:
+            bound = self._store.bound(self._record.incarnation, tick, self._ring)
+            if bound is None:
                 raise DamageError(f"tick {tick} must be sealed before its noise is drawn, got no seal")
-            self._remember(seal)
-            return seal.mac
+            self._remember(tick, bound[1])
+            return bound[1]
         return self._macs[tick]
 
-    def _remember(self, seal: Seal) -> None:
+    def _remember(self, tick: int, mac: bytes) -> None:
         """Keep the digest of a seal at hand; of a long stream those that were used last."""
-        self._macs[seal.tick] = seal.mac
+        self._macs[tick] = mac
         while len(self._macs) > _MOST_MACS:
             del self._macs[next(iter(self._macs))]
 
@@ -334,7 +344,7 @@ class StoredTicks:
         self._know_base(seal.tick)
         # What is sealed, and not what was tried: when a state is stored must not depend on that.
         self._state.added_bytes += self._state.sealing_bytes
-        self._remember(seal)
+        self._remember(seal.tick, seal.mac)
         self._open_tick, self._added = _OpenTick(seal, gathered), []
 
     def _know_base(self, tick: int) -> None:
@@ -489,9 +499,29 @@ class StoredTicks:
         try:
             self._wiring.witness.check()  # where it is not as this process left it, another may show other ticks
             self._publisher.publish(self._tick)
+            self._remove_old()
         except (SyncError, LeaseError, RefusalError):
             self._guard.close("a stream whose store failed must not go on in this process")
             raise
+
+    def _remove_old(self) -> None:
+        """Let go of ticks that are older than retention keeps, some at a time."""
+        retention = self._options.retention
+        if retention is None:
+            return
+        for life in self._lives:
+            incarnation = life.record.incarnation
+            if life is self._lives[-1]:
+                # The stored state is bound to its seal, and the last place may differ from that of another.
+                base = base_of(self._positions) if self._positions else None
+                end = min(self._state.tick, self._tick if base is None else base)
+            else:
+                end = self._store.last_tick("releases", incarnation) or 0
+            removed = max(self._removed[incarnation], life.record.last_tick)
+            last = retention.due(life, self._tick, removed, end)
+            if last > removed:
+                remove_ticks(self._store, life, self._lease, removed + 1, last, self._record.incarnation)
+                self._removed[incarnation] = last
 
     @property
     def tick_number(self) -> int:

@@ -57,6 +57,9 @@ class Status:
     snapshot_tick: int
     """A start counts the ticks after it again."""
 
+    removed_tick: int
+    """The last tick that retention removed, or 0."""
+
     key_epoch: int
     key_id: str
     lease_epoch: int
@@ -92,6 +95,7 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         snapshot = store.last_tick("snapshots", record.incarnation)
         epochs = store.epochs(record.incarnation)
         key_id = epochs[-1].key_id.hex()
+        removed = max(store.removed_tick(each.incarnation) or 0 for each in records)
         lease, owner = store.lease(record.incarnation)
         visible = store.visible(record.incarnation)
         sinks = store.deliveries(record.incarnation)
@@ -114,6 +118,7 @@ def read_status(place: Path | str, *, witness: Path | str | None = None, show_re
         witnessed_tick=None if head is None else head[1],
         last_tick=last,
         snapshot_tick=record.last_tick if snapshot is None else snapshot,
+        removed_tick=removed,
         key_epoch=len(epochs) - 1,
         key_id=key_id,
         lease_epoch=lease,
@@ -185,6 +190,9 @@ class SeenReleases:
     without_windows: dict[str, str]
     """Why some queries have no windows of the length that was asked for."""
 
+    removed: int = 0
+    """The last tick that retention removed: there is nothing of it and those before, as far as it went."""
+
 
 Chosen = Callable[[int], range]
 """Which ticks are asked for, given the last one that readers may see."""
@@ -206,19 +214,26 @@ def seen_releases(place: Path | str, *, window: object = None, chosen: Chosen | 
         records = store.streams()
         end, config = store.visible(records[-1].incarnation), json.loads(records[-1].config)
         asked = range(1, end + 1) if chosen is None else chosen(end)
+        removed = 0
         for record in records:
-            shown = range(record.last_tick + 1, store.visible(record.incarnation) + 1)
+            gone = store.removed_tick(record.incarnation) or record.last_tick
+            if gone > record.last_tick:
+                removed = gone
+            shown = range(gone + 1, store.visible(record.incarnation) + 1)
             if window is None:
                 shown = range(max(shown.start, asked.start), min(shown.stop, asked.stop))
             found = [_seen_release(store, record.incarnation, tick) for tick in shown]
             if window is not None:
                 plan = StreamPlan.from_plain(json.loads(record.config)["chosen"])
-                found, without = windows_of(plan, found, window), windowless(plan, ticks_in(window, plan.tick))
+                found = windows_of(plan, found, window, after=gone - record.last_tick)
+                without = windowless(plan, ticks_in(window, plan.tick))
             for release in found:
                 for name, table in release.tables.items():
                     tables.setdefault(name, []).append(with_tick(release.tick, table))
+    if removed and len(asked) > 0 and asked[-1] <= removed and chosen is not None:
+        raise InputError(f"ticks must be kept to be shown, from {removed + 1} on, got one that retention removed")
     joined = {name: pl.concat(parts) for name, parts in tables.items()}
-    return SeenReleases(tables=joined, tick=end, plan=config["plan"], without_windows=without)
+    return SeenReleases(tables=joined, tick=end, plan=config["plan"], without_windows=without, removed=removed)
 
 
 def _seen_release(store: Journal, incarnation: bytes, tick: int) -> StreamRelease:
@@ -242,6 +257,9 @@ class StreamCheck:
     """The first checkpoint at which a window may begin, where there are none of earlier ticks: an earlier version began
     the stream, or they are gone."""
 
+    removed: int = 0
+    """How many ticks retention removed: of them the digests of seals are checked, and nothing else is there."""
+
 
 Progress = Callable[[int, int], None]
 """Is told how many seals are checked, and how many there are."""
@@ -264,7 +282,9 @@ def verify(
         with live._store.reading():
             lives, seals, releases = _verified_lives(live._store, live._ring, progress)
             windows_from = live._state.check_checkpoints()
+            kept = [(record, live._store.removed_tick(record.incarnation)) for record in live._store.streams()]
         return StreamCheck(
+            removed=sum(gone - record.last_tick for record, gone in kept if gone is not None),
             incarnations=lives,
             seals=seals,
             releases=releases,
@@ -306,11 +326,11 @@ def _promised(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gaps(place: Path | str) -> list[int]:
-    """The ticks that were released, or may have been, and are not in the store: a loss that was accepted took them."""
+    """The ticks that were released, or may have been, and are not in the store: a loss took them, or retention."""
     with _reading(place) as store:
         end, gaps = 0, list[int]()
         for record in store.streams():
-            gaps += range(end + 1, record.last_tick + 1)
+            gaps += range(end + 1, max(record.last_tick, store.removed_tick(record.incarnation) or 0) + 1)
             end = store.visible(record.incarnation)
         return gaps
 

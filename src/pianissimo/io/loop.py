@@ -334,6 +334,8 @@ class StreamLoop:
             "faults": publisher.faults,
             "time": _now(),
         }
+        if publisher.removed:
+            content["removed"] = publisher.removed
         if self._reports.refused is not None:
             content["refused"] = dict(self._reports.refused)
         if message is not None:

@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from pianissimo.budget import Budget
+from pianissimo.checks import ticks_in
 from pianissimo.durable.durable_stream import DurableStream, open_stream
 from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given
@@ -115,6 +117,9 @@ class RunOptions(TypedDict, total=False):
     ledger: Path | str | None
     ledger_key: Path | str | None
     ledger_budget: Budget | None
+    retention: int | str | None
+    """How many of the last ticks the store keeps whole, or how long."""
+
     take_over: bool
     out: Path | None
     format: FileFormat
@@ -148,6 +153,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
         listening_place(metrics)
     figures = None if metrics is None else Metrics()
     ledger = given.get("ledger") or spec.ledger.place
+    retention = spec.run.retention if given.get("retention") is None else given.get("retention")
     place = Place.of(state, witness=witness, ledger=ledger)
     # From here on whoever looks after the stream is told, also where it fails before its loop begins.
     shown, is_looping = health or (place.folder and place.folder / "health.json"), False
@@ -158,7 +164,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
             before = spec if wall is None else spec.before
             if wall is not None and not known:
                 wall.check_origin(0 if before is None else before.last_tick)
-            refused = RefusedFile(RefusedFile.beside(place.folder, place.witness))
+            refused = RefusedFile(RefusedFile.beside(place.folder, place.witness), keep=_kept(spec, retention))
             workers = workers_of(given.get("workers") or spec.run.workers)
             make_files: Callable[[], FileTicks | WorkedFiles] = partial(FileTicks, before or spec, refused.add)
             if workers is not None:
@@ -184,6 +190,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
                 "secret": given.get("secret"),
                 "witness": witness,
                 "take_over": given.get("take_over", False),
+                "retention": retention,
                 "ledger_budget": given.get("ledger_budget") or spec.ledger.budget,
                 "ledger": ledger,
                 "ledger_key": given.get("ledger_key") or spec.ledger.key,
@@ -210,6 +217,14 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
         if not is_looping and shown is not None and place.is_free():
             tell_failed_start(shown, error)
         raise
+
+
+def _kept(spec: StreamSpec, retention: int | str | None) -> timedelta | None:
+    """How long refused rows are kept, where retention says so and the stream has a clock."""
+    if retention is None or spec.stream.calendar is None:
+        return None
+    ticks = min(spec.last_tick, ticks_in(retention, spec.stream.tick, "retention"))
+    return spec.stream.calendar.start(1 + ticks) - spec.stream.calendar.start(1)
 
 
 def _sinks(spec: StreamSpec, given: RunOptions, place: Place) -> list[Sink]:

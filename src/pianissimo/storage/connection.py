@@ -234,6 +234,10 @@ class Connection(ABC):
         """Let rows of a table be neither changed nor deleted."""
 
     @abstractmethod
+    def letting_go(self, table: str) -> AbstractContextManager[None]:
+        """Inside the block rows of a table that stay may be deleted; in the transaction begun."""
+
+    @abstractmethod
     def acts_by_itself(self, table: str) -> bool:
         """Whether a trigger or a rule that `make_stay` did not make changes what is written to a table."""
 

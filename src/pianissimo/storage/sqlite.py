@@ -105,6 +105,12 @@ class SqliteConnection(Connection):
         for change in _CHANGES:
             self.execute(_stays(table, change))
 
+    @contextlib.contextmanager
+    def letting_go(self, table: str) -> Iterator[None]:
+        self.execute(f"DROP TRIGGER IF EXISTS {_stays_name(table, 'DELETE')}")
+        yield
+        self.execute(_stays(table, "DELETE"))
+
     def acts_by_itself(self, table: str) -> bool:
         ours = [_stays(table, change) for change in _CHANGES]
         found = self.execute(

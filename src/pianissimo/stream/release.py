@@ -231,20 +231,35 @@ def windowless(plan: "StreamPlan", ticks: int) -> dict[str, str]:
     return {name: reason for name, reason in told.items() if reason}
 
 
-def windows_of(plan: "StreamPlan", releases: Sequence[StreamRelease], length: object) -> list[StreamRelease]:
-    """What a length of time up to each of the first releases of a run added, as far as two of them tell it."""
+def windows_of(
+    plan: "StreamPlan", releases: Sequence[StreamRelease], length: object, *, after: int = 0
+) -> list[StreamRelease]:
+    """What a length of time up to each of the releases of a run added, as far as two of them tell it.
+
+    They are the first ones, or all that come `after` so many that are gone: windows that begin amid those are left out.
+    """
     ticks = ticks_in(length, plan.tick)
     check_at_least(1, window=ticks)
     windows, differences = (
         PublishedWindows(plan, ticks),
         differences_of(plan, [told_caps(plan, each) for each in releases]),
     )
-    return [
-        windows.between(
-            (begin := max(0, place - ticks), place), (releases[begin - 1] if begin else None, release), differences
+    if after and differences:
+        raise InputError(
+            "windows of users must be told from all releases of a run, got one of which retention removed the first; "
+            "ask the open stream for a window, or publish one with `per`"
         )
-        for place, release in enumerate(releases, 1)
+    found = [
+        windows.between((begin, place), (releases[begin - after - 1] if begin else None, release), differences)
+        for place, release in enumerate(releases, after + 1)
+        if not 0 < (begin := max(0, place - ticks)) <= after
     ]
+    if releases and not found:
+        raise InputError(
+            f"a window must begin at a tick that is kept, got one of {ticks} ticks, and retention has left "
+            f"{len(releases)}; ask the open stream for it"
+        )
+    return found
 
 
 def differences_of(plan: "StreamPlan", caps: Sequence[Mapping[str, float | None]]) -> Mapping[str, UserDifferences]:

@@ -168,10 +168,13 @@ class LedgerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """Who reads and counts, of a durable run."""
+    """Who reads and counts, of a durable run, and how much of it is kept."""
 
     workers: str | int = "inline"
     """"inline", "processes", or how many of them."""
+
+    retention: int | str | None = None
+    """How many of the last ticks are kept whole, or how long; None for all. It may be changed at any time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +423,7 @@ class _Reading:
 
     def _run(self) -> RunSpec:
         table = self._file.inner("run")
-        return RunSpec() if table is None else RunSpec(**table.read({"workers": _workers}))
+        return RunSpec() if table is None else RunSpec(**table.read({"workers": _workers, "retention": history_of}))
 
     def _queries(self, tick: timedelta | str | None, released: int) -> list[Query]:
         about = "at least one table such as [queries.purchases]"

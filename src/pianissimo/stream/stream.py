@@ -276,6 +276,7 @@ class Stream:
         take_over: bool = False,
         snapshot_every: int | None = None,
         workers: "Workers | str | int | None" = None,
+        retention: timedelta | str | int | None = None,
     ) -> "DurableStream":
         """Run it in a folder or a PostgreSQL database, so that it goes on after a crash as if nothing had happened.
 
@@ -289,6 +290,9 @@ class Stream:
 
         `workers` says who counts large batches: `"inline"`, `"processes"` or how many of them, or a `SparkWorkers`. The
         releases are the same to the byte.
+
+        With `retention`, a length of time such as "30d" or a number of ticks, the store keeps so many of the last ticks
+        whole, and of those before what later ones depend on: 32 bytes a tick. It may be another one at each call.
 
         >>> import tempfile
         >>> from pianissimo.queries import Count
@@ -313,6 +317,7 @@ class Stream:
             take_over=take_over,
             snapshot_every=snapshot_every,
             workers=workers,
+            retention=retention,
         )
 
     def replay(

@@ -11,9 +11,11 @@ appended to before the tick is sealed: a tick that is read again after a crash l
 import os
 import sys
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -281,8 +283,12 @@ class RefusedFile:
     How many records were refused is a fact about the data, which is why nobody else may read it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, keep: timedelta | None = None) -> None:
         self.path = path
+        self._before = path.with_name(f"{path.name}.1")
+        self._keep = keep
+        """How long lines are kept at least; at most twice as long."""
+
         self.reasons: Counter[str] = Counter()
         """How many lines were refused since the start, by reason: secret."""
 
@@ -299,7 +305,7 @@ class RefusedFile:
         found: Counter[str] = Counter()
         for each in (path.with_name(f"{path.name}.1"), path):
             try:
-                found.update(pl.read_ndjson(each)["reason"].to_list())
+                found.update(pl.read_ndjson(each)["reason"].to_list() if each.stat().st_size else ())
             except FileNotFoundError:
                 continue
             except (OSError, pl.exceptions.PolarsError):
@@ -315,17 +321,37 @@ class RefusedFile:
         self.sync()
 
     def sync(self) -> None:
-        """All that was added is on the disk."""
-        if not self._left:
-            return
+        """All that was added is on the disk, and what is older than twice what is kept is gone."""
         try:
+            if self._keep is not None and self.path.parent.exists():
+                self._put_aside_old(self._keep)
+            if not self._left:
+                return
             self.path.parent.mkdir(parents=True, exist_ok=True)
             size = append(self.path, self._left)
             self._left = b""
             if size > LONGEST_REFUSED:
-                self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+                self._put_aside()
         except OSError as error:
             raise fault_of(error, str(self.path)) from None
+
+    def _put_aside(self) -> None:
+        """Begin a new file: this one is the one before, whose time says when that was."""
+        if self.path.exists():
+            self.path.replace(self._before)
+        else:
+            append(self._before, b"")
+            os.truncate(self._before, 0)
+        os.utime(self._before)
+
+    def _put_aside_old(self, keep: timedelta) -> None:
+        try:
+            begun = self._before.stat().st_mtime
+        except FileNotFoundError:
+            append(self._before, b"")  # which says when this one began
+            return
+        if time.time() - begun >= keep.total_seconds():
+            self._put_aside()
 
 
 MOST_BYTES = 64 * 2**20
