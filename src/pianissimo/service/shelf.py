@@ -265,9 +265,16 @@ class Shelf:
                     yield found
 
     def window(self, begin: int, end: int) -> dict[str, Any] | None:
-        """What ticks begin + 1 .. end of one life added, as plain data; None where they are not all visible."""
+        """What ticks begin + 1 .. end of one life added, as plain data; None where they are not all visible.
+
+        None, too, where retention removed a release that tells it.
+        """
         life = self.seen.life_of(end)
         if life is None or not life.first <= begin < end:
+            return None
+        # Of users, every cap since the first tick enters.
+        told_by = [begin] * (begin > life.first) + [life.first + 1] * bool(told_caps(life.plan, {}))
+        if any(self.release(tick) is None for tick in (*told_by, end)):
             return None
         known = self._windows.get((begin, end))
         if known is None:
