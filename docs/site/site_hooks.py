@@ -1,12 +1,10 @@
 """What MkDocs asks while it builds the site: parts of pages that are made from the code, and checks of what was built.
 
-A line such as `[[stream file]]` or `[[command line]]` of a page is replaced by what `MADE` makes of it: the fields and
-commands that the code has now, tables of numbers. A
-link to a file outside docs/ becomes its name: the site is read without a clone. A built page that would load anything
-from another server fails the build.
+A line such as `[[command line]]` of a page is replaced by what `MADE` makes of it: the commands that the code has now,
+tables of numbers. A link to a file outside docs/ becomes its name: the site is read without a clone. A built page that
+would load anything from another server fails the build.
 """
 
-import dataclasses
 import inspect
 import json
 import math
@@ -19,11 +17,7 @@ import click
 from mkdocs.exceptions import PluginError
 
 from pianissimo.cli.main import cli
-from pianissimo.queries import KINDS
 from pianissimo.queries.expected import number_text
-from pianissimo.stream.spec import FileSource, LiveSource
-from pianissimo.stream.toml_table import field_docs
-from pianissimo.unit import User
 
 OUTSIDE = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)\s]*)\)")
 LOADED = re.compile(
@@ -59,20 +53,6 @@ def on_post_build(*, config: Any, **_: Any) -> None:
             raise PluginError(f"{path.relative_to(site)} must load nothing from another server, got an address")
 
 
-def stream_file() -> Iterator[str]:
-    """The tables of a stream file that are classes in the code: units, sources, queries."""
-    yield from ("## `[stream.unit]`", "", "Whom the promise hides, where it is users.", "")
-    # The column is called `user` there.
-    yield from _fields(User, renamed={"column": "user"})
-    yield from ("## `[source]`", "", "*Complete files:* all rows are there.", "")
-    yield from _fields(FileSource)
-    yield from ("*Events as they happen:* the clock cuts the ticks. One of `follow`, `stdin` and `kafka` is given.", "")
-    yield from _fields(LiveSource, left_out=("before",))
-    for kind in KINDS:
-        yield from (f'## `kind = "{kind.kind}"`', "", _summary(kind), "")
-        yield from _fields(kind, left_out=("name",))
-
-
 def command_line() -> Iterator[str]:
     """Every command with its help, its arguments and its options."""
     yield from _command(cli, "pianissimo")
@@ -97,34 +77,6 @@ def _command(command: click.Command, name: str) -> Iterator[str]:
             yield from _command(command.commands[each], f"{name} {each}")
     if command.epilog:
         yield from ("```text", command.epilog.replace("\b\n", "").strip(), "```", "")
-
-
-def _fields(kind: Any, *, renamed: dict[str, str] | None = None, left_out: tuple[str, ...] = ()) -> Iterator[str]:
-    yield from ("| field | by default | meaning |", "| --- | --- | --- |")
-    for field in dataclasses.fields(kind):
-        if field.name in left_out or field.name.startswith("_"):
-            continue
-        name = (renamed or {}).get(field.name, field.name)
-        yield f"| `{name}` | {_default(field)} | {_cell(field_docs(kind)[field.name])} |"
-    yield ""
-
-
-def _default(field: Any) -> str:
-    if field.default is dataclasses.MISSING:
-        return "*must be given*" if field.default_factory is dataclasses.MISSING else ""
-    value = field.default
-    if value is None or value == ():
-        return ""
-    return f"`{str(value).lower() if isinstance(value, bool) else _plain(value)}`"
-
-
-def _plain(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value}"
-
-
-def _summary(kind: Any) -> str:
-    """What a docstring says before its example."""
-    return _prose((inspect.getdoc(kind) or "").split(">>>")[0])
 
 
 def _prose(text: str) -> str:
@@ -188,6 +140,5 @@ MADE: dict[str, Callable[[], Iterator[str]]] = {
     "odds": odds,
     "planner": planner,
     "planner made": planner_made,
-    "stream file": stream_file,
 }
 """By marker, what makes the part."""
