@@ -131,7 +131,7 @@ function drawHead() {
       h("dl", { class: "status" },
         h("div", {}, h("dt", {}, "Tick"), h("dd", {}, parts.tick)),
         h("div", {}, h("dt", {}, "Time"), h("dd", {}, parts.time)),
-        h("div", {}, h("dt", {}, "Next publication"), h("dd", {}, parts.next)),
+        h("div", {}, h("dt", {}, "Next publication"), h("dd", { class: "next" }, parts.next)),
         h("div", {}, h("dt", {}, "Link"), h("dd", {}, parts.link)))));
   drawLinks();
   drawState();

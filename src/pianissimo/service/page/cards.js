@@ -98,9 +98,11 @@ export class LabelCard extends Card {
     const tick = this.last, from = this.isRecent ? Math.max(this.history.info.first_tick - 1, tick - this.length) : null;
     const [now, before] = await Promise.all([this._at(tick), this._before(tick)]);
     const isTop = this.query.kind === "top_k" && !this.isRecent;
-    const ranked = rank(this, now, isTop), old = new Map(rank(this, before, isTop).filter((row) => !row.isRest).map((row) => [row.label, row.rank]));
+    const ranked = rank(this, now, isTop), old = new Map(rank(this, before, isTop).filter((row) => !row.isRest).map((row) => [row.label, row]));
     for (const row of ranked) {
-      if (!row.isRest && old.size) row.change = old.has(row.label) ? old.get(row.label) - row.rank : null;
+      const earlier = old.get(row.label);
+      if (!row.isRest && old.size) row.change = earlier ? earlier.rank - row.rank : null;
+      if (earlier) row.isSure = earlier.worst < row.best || row.worst < earlier.best;
       if (!row.isRest) row.truth = this.view.truth(this.name, row.label, from, tick);
     }
     put(this.figure, h("p", { class: "quiet when" }, timeOf(this, from)));
@@ -243,11 +245,28 @@ function told(card, point, tick, digits) {
   return `${when}: ${point.estimate === null ? "not known" : shown(point.estimate, digits)} (${interval(point, digits)})${truth}`;
 }
 
+/** How many of some ordered numbers are at most a value. */
+function after(ordered, value) {
+  let [low, high] = [0, ordered.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ordered[middle] <= value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 function rank(card, rows, isTop) {
   const named = rows.map((row) => ({ source: row, label: card.labelOf(row), estimate: row.estimate, low: row.low, high: row.high, isRest: card.labelOf(row) === null }));
   const rest = named.filter((row) => row.isRest), others = named.filter((row) => !row.isRest);
   if (!isTop) others.sort((a, b) => (b.estimate ?? -Infinity) - (a.estimate ?? -Infinity) || (a.label < b.label ? -1 : 1));
-  others.forEach((row, place) => { row.rank = place + 1; });
+  const lows = others.map((row) => row.low ?? -Infinity).sort((a, b) => a - b), highs = others.map((row) => row.high ?? Infinity).sort((a, b) => a - b);
+  others.forEach((row, place) => {
+    row.rank = place + 1;
+    // Which ranks its bar allows, beside the bars of the others.
+    row.best = 1 + others.length - after(lows, row.high ?? Infinity);
+    row.worst = others.length - after(highs, (row.low ?? -Infinity) - 1e-9);
+  });
   return [...others, ...rest];
 }
 

@@ -8,6 +8,18 @@ const PAGE = 1000;
 
 const MOST_WINDOWS = 240;
 
+/** As many rows of a query are kept of earlier ticks: enough for the longest chart of numbers. */
+const MOST_ROWS = 200_000;
+
+/** Forget the oldest ticks of a map from ticks to rows beyond what is kept. */
+function trim(kept) {
+  const rows = Math.max(1, [...kept.values()].at(-1)?.length ?? 1);
+  for (const tick of kept.keys()) {
+    if (kept.size * rows <= MOST_ROWS && kept.size <= 4096) return;
+    kept.delete(tick);
+  }
+}
+
 /** The table that says how many users are above the cap: of no query, beside all that share it. */
 export const ABOVE_CAP = "above_cap";
 
@@ -138,6 +150,7 @@ export class StreamHistory {
     if (missing < last) {
       const answer = await ask(query(of(this.name, "/windows"), { from: missing, to: last, step: length, query: name }));
       for (const each of answer.windows) kept.set(each.to, each.releases[name] ?? []);
+      trim(kept);
     }
     const found = [];
     for (let tick = from + length; tick <= last; tick += length) if (kept.has(tick)) found.push({ tick, rows: kept.get(tick) });
@@ -209,7 +222,10 @@ export class StreamHistory {
       const isThere = this._map(`total ${name} asked`);
       if (isThere.has(release.tick - 1)) {
         isThere.set(release.tick, true);
-        this._map(`total ${name}`).set(release.tick, rows);
+        const kept = this._map(`total ${name}`);
+        kept.set(release.tick, rows);
+        trim(kept);
+        for (const tick of isThere.keys()) if (kept.size && !kept.has(tick) && tick < kept.keys().next().value) isThere.delete(tick);
       }
     }
     this._emit("release");

@@ -49,7 +49,7 @@ export class LabelRows {
     const top = numbers.reduce((most, row) => Math.max(most, row.estimate ?? 0), 0);
     const high = highs.reduce((most, value) => Math.max(most, Math.min(value, top > 0 ? 1.6 * top : value)), 1e-9);
     const low = lows.reduce((least, value) => Math.min(least, Math.max(value, -high)), 0);
-    this._range = [low, high];
+    this._range = [low, 1.01 * high];
     const widest = (text) => rows.reduce((most, row) => Math.max(most, text(row).length), 8);
     this._wide = Math.ceil(widest((row) => interval(row, this._places)) * SIGN);
     this.table.style.setProperty("--estimate", `${Math.ceil(widest((row) => this._estimate(row)) * SIGN * 1.12)}px`);
@@ -126,8 +126,9 @@ export class LabelRows {
 function change(row) {
   if (row.isRest || row.change === undefined || row.change === 0) return null;
   const [mark, words] = row.change === null ? ["new", "new in the list"] : row.change > 0 ? [`▲${row.change}`, `up by ${row.change}`] : [`▼${-row.change}`, `down by ${-row.change}`];
-  const shade = row.change === null ? "fresh" : row.change > 0 ? "up" : "down";
-  return h("span", { class: `change ${shade}`, title: words }, h("span", { "aria-hidden": "true" }, mark), h("span", { class: "unseen" }, words));
+  const shade = row.change === null ? "fresh" : !row.isSure ? "unsure" : row.change > 0 ? "up" : "down";
+  const told = shade === "unsure" ? `${words}, which may be noise` : words;
+  return h("span", { class: `change ${shade}`, title: told }, h("span", { "aria-hidden": "true" }, mark), h("span", { class: "unseen" }, told));
 }
 
 /** A plain table that shows a part of its rows, more on request; for each chart. */
