@@ -22,9 +22,11 @@ from tests.mechanisms import CASES, EVENT_CASES, USER_CASES
 from tests.pin_guarantees import RELEASES, TREES_AND_MONITORS
 from tests.pin_releases import PLANS
 
+from pianissimo.counting import Summer
 from pianissimo.errors import PianissimoError
 from pianissimo.loss.losses import Booked, BoundedRange, Pure, Race
 from pianissimo.monitors import AboveThreshold, ThresholdMonitor
+from pianissimo.noise import HaarPlan
 from pianissimo.noise.laws import GaussianNode, LaplaceNode
 from pianissimo.selection import (
     FixedThresholdLaplace,
@@ -135,6 +137,7 @@ def parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 ASKED: dict[str, Any] = {
+    "sum": Summer(plan=HaarPlan.calibrated(horizon=6, rho=2.0), low=-4, high=6, coarse=2),
     "limited domain": LimitedDomain(k=2, candidates=4, epsilon=ONE, delta=FEW),
     "limited domain, Laplace": LimitedLaplace(k=2, candidates=4, epsilon=ONE, delta=FEW),
     "strict domain": StrictDomain(k=2, candidates=4, epsilon=ONE, delta=FEW),
@@ -155,7 +158,8 @@ def values() -> Iterator[tuple[str, Any]]:
     seen: set[Any] = set()
     for name, value in whole.items():
         for part_name, part in parts(value, name):
-            key = (type(part).__name__, repr(part))
+            kept = tuple(getattr(part, each.name) for each in fields(part))
+            key = (type(part), kept if all(isinstance(each, int | str | Fraction) for each in kept) else part_name)
             if key not in seen:
                 seen.add(key)
                 yield part_name, part

@@ -18,7 +18,7 @@ import polars as pl
 from tests.mechanisms import CASES, EVENT_CASES, USER_CASES, Case, as_keys_of_users, as_sums, as_users
 
 from pianissimo import codec
-from pianissimo.counting import KnownHistogram
+from pianissimo.counting import KnownHistogram, Summer
 from pianissimo.labels import Domain
 from pianissimo.mechanism import Run, Windowed
 from pianissimo.monitors import AboveThreshold, Alarms, FixedLength, ThresholdMonitor, TrendingMonitor
@@ -184,6 +184,14 @@ def sets() -> Contents:
 COUNTS = {"a": 60, "b": 40, "c": 40, "d": 12, "e": 7, "f": 1}
 
 TREES_AND_MONITORS: dict[str, tuple[Any, Callable[[int], Any]]] = {
+    "sum over haar": (
+        Summer(plan=HaarPlan.calibrated(horizon=6, rho=2.0), low=-4, high=6, coarse=2),
+        lambda tick: pl.Series([len(event) * 3 - 5 for event in events(tick)], dtype=pl.Int64),
+    ),
+    "sum over tree": (
+        Summer(plan=TreePlan.calibrated(horizon=6, epsilon=2.0), low=0, high=3),
+        lambda tick: pl.Series([len(event) - 1 for event in events(tick)], dtype=pl.Int64),
+    ),
     "sketch tree": (
         SketchTree.calibrated(horizon=6, rho=9, bad=FEW, k=3, max_keys_per_event=2),
         lambda tick: pl.Series(events(tick) * 5, dtype=pl.List(pl.String)),

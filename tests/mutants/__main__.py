@@ -26,13 +26,11 @@ LISTED = HERE / "listed.txt"
 EXPLAINED = HERE / "survivors.txt"
 TESTS = [
     "tests/test_pinned_*.py",
-    *(f"tests/{folder}" for folder in FOLDERS if folder != "durable"),
-    *("tests/audit/test_lone_keys.py", "tests/audit/test_promises.py", "tests/test_contract.py"),
-    *(
-        f"tests/faults/test_{name}.py"
-        for name in ("identity", "storage", "attacks_on_lives", "attacks_on_recovery", "stored_streams", "simulator")
-    ),
-    *("tests/audit", "tests/faults", "tests"),
+    "tests/ledger",
+    *(f"tests/faults/test_{name}.py" for name in ("simulator", "attacks_on_lives", "attacks_on_recovery", "identity")),
+    *(f"tests/{folder}" for folder in FOLDERS if folder not in ("durable", "ledger")),
+    *(f"tests/audit/test_{name}.py" for name in ("lone_keys", "shown_numbers", "promises")),
+    *("tests/test_contract.py", "tests/faults/test_st*.py"),
 ]
 """Where tests are that reach the nine folders."""
 

@@ -25,7 +25,7 @@ import hypothesis  # noqa: F401
 import polars as pl
 import pytest
 import scipy.stats  # noqa: F401
-from _pytest.runner import runtestprotocol
+from _pytest.runner import SetupState, runtestprotocol
 from tests.mutants.places import SOURCE, Place
 
 import pianissimo
@@ -139,7 +139,10 @@ def in_child(work: Callable[[Tell], None]) -> tuple[str, bool]:
 def results_of(items: Sequence[pytest.Item], longest: Callable[[str], float]) -> Results:
     """Run some tests one after the other; one that takes longer than it may fails."""
 
+    late: list[str] = []
+
     def stop(_number: int, _frame: FrameType | None) -> None:
+        late.append("")
         raise TooLongError
 
     signal.signal(signal.SIGPROF, stop)
@@ -151,6 +154,10 @@ def results_of(items: Sequence[pytest.Item], longest: Callable[[str], float]) ->
         except TooLongError:
             passed = False
         signal.setitimer(signal.ITIMER_PROF, 0)
+        if late:
+            # What was set up for it was perhaps not taken down: the next test begins anew.
+            late.clear()
+            item.session._setupstate = SetupState()
         yield item.nodeid, passed, time.process_time() - begun
 
 
