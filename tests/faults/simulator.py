@@ -138,7 +138,7 @@ class SimulatedLedger:
     def open(self, *, least: Charge | None = None) -> Any:
         return contextlib.nullcontext(self)
 
-    def reserve(self, charge: Charge, *, question: str, who: str, idempotency_key: str) -> None:
+    def reserve(self, charge: Charge, *, hides: str, question: str, who: str, idempotency_key: str) -> None:
         self.charges.setdefault(idempotency_key, len(self.charges) + 1)
 
     def charge_of(self, key: str) -> Any:

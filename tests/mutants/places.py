@@ -71,8 +71,6 @@ class Place:
     """Which of several that read alike in one function, from 1."""
 
     line: int
-    last: int
-    """Its first and last line, of a guard those of its condition."""
 
     @property
     def name(self) -> str:
@@ -187,13 +185,6 @@ def head(node: ast.AST) -> str:
     return f"if {told(node.test)}: raise" if isinstance(node, ast.If) else told(node)
 
 
-def lines_of(node: ast.AST) -> tuple[int, int]:
-    """The lines that run if a node does: of a guard those of its condition."""
-    of = node.test if isinstance(node, ast.If) else node
-    first = getattr(of, "lineno", 0)
-    return first, getattr(of, "end_lineno", first)
-
-
 def walk(file: str) -> Iterator[tuple[Place, ast.Module]]:
     """Every place of a file, with the file's tree as it is while that one place is changed."""
     tree = ast.parse((SOURCE / file).read_text())
@@ -207,7 +198,7 @@ def walk(file: str) -> Iterator[tuple[Place, ast.Module]]:
                 texts = head(node), told(after)
                 seen[texts] = seen.get(texts, 0) + 1
                 ast.copy_location(after, node)
-                place = Place(file, function, kind, *texts, seen[texts], *lines_of(node))
+                place = Place(file, function, kind, *texts, seen[texts], getattr(node, "lineno", 0))
                 holder = getattr(parent, field)
                 if position is None:
                     setattr(parent, field, after)

@@ -1,11 +1,10 @@
-"""Which test reaches which line: found once, by tracing, and stored."""
+"""Which test calls which function: found once, and stored."""
 
-import ast
 import json
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,120 +12,94 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
-from tests.mutants.places import SOURCE, Place, files, outermost
-from tests.mutants.session import Function, Tell, has_threads, in_child, quiet_domains, results_of, with_collected
+from tests.mutants.places import FOLDERS, Place
+from tests.mutants.session import (
+    Function,
+    Tell,
+    function_of,
+    has_threads,
+    in_child,
+    quiet_domains,
+    results_of,
+    with_collected,
+)
 
 LONGEST_TRACED = 1.0
-"""Seconds of CPU while lines are traced: a test that takes longer catches no mutant, but for those that pin numbers."""
-
-Tracer = Callable[[FrameType, str, Any], Any]
+"""Seconds of CPU while calls are noted: a test that takes longer catches no mutant, but for those that pin numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What one test reaches."""
+    """What one test calls."""
 
     test: str
-    """Its name. What is reached while a file is collected has that file's name and `::`."""
+    """Its name. What is called while a file is collected has that file's name and `::`."""
 
     seconds: float
 
     threads: bool
     """Whether collecting its file starts threads."""
 
-    lines: dict[Function, int]
-    """Of each function a bit for each line, the first being that of its first decorator or its name."""
-
-
-def starts(file: str) -> list[tuple[int, int, str]]:
-    """First line, last line and name of the outermost functions of a file."""
-    tree = ast.parse((SOURCE / file).read_text())
-    return [
-        (min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.end_lineno or node.lineno, name)
-        for name, node in outermost(tree)
-    ]
+    functions: list[Function]
 
 
 def longest(test: str) -> float:
-    """How long a test may take while lines are traced."""
+    """How long a test may take while calls are noted."""
     return 10 * LONGEST_TRACED if "test_pinned" in test else LONGEST_TRACED
 
 
-class Lines:
-    """The lines of ours that were run."""
+class Calls:
+    """The functions of ours that were called."""
 
     def __init__(self) -> None:
-        self._names = {str(SOURCE / file): file for file in files()}
-        self._starts = {file: starts(file) for file in files()}
-        self._seen: dict[str, set[int]] = defaultdict(set)
-        self._left: dict[CodeType, set[int]] = {}
-        self._tracers: dict[CodeType, Tracer] = {}
+        self._memory: dict[CodeType, str | None] = {}
+        self._seen: set[str | None] = set()
 
-    def trace(self, frame: FrameType, _event: str, _argument: Any) -> Tracer | None:
-        """Follow calls of ours, as long as a line of theirs was not seen."""
+    def _note(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if event != "call":
+            return
         code = frame.f_code
-        if code.co_filename not in self._names:
-            return None
-        if code not in self._left:
-            self._left[code] = {line for _, _, line in code.co_lines() if line is not None}
-        left = self._left[code]
-        if not left:
-            return None
-        left.discard(frame.f_lineno)
-        seen = self._seen[code.co_filename]
-        seen.add(frame.f_lineno)
-
-        def lines(frame: FrameType, _event: str, _argument: Any) -> Tracer:
-            seen.add(frame.f_lineno)
-            left.discard(frame.f_lineno)
-            return lines
-
-        return lines
+        if code not in self._memory:
+            found = function_of(code)
+            self._memory[code] = None if found is None or found[0].partition("/")[0] not in FOLDERS else " ".join(found)
+        self._seen.add(self._memory[code])
 
     def begin(self) -> None:
-        """Forget what was seen, and trace."""
+        """Forget what was called, and note."""
         self._seen.clear()
-        self._left.clear()
-        threading.settrace(self.trace)
-        sys.settrace(self.trace)
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
 
-    def end(self) -> dict[str, int]:
-        """What was seen since, by file and function."""
-        sys.settrace(None)
-        threading.settrace(None)
-        found: dict[str, int] = defaultdict(int)
-        for path, seen in self._seen.items():
-            file = self._names[path]
-            for first, last, name in self._starts[file]:
-                for line in seen:
-                    if first <= line <= last:
-                        found[f"{file} {name}"] |= 1 << (line - first)
-        return dict(found)
+    def end(self) -> list[str]:
+        """What was called since: files and functions."""
+        sys.setprofile(None)
+        threading.setprofile(None)
+        return sorted(each for each in self._seen if each is not None)
 
 
 def map_files(test_files: Sequence[str], out: Path) -> None:
-    """Add the files that are not yet in the map: a line for each test. A test that fails or is slow reaches nothing."""
+    """Add the files that are not yet in the map: a line for each test. A test that fails or is slow calls nothing."""
     known = {each.test.partition("::")[0] for each in read_map(out)}
     for number, test_file in enumerate(test_files, 1):
         if test_file in known:
             continue
 
         def work(tell: Tell, test_file: str = test_file) -> None:
-            lines = Lines()
-            lines.begin()
+            calls = Calls()
+            calls.begin()
 
             def each_test(items: dict[str, pytest.Item]) -> None:
                 def row(name: str, seconds: float, passed: bool) -> None:
-                    reached = {key: hex(value) for key, value in lines.end().items()} if passed else {}
-                    tell(json.dumps([name, round(seconds, 4), threads, reached]) + "\n")
+                    called = calls.end()
+                    tell(json.dumps([name, round(seconds, 4), threads, called if passed else []]) + "\n")
 
                 threads = has_threads()
                 row(test_file + "::", 0.0, passed=True)
-                lines.begin()
+                calls.begin()
                 for name, passed, seconds in results_of(list(items.values()), longest):
                     row(name, seconds, passed)
-                    lines.begin()
-                lines.end()
+                    calls.begin()
+                calls.end()
 
             with ExitStack() as collecting:
                 collecting.enter_context(quiet_domains())
@@ -153,23 +126,22 @@ def read_map(path: Path) -> list[Reach]:
         return []
     found = []
     for line in path.read_text().splitlines():
-        test, seconds, threads, reached = json.loads(line)
-        split = ((key.partition(" "), int(value, 16)) for key, value in reached.items())
-        found.append(Reach(test, seconds, threads, {(file, name): lines for (file, _, name), lines in split}))
+        test, seconds, threads, called = json.loads(line)
+        names = (each.partition(" ") for each in called)
+        found.append(Reach(test, seconds, threads, [(file, name) for file, _, name in names]))
     return found
 
 
 class Map:
-    """Which tests reach a place."""
+    """Which tests call which function."""
 
     def __init__(self, rows: Sequence[Reach]) -> None:
         self.seconds = {row.test: row.seconds for row in rows}
         self._threads = {row.test for row in rows if row.threads}
-        self._by_function: dict[Function, list[tuple[str, int]]] = defaultdict(list)
+        self._by_function: dict[Function, list[str]] = defaultdict(list)
         for row in sorted(rows, key=lambda each: each.seconds):
-            for function, mask in row.lines.items():
-                self._by_function[function].append((row.test, mask))
-        self._starts = {file: {name: first for first, _, name in starts(file)} for file in files()}
+            for function in row.functions:
+                self._by_function[function].append(row.test)
 
     def quiet_files(self) -> list[str]:
         """Test files that can be collected before a fork."""
@@ -177,7 +149,5 @@ class Map:
         return [file for file in every if file + "::" not in self._threads]
 
     def tests(self, place: Place) -> list[str]:
-        """The tests that reach a place, the fastest first; a file's name and `::` where collecting it does."""
-        first = self._starts[place.file][place.function]
-        mask = ((1 << (place.last - place.line + 1)) - 1) << (place.line - first)
-        return [test for test, lines in self._by_function[place.file, place.function] if lines & mask]
+        """The tests that call a function, the fastest first; a file and `::` where collecting it does."""
+        return self._by_function[place.file, place.function]

@@ -1,8 +1,8 @@
 """Tests in forked children of one process that has imported and collected nearly everything before.
 
-A child changes one function's code in place and runs the tests that reach the changed line, those first that caught a
+A child changes one function's code in place and runs the tests that call it, those first that caught a
 mutant of its function or file before, then the fastest; it ends at the first failure. Test files that start threads
-while they are collected, or that work out values there by the changed line, are collected in the child, after it.
+while they are collected, or that work out values there by the changed function, are collected in the child, after it.
 """
 
 import gc
