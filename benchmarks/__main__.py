@@ -4,6 +4,7 @@ import sys
 
 from benchmarks import (
     batches,
+    cores,
     durable,
     floor,
     histogram,
@@ -44,6 +45,7 @@ def main() -> int:
         user_labels,
         sketches,
         durable,
+        cores,
         long_runs,
         kafka,
     )

@@ -1,4 +1,4 @@
-"""Commands for streams: `plan`, `check`, `run`, `releases`; durable: `status`, `verify`, `recover`, `rotate-secret`."""
+"""Commands for streams: `plan`, `check`, `run`, `releases`; durable: `status`, `verify`, `recover`, and its keys."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -185,8 +185,8 @@ def check(*, file: Path, as_json: bool) -> None:
 @click.option(
     "--workers",
     metavar="WHO",
-    help="Who reads and counts: inline, processes, or how many of them. The releases are the same.  [default: as FILE "
-    "says, else inline]",
+    help="Who reads and counts: inline, processes or how many of them, spark, or a Spark master such as "
+    "spark://HOST:7077. The releases are the same.  [default: as FILE says, else inline]",
 )
 @click.option("--quiet", is_flag=True, help="Print alarms and trends only: no plan, no progress, no closing words.")
 @json_option
@@ -570,3 +570,19 @@ def rotate_secret(*, state: str, secret: str | None, witness: Path | None, new: 
         tick = live.tick_number + 1
     default = Place.of(state, witness=witness).secret
     click.echo(f"from tick {tick} on the secret is the one in {new}; start the stream with it, or move it to {default}")
+
+
+@click.command("names-key")
+@state_argument
+@secret_option
+@click.option("--out", metavar="PATH", required=True, type=PATH, help="The file that is made for the names key.")
+def names_key(*, state: str, secret: str | None, out: Path) -> None:
+    """Write the names key of the stream in DIR to a file of its own, for those who gather users elsewhere.
+
+    From it users and distinct values have their names. No noise can be made of it, and the secret cannot be found from
+    it; whoever has it and the data can tell who is who. It stays the same when the secret is rotated.
+    """
+    from pianissimo.durable.start import write_names_key
+
+    write_names_key(state, secret, out)
+    click.echo(f"the names key is in {out}; give it to those who gather, as names = 'env:NAME' or a path")

@@ -11,8 +11,8 @@ from pianissimo.errors import StateError
 from pianissimo.noise import Secret
 from pianissimo.noise.name_keys import names_check
 from pianissimo.stream import StreamPlan
-from pianissimo.stream.batches import table_of
 from pianissimo.stream.live import LiveCore
+from pianissimo.unit import User
 from pianissimo.workers import GatheredPiece, GatherPlan, Workers
 from pianissimo.workers.gather_plan import names_anything, unpacked
 
@@ -34,6 +34,7 @@ def told_to_workers(plan: StreamPlan, record: StreamRecord, ring: KeyRing) -> tu
         incarnation=record.incarnation,
         config_digest=record.config_digest,
         names_check=check,
+        user=plan.unit.column if isinstance(plan.unit, User) else None,
     )
     return told, key
 
@@ -44,10 +45,8 @@ def gathering(
     """What gathers a batch of the open tick, all of which is checked, here or by workers, before any of it is kept."""
     if isinstance(batch, GatheredPiece):
         return _received(core, [batch], tick)
-    ranges = None
-    if workers is not None:
-        batch = table_of(batch)
-        ranges = workers.ranges_of(batch, tick, options)
+    # As it came: what lies on a cluster stays there.
+    ranges = None if workers is None else workers.ranges_of(batch, tick, options)
     if workers is None or ranges is None:
         inputs = core.inputs(batch, tick, **options)
         return lambda: [core.gather(inputs)]

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pianissimo.durable.charging import check_receipt, reserve, use
@@ -24,9 +25,18 @@ from pianissimo.durable.place import Place, Wiring
 from pianissimo.durable.records import Intention, Seal, StreamRecord, begin_closed
 from pianissimo.durable.retention import check_removed
 from pianissimo.durable.witness import Testimony
-from pianissimo.errors import ConfigError, DamageError, LeaseError, RollbackError, StateError, StoreError
+from pianissimo.errors import (
+    ConfigError,
+    DamageError,
+    LeaseError,
+    ParameterError,
+    RollbackError,
+    StateError,
+    StoreError,
+)
 from pianissimo.noise import Noise, Secret
 from pianissimo.noise.name_keys import names_root
+from pianissimo.storage.files import check_key_path, reason, write_once
 from pianissimo.stream import Stream, StreamPlan
 
 NAMES = 1
@@ -295,6 +305,23 @@ def names_of_life(record: StreamRecord, ring: KeyRing) -> Noise | None:
 def names_key(record: StreamRecord, ring: KeyRing) -> Secret:
     """What users and values are named with: that of the secret with which a life began, whatever came after it."""
     return ring.epoch(ring.number_at(record.last_tick)).user
+
+
+def write_names_key(state: str, secret: Given, out: Path) -> None:
+    """Write the names key of the stream at a place to a new file, open to its owner alone."""
+    wiring = Place.of(state).wired(secret, read_only=True)
+    with closing(Journal(wiring.connect(create=False))) as store:
+        if not is_created(store):
+            raise StoreError(f"there must be a stream at {store.place}, got none")
+        record, ring = open_record(store, wiring)
+    if names_of_life(record, ring) is None:
+        raise StateError("a stream must have a names key, got one that was begun before there was one")
+    check_key_path("--out", out)
+    try:
+        if not write_once(out, bytes(names_key(record, ring)).hex().encode() + b"\n"):
+            raise ParameterError(f"--out must be a file that is not there yet, got {out}")
+    except OSError as error:
+        raise StoreError(f"--out must be a file that can be written, got {reason(error)}: {out}") from None
 
 
 def as_stored(request: Request, record: StreamRecord) -> Request:

@@ -165,11 +165,13 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
             if wall is not None and not known:
                 wall.check_origin(0 if before is None else before.last_tick)
             refused = RefusedFile(RefusedFile.beside(place.folder, place.witness), keep=_kept(spec, retention))
-            workers = workers_of(given.get("workers") or spec.run.workers)
+            workers = workers_of(given.get("workers") or spec.run.workers, **spec.run.spark)
             make_files: Callable[[], FileTicks | WorkedFiles] = partial(FileTicks, before or spec, refused.add)
             if workers is not None:
                 make_files = partial(WorkedFiles, before or spec, refused.add, workers)
-            files = make_files() if before is not None and (wall is None or not known) else None
+            table = _spark_ticks(spec, workers)
+            is_read = before is not None and (wall is None or not known) and table is None
+            files = make_files() if is_read else None
             if files is not None and not known:
                 files.check_refused()
             sinks = _sinks(spec, given, place)
@@ -178,7 +180,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
                     sink.check_unused()
             own = _own_files(place, sinks, spec, health)
             live_source = None if wall is None else _live_ticks(spec, refused, told, wall, own)
-            source: TickSource | None = live_source or files
+            source: TickSource | None = live_source or files or table
             if live_source is not None and before is not None:
                 # Once they are read, nobody holds their rows.
                 source, files = FilesThenLive(files, make_files, live_source, before.last_tick), None

@@ -31,7 +31,7 @@ from pianissimo.queries.columns import fault_of
 from pianissimo.queries.query import UserMechanism, not_listed
 from pianissimo.stream.batches import user_input
 from pianissimo.stream.choosing import QueryPlan, periods_of
-from pianissimo.stream.spec import FileSource, LiveSource, StreamSpec
+from pianissimo.stream.spec import FileSource, LiveSource, SparkSource, StreamSpec
 
 NOT_PRIVATE = "Exact and not private: for the eyes of the data's owner only. Nothing is released or charged."
 
@@ -76,6 +76,8 @@ class _Check:
                 "source.stdin must not be looked at, got it: what is read of it is gone; write some lines to a file, "
                 "and check that with source.follow"
             )
+        if isinstance(source, SparkSource):
+            raise SpecError("source.spark must be looked at with Spark, got `check`; check some rows in a file instead")
         self.spec, self.source = spec, source
         self.clock = Clock(calendar=calendar, last_tick=spec.last_tick)
         is_timed = isinstance(source, FileSource) or source.late == "drop"

@@ -94,6 +94,17 @@ class FileSource(RowSource):
     max_refused: float = 0.5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSource(RowSource):
+    """A table that Spark reads, and the column that says when each event happened."""
+
+    spark: str
+    """The name of a table, or, with a slash in it, a path of Parquet files."""
+
+    time: str
+    """The column of times; it decides the tick of a row."""
+
+
 Late = Literal["count", "drop"]
 """What becomes of an event whose own time lies before the tick in which it comes."""
 
@@ -171,7 +182,10 @@ class RunSpec:
     """Who reads and counts, of a durable run, and how much of it is kept."""
 
     workers: str | int = "inline"
-    """"inline", "processes", or how many of them."""
+    """"inline", "processes" or how many of them, "spark" or a Spark master."""
+
+    spark: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Of workers on Spark: `master`, `names`, `tasks`, `settings` and `insecure`."""
 
     retention: int | str | None = None
     """How many of the last ticks are kept whole, or how long; None for all. It may be changed at any time."""
@@ -187,7 +201,7 @@ class StreamSpec:
     stream: Stream
     """What is released, under which promise."""
 
-    source: FileSource | LiveSource | None
+    source: FileSource | LiveSource | SparkSource | None
     """Where events come from; None if the file names no source."""
 
     sinks: tuple[SinkSpec, ...] = ()
@@ -294,14 +308,15 @@ class _Reading:
         except ParameterError as refusal:
             self.faults.append(f"stream: {refusal}")
             return None
-        made: FileSource | LiveSource | None = None
+        made: FileSource | LiveSource | SparkSource | None = None
         if "live_from" in source:
             names = ("path", "time", "time_format", "delimiter", "max_refused")
             before = {name: source[name] for name in names if name in source} | {"until": source.pop("live_from")}
             source["before"] = FileSource(**before)
             del source["path"]
         if source:
-            made = FileSource(**source) if "path" in source else LiveSource(**source)
+            kind = FileSource if "path" in source else SparkSource if "spark" in source else LiveSource
+            made = kind(**source)
         try:
             return StreamSpec(stream=asked, source=made, sinks=sinks, ledger=ledger, run=run)
         except ParameterError as refusal:
@@ -353,6 +368,7 @@ class _Reading:
                 "follow": self._place,
                 "stdin": flag,
                 "kafka": lambda _: self._kafka(table.inner("kafka", is_hidden=True)),
+                "spark": text,
                 "time": text,
                 "late": one_of(*get_args(Late)),
                 "format": one_of(*get_args(FileFormat)),
@@ -423,7 +439,17 @@ class _Reading:
 
     def _run(self) -> RunSpec:
         table = self._file.inner("run")
-        return RunSpec() if table is None else RunSpec(**table.read({"workers": _workers, "retention": history_of}))
+        if table is None:
+            return RunSpec()
+        spark = table.inner("spark", is_hidden=True)
+        found = table.read(
+            {
+                "workers": _workers,
+                "retention": history_of,
+                "spark": lambda _: {} if spark is None else spark.read(_SPARK),
+            }
+        )
+        return RunSpec(**found)
 
     def _queries(self, tick: timedelta | str | None, released: int) -> list[Query]:
         about = "at least one table such as [queries.purchases]"
@@ -466,7 +492,18 @@ def _workers(value: object) -> str | int:
     """Who works; a number is one of processes."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
-    return str(one_of("inline", "processes")(value))
+    if isinstance(value, str) and "://" in value:
+        return value
+    return str(one_of("inline", "processes", "spark")(value))
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ParameterError(f"must be a whole number of at least 1, got {shown(value)}")
+    return value
+
+
+_SPARK = {"master": text, "names": text, "tasks": _count, "settings": settings_of, "insecure": flag}
 
 
 _KAFKA_READERS = {"brokers": text, "topic": text, "settings": settings_of}
@@ -481,7 +518,7 @@ def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
     if stream["horizon"] is None and "until" not in source and not _goes_on(stream.get("unit"), source):
         yield _NO_END
     if origin is None:
-        cutter = "source.time" if _source_kinds(source) in ([], ["path"]) else "the clock"
+        cutter = "source.time" if _source_kinds(source) in ([], ["path"], ["spark"]) else "the clock"
         yield (
             f"stream.origin must be given when {cutter} cuts the ticks, got nothing; it is when tick 1 "
             "begins, it is public and must never be derived from the data, for example "
@@ -506,11 +543,11 @@ def _misfits(stream: dict[str, Any], source: dict[str, Any]) -> Iterator[str]:
 
 def _goes_on(unit: object, source: dict[str, Any]) -> bool:
     """Whether ticks may be released for ever: events come as they happen, and statistics begin anew."""
-    return isinstance(unit, User) and unit.begins_anew and _source_kinds(source) not in ([], ["path"])
+    return isinstance(unit, User) and unit.begins_anew and _source_kinds(source) not in ([], ["path"], ["spark"])
 
 
 def _source_kinds(source: dict[str, Any]) -> list[str]:
-    return [name for name in ("path", "follow", "stdin", "kafka") if source.get(name)]
+    return [name for name in ("path", "follow", "stdin", "kafka", "spark") if source.get(name)]
 
 
 def _source_misfits(source: dict[str, Any]) -> Iterator[str]:
@@ -521,15 +558,19 @@ def _source_misfits(source: dict[str, Any]) -> Iterator[str]:
             "come, one of source.follow, source.stdin and source.kafka"
         )
     elif len(kinds) > 1 and kinds != ["path", "follow"]:
-        yield f"source must have one of path, follow, stdin and kafka, or path and follow, got {listed(kinds)}"
+        yield f"source must have one of path, follow, stdin, kafka and spark, or path and follow, got {listed(kinds)}"
     if (kinds == ["path", "follow"]) != ("live_from" in source):
         yield (
             "source.live_from must be given with source.path and source.follow, and with both alone, got another; it "
             "is when the files end and what is followed takes over, and public"
         )
-    if "path" in kinds and "time" not in source:
+    if ("path" in kinds or "spark" in kinds) and "time" not in source:
         yield "source.time must be given, got nothing; it is the column that says when an event happened"
-    if kinds == ["path"]:
+    if kinds == ["spark"]:
+        others = sorted(source.keys() - {"spark", "time", "until"})
+        if others:
+            yield f"source.{others[0]} must be left out where Spark reads the table, got it"
+    elif kinds == ["path"]:
         if source.get("late") == "drop":
             yield "source.late must be 'count' where source.time cuts the ticks, got 'drop'; leave it out"
     elif kinds and source.get("late") == "drop" and "time" not in source:

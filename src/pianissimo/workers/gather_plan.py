@@ -68,6 +68,9 @@ class GatherPlan:
     names_check: bytes | None = None
     """What tells the right names key; None where nothing is named."""
 
+    user: str | None = None
+    """The column of users, of a stream about these: their rows must come together in their own order."""
+
     def gatherer(self, key: Secret | None) -> "Gatherer":
         """One that gathers by this plan, with the names key where there is one."""
         if self.names_check is None:

@@ -1,15 +1,19 @@
 """What every kind of workers can do, and how one is named: `inline`, `processes`, a number, or an object."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
 
 from pianissimo.errors import ParameterError
 from pianissimo.noise import Secret
+from pianissimo.stream.batches import table_of
 from pianissimo.workers.gather_plan import GatheredRange, GatherPlan, Range, ReadRange
+
+_MASTERS = ("spark://", "local[", "yarn", "k8s://")
 
 ROWS_A_SLICE = 2**18
 """A table that is given has to have more rows than this for others to count it, and is cut into slices of this size."""
@@ -47,6 +51,9 @@ class TableSlice:
 
 def slices_of(table: object, tick: int, options: dict[str, Any]) -> list[Range] | None:
     """A large table as slices; None for a small one, and for what is no table."""
+    if isinstance(table, str | bytes | Mapping | Sequence):
+        return None
+    table = table_of(table)
     if not isinstance(table, pl.DataFrame) or table.height <= ROWS_A_SLICE:
         return None
     starts = range(0, table.height, ROWS_A_SLICE)
@@ -58,8 +65,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def workers_of(given: object) -> Workers | None:
-    """The workers that are meant; None for `inline`.
+def spark_room() -> Any:
+    """`pianissimo.spark`, which lies above: only when it is asked for by name."""
+    try:
+        import_module("pyspark")
+    except ImportError:
+        raise ParameterError("workers on Spark must have pyspark, got none: pip install pianissimo[spark]") from None
+    return import_module("pianissimo.spark")
+
+
+def is_spark(given: object) -> bool:
+    """Whether workers are named that are executors of Spark: by `spark`, or by a master."""
+    return isinstance(given, str) and (given == "spark" or given.startswith(_MASTERS))
+
+
+def workers_of(given: object, **spark: Any) -> Workers | None:
+    """The workers that are meant; None for `inline`. Those on Spark have further settings.
 
     >>> workers_of("inline") is None
     True
@@ -76,6 +97,13 @@ def workers_of(given: object) -> Workers | None:
         given = int(given)
     if isinstance(given, int) and not isinstance(given, bool):
         return ProcessWorkers(given)
+    if is_spark(given):
+        master = {} if given == "spark" else {"master": given}
+        made: Workers = spark_room().SparkWorkers(**spark | master)
+        return made
     if isinstance(given, Workers):
         return given
-    raise ParameterError(f"workers must be 'inline', 'processes' or a number of processes, got {given!r}")
+    raise ParameterError(
+        "workers must be 'inline', 'processes', a number of processes, 'spark', a Spark master or SparkWorkers(...), "
+        f"got {given!r}"
+    )

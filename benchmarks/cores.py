@@ -1,0 +1,156 @@
+"""One stream on several cores and on Spark: files of 1e7 events, each run in a process of its own.
+
+`processes` against `inline` by the clock on the wall, so it needs a machine with nothing else to do; Spark by the CPU
+of everything that it started, so it does not. `python -m benchmarks.cores [EVENTS]` prints all of it as JSON.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from benchmarks.measure import Row
+from pianissimo.io.runs import run_durably
+from pianissimo.stream.spec import load_spec
+
+EVENTS, KEYS, TICKS, FILES = 10_000_000, 100_000, 4, 10
+LEAST_SPEEDUP = 1.6
+MOST_OF_SPARK = 1.2
+FORMS = ("parquet", "jsonl")
+_ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
+_SPEC = """
+[stream]
+name = "shop"
+epsilon = 1.0
+delta = 1e-9
+tick = "1h"
+horizon = {ticks}
+origin = {origin}
+
+[source]
+path = "{form}"
+time = "time"
+
+[queries.purchases]
+kind = "count"
+
+[queries.drugs]
+kind = "histogram"
+key = "drug"
+"""
+
+
+def rows(events: int = EVENTS) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        write_events(Path(folder), events)
+        found = measured(Path(folder))
+    for form in FORMS:
+        yield Row(
+            what=f"two processes, {form}, {events:.0e} events, {KEYS:.0e} keys",
+            peer="the same stream in one process",
+            ours=found[f"inline {form}"]["wall"] / found[f"processes {form}"]["wall"],
+            theirs=1,
+            unit="times",
+            at_least=LEAST_SPEEDUP,
+        )
+    start = found["spark start"]["cpu"]
+    yield Row(
+        what=f"Spark by ranges, parquet, {events:.0e} events: CPU of all processes, less an idle session",
+        peer="plain Spark, groupBy().count() of the same files",
+        ours=found["spark parquet"]["cpu"] - start,
+        theirs=found["spark groupby"]["cpu"] - start,
+        unit="s",
+        at_most=MOST_OF_SPARK,
+    )
+
+
+def measured(folder: Path) -> dict[str, dict[str, float]]:
+    """For each run its seconds on the wall, and those of all CPUs of all its processes."""
+    runs = [f"{who} {form}" for form in FORMS for who in ("inline", "processes")]
+    return {what: measure_run(what, folder) for what in (*runs, "spark start", "spark parquet", "spark groupby")}
+
+
+def measure_run(what: str, folder: Path) -> dict[str, float]:
+    """In a process of its own, whose children are waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.cores", "--run", what, str(folder)], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return told | {"cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
+
+
+def write_events(folder: Path, events: int) -> None:
+    """Keys by Zipf's law, in several files of each format, in the order of their times."""
+    random = np.random.default_rng(8)
+    weights = np.cumsum(1 / np.arange(1, KEYS + 1))
+    names = pl.Series("drug", [f"drug-{number:06}" for number in range(KEYS)])
+    begin, length = int(_ORIGIN.timestamp()) * 1_000_000, TICKS * 3_600_000_000
+    for form in FORMS:
+        (folder / form).mkdir()
+        origin = _ORIGIN.isoformat()
+        (folder / f"{form}.toml").write_text(_SPEC.format(ticks=TICKS, origin=origin, form=form))
+    for number in range(FILES):
+        places = np.searchsorted(weights, random.random(events // FILES) * weights[-1])
+        times = np.sort(random.integers(0, length // FILES, events // FILES)) + begin + number * (length // FILES)
+        table = pl.DataFrame({"drug": names.gather(places), "time": times})
+        table = table.with_columns(pl.col("time").cast(pl.Datetime("us", "UTC")))
+        table.write_parquet(folder / "parquet" / f"{number}.parquet")
+        table.with_columns(pl.col("time").dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")).write_ndjson(
+            folder / "jsonl" / f"{number}.jsonl"
+        )
+
+
+def run_one(what: str, folder: Path) -> None:
+    """One of the runs; its seconds go to standard output."""
+    who, form = what.split()
+    started = 0.0
+    if who == "spark":
+        from pianissimo.spark import SparkWorkers
+
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.session.timeZone": "UTC"}
+        workers = SparkWorkers("local[2]", settings=settings)
+        session = workers.session
+        session.sparkContext.parallelize(range(2), 2).map(str).collect()
+        started = time.perf_counter()
+        if form == "groupby":
+            session.read.parquet(str(folder / "parquet")).groupBy("drug").count().toArrow()
+        elif form == "parquet":
+            _run(folder, form, what, workers)
+        session.stop()
+    else:
+        started = time.perf_counter()
+        _run(folder, form, what, 2 if who == "processes" else "inline")
+    print(json.dumps({"wall": time.perf_counter() - started, "driver": time.process_time()}))
+
+
+def _run(folder: Path, form: str, what: str, workers: object) -> None:
+    state = tempfile.mkdtemp(dir=folder, prefix=what.replace(" ", "-"))
+    run_durably(load_spec(folder / f"{form}.toml"), f"{state}/state", workers=workers)  # type: ignore[typeddict-item]
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--run"]:
+        run_one(sys.argv[2], Path(sys.argv[3]))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write_events(Path(folder), int(sys.argv[1]) if len(sys.argv) > 1 else EVENTS)
+        print(json.dumps(measured(Path(folder)), indent=2))
+        print(f"load {os.getloadavg()}")
+
+
+if __name__ == "__main__":
+    main()

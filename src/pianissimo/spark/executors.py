@@ -1,0 +1,84 @@
+"""What runs on executors: a range, or the rows of a partition, becomes what it adds.
+
+Nothing here is given a secret. The names key is looked up where it is used, by a reference: a variable, a command or a
+file of the executor. A gatherer is kept from task to task, since it depends on its plan alone.
+"""
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pianissimo.durable.key_ring import read_secret
+from pianissimo.errors import PianissimoError
+from pianissimo.workers import GatheredPiece, Gatherer, GatherPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all tasks of a stream share; public, and the same bytes for the same stream."""
+
+    plan: bytes
+    """A pickled `GatherPlan`."""
+
+    names: str | None
+    """Where the names key is: a path, `env:NAME` or `command:WORDS`, as seen from an executor."""
+
+    rules: bytes = b""
+    """The pickled rules of a source."""
+
+
+def gather_ranges(job: Job, packed: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
+    """What each range of a task adds; what is wrong with one is told in the words of one process."""
+    gatherer = _gatherer(job.plan, job.names)
+    rules = _rules(job.rules)
+    for each in packed:
+        try:
+            yield "gathered", gatherer.of(pickle.loads(each), rules)  # noqa: S301  # of our own driver
+        except PianissimoError as error:
+            yield "error", (type(error).__name__, str(error))
+
+
+def gather_rows(job: Job, tick: int, options: dict[str, Any], batches: Iterable[Any]) -> Iterator[Any]:
+    """What the rows of a partition add, as one row of bytes; without rows, nothing."""
+    import polars as pl
+    import pyarrow as pa
+
+    gatherer = _gatherer(job.plan, job.names)
+    pieces: list[GatheredPiece] = []
+    fault = b""
+    try:
+        for batch in batches:
+            frame = pl.from_arrow(batch)
+            if batch.num_rows:
+                pieces.append(gatherer.gathered(tick, frame, **options))
+        if pieces:
+            pieces = [gatherer.combined(pieces)]
+    except PianissimoError as error:
+        pieces, fault = [], pickle.dumps((type(error).__name__, str(error)))
+    if pieces or fault:
+        content = pieces[0].content if pieces else b""
+        yield pa.RecordBatch.from_pydict({"piece": [content], "fault": [fault]}, schema=_SCHEMA())
+
+
+ROWS = "piece binary, fault binary"
+
+
+def _SCHEMA() -> Any:  # noqa: N802
+    import pyarrow as pa
+
+    return pa.schema([("piece", pa.binary()), ("fault", pa.binary())])
+
+
+@lru_cache(maxsize=4)
+def _gatherer(plan: bytes, names: str | None) -> Gatherer:
+    told: GatherPlan = pickle.loads(plan)  # noqa: S301
+    key = None if told.names_check is None or names is None else read_secret(names, beside=Path(), create=False)
+    return told.gatherer(key)
+
+
+@lru_cache(maxsize=4)
+def _rules(packed: bytes) -> Any:
+    return pickle.loads(packed) if packed else None  # noqa: S301

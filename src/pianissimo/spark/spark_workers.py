@@ -1,0 +1,197 @@
+"""Executors of a Spark cluster as workers: ranges go out as bytes of an RDD, and what they add comes back in order."""
+
+import os
+import pickle
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from pianissimo.checks import check_at_least
+from pianissimo.errors import ParameterError, StateError
+from pianissimo.noise import Secret
+from pianissimo.spark.executors import ROWS, Job, gather_ranges, gather_rows
+from pianissimo.workers import GatheredPiece, GatheredRange, GatherPlan, Range
+from pianissimo.workers.processes import error_of
+
+RANGES_A_CORE = 8
+"""So many ranges for each core of the cluster are one Spark job."""
+
+SECURE = {
+    "spark.authenticate": "true",
+    "spark.io.encryption.enabled": "true",
+    "spark.network.crypto.enabled": "true",
+}
+"""What Spark must be told: shuffle files, spills and messages hold labels and exact counts."""
+
+_ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.ssl.enabled")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class SparkRows:
+    """The rows of a Spark table that are a tick: they stay on executors."""
+
+    frame: Any
+    tick: int
+    options: dict[str, Any]
+    order: tuple[str, ...] = ()
+    """Columns by which a user's rows are ordered, before what they hold."""
+
+    def read(self, rules: Any) -> Any:  # noqa: ARG002
+        """Not here."""
+        raise StateError("rows of a Spark table must be read by Spark, got other workers; give SparkWorkers")
+
+
+class SparkWorkers:
+    """Executors of a Spark session that is there, or of one that is made for a master.
+
+    `names` says where executors find the names key, which streams of users and distinct values need: `env:NAME`,
+    `command:WORDS` or a path, as seen from an executor; `pianissimo names-key` writes it. `settings` are Spark's own; a
+    value `env:NAME` is read from the environment. Rows of a user in a Spark table count in the order of the columns
+    `order`, and where these are equal in the order of what they hold.
+
+    Spark must have authentication and encryption on; a session that is made here has. `insecure` lets one pass that has
+    not, for tests on one machine.
+    """
+
+    def __init__(
+        self,
+        master: str | None = None,
+        *,
+        session: Any = None,
+        names: str | None = None,
+        tasks: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        order: tuple[str, ...] = (),
+        insecure: bool = False,
+    ) -> None:
+        if tasks is not None:
+            check_at_least(1, tasks=tasks)
+        if session is not None and (master is not None or settings):
+            raise ParameterError("a session that is there must come without master and settings, got both")
+        self._master, self._settings = master, dict(settings or {})
+        self._given = session
+        self._made: Any = None
+        self._names, self._tasks, self._order, self._insecure = names, tasks, order, insecure
+        self._job: Job | None = None
+        self._user: str | None = None
+
+    @property
+    def session(self) -> Any:
+        """The Spark session."""
+        if self._given is not None:
+            return self._given
+        if self._made is None:
+            self._made = _made(self._master, self._settings, insecure=self._insecure)
+        return self._made
+
+    def begin(self, plan: GatherPlan, key: Secret | None) -> None:  # noqa: ARG002  # a key never goes into a closure
+        """Gather for a stream."""
+        if plan.names_check is not None and self._names is None:
+            raise ParameterError(
+                "names must say where executors find the names key, got nothing, and this stream names users or "
+                "values; write it with `pianissimo names-key`, and give names='env:NAME', 'command:WORDS' or a path"
+            )
+        if not self._insecure:
+            check_secure(self.session.sparkContext.getConf())
+        self._job = Job(pickle.dumps(plan), self._names)
+        self._user = plan.user
+
+    def gather(self, ranges: Iterable[Range], rules: Any = None) -> Iterator[GatheredRange]:
+        """What each range adds, in their order; a few for each core are a job of Spark."""
+        if self._job is None:
+            raise StateError("workers must belong to a stream to gather, got none; give them to Stream.open")
+        job = Job(self._job.plan, self._job.names, b"" if rules is None else pickle.dumps(rules))
+        context = self.session.sparkContext
+        left = iter(ranges)
+        while wave := list(islice(left, RANGES_A_CORE * max(1, context.defaultParallelism))):
+            if isinstance(wave[0], SparkRows):
+                for each in wave:
+                    assert isinstance(each, SparkRows)  # noqa: S101
+                    yield self._gathered_rows(job, each)
+                continue
+            packed = [pickle.dumps(each) for each in wave]
+            tasks = min(len(packed), self._tasks or len(packed))
+            # Which task has which range shows nowhere: ranges are not shuffled, and come back in their order.
+            for kind, content in (
+                context.parallelize(packed, tasks).mapPartitions(partial(gather_ranges, job)).collect()
+            ):
+                if kind == "error":
+                    raise error_of(*content)
+                yield content
+
+    def ranges_of(self, batch: object, tick: int, options: dict[str, Any]) -> list[Range] | None:
+        """A Spark table; any other is counted where it is."""
+        is_spark = type(batch).__module__.startswith("pyspark.sql")
+        return [SparkRows(batch, tick, options, self._order)] if is_spark else None
+
+    def close(self) -> None:
+        """End the session that was made here."""
+        made, self._made, self._job = self._made, None, None
+        if made is not None:
+            made.stop()
+
+    def __repr__(self) -> str:
+        return f"SparkWorkers(tasks={self._tasks})"
+
+    def _gathered_rows(self, job: Job, rows: SparkRows) -> GatheredRange:
+        frame = rows.frame
+        if self._user is not None:
+            if self._user not in frame.columns:
+                raise ParameterError(f"column {self._user!r} must be in the Spark table, got none")
+            # Her rows come together, in an order that is a function of what they hold: nobody else has a say in it.
+            first = [self._user, *rows.order]
+            order = [*first, *(name for name in sorted(frame.columns) if name not in first)]
+            count = self._tasks or frame.sparkSession.sparkContext.defaultParallelism
+            frame = frame.repartition(count, self._user).sortWithinPartitions(*order)
+        elif self._tasks is not None:
+            frame = frame.coalesce(self._tasks)
+        found = frame.mapInArrow(partial(gather_rows, job, rows.tick, rows.options), ROWS).collect()
+        pieces = []
+        for row in found:
+            if row.fault:
+                raise error_of(*pickle.loads(bytes(row.fault)))  # noqa: S301  # of our own executors
+            pieces.append(GatheredPiece(rows.tick, bytes(row.piece)))
+        return GatheredRange(pieces)
+
+
+def check_secure(conf: Any) -> None:
+    """Refuse a Spark whose executors, files and messages others could read."""
+    missing = [name for name in ("spark.authenticate", "spark.io.encryption.enabled") if conf.get(name) != "true"]
+    if not any(conf.get(name) == "true" for name in _ENCRYPTED):
+        missing.append("spark.network.crypto.enabled")
+    if missing:
+        raise ParameterError(
+            f"Spark must have {', '.join(missing)} set to true, got a session without: what executors exchange holds "
+            "labels and exact counts; set them where the session is made, or for a test give insecure=True"
+        )
+
+
+def _made(master: str | None, settings: Mapping[str, str], *, insecure: bool) -> Any:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ParameterError("workers on Spark must have pyspark, got none: pip install pianissimo[spark]") from None
+    builder: Any = SparkSession.builder
+    builder = builder.appName("pianissimo")
+    if master is not None and master.startswith("local"):
+        # On this machine it is this Python that has the package.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master is not None:
+        builder = builder.master(master)
+    for name, value in ({} if insecure else SECURE).items():
+        builder = builder.config(name, value)
+    for name, value in settings.items():
+        builder = builder.config(name, _resolved(name, value))
+    return builder.getOrCreate()
+
+
+def _resolved(name: str, value: str) -> str:
+    if not value.startswith("env:"):
+        return value
+    found = os.environ.get(value.removeprefix("env:"))
+    if not found:
+        raise ParameterError(f"{name} must be in the variable {value.removeprefix('env:')}, got nothing")
+    return found

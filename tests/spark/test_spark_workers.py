@@ -1,0 +1,277 @@
+"""D2, D3, D9, D10, D11: Spark gives the bytes of one process, with killed workers, and no secret travels."""
+
+import json
+import pickle
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from tests.io import test_file_ranges as files
+from tests.spark.ranges_that_fail import EndsOnce
+from tests.spark.sessions import EVENTS, SETTINGS
+from tests.workers import test_same_bytes as same
+
+import pianissimo as pp
+from pianissimo.durable.start import write_names_key
+from pianissimo.errors import ParameterError, SourceError
+from pianissimo.io.runs import run_durably
+from pianissimo.noise import KeyedNoise
+from pianissimo.spark import SparkWorkers, foreach_batch
+from pianissimo.spark.spark_workers import check_secure
+from pianissimo.stream.spec import SparkSource, StreamSpec
+from pianissimo.workers import workers_of
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore:PySpark does not yet:FutureWarning"
+)
+TICKS = same.TICKS
+
+
+@pytest.fixture
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pianissimo.io.sources.file_ranges.TEXT_BYTES", 12_000)
+
+
+def names_of(folder: Path, secret: Any = same.SECRET) -> str:
+    """Where the names key of a stream is."""
+    path = folder.parent / f"{folder.name}.names"
+    if not path.exists():
+        write_names_key(str(folder / "state"), secret, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", same.SMALL)
+def test_rows_of_a_spark_table_give_the_bytes_of_one_process(name: str, session: Any, tmp_path: Path) -> None:
+    """D2, D9: in 1, 2 and 7 tasks; a user's rows count in her own order, wherever they lie."""
+    stream = same.SMALL[name]
+    folder = same.begun(stream, tmp_path / "begun")
+    whole = same.payloads(stream, folder)
+    key = names_of(folder)
+    for tasks in (1, 2) if name == "events" else (1, 7):
+        copy = shutil.copytree(folder, tmp_path / f"copy {tasks}")
+        workers = SparkWorkers(session=session, names=key, tasks=tasks, order=("n",))
+        with same.opened(stream, copy, workers) as live:
+            for tick in range(1, TICKS + 1):
+                rows = same.events(tick).with_columns(n=pl.int_range(pl.len())).sample(fraction=1, shuffle=True, seed=3)
+                live.tick(session.createDataFrame(rows.to_arrow()).repartition(3))
+            assert [live.payload(tick) for tick in range(1, TICKS + 1)] == whole, tasks
+
+
+@pytest.mark.usefixtures("small_ranges")
+def test_ranges_on_spark_give_the_same_payloads_and_refused_rows_where_workers_are_killed(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = files.spec_of(files.write(tmp_path, "jsonl"))
+    made = files.begun(spec, tmp_path / "made")
+    whole = files.ran(spec, made, tmp_path / "inline")
+    secret = str(made / "state.secret")
+    workers = SparkWorkers(session=session, names=names_of(made, secret))
+    sound = SparkWorkers.gather
+
+    def gather(self: SparkWorkers, ranges: Any, rules: Any = None) -> Any:
+        marked = [EndsOnce(each, tmp_path / f"mark {place}") for place, each in enumerate(ranges) if place in (0, 2)]
+        others = list(ranges)
+        for place, each in zip((0, 2), marked, strict=False):
+            others[place] = each
+        return sound(self, others, rules)
+
+    monkeypatch.setattr(SparkWorkers, "gather", gather)
+    assert files.ran(spec, made, tmp_path / "spark", workers) == whole
+    assert (tmp_path / "mark 0").exists()
+    assert (tmp_path / "mark 2").exists()
+
+
+def table_spec(path: Path, unit: Any) -> StreamSpec:
+    origin = datetime(2026, 1, 1, tzinfo=UTC)
+    queries = [pp.Count("n"), pp.Histogram("found", key="label")]
+    stream = pp.Stream("t", budget=pp.Budget(4, 1e-6), unit=unit, horizon=3, queries=queries, tick="1m", origin=origin)
+    return StreamSpec(stream=stream, source=SparkSource(spark=f"{path}/", time="at"))
+
+
+def test_a_table_that_spark_reads_is_cut_by_public_ticks(session: Any, tmp_path: Path) -> None:
+    origin = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = same.events(1).with_columns(at=pl.Series([origin + timedelta(seconds=place % 170) for place in range(400)]))
+    (tmp_path / "table").mkdir()
+    for part in range(3):
+        rows[part::3].write_parquet(tmp_path / "table" / f"{part}.parquet")
+    spec = table_spec(tmp_path / "table", pp.user("user", max_events_per_user=2))
+    (tmp_path / "begun").mkdir()
+    spec.stream.open(tmp_path / "begun" / "state").close()
+    key = names_of(tmp_path / "begun", str(tmp_path / "begun" / "state.secret"))
+    plain = shutil.copytree(tmp_path / "begun", tmp_path / "plain")
+    with spec.stream.open(plain / "state") as live:
+        for tick in range(3):
+            own = rows.filter(
+                pl.col("at").is_between(
+                    origin + timedelta(minutes=tick), origin + timedelta(minutes=tick + 1), closed="left"
+                )
+            )
+            live.tick(own.sort("user", "at", "label").drop("at"))
+        expected = [live.payload(tick) for tick in (1, 2, 3)]
+    for tasks in (1, 4):
+        copy = shutil.copytree(tmp_path / "begun", tmp_path / f"copy {tasks}")
+        run_durably(spec, str(copy / "state"), workers=SparkWorkers(session=session, names=key, tasks=tasks))
+        with spec.stream.open(copy / "state") as live:
+            assert [live.payload(tick) for tick in (1, 2, 3)] == expected
+
+
+def test_micro_batches_are_counted_once_whatever_becomes_of_the_checkpoint(session: Any, tmp_path: Path) -> None:
+    """A lost commit is skipped; a deleted checkpoint is another query, and refused."""
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source.mkdir()
+    stream = pp.Stream(
+        "m", budget=pp.Budget(4, 1e-6), horizon=4, queries=[pp.Count("n"), pp.Histogram("h", key="label")]
+    )
+
+    def put(number: int) -> None:
+        rows = same.events(number).to_dicts()
+        (source / f"{number}.json").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+
+    def go() -> None:
+        frame = session.readStream.schema("user long, label string, amount long").json(str(source))
+        with stream.open(tmp_path / "state", workers=SparkWorkers(session=session)) as live:
+            writer = frame.writeStream.foreachBatch(foreach_batch(live)).option("checkpointLocation", str(checkpoint))
+            writer.trigger(availableNow=True).start().awaitTermination()
+
+    def shown() -> list[bytes]:
+        with stream.open(tmp_path / "state") as live:
+            return [live.payload(tick) for tick in range(1, live.tick_number + 1)]
+
+    put(1)
+    go()
+    put(2)
+    go()
+    before = shown()
+    assert len(before) == 2
+    for lost in (checkpoint / "commits").glob("*1*"):
+        lost.unlink()
+    go()
+    assert shown() == before
+    shutil.rmtree(checkpoint)
+    with pytest.raises(Exception, match="must be the one that was counted before"):
+        go()
+    assert shown() == before
+
+
+class _Frame:
+    """Nothing of a table is looked at before its batch is known to be next."""
+
+
+def test_a_gap_and_another_source_are_refused(tmp_path: Path) -> None:
+    stream = pp.Stream("m", budget=pp.Budget(4, 1e-6), horizon=4, queries=[pp.Count("n")])
+    with stream.open(tmp_path / "state") as live:
+        count = foreach_batch(live, query="q")
+        with pytest.raises(SourceError, match="batch 0 must come next, got 2"):
+            count(_Frame(), 2)
+        live.tick([{}], position={"query": "q", "batch": 0})
+        count(_Frame(), 0)
+        with pytest.raises(SourceError, match="must be the one that was counted before"):
+            foreach_batch(live, query="other")(_Frame(), 1)
+        with pytest.raises(SourceError, match="batch 1 must come next, got 3"):
+            count(_Frame(), 3)
+        assert live.tick_number == 1
+
+
+def test_ticks_that_are_over_are_released_without_events_first(tmp_path: Path) -> None:
+    origin = datetime(2026, 1, 1, tzinfo=UTC)
+    stream = pp.Stream("m", budget=pp.Budget(4, 1e-6), horizon=9, queries=[pp.Count("n")], tick="1m", origin=origin)
+    with stream.open(tmp_path / "state") as live:
+        count = foreach_batch(live, query="q", now=lambda: origin + timedelta(minutes=4, seconds=5))
+        count([{}], 0)
+        assert live.tick_number == 4
+        assert live.position == {"query": "q", "batch": 0}
+
+
+class _Conf(dict[str, str]):
+    """As Spark's."""
+
+
+@pytest.mark.parametrize("name", ["spark.authenticate", "spark.io.encryption.enabled", "spark.network.crypto.enabled"])
+def test_a_spark_without_encryption_is_refused(name: str) -> None:
+    from pianissimo.spark.spark_workers import SECURE
+
+    check_secure(_Conf(SECURE))
+    check_secure(_Conf({**SECURE, "spark.network.crypto.enabled": "false", "spark.ssl.rpc.enabled": "true"}))
+    for other in ({}, {name: "false"}):
+        with pytest.raises(ParameterError, match=name):
+            check_secure(_Conf({each: value for each, value in SECURE.items() if each != name} | other))
+
+
+def test_users_on_spark_need_a_reference_to_the_right_names_key(session: Any, tmp_path: Path) -> None:
+    stream = same.SMALL["users"]
+    with pytest.raises(ParameterError, match="names-key"):
+        same.opened(stream, tmp_path, SparkWorkers(session=session))
+    wrong = tmp_path / "wrong"
+    wrong.write_text("00" * 32)
+    wrong.chmod(0o600)
+    table = session.createDataFrame(same.events(1).to_arrow())
+    with same.opened(stream, tmp_path, SparkWorkers(session=session, names=str(wrong))) as live:
+        with pytest.raises(Exception, match="names key must be the one of this stream"):
+            live.tick(table)
+        assert live.tick_number == 0
+
+
+def test_no_closure_carries_a_secret_and_no_log_of_spark_has_one(session: Any, tmp_path: Path) -> None:
+    """D11: what travels, and what Spark wrote down in all tests before this one, holds neither keys nor labels."""
+    stream = same.SMALL["users"]
+    folder = same.begun(stream, tmp_path / "begun")
+    key = names_of(folder)
+    for secret in (same.SECRET, KeyedNoise(same.SECRET)):
+        with pytest.raises(Exception, match=r"(?i)pickle"):
+            session.sparkContext.parallelize([1]).map(lambda _, held=secret: str(held)).collect()
+    workers = SparkWorkers(session=session, names=key)
+    canary = same.events(1).with_columns(label=pl.lit("canary-label"))
+    with same.opened(stream, folder, workers) as live:
+        assert workers._job is not None
+        travels = pickle.dumps(workers._job)
+        live.tick(session.createDataFrame(canary.to_arrow()))
+    names = bytes.fromhex(Path(key).read_text().strip())
+    hidden = [bytes(same.SECRET), names, bytes(same.SECRET).hex().encode(), names.hex().encode()]
+    assert not any(each in travels for each in hidden)
+    logs = [path for path in Path(EVENTS.name).rglob("*") if path.is_file()]
+    assert logs
+    for path in logs:
+        content = path.read_bytes()
+        assert not any(each in content for each in (*hidden, b"canary-label")), path
+
+
+def test_workers_are_named_by_a_word_a_number_or_a_master() -> None:
+    assert workers_of("inline") is None
+    assert repr(workers_of("3")) == "ProcessWorkers(count=3)"
+    spark = workers_of("spark://127.0.0.1:7077", names="env:NAMES", settings={"a": "env:NONE"})
+    assert isinstance(spark, SparkWorkers)
+    assert spark._master == "spark://127.0.0.1:7077"
+    with pytest.raises(ParameterError, match="must be in the variable NONE"):
+        _ = spark.session
+    for wrong in ("sparc", 0, 1.5, "-1"):
+        with pytest.raises(ParameterError):
+            workers_of(wrong)
+    assert SETTINGS["spark.ui.enabled"] == "false"
+
+
+def test_a_broken_variant_that_knows_its_partition_is_caught(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D13: an order of a user's rows that depends on where they lie gives other bytes."""
+    stream = same.SMALL["users within a period"]
+    folder = same.begun(stream, tmp_path / "begun")
+    whole = same.payloads(stream, folder)
+    sound = SparkWorkers._gathered_rows
+
+    def round_robin(self: SparkWorkers, job: Any, rows: Any) -> Any:
+        user, self._user = self._user, None
+        try:
+            return sound(self, job, replace(rows, frame=rows.frame.repartition(3)))
+        finally:
+            self._user = user
+
+    monkeypatch.setattr(SparkWorkers, "_gathered_rows", round_robin)
+    with same.opened(stream, folder, SparkWorkers(session=session, names=names_of(folder), order=("n",))) as live:
+        for tick in range(1, TICKS + 1):
+            rows = same.events(tick).with_columns(n=pl.int_range(pl.len()))
+            live.tick(session.createDataFrame(rows.to_arrow()))
+        assert [live.payload(tick) for tick in range(1, TICKS + 1)] != whole
