@@ -229,6 +229,17 @@ def _kept(spec: StreamSpec, retention: int | str | None) -> timedelta | None:
     return spec.stream.calendar.start(1 + ticks) - spec.stream.calendar.start(1)
 
 
+def _spark_ticks(spec: StreamSpec, workers: Workers | None) -> TickSource | None:
+    """The ticks of a table that Spark reads; None where the source is another."""
+    if not isinstance(spec.source, SparkSource):
+        return None
+    spark = spark_room()
+    if not isinstance(workers, spark.SparkWorkers):
+        raise SpecError("source.spark must be read by workers on Spark, got others; set [run] workers = 'spark'")
+    ticks: TickSource = spark.SparkTicks(spec, workers)
+    return ticks
+
+
 def _sinks(spec: StreamSpec, given: RunOptions, place: Place) -> list[Sink]:
     plan, out = chosen_plan(spec.stream, place, given.get("secret")), given.get("out")
     sinks = [make_sink(each, plan) for each in spec.sinks]
