@@ -45,8 +45,9 @@ from pianissimo.io.sources.follow import FolderFeed
 from pianissimo.io.sources.live_ticks import EndWatch, FilesThenLive, LiveTicks, TickRules, WallClock, longest_leap_of
 from pianissimo.io.sources.source_records import REFUSED_FILE, RefusedFile, RowJudge, TickSource
 from pianissimo.ledger import STATE_FILE
-from pianissimo.stream.spec import FileFormat, LiveSource, StreamSpec
+from pianissimo.stream.spec import FileFormat, LiveSource, SparkSource, StreamSpec
 from pianissimo.workers import Workers, workers_of
+from pianissimo.workers.hands import spark_room
 
 _log = logging.getLogger(__name__)
 
