@@ -21,6 +21,7 @@ import polars as pl
 from benchmarks.measure import Row
 from pianissimo.io.runs import run_durably
 from pianissimo.stream.spec import load_spec
+from pianissimo.workers import Workers
 
 EVENTS, KEYS, TICKS, FILES = 10_000_000, 100_000, 4, 10
 LEAST_SPEEDUP = 1.6
@@ -137,9 +138,9 @@ def run_one(what: str, folder: Path) -> None:
     print(json.dumps({"wall": time.perf_counter() - started, "driver": time.process_time()}))
 
 
-def _run(folder: Path, form: str, what: str, workers: object) -> None:
+def _run(folder: Path, form: str, what: str, workers: Workers | str | int) -> None:
     state = tempfile.mkdtemp(dir=folder, prefix=what.replace(" ", "-"))
-    run_durably(load_spec(folder / f"{form}.toml"), f"{state}/state", workers=workers)  # type: ignore[typeddict-item]
+    run_durably(load_spec(folder / f"{form}.toml"), f"{state}/state", workers=workers)
 
 
 def main() -> None:

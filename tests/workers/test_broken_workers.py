@@ -11,6 +11,7 @@ from tests.workers import test_same_bytes as same
 from tests.workers.cut_batches import CutBatches
 
 from pianissimo.durable.durable_stream import DurableStream
+from pianissimo.durable.key_ring import Keys
 from pianissimo.durable.place import wire
 from pianissimo.durable.start import Request
 from pianissimo.durable.stored_ticks import Options
@@ -84,7 +85,7 @@ class OwnNames(CutBatches):
     def gather(self, ranges: Any, rules: Any = None) -> Any:
         assert self.plan is not None
         for place, each in enumerate(ranges):
-            noise = names_root(same.Keys(same.SECRET).user, self.plan.incarnation, bytes([place]))
+            noise = names_root(Keys(same.SECRET).user, self.plan.incarnation, bytes([place]))
             yield Gatherer(self.plan, noise).of(each, rules)
 
 
