@@ -13,14 +13,16 @@ import pytest
 from polars.testing import assert_frame_equal
 from tests.faults.points import OF_FOLDERS, armed
 from tests.faults.world import Crash
+from tests.io.running import write_spec
 
 from pianissimo.durable import failpoints
+from pianissimo.errors import ParameterError
 from pianissimo.io import folder as folders
 from pianissimo.io import read_releases
 from pianissimo.io.folder import FolderSink, last_tick
 from pianissimo.io.inspect import verify_folder
 from pianissimo.stream import StreamRelease
-from pianissimo.stream.spec import FileFormat
+from pianissimo.stream.spec import FileFormat, load_spec
 
 FORMATS: list[FileFormat] = ["parquet", "jsonl", "csv"]
 ORIGIN = datetime(2026, 3, 28, 20, tzinfo=UTC)
@@ -107,6 +109,70 @@ def test_without_an_origin_ticks_stay_by_themselves(tmp_path: Path) -> None:
     check(tmp_path)
 
 
+def test_without_an_origin_too_many_ticks_become_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "MOST_TICKS", 25)
+    folder = FolderSink(tmp_path, plan={"digest": "3f"}, files="month")
+    for tick in range(1, LAST + 1):
+        folder.write(release(tick))
+    check(tmp_path)
+    whole = ["ticks-00000001-00000024", "ticks-00000025-00000049"]
+    assert names(tmp_path) == whole + [f"ticks-{tick:08}-{tick:08}" for tick in range(50, LAST + 1)]
+
+
+def monthly(out: Path, form: FileFormat = "jsonl") -> FolderSink:
+    return FolderSink(out, plan=PLAN, format=form, files="month")
+
+
+def test_a_month_that_is_over_is_one_file(tmp_path: Path) -> None:
+    """March ends in Berlin with tick 74."""
+    folder = monthly(tmp_path)
+    for tick in range(1, 102):
+        folder.write(release(tick))
+        if tick in (74, 75, 76):
+            check(tmp_path, tick)
+    check(tmp_path, 101)
+    days = ["ticks-00000075-00000098", *(f"ticks-{tick:08}-{tick:08}" for tick in (99, 100, 101))]
+    assert names(tmp_path) == ["ticks-00000001-00000074", *days]
+    assert names(tmp_path, "rare")[:2] == ["ticks-00000005-00000070", "ticks-00000075-00000095"]
+
+
+def test_a_folder_of_days_becomes_one_of_months_and_parts_stay_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = sink(tmp_path, "jsonl")
+    for tick in range(1, 91):
+        days.write(release(tick))
+    monkeypatch.setattr(folders, "MOST_ROWS", 40)
+    monthly(tmp_path).write(release(91))
+    check(tmp_path, 91)
+    # 3, 23 and 24 ticks are 50: once there are forty or more, a part is full.
+    assert names(tmp_path)[:2] == ["ticks-00000001-00000050", "ticks-00000051-00000074"]
+    assert names(tmp_path)[2] == "ticks-00000075-00000075"
+
+
+@pytest.mark.parametrize("point", OF_FOLDERS)
+def test_killed_while_a_month_is_put_together_every_tick_is_there_once(tmp_path: Path, point: str) -> None:
+    days = sink(tmp_path, "jsonl")
+    for tick in range(1, 101):
+        days.write(release(tick))
+    # The days are files already: what is made of them now is the month.
+    with pytest.raises(Crash), armed({point: crash_at(1 if point == OF_FOLDERS[1] else 0)}):
+        monthly(tmp_path).write(release(101))
+    check(tmp_path, 100)
+    folder = monthly(tmp_path)
+    folder.write(release(101))
+    check(tmp_path, 101)
+    assert names(tmp_path)[0] == "ticks-00000001-00000074"
+
+
+def test_files_are_a_days_or_a_months(tmp_path: Path) -> None:
+    more = '[sinks.files]\nkind = "folder"\npath = "out"\nfiles = "month"'
+    (found,) = load_spec(write_spec(tmp_path, 'follow = "logs"', more=more)).sinks
+    assert found.files == "month"
+    with pytest.raises(ParameterError, match="files must be one of day, month, got 'week'"):
+        FolderSink(tmp_path, plan=PLAN, files="week")  # type: ignore[arg-type]
+
+
 def crash_at(nth: int) -> Callable[[str], None]:
     left = iter(range(nth))
 
@@ -142,18 +208,18 @@ def test_killed_at_a_step_every_tick_is_there_once_and_the_next_start_cleans_up(
 
 def test_removing_before_writing_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken on purpose: who is killed between both has lost a day."""
-    sound = FolderSink._put_together_day
+    sound = FolderSink._put_together_some
 
-    def broken(self: FolderSink, name: str, parts: list[tuple[int, int, Path]]) -> None:
+    def broken(self: FolderSink, name: str, parts: list[tuple[int, int, Path]], is_short: Callable[..., bool]) -> None:
         contents = [part[2].read_bytes() for part in parts]
         for part in parts:
             part[2].unlink()
         failpoints.reach("compact.written")
         for part, content in zip(parts, contents, strict=True):
             part[2].write_bytes(content)
-        sound(self, name, parts)
+        sound(self, name, parts, is_short)
 
-    monkeypatch.setattr(FolderSink, "_put_together_day", broken)
+    monkeypatch.setattr(FolderSink, "_put_together_some", broken)
     with pytest.raises(AssertionError):
         test_killed_at_a_step_every_tick_is_there_once_and_the_next_start_cleans_up(tmp_path, "compact.written", 0)
 

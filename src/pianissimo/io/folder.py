@@ -1,8 +1,8 @@
 """Releases in a folder: the plan, the columns of each query's table, and for each query a folder of part files.
 
 A part is written under a temporary name, synced and renamed, so what is in the folder is whole. There is one a tick,
-and one a day once the day is over by the stream's clock: until those of its ticks are gone both are there, and the
-wider one counts.
+one a day once the day is over by the stream's clock, and where that is asked for one a month: until those that it is
+made of are gone both are there, and the wider one counts.
 
 The row of all labels that are not shown has no key: null in Parquet and JSONL; in CSV nothing between two commas, where
 the empty label is `""`. A label that a spreadsheet would take for a formula has an apostrophe before it in CSV.
@@ -11,7 +11,7 @@ the empty label is `""`. A label that a spreadsheet would take for a formula has
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from itertools import groupby
@@ -27,7 +27,7 @@ from pianissimo.storage.files import remove_temporaries, write_whole
 from pianissimo.stream import StreamRelease
 from pianissimo.stream.calendar import TickCalendar, zone_of
 from pianissimo.stream.release import MOMENT, TIMES, label_columns, release_of
-from pianissimo.stream.spec import FileFormat
+from pianissimo.stream.spec import FileFormat, FilesOf
 
 MOST_TICKS = 4096
 """At so many parts of one tick they become one, also amid a day."""
@@ -256,7 +256,8 @@ class FolderSink:
     When a tick of a later day is sent, by the clock of the stream's time zone, the parts of each day before it become
     one, of bounded size, named by the first and the last tick that the query was published at. That one has its name
     before they are removed; whoever is killed in between leaves both, `read_folder` takes the wider, and the first tick
-    that is sent by the next process removes the others.
+    that is sent by the next process removes the others. With `files="month"` those of the days of a month become one in
+    the same way when the month is over.
 
     >>> import tempfile
     >>> release = StreamRelease(tick=1, coverage=0.95, tables={
@@ -274,11 +275,14 @@ class FolderSink:
         *,
         plan: Mapping[str, Any],
         format: FileFormat = "parquet",  # noqa: A002
+        files: FilesOf = "day",
         is_new: bool = False,
     ) -> None:
-        if format not in get_args(FileFormat):
-            raise ParameterError(f"format must be one of {', '.join(get_args(FileFormat))}, got {format!r}")
+        for what, value, known in (("format", format, get_args(FileFormat)), ("files", files, get_args(FilesOf))):
+            if value not in known:
+                raise ParameterError(f"{what} must be one of {', '.join(known)}, got {value!r}")
         self.path = path
+        self._files: FilesOf = files
         self.format: FileFormat = format
         self._columns: dict[str, dict[str, str]] = {}
         self._calendar = TickCalendar(plan["origin"], plan["tick"], plan["time_zone"]) if "origin" in plan else None
@@ -322,6 +326,8 @@ class FolderSink:
         today, is_full = self._day(release.tick), release.tick % MOST_TICKS == 0
         if today != self._today or is_full:
             self._put_together(date.max if is_full else today)
+            if self._files == "month" and (self._today is None or _month(today) != _month(self._today)):
+                self._put_together_months(_month(today))
             self._today = today
         for name, table in release.items():
             part = ReleasePart(name, release.tick, release.tick, with_tick(release.tick, table))
@@ -337,9 +343,9 @@ class FolderSink:
             _write_part(self.path, part, self.format)
 
     def _day(self, tick: int) -> date:
-        """The day that a tick begins on; without an origin all have one."""
+        """The day that a tick begins on; without an origin all have one, which is put together when it is full."""
         if self._calendar is None:
-            return date.max
+            return date.min
         return self._calendar.start(tick).astimezone(zone_of(self._calendar.time_zone)).date()
 
     def _put_together(self, today: date) -> None:
@@ -350,14 +356,24 @@ class FolderSink:
             for day, group in groupby(parts, lambda part: self._day(part[0])):
                 if day < today:
                     with suppress(InputError):  # one that is damaged stays, for whoever reads it
-                        self._put_together_day(name, list(group))
+                        self._put_together_some(name, list(group), lambda part: part[0] == part[1])
 
-    def _put_together_day(self, name: str, parts: Sequence[_Part]) -> None:
+    def _put_together_months(self, this: date) -> None:
+        """Of months before this one, one part a query, of those that are a day's or shorter."""
+        for name, parts in _all_parts(self.path).items():
+            for month, group in groupby(parts, lambda part: _month(self._day(part[0]))):
+                if month < this:
+                    with suppress(InputError):
+                        self._put_together_some(
+                            name, list(group), lambda part: self._day(part[0]) == self._day(part[1])
+                        )
+
+    def _put_together_some(self, name: str, parts: Sequence[_Part], is_short: Callable[[_Part], bool]) -> None:
         kept = _widest(parts)
         _remove(part for part in parts if part not in kept)
-        # Those of one tick that no wider one lies between: it would seem to be held by theirs.
-        for is_single, run in groupby(kept, lambda part: part[0] == part[1]):
-            left = list(run) if is_single else []
+        # Short ones that no wider one lies between: it would seem to be held by theirs.
+        for is_run, run in groupby(kept, is_short):
+            left = list(run) if is_run else []
             while len(left) > 1:
                 left = left[self._put_together_first(name, left) :]
 
@@ -373,6 +389,10 @@ class FolderSink:
             reach("compact.written")
             _remove(parts[: len(tables)])
         return len(tables)
+
+
+def _month(day: date) -> date:
+    return day.replace(day=1)
 
 
 def _remove(parts: Iterable[_Part]) -> None:

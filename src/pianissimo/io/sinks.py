@@ -32,7 +32,7 @@ def make_sink(spec: SinkSpec, plan: StreamPlan) -> Sink:
     try:
         if spec.kind == "folder":
             assert spec.path is not None  # noqa: S101
-            return FolderSink(spec.path, plan=plan.to_dict(), format=spec.format)
+            return FolderSink(spec.path, plan=plan.to_dict(), format=spec.format, files=spec.files)
         if spec.kind == "kafka":
             assert spec.kafka is not None  # noqa: S101
             topic = spec.kafka

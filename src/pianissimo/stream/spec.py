@@ -51,6 +51,9 @@ from pianissimo.unit import User
 FileFormat = Literal["csv", "jsonl", "parquet"]
 """How rows are stored in a file."""
 
+FilesOf = Literal["day", "month"]
+"""How long a time becomes one file of a folder of releases."""
+
 _NO_END = (
     "source.until must be given where stream.horizon is 'none', got nothing; it is the last tick that is released, "
     "it is public and must never be derived from the data, for example until = 2026-02-01T00:00:00Z"
@@ -153,6 +156,9 @@ class SinkSpec:
     """Of a folder."""
 
     format: FileFormat = "parquet"
+    files: FilesOf = "day"
+    """Of a folder: how long a time becomes one file once it is over."""
+
     kafka: KafkaTopic | None = None
     url: str | None = field(default=None, repr=False)
     """Of a webhook; `env:NAME` reads it from the environment."""
@@ -406,7 +412,11 @@ class _Reading:
         readers: dict[str, Any]
         required: Mapping[str, str]
         if kind == "folder":
-            readers = {"path": self._place, "format": one_of(*get_args(FileFormat))}
+            readers = {
+                "path": self._place,
+                "format": one_of(*get_args(FileFormat)),
+                "files": one_of(*get_args(FilesOf)),
+            }
             required = {"path": "a folder, found from where the stream file is"}
         elif kind == "kafka":
             readers, required = _KAFKA_READERS, _KAFKA
