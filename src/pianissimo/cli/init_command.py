@@ -234,6 +234,7 @@ def stream_file_text(answers: Answers) -> str:
             "[stream.unit]",
             f"user = {_quoted(answers.user)}",
             "# max_events_per_user = 20    # how many events of a user count; without it a cap follows the stream",
+            "# If the plan's error is too large for your numbers: docs/how_to.md has a list of what to try.",
             '# within = "1d"    # hide a user\'s events of one day, in statistics that begin anew each day',
         ]
     lines += [
@@ -263,6 +264,11 @@ def stream_file_text(answers: Answers) -> str:
             'kind = "sum"',
             f"value = {_quoted(column)}",
             f"range = [{low:.15g}, {high:.15g}]    # public: what a value can be, not what it is",
+            *(
+                ['max_per_user = "auto"    # how much one user adds at most; it follows the stream']
+                if answers.user
+                else []
+            ),
         ]
     return "\n".join(lines) + "\n"
 
