@@ -56,6 +56,7 @@ test: build  ## all tests: Rust, Python, docstring examples
 
 docs: build  ## the site, in site/: without a warning, and nothing in it asks another server
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/report/build.py site/report
 
 # Every test that leaves a figure of the fault catalogue, or catches a mutant of it.
 FAULTS = $(shell grep -rlE "faults.report import|faults import report" tests --include="test_*.py" | sort)
