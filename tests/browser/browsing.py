@@ -157,6 +157,13 @@ def visits(tick: int, many: int = 1200) -> pl.DataFrame:
     )
 
 
+def counted(name: str) -> pp.Stream:
+    """One count, planned at once."""
+    return pp.Stream(
+        name, budget=pp.Budget(1, 1e-9), horizon=100, tick="1h", origin=ORIGIN, queries=[pp.Count("visits")]
+    )
+
+
 def shop() -> pp.Stream:
     """Every kind of query of single events."""
     return pp.Stream(

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
-from tests.browser.browsing import Service, readers, shop, visits, watching
+from tests.browser.browsing import Service, counted, visits, watching
+from tests.browser.conftest import Published
 
 from pianissimo.demo.live_page import live_page
 from pianissimo.service import TokenFile
@@ -20,7 +21,7 @@ def ticks_in_table(text: str) -> list[int]:
 
 def test_ticks_come_within_two_seconds_and_through_a_restart_without_a_gap(browser: Browser, tmp_path: Path) -> None:
     with (
-        shop().open(tmp_path / "shop") as live,
+        counted("shop").open(tmp_path / "shop") as live,
         Service([tmp_path / "shop"], "--public") as service,
         watching(browser, service.address) as watched,
     ):
@@ -48,7 +49,7 @@ def test_ticks_come_within_two_seconds_and_through_a_restart_without_a_gap(brows
 
 
 def test_each_role_sees_what_it_may(browser: Browser, tmp_path: Path) -> None:
-    for stream in (shop(), readers()):
+    for stream in (counted("shop"), counted("readers")):
         with stream.open(tmp_path / stream.name) as live:
             live.tick(visits(1))
     tokens = TokenFile(tmp_path / "tokens")
@@ -106,10 +107,8 @@ def test_the_truth_is_laid_over_in_the_demo_alone(browser: Browser) -> None:
             assert page.get_by_label("Lay the generator's truth over").count() == 0
 
 
-def test_no_real_stream_has_a_truth(browser: Browser, tmp_path: Path) -> None:
-    with shop().open(tmp_path / "shop") as live:
-        live.tick(visits(1))
-    with Service([tmp_path / "shop"], "--public") as service, watching(browser, service.address) as watched:
+def test_no_real_stream_has_a_truth(browser: Browser, published: Published) -> None:
+    with watching(browser, published.address) as watched:
         page = watched.show("/?demo#/shop?truth=1")
         watched.settled()
         assert page.locator("path.truth, line.truth").count() == 0
@@ -125,3 +124,18 @@ def test_an_address_of_the_demo_is_a_host_and_a_port(place: str) -> None:
     result = CliRunner().invoke(cli, ["demo", "--serve", place])
     assert result.exit_code == 2
     assert "must be HOST:PORT" in result.output
+
+
+def test_what_retention_removed_is_left_out(browser: Browser, tmp_path: Path) -> None:
+    with counted("shop").open(tmp_path / "shop", retention=72) as live:
+        for tick in range(1, 99):
+            live.tick(visits(tick, 50))
+    with Service([tmp_path / "shop"], "--public") as service, watching(browser, service.address) as watched:
+        page = watched.show("/#/shop/card/visits")
+        watched.settled()
+        page.wait_for_selector(".chart .dot, .chart .line")
+        assert page.locator(".card.failed").count() == 0
+        page.locator(".data > summary").click()
+        page.locator("table.numbers").wait_for()
+        told = page.locator(".numbers tbody tr").first.inner_text()
+        assert told.startswith("97\t98\t")

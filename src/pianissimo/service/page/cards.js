@@ -95,7 +95,7 @@ export class LabelCard extends Card {
   }
 
   async draw() {
-    const tick = this.last, from = this.isRecent ? Math.max(this.history.info.first_tick - 1, tick - this.length) : null;
+    const tick = this.last, from = this.isRecent ? Math.max(this.history.begin, tick - this.length) : null;
     const [now, before] = await Promise.all([this._at(tick), this._before(tick)]);
     const isTop = this.query.kind === "top_k" && !this.isRecent;
     const ranked = rank(this, now, isTop), old = new Map(rank(this, before, isTop).filter((row) => !row.isRest).map((row) => [row.label, row]));
@@ -123,7 +123,7 @@ export class LabelCard extends Card {
 
   async _before(tick) {
     const earlier = tick - Math.max(this.length, this.query.every ?? 1);
-    if (earlier < this.history.info.first_tick) return [];
+    if (earlier < this.history.info.oldest_tick || (this.isRecent && earlier <= this.history.begin)) return [];
     return this._at(earlier);
   }
 
@@ -217,7 +217,7 @@ export class MonitorCard extends Card {
 async function seriesOf(card, isMany = false, most = card.view.span) {
   const { history, name } = card;
   if (card.isRecent) {
-    const from = Math.max(history.info.first_tick - 1, card.last - card.length);
+    const from = Math.max(history.begin, card.last - card.length);
     const [all, last] = await Promise.all([history.windows(name, card.length, Math.min(240, Math.max(1, Math.floor(most / card.length)))), history.recent(card.length, card.last)]);
     const now = last?.releases[name] ?? [];
     const series = all.filter((each) => each.rows.length);

@@ -45,6 +45,7 @@ export class StreamHistory {
     /** The last release. */
 
     this.link = { state: "connecting" };
+    this._least = 0;
     this._releases = new Map();
     this._memo = new Map();
     this._listeners = new Set();
@@ -78,6 +79,12 @@ export class StreamHistory {
 
   get tick() {
     return this.last?.tick ?? 0;
+  }
+
+  /** The tick after which windows may begin: before the first, or the oldest that is kept of a longer life. */
+  get begin() {
+    const { first_tick: first, oldest_tick: oldest } = this.info;
+    return Math.max(this._least, oldest > first ? oldest : first - 1);
   }
 
   /** Of the plan, with what the service adds. */
@@ -140,15 +147,17 @@ export class StreamHistory {
 
   /** What windows of some ticks added, one after the other, the last full one last: [{tick, rows}]. */
   async windows(name, length, number) {
+    // Windows are counted from the first tick of the stream, so that they stay where they are.
     const first = this.info.first_tick - 1;
-    const last = first + Math.floor((this.tick - first) / length) * length;
-    const from = Math.max(first, last - Math.min(number, MOST_WINDOWS) * length);
+    const aligned = (tick) => first + Math.floor((tick - first) / length) * length;
+    const last = aligned(this.tick);
+    const from = Math.max(aligned(this.begin + length - 1), last - Math.min(number, MOST_WINDOWS) * length);
     if (last <= from) return [];
     const kept = this._map(`window ${length} ${name}`);
     let missing = from;
     while (missing < last && kept.has(missing + length)) missing += length;
     if (missing < last) {
-      const answer = await ask(query(of(this.name, "/windows"), { from: missing, to: last, step: length, query: name }));
+      const answer = await this._someWindows(name, missing, last, length);
       for (const each of answer.windows) kept.set(each.to, each.releases[name] ?? []);
       trim(kept);
     }
@@ -157,9 +166,24 @@ export class StreamHistory {
     return found;
   }
 
+  /** Windows up to a tick: fewer where the first of them begin in what is not kept any more. */
+  async _someWindows(name, from, to, length) {
+    for (let begin = from; ;) {
+      try {
+        const found = await ask(query(of(this.name, "/windows"), { from: begin, to, step: length, query: name }));
+        if (begin > from) this._least = Math.max(this._least, begin);
+        return found;
+      } catch (fault) {
+        const left = (to - begin) / length;
+        if (fault.status !== 404 || left < 2) throw fault;
+        begin = to - Math.floor(left / 2) * length;
+      }
+    }
+  }
+
   /** What the last ticks added, all queries in one answer: {from, to, releases}. */
   async recent(length, to = this.tick) {
-    const from = Math.max(this.info.first_tick - 1, to - length);
+    const from = Math.max(this.begin, to - length);
     if (to <= from) return null;
     const key = `recent ${from} ${to}`;
     if (!this._memo.has(key)) {
