@@ -26,6 +26,7 @@ TABLES = {
     "kafka source": "[source.kafka]\n",
     "ledger": "[ledger]\n",
     "run": "[run]\n",
+    "publish": "[publish]\n",
     **{f"{kind} sink": f'[sinks.a]\nkind = "{kind}"\n' for kind in ("folder", "kafka", "webhook")},
 }
 

@@ -52,7 +52,12 @@ ROWS = {
     "S1": "one user's events and everybody else's counts",
     "S2": "overflow, rounding, order, NaN",
     "S3": "malformed input",
+    "S4": "misuse of the API",
+    "S6": "bodies and clients of the service that are too large, malformed or slow",
+    "S8": "leaks of the service by body, header or error",
+    "S9": "leaks of the service by time",
     "S11": "data at rest",
+    "S12": "tokens of the service",
 }
 
 MUTANTS = (
@@ -89,6 +94,11 @@ MUTANTS = (
     "config missing from the PRF input",
     "ambiguous encoding",
     "time-seeded generator",
+    "secret in the viewer",
+    "label count in a header",
+    "unpublished tick by guess",
+    "token in a log",
+    "publish at once",
 )
 """Those of the design that concern the engine; tests may catch more, under names of their own."""
 

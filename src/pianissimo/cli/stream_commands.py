@@ -26,6 +26,7 @@ from pianissimo.cli import (
     state_argument,
     witness_option,
 )
+from pianissimo.cli.serve_commands import served_beside, tokens_option
 from pianissimo.errors import InputError
 
 if TYPE_CHECKING:
@@ -174,6 +175,11 @@ def check(*, file: Path, as_json: bool) -> None:
     "--health", type=PATH, help="A file that says how the process is, written anew all the time.  [DIR/health.json]"
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Serve figures for Prometheus here. They show no data.")
+@click.option(
+    "--serve", metavar="HOST:PORT", help="Show what is released here, as `pianissimo serve` does; open to this machine."
+)
+@click.option("--operator", metavar="HOST:PORT", help="Listen here for those who run the stream; needs their token.")
+@tokens_option
 @show_refused_option
 @click.option(
     "--longest-leap",
@@ -201,6 +207,9 @@ def run(
     budget_delta: float | None,
     quiet: bool,
     as_json: bool,
+    tokens: Path,
+    serve: str | None,
+    operator: str | None,
     **wiring: Any,
 ) -> None:
     """Release the stream in FILE, tick after tick.
@@ -229,7 +238,8 @@ def run(
     retention = wiring.get("retention")
     if retention is not None and retention.isdecimal():
         wiring["retention"] = int(retention)
-    unfit = [name for name, value in {"state": state, "budget": budget, **wiring}.items() if value] if in_memory else []
+    given = {"state": state, "budget": budget, "serve": serve, "operator": operator, **wiring}
+    unfit = [name for name, value in given.items() if value] if in_memory else []
     if unfit:
         raise click.UsageError(f"--in-memory must be given without --{unfit[0].replace('_', '-')}, got both")
     if in_memory and (isinstance(spec.source, LiveSource) or spec.sinks):
@@ -258,6 +268,8 @@ def run(
         else:
             place = shown_place(state)
             wiring |= {"out": out, "format": format, "progress": progress, "rang": rang, "stop": stop}
+            if serve is not None or operator is not None:
+                wiring["beside"] = partial(served_beside, state, tokens, serve, operator)
             done = run_durably(spec, state, ledger_budget=None if budget is None else Budget(*budget), **wiring)
     loop, refused = done.loop, None if done.refused is None else str(done.refused)
     if as_json:

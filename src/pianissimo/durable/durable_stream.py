@@ -12,6 +12,7 @@ from pianissimo.checks import ticks_in
 from pianissimo.durable.charging import cap_of
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.gathered_elsewhere import gathering
+from pianissimo.durable.journal import Journal
 from pianissimo.durable.key_ring import Given
 from pianissimo.durable.moved_places import packed_place, shortened, unpacked_place
 from pianissimo.durable.place import Place
@@ -162,12 +163,35 @@ class DurableStream(StoredTicks):
             raise
 
     def publish(self) -> None:
-        """Let readers see all that is released, and send the stored bytes to the sinks that lack them."""
+        """Let readers see all that is released and due, and send the stored bytes to the sinks that lack them."""
         with self._lock:
             self._check_not_closed()
             if self._options.read_only:
                 raise StateError("a stream must be open for writing to publish, got one opened to be read")
             self._publish()
+
+    def publish_due(self) -> float:
+        """The same for a thread of its own, which waits for no tick that is being counted; with `publish_after`.
+
+        Gives the seconds until the next slot.
+        """
+        if self._slots is None:
+            raise StateError("a stream must have slots to publish at, got one without; open it with publish_after")
+        self._check_not_closed()
+        if self._beside is None:
+            self._beside = Journal(self._wiring.connect(create=False))
+        self._publish_released(self._beside)
+        return self._slots.seconds_left()
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether ticks are shown at public moments."""
+        return self._slots is not None
+
+    @property
+    def shown_tick(self) -> int:
+        """The last tick that this process has let readers see."""
+        return self._publisher.shown
 
     def wait_for_sinks(self, seconds: float) -> None:
         """Until every sink beside the stream has all that is published, fails or hangs, at most so long.

@@ -85,6 +85,12 @@ class Place:
     def __repr__(self) -> str:
         return f"Place({shown_place(self.url or self.folder)!r})"
 
+    @property
+    def inbox(self) -> Path:
+        """The folder of events that came by HTTP and are to be read: beside the store, or beside the witness."""
+        beside = self.witness.with_suffix("") if self.folder is None else self.folder
+        return beside.parent / f"{beside.name or 'state'}.events"
+
     def exists(self) -> bool:
         """Whether a store may be there."""
         return self.folder is None or (self.folder / STATE_FILE).exists()

@@ -220,6 +220,10 @@ class Publisher:
         for life in lives:
             life.confirmed = {sink.name: self._confirmed_by(sink, life) for sink in sinks}
         self._couriers = [Courier(sink, lives, store, lease) for sink in sinks]
+        self._turn = threading.Lock()
+        self.shown = store.visible(self.own.record.incarnation)
+        """The last tick that readers were let see."""
+
         self.store_fault: str | None = None
         """Why readers do not see the last tick yet; it is tried again with the next one."""
 
@@ -269,8 +273,15 @@ class Publisher:
             return first
         return said[0] if last is None else min(said[0], max(first, last))
 
-    def publish(self, up_to: int) -> None:
-        """Show everything up to a tick that is stored and witnessed, have it sent, and store what sinks have."""
+    def publish(self, up_to: int, beside: Journal | None = None) -> None:
+        """Show everything up to a tick that is stored and witnessed, have it sent, and store what sinks have.
+
+        `beside` is the store as a thread sees it that is not the stream's own.
+        """
+        with self._turn:
+            self._publish(max(up_to, self.shown), self._store if beside is None else beside)
+
+    def _publish(self, up_to: int, store: Journal) -> None:
         for each in self._couriers:
             if self._connect is None:
                 each.bring(up_to)
@@ -283,18 +294,18 @@ class Publisher:
             for each in self._couriers
             if (sent := each.sent[life.record.incarnation]) > life.confirmed[each.sink.name]
         ]
-        if delivered or self._store.visible(own) < up_to:
-            with self._store.writing("publish"):
-                self._store.check_lease(own, self._lease)
-                visible = max(up_to, self._store.visible(own))
-                self._store.set_visible(own, visible, self._lease, self.own.ring.keys[0])
+        if delivered or store.visible(own) < up_to:
+            with store.writing("publish"):
+                store.check_lease(own, self._lease)
+                visible = max(up_to, store.visible(own))
+                store.set_visible(own, visible, self._lease, self.own.ring.keys[0])
                 for life, name, tick in delivered:
-                    self._store.mark_delivered(name, life.record.incarnation, tick, life.mark(name, tick))
+                    store.mark_delivered(name, life.record.incarnation, tick, life.mark(name, tick))
                 reach("publish.commit")
             # Not before: what was sent and could not be marked is sent once more.
             for life, name, tick in delivered:
                 life.confirmed[name] = tick
-        self.store_fault = None
+        self.store_fault, self.shown = None, up_to
 
     def wait(self, seconds: float) -> None:
         """Until each sink beside the stream has everything, or fails, or hangs; at most so long."""

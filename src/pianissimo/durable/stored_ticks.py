@@ -11,10 +11,12 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any
 
 from pianissimo import codec
+from pianissimo.checks import duration_of
 from pianissimo.durable.failpoints import reach
 from pianissimo.durable.gathered_elsewhere import told_to_workers
 from pianissimo.durable.journal import Journal
@@ -24,6 +26,7 @@ from pianissimo.durable.place import Wiring
 from pianissimo.durable.publish import Publisher, ShownLife, Sink
 from pianissimo.durable.records import Seal, StoredRelease
 from pianissimo.durable.retention import Retention, remove_ticks
+from pianissimo.durable.slots import PublicSlots
 from pianissimo.durable.start import (
     Request,
     Standing,
@@ -53,6 +56,7 @@ from pianissimo.errors import (
 from pianissimo.mechanism import Guard, OneCaller
 from pianissimo.noise import KeyedNoise, Noise, Secret
 from pianissimo.stream import StreamRelease
+from pianissimo.stream.calendar import MICROSECOND, utc_now
 from pianissimo.stream.live import LiveCore
 from pianissimo.stream.release import payload_of, release_of
 from pianissimo.workers import Workers
@@ -79,6 +83,12 @@ class Options:
     """Whether each sink is sent to in a thread of its own, so that no tick waits for one."""
 
     publish_at_once: bool = True
+    publish_after: timedelta | str | None = None
+    """How long after its end a tick is shown; None for as soon as it is ready."""
+
+    now: Callable[[], datetime] = utc_now
+    """The clock that tells when slots come."""
+
     read_only: bool = False
     make_noise: Callable[[Secret], Noise] = KeyedNoise
     workers: Workers | None = None
@@ -89,6 +99,11 @@ class Options:
             raise ParameterError(f"snapshot_every must be at least 1, got {self.snapshot_every}")
         if self.retention is not None:
             self.retention.check(self.snapshot_every)
+        if self.publish_after is not None:
+            try:
+                object.__setattr__(self, "publish_after", duration_of(self.publish_after))
+            except ParameterError as refusal:
+                raise ParameterError(f"publish_after {refusal}") from None
 
 
 @dataclass(slots=True, repr=False)
@@ -138,6 +153,10 @@ class StoredTicks:
         """The tick whose place the next ones differ from, and that place."""
 
         self._publisher: Publisher
+        self._slots: PublicSlots | None = None
+        self._beside: Journal | None = None
+        """The store as the thread sees it that publishes at slots."""
+
         self._lease = 0
         self._roots: dict[int, Noise] = {}
         self._macs: dict[int, bytes] = {}
@@ -159,6 +178,7 @@ class StoredTicks:
             heard = heard if options.read_only else wiring.witness.head()
             found, self.plan = check_start(self._store, wiring, request, heard)
             if not options.read_only:
+                self._slots = self._public_slots()
                 self._lease = self._take_lease(found)
             if options.take_over:
                 # Whoever had it seals nothing more, but may have sealed since it was looked at.
@@ -184,13 +204,22 @@ class StoredTicks:
             self._guard.close("a stream that was closed must be opened again")
             if self._options.workers is not None:
                 self._options.workers.close()
-            for name in ("_publisher", "_store", "_process_lock"):
-                if hasattr(self, name):
+            for name in ("_publisher", "_store", "_beside", "_process_lock"):
+                if getattr(self, name, None) is not None:
                     getattr(self, name).close()
 
     def _check_not_closed(self) -> None:
         if self._is_closed:
             raise StateError("a stream that was closed must be opened again; start anew")
+
+    def _public_slots(self) -> PublicSlots | None:
+        delay = self._options.publish_after
+        if delay is None:
+            return None
+        if self.plan.calendar is None:
+            raise ParameterError("publish_after must be given with an origin, got none: no clock cuts the ticks")
+        assert isinstance(delay, timedelta)  # noqa: S101
+        return PublicSlots(self.plan.calendar, delay, self._options.now)
 
     def _take_lease(self, found: Standing) -> int:
         """Be the one that seals: whoever did so before writes nothing more to the store."""
@@ -198,6 +227,8 @@ class StoredTicks:
             owner = f"{platform.node()}:{os.getpid()}"
             self._store.make_later_tables()
             lease = self._store.take_lease(found.record.incarnation, owner, found.ring.keys[0])
+            delay = None if self._slots is None else self._slots.delay // MICROSECOND
+            self._store.set_publish_after(found.record.incarnation, delay)
             reach("lease.commit")
         return lease
 
@@ -419,6 +450,8 @@ class StoredTicks:
             ) from error
         self._tick = opened.seal.tick
         self._open_tick = None
+        if self._slots is not None:
+            self._slots.is_ready(self._tick)
         if self._options.publish_at_once:
             self._publish_released()
         assert opened.release is not None  # noqa: S101
@@ -480,10 +513,10 @@ class StoredTicks:
             check_witness(self._store, self._wiring, found, self._wiring.witness.heard_anew())
             self._testify(last, whole=True)
 
-    def _publish_released(self) -> None:
-        """T4 of a tick that is stored and witnessed: whatever happens here, that tick has not failed."""
+    def _publish_released(self, beside: Journal | None = None) -> None:
+        """T4 of ticks that are stored and witnessed: whatever happens here, these have not failed."""
         try:
-            self._publish()
+            self._publish(beside)
         except BaseException as error:
             if isinstance(error, StoreError) and not isinstance(error, SyncError):
                 # Readers see the tick with the next one that can be written.
@@ -495,11 +528,14 @@ class StoredTicks:
                 error.add_note(f"tick {self._tick} is released; do not give its events again")
                 raise
 
-    def _publish(self) -> None:
+    def _publish(self, beside: Journal | None = None) -> None:
+        """Show what is due; `beside` is the store of another thread than the stream's own."""
         try:
             self._wiring.witness.check()  # where it is not as this process left it, another may show other ticks
-            self._publisher.publish(self._tick)
-            self._remove_old()
+            due = self._tick if self._slots is None else self._slots.due(self._publisher.shown, self._tick)
+            self._publisher.publish(due, beside)
+            if beside is None:
+                self._remove_old()
         except (SyncError, LeaseError, RefusalError):
             self._guard.close("a stream whose store failed must not go on in this process")
             raise

@@ -14,6 +14,7 @@ what was written there meanwhile nobody knows. Its size tells nothing, since a s
 
 import base64
 import os
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +72,9 @@ class Witness:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._turn = threading.RLock()
+        """A tick may be written down while another thread publishes those before."""
+
         self._is_known = False
         self._seen: _Seen | None = None
         """None where there was no line when this process looked first."""
@@ -113,6 +117,10 @@ class Witness:
         closed = ring.newest.closed(msgpack.packb(content), "witness", testimony.incarnation, testimony.tick)
         words = (_MAGIC, testimony.incarnation.hex(), str(testimony.tick), ring.newest.id.hex())
         line = f"{' '.join(words)} {base64.b64encode(closed).decode()}\n".encode()
+        with self._turn:
+            self._add(line, (testimony.incarnation, kept))
+
+    def _add(self, line: bytes, kept: tuple[bytes, int | None]) -> None:
         if not self._is_known:
             self._content()
         try:
@@ -120,7 +128,7 @@ class Witness:
             is_new = self._seen is None
             with locked(self.path, create=is_new) as descriptor:
                 self._check_as_seen(descriptor)
-                self._append(descriptor, line, (testimony.incarnation, kept))
+                self._append(descriptor, line, kept)
             if is_new:
                 sync_folder(self.path.parent)
         except FileNotFoundError:
@@ -136,7 +144,7 @@ class Witness:
         if self._seen is None:
             return
         try:
-            with opened(self.path, os.O_RDONLY) as descriptor:
+            with self._turn, opened(self.path, os.O_RDONLY) as descriptor:
                 self._check_as_seen(descriptor)
         except FileNotFoundError:
             raise _vanished() from None

@@ -10,8 +10,9 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,9 +33,12 @@ from pianissimo.errors import (
     SourceError,
     StoreError,
 )
+from pianissimo.io.sources.live_ticks import EndWatch
 from pianissimo.io.sources.source_records import EndOfTicks, OnceSource, TickSource
 from pianissimo.storage.files import write_whole
 from pianissimo.stream import StreamRelease
+
+_BETWEEN_LOOKS = 0.05
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
 """Seconds between attempts while there is no room, or no source; they double."""
@@ -126,6 +130,11 @@ class Metrics:
             self.sink_faults.labels(sink).inc(count - self._failures.get(sink, 0))
             self._failures[sink] = count
 
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        found: bytes = self._library.generate_latest(self.registry)
+        return found
+
     def serve(self, place: str) -> int:
         """Listen at HOST:PORT, and give the port; with port 0 any that is free."""
         host, port = listening_place(place)
@@ -186,6 +195,9 @@ class StreamLoop:
         self._reports = reports or Reports()
         self._watched = [each.query.name for each in live.plan.queries if each.query.watched]
         self.stop = threading.Event() if stop is None else stop
+        self._rings: deque[tuple[int, str, dict[str, Any]]] = deque()
+        """Of what is watched, what readers may not see yet."""
+
         self._is_health_told = False
         """Whether people were told that the file of health cannot be written as it should."""
 
@@ -193,7 +205,9 @@ class StreamLoop:
         """Release tick after tick."""
         first = self._live.tick_number + 1
         try:
-            ended = self._run()
+            with EndWatch(self._live.publish_due) if self._live.has_slots else nullcontext():
+                ended = self._run()
+                self._wait_for_slot()
         except Exception as error:
             self._tell(*_failure(error))
             raise
@@ -203,6 +217,12 @@ class StreamLoop:
         self._tell("stopped" if stopped else "done")
         tick = self._live.tick_number
         return LoopSummary(first_tick=first, tick=tick, last_tick=self._last_tick, stopped=stopped)
+
+    def _wait_for_slot(self) -> None:
+        """After the last tick, until readers may see it too; who is told to stop leaves that to the next start."""
+        while self._live.shown_tick < self._live.tick_number and not self.stop.wait(_BETWEEN_LOOKS):
+            self._tell("running")
+        self._tell_rings()
 
     def _run(self) -> bool:
         """Until the last tick, a signal, or the end of the source; whether it was that."""
@@ -217,7 +237,7 @@ class StreamLoop:
                 release = self._release()
                 if self._reports.metrics is not None:
                     self._reports.metrics.release_seconds.set(time.monotonic() - begin)
-                self._tell_rings(release)
+                self._note_rings(release)
                 self._tell("running")
                 if self._reports.progress:
                     self._reports.progress(live.tick_number, self._last_tick, self._lag())
@@ -233,6 +253,7 @@ class StreamLoop:
         for batch in self._batches():
             if batch is None:
                 self._live.publish()  # a long tick stores how far sinks came, too
+                self._tell_rings()
                 self._tell_open()
             else:
                 self._live.add(batch)
@@ -291,12 +312,16 @@ class StreamLoop:
         tick, lag = self._live.tick_number, self._reports.lag
         return 0 if lag is None else max(0, min(lag(tick), self._last_tick - tick))
 
-    def _tell_rings(self, release: StreamRelease) -> None:
-        """Tell alarms and trends, once they are stored."""
-        if self._reports.rang is not None:
-            for name in self._watched:
-                for row in release[name].to_dicts() if name in release else ():
-                    self._reports.rang(release.tick, name, row)
+    def _note_rings(self, release: StreamRelease) -> None:
+        """Alarms and trends of a tick that is stored."""
+        for name in self._watched if self._reports.rang is not None else ():
+            self._rings += [(release.tick, name, row) for row in (release[name].to_dicts() if name in release else ())]
+        self._tell_rings()
+
+    def _tell_rings(self) -> None:
+        """Tell alarms and trends that readers may see."""
+        while self._rings and self._rings[0][0] <= self._live.shown_tick and self._reports.rang is not None:
+            self._reports.rang(*self._rings.popleft())
 
     def _tell_open(self) -> None:
         """While a tick is open: that all is well, or that the clock was put back and nothing happens until it is."""

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -110,6 +110,10 @@ def run_file(
     return RunSummary(loop=loop, created=True, refused=refused.path if refused.reasons else None)
 
 
+Beside = Callable[[DurableStream, threading.Event, Metrics | None], AbstractContextManager[Any]]
+"""What runs beside a stream that is open: it is given the stream, what stops it, and its figures."""
+
+
 class RunOptions(TypedDict, total=False):
     """How a stream file is run; what is left out is as in its file, or as the defaults are."""
 
@@ -140,6 +144,9 @@ class RunOptions(TypedDict, total=False):
     """Who reads and counts: as for `Stream.open`; without it, what the file's [run] says."""
 
     clock: Callable[..., WallClock]
+    beside: "Beside | None"
+    """Runs while the stream does."""
+
     stop: threading.Event | None
     """Given by whoever catches signals: says that one came."""
 
@@ -180,7 +187,7 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
                 if isinstance(sink, FolderSink):
                     sink.check_unused()
             own = _own_files(place, sinks, spec, health)
-            live_source = None if wall is None else _live_ticks(spec, refused, told, wall, own)
+            live_source = None if wall is None else _live_ticks(spec, refused, told, wall, own, place.inbox)
             source: TickSource | None = live_source or files or table
             if live_source is not None and before is not None:
                 # Once they are read, nobody holds their rows.
@@ -197,6 +204,8 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
                 "ledger_budget": given.get("ledger_budget") or spec.ledger.budget,
                 "ledger": ledger,
                 "ledger_key": given.get("ledger_key") or spec.ledger.key,
+                "publish_after": spec.publish_after,
+                "now": None if wall is None else wall.now,
             }
             with _watched(live_source):
                 if told.is_set() and not known:
@@ -211,7 +220,11 @@ def run_durably(spec: StreamSpec, state: str, **given: Unpack[RunOptions]) -> Ru
                         metrics=figures,
                         refused=refused.reasons if given.get("show_refused") else None,
                     )
-                    with _served(figures, metrics, live):
+                    beside = given.get("beside")
+                    with (
+                        _served(figures, metrics, live),
+                        nullcontext() if beside is None else beside(live, told, figures),
+                    ):
                         is_looping = True
                         loop = StreamLoop(live, source, spec.last_tick, reports=reports, stop=told).run()
                     found = refused.path if refused.reasons else None
@@ -282,12 +295,12 @@ def _wall_clock(spec: StreamSpec, longest_leap: int | None, clock: Callable[...,
 
 
 def _live_ticks(
-    spec: StreamSpec, refused: RefusedFile, stop: threading.Event, wall: WallClock, own: Iterable[Path]
+    spec: StreamSpec, refused: RefusedFile, stop: threading.Event, wall: WallClock, own: Iterable[Path], inbox: Path
 ) -> LiveTicks:
     source = spec.source
     assert isinstance(source, LiveSource)  # noqa: S101
-    feed = make_feed(source, {} if source.kafka is None else kafka_settings(source.kafka))
-    if isinstance(feed, FolderFeed):
+    feed = make_feed(source, {} if source.kafka is None else kafka_settings(source.kafka), inbox)
+    if isinstance(feed, FolderFeed) and not source.http:
         _check_followed(feed, own)
     return LiveTicks(
         feed,

@@ -156,6 +156,9 @@ class _Check:
             for path, form in files:
                 yield from READERS[form](path, self.wanted)
             return
+        if self.source.http:
+            self.notes.append("events of source.http are sent when the stream runs, and there are none to look at")
+            return
         topic = self.source.kafka
         with closing(make_feed(self.source, {} if topic is None else kafka_settings(topic))) as feed:
             feed.seek(None)

@@ -14,10 +14,12 @@ POLICY += "base-uri 'none'; form-action 'none'; frame-ancestors {frames}"
 MESSAGES = {
     400: ("bad_request", "a request must be as the schema at /openapi.json says, got another"),
     401: ("unauthorized", "a token must be sent as 'Authorization: Bearer TOKEN', got none that holds"),
+    402: ("too_dear", "a question must cost at most what it says it may, got a higher price; ask for the price first"),
     403: ("forbidden", "a token must be of the role that this route is for, got another"),
     404: ("not_found", "there must be something here that may be seen, got nothing"),
     405: ("not_allowed", "a route must be asked by a method that it has, got another"),
     406: ("not_acceptable", "an answer must be wanted in a form that there is, got another"),
+    408: ("too_slow", "a body must come within its time, got one that did not"),
     409: ("conflict", "an Idempotency-Key must be sent with one question alone, got it with another"),
     411: ("length_required", "a body must say how long it is, got one that does not"),
     413: ("too_large", "a body must be within the limits, got a larger one"),

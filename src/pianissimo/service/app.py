@@ -1,5 +1,6 @@
 """The application that serves viewers: routes behind their gate, the schema, and the static page."""
 
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -11,11 +12,17 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 import pianissimo
+from pianissimo.durable.durable_stream import DurableStream
+from pianissimo.io.loop import Metrics
+from pianissimo.service.analyst import AnalystRoutes, AskedTable
 from pianissimo.service.answers import is_known, refusal_body, refusal_headers, tag_of
 from pianissimo.service.gate import Gate, GateError
+from pianissimo.service.inbox import Inbox
 from pianissimo.service.library import Library
-from pianissimo.service.tokens import TokenFile
+from pianissimo.service.operator import OperatorRoutes
+from pianissimo.service.tokens import Access, TokenFile
 from pianissimo.service.viewer import Refusal, ViewerRoutes
+from pianissimo.service.writer import WriterRoutes
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -40,15 +47,31 @@ def viewer_app(
     public: bool = False,
     hosts: Collection[str] = (),
     embedded_in: Collection[str] = (),
+    inboxes: Mapping[str, Inbox] | None = None,
+    tables: Mapping[str, AskedTable] | None = None,
     beside: Mapping[str, Made] | None = None,
 ) -> Gate:
     """What serves the streams at some places to viewers: read-only, and without a secret.
 
-    `hosts` are the names under which it is reached, beside those of this machine; `embedded_in` the origins whose
-    pages may hold ours. `beside` has further paths with JSON that is made when it is asked for: of the demo alone.
+    With `inboxes` writers may send events of these streams; with `tables` analysts may ask these. `hosts` are the names
+    under which it is reached, beside those of this machine; `embedded_in` the origins whose pages may hold ours.
+    `beside` has further paths with JSON that is made when it is asked for: of the demo alone.
     """
     library = Library(places, tokens=tokens, public=public)
-    return gated(library, [ViewerRoutes(library).router], hosts=hosts, embedded_in=embedded_in, beside=beside or {})
+    inboxes, tables = inboxes or {}, tables or {}
+    routers = [ViewerRoutes(library).router]
+    routers += [WriterRoutes(library, inboxes).router] if inboxes else []
+    routers += [AnalystRoutes(library, tables).router] if tables else []
+    names: dict[Access, Collection[str]] = {"writer": inboxes.keys(), "analyst": tables.keys()}
+    return gated(library, routers, hosts=hosts, embedded_in=embedded_in, beside=beside, names=names)
+
+
+def operator_app(
+    live: DurableStream, stop: threading.Event, state: str, *, tokens: TokenFile, metrics: Metrics | None = None
+) -> Gate:
+    """What serves those who run a stream: for a listener of its own."""
+    library = Library((), tokens=tokens)
+    return gated(library, [OperatorRoutes(library, live, stop, state, metrics).router])
 
 
 def gated(
@@ -58,7 +81,7 @@ def gated(
     hosts: Collection[str] = (),
     embedded_in: Collection[str] = (),
     beside: Mapping[str, Made] | None = None,
-    writers: Collection[str] = (),
+    names: Mapping[Access, Collection[str]] | None = None,
 ) -> Gate:
     """Routes behind their gate, with the schema and the page."""
 
@@ -82,7 +105,7 @@ def gated(
     for path, made in (beside or {}).items():
         _add_made(app, path, made)
     _describe(app)
-    return Gate(app, library, hosts=hosts, embedded_in=embedded_in, writers=writers)
+    return Gate(app, library, hosts=hosts, embedded_in=embedded_in, names=names)
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -163,7 +186,7 @@ def _describe(app: FastAPI) -> None:
             for path, methods in schema["paths"].items():
                 for route in methods.values():
                     route["responses"].pop("422", None)
-                    if path.startswith("/v1/"):
+                    if path.startswith(("/v1/", "/operator/")):
                         route["security"] = [{"token": []}, {}]
         assert app.openapi_schema is not None  # noqa: S101
         return app.openapi_schema

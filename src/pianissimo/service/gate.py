@@ -8,7 +8,7 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,12 +55,13 @@ class Gate:
         *,
         hosts: Collection[str] = (),
         embedded_in: Collection[str] = (),
-        writers: Collection[str] = (),
+        names: Mapping[Access, Collection[str]] | None = None,
     ) -> None:
+        """`names` are what analysts and writers may ask for: other than viewers, who have the streams."""
         self._app, self.library = app, library
         self._hosts = _LOOPBACK | {each.lower() for each in hosts}
         self._headers = safe_headers(embedded_in)
-        self._writers = frozenset(writers)
+        self._names = dict(names or {})
         self._kept = b"public" if library.public else b"private"
         self._guesses: OrderedDict[str, list[float]] = OrderedDict()
 
@@ -75,7 +76,10 @@ class Gate:
         try:
             self._check_sender(scope)
             stream = self._admitted(scope)
-            if stream is not None and await self._sent_stored(scope, stream, send):
+            found = None if stream is None else self._stored(scope, stream)
+            if found is not None:
+                await send({"type": "http.response.start", "status": found[0], "headers": found[1]})
+                await send({"type": "http.response.body", "body": found[2]})
                 return
             await self._app(scope, self._bounded(scope, receive), self._with_headers(send))
         except GateError as error:
@@ -97,20 +101,21 @@ class Gate:
     def _admitted(self, scope: Scope) -> str | None:
         """The stream that a viewer asks for, if it is one and may be seen; refuses whom its token does not admit."""
         parts = scope["path"].split("/")
-        if parts[1] != "v1":
+        if parts[1] not in ("v1", "operator"):
             return None
         role = ROLES.get(parts[4], "viewer") if len(parts) > 4 else "viewer"
+        role = "operator" if parts[1] == "operator" else role
         grant = self._grant(scope)
         if grant is not None and grant.role != role:
             raise GateError(403)
         if grant is None and not (self.library.public and role == "viewer"):
             raise GateError(401)
         scope.setdefault("state", {})["grant"] = grant
-        if len(parts) < 4 or parts[2] != "streams":
+        if len(parts) < 4 or parts[1:3] != ["v1", "streams"]:
             return None
         name: str = parts[3]
-        there = name in self._writers if role == "writer" else name in self.library.shelves
-        if not there or (grant is not None and not grant.covers(name)):
+        there: Collection[str] = self.library.shelves if role == "viewer" else self._names.get(role, ())
+        if name not in there or (grant is not None and not grant.covers(name)):
             raise GateError(404)
         return name if role == "viewer" else None
 
@@ -135,28 +140,29 @@ class Gate:
             self._guesses.popitem(last=False)
         return is_much
 
-    async def _sent_stored(self, scope: Scope, stream: str, send: Send) -> bool:
-        """Send the stored bytes of one release, if that is what is asked for; whether it was."""
+    def stored(self, scope: Scope) -> tuple[int, Headers, bytes] | None:
+        """Status, headers and stored bytes, if a release that is at hand is asked for; refuses as a request is."""
+        self._check_sender(scope)
+        stream = self._admitted(scope)
+        return None if stream is None else self._stored(scope, stream)
+
+    def _stored(self, scope: Scope, stream: str) -> tuple[int, Headers, bytes] | None:
         parts = scope["path"].split("/")
         if len(parts) != 6 or parts[4] != "releases" or scope["method"] != "GET":
-            return False
+            return None
         shelf, number = self.library.shelves[stream], parts[5]
         tick = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
         found = shelf.at_hand(tick)
         if found is None:
             if shelf.seen.life_of(tick) is None:
                 raise GateError(404)
-            return False
+            return None
         tag = f'"{found.digest.hex()}"'
         headers = [*self._headers, *stored_headers(tag, self._kept)]
         if is_known(tag, header_of(scope["headers"], b"if-none-match")):
-            await send({"type": "http.response.start", "status": 304, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
-            return True
+            return 304, headers, b""
         headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(found.payload))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": found.payload})
-        return True
+        return 200, headers, found.payload
 
     @staticmethod
     def _bounded(scope: Scope, receive: Receive) -> Receive:

@@ -50,8 +50,6 @@ class Library:
     """The shelves of the streams at some places, and the tokens for them."""
 
     def __init__(self, places: Sequence[Path | str], *, tokens: TokenFile | None = None, public: bool = False) -> None:
-        if not places:
-            raise ParameterError("at least one stream must be served, got none")
         self.shelves: dict[str, Shelf] = {}
         for place in places:
             shelf = Shelf(place)

@@ -1,62 +1,21 @@
 """Listening: uvicorn with limits of time for those who are slow, on one or several processes."""
 
-import asyncio
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pianissimo.errors import StoreError
 from pianissimo.service.gate import Gate
-
-HEAD_SECONDS = 10.0
-"""In which the head of a request must have come, from the connection on or from the end of the one before."""
+from pianissimo.service.protocol import HEAD_SECONDS, PatientProtocol
 
 LONGEST_HEAD = 16_384
 MOST_CONNECTIONS = 5_000
 """At once, in one process; who comes beyond is told to come again."""
 
 _BACKLOG = 2048
-
-
-class PatientProtocol(H11Protocol):
-    """HTTP as uvicorn speaks it, for clients that finish the head of a request in time."""
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._await_head()
-
-    def handle_events(self) -> None:
-        before = self.cycle
-        super().handle_events()
-        if self.cycle is not before and self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._await_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        super().connection_lost(exc)
-
-    def _await_head(self) -> None:
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(HEAD_SECONDS, self._give_up)
-
-    def _give_up(self) -> None:
-        self._deadline = None
-        is_busy = self.cycle is not None and not self.cycle.response_complete
-        if not is_busy and not self.transport.is_closing():
-            self.transport.close()
 
 
 class PianissimoServer(uvicorn.Server):
@@ -91,7 +50,7 @@ class PianissimoServer(uvicorn.Server):
 def listening_socket(host: str, port: int) -> socket.socket:
     """A socket that listens; `StoreError` where it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))

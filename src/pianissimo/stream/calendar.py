@@ -280,6 +280,11 @@ def as_utc(value: object, zone: tzinfo = UTC) -> datetime:
     return (moment.replace(tzinfo=zone) if moment.tzinfo is None else moment).astimezone(UTC)
 
 
+def utc_now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
 def iso(moment: datetime) -> str:
     """A moment in UTC as text.
 

@@ -125,7 +125,7 @@ class KafkaTopic:
 class LiveSource(RowSource):
     """Where the events of a stream come from as they happen; the clock cuts the ticks.
 
-    One of `follow`, `stdin` and `kafka` is given.
+    One of `follow`, `stdin`, `http` and `kafka` is given.
     """
 
     follow: Path | None = None
@@ -136,6 +136,9 @@ class LiveSource(RowSource):
 
     stdin: bool = False
     """Lines of standard input."""
+
+    http: bool = False
+    """Events that are sent to `pianissimo serve`, which keeps them in files beside the state until they are read."""
 
     kafka: KafkaTopic | None = None
     time: str | None = None
@@ -218,6 +221,9 @@ class StreamSpec:
 
     run: RunSpec = RunSpec()
     """Who reads and counts."""
+
+    publish_after: timedelta | None = None
+    """How long after its end a tick is shown to readers and sinks; None for as soon as it is ready."""
 
     def __post_init__(self) -> None:
         if self.source is None:
@@ -304,8 +310,10 @@ class _Reading:
         sinks = self._sinks()
         ledger = self._ledger()
         run = self._run()
+        after = self._publish_after(source)
         queries = self._queries(stream.get("tick"), released)
-        self._file.read(dict.fromkeys(("stream", "source", "sinks", "ledger", "run", "queries"), lambda value: value))
+        tables = ("stream", "source", "sinks", "ledger", "run", "publish", "queries")
+        self._file.read(dict.fromkeys(tables, lambda value: value))
         if self.faults:
             return None
         budget = Budget(epsilon=stream.pop("epsilon"), delta=stream.pop("delta"))
@@ -324,7 +332,7 @@ class _Reading:
             kind = FileSource if "path" in source else SparkSource if "spark" in source else LiveSource
             made = kind(**source)
         try:
-            return StreamSpec(stream=asked, source=made, sinks=sinks, ledger=ledger, run=run)
+            return StreamSpec(stream=asked, source=made, sinks=sinks, ledger=ledger, run=run, publish_after=after)
         except ParameterError as refusal:
             self.faults.append(str(refusal))
             return None
@@ -373,6 +381,7 @@ class _Reading:
                 "path": self._place,
                 "follow": self._place,
                 "stdin": flag,
+                "http": flag,
                 "kafka": lambda _: self._kafka(table.inner("kafka", is_hidden=True)),
                 "spark": text,
                 "time": text,
@@ -441,6 +450,18 @@ class _Reading:
             return LedgerSpec()
         readers = {"place": self._ledger_place, "key": self._ledger_place}
         return LedgerSpec(**table.read({**readers, "budget": lambda _: budget_of(table.inner("budget"))}))
+
+    def _publish_after(self, source: dict[str, Any]) -> timedelta | None:
+        table = self._file.inner("publish")
+        about = "how long after its end a tick is shown, such as '5s'"
+        found = {} if table is None else table.read({"after": duration_of}, {"after": about})
+        after: timedelta | None = found.get("after")
+        if after is not None and _source_kinds(source) in ([], ["path"]):
+            self.faults.append(
+                "publish.after must be left out where no clock cuts the ticks, got one; it is for source.follow, "
+                "source.stdin, source.kafka and source.http"
+            )
+        return after
 
     def _ledger_place(self, value: object) -> str:
         # A URL may hold a password: it is not shown.
@@ -557,7 +578,7 @@ def _goes_on(unit: object, source: dict[str, Any]) -> bool:
 
 
 def _source_kinds(source: dict[str, Any]) -> list[str]:
-    return [name for name in ("path", "follow", "stdin", "kafka", "spark") if source.get(name)]
+    return [name for name in ("path", "follow", "stdin", "http", "kafka", "spark") if source.get(name)]
 
 
 def _source_misfits(source: dict[str, Any]) -> Iterator[str]:
@@ -565,10 +586,11 @@ def _source_misfits(source: dict[str, Any]) -> Iterator[str]:
     if not kinds:
         yield (
             "source.path must be given, got nothing; it is a file or a folder that is complete; or, for events as they "
-            "come, one of source.follow, source.stdin and source.kafka"
+            "come, one of source.follow, source.stdin, source.http and source.kafka"
         )
     elif len(kinds) > 1 and kinds != ["path", "follow"]:
-        yield f"source must have one of path, follow, stdin, kafka and spark, or path and follow, got {listed(kinds)}"
+        names = "path, follow, stdin, http, kafka and spark"
+        yield f"source must have one of {names}, or path and follow, got {listed(kinds)}"
     if (kinds == ["path", "follow"]) != ("live_from" in source):
         yield (
             "source.live_from must be given with source.path and source.follow, and with both alone, got another; it "
@@ -587,9 +609,9 @@ def _source_misfits(source: dict[str, Any]) -> Iterator[str]:
         yield "source.time must be given where late events are dropped, got nothing; it is the column of their times"
     if "follow" in kinds and source.get("format") == "parquet":
         yield "source.format must be 'csv' or 'jsonl' for files that grow, got 'parquet'; use source.path instead"
-    if kinds in (["stdin"], ["kafka"]) and source.get("format", "jsonl") != "jsonl":
+    if kinds in (["stdin"], ["http"], ["kafka"]) and source.get("format", "jsonl") != "jsonl":
         yield f"source.format must be 'jsonl' for source.{kinds[0]}, got {shown(source['format'])}"
-    if "delimiter" in source and (kinds in (["stdin"], ["kafka"]) or source.get("format", "csv") != "csv"):
+    if "delimiter" in source and (kinds in (["stdin"], ["http"], ["kafka"]) or source.get("format", "csv") != "csv"):
         yield "source.delimiter must be left out where the source is not CSV, got one"
     if source.get("line_breaks") and (kinds != ["path"] or source.get("format", "csv") != "csv"):
         yield "source.line_breaks must be false unless source.path is of CSV, got true"

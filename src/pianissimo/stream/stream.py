@@ -277,6 +277,7 @@ class Stream:
         snapshot_every: int | None = None,
         workers: "Workers | str | int | None" = None,
         retention: timedelta | str | int | None = None,
+        publish_after: timedelta | str | None = None,
     ) -> "DurableStream":
         """Run it in a folder or a PostgreSQL database, so that it goes on after a crash as if nothing had happened.
 
@@ -293,6 +294,9 @@ class Stream:
 
         With `retention`, a length of time such as "30d" or a number of ticks, the store keeps so many of the last ticks
         whole, and of those before what later ones depend on: 32 bytes a tick. It may be another one at each call.
+
+        Readers and sinks see a tick at once, or `publish_after` its end: at a public moment, so that it tells nothing
+        of the amount of data. A tick that is late waits for the next slot; `tick` and `publish` show what is due.
 
         >>> import tempfile
         >>> from pianissimo.queries import Count
@@ -318,6 +322,7 @@ class Stream:
             snapshot_every=snapshot_every,
             workers=workers,
             retention=retention,
+            publish_after=publish_after,
         )
 
     def replay(

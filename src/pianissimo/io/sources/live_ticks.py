@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Self
 
@@ -41,7 +41,7 @@ from pianissimo.io.sources.source_records import (
     RowJudge,
     TickSource,
 )
-from pianissimo.stream.calendar import MICROSECOND, TickCalendar, iso, microseconds_of
+from pianissimo.stream.calendar import MICROSECOND, TickCalendar, iso, microseconds_of, utc_now
 
 _log = logging.getLogger(__name__)
 
@@ -53,11 +53,6 @@ SLOW_START = timedelta(minutes=1)
 """Ticks of so much time may be due in any case: a machine that is slow to start is no clock that is wrong."""
 
 _LONGEST_LEFT = timedelta(days=1) // MICROSECOND
-
-
-def utc_now() -> datetime:
-    """The time of the operating system."""
-    return datetime.now(UTC)
 
 
 def longest_leap_of(tick: timedelta | str, last_tick: int) -> int:

@@ -1,0 +1,163 @@
+"""Events that came by HTTP: whole lines in files that grow, on the disk before anybody is told that they were taken.
+
+The stream follows these files as it follows others (`[source] http = true`), so that an event is counted once however
+often either process is killed. What is answered depends on the request alone: whether an event is counted, late, cut
+off by a cap or came before, the writer is told the same.
+"""
+
+import gzip
+import io
+import secrets
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import polars as pl
+
+from pianissimo.errors import InputError
+from pianissimo.storage.files import append, fault_of
+
+MOST_EVENTS = 10_000
+LONGEST_EVENT = 16_384
+LONGEST_UNPACKED = 8 << 20
+LONGEST_SEGMENT = 64 << 20
+"""Bytes of one file; then another is begun."""
+
+_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2
+_BAD = (ValueError, TypeError, RecursionError, OverflowError, EOFError, OSError, zlib.error, msgspec.MsgspecError)
+_POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+class Inbox:
+    """The files of one stream, written by this process in segments of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._path, self._size = self._folder / f"events-{secrets.token_hex(8)}.jsonl", 0
+
+    def put(self, lines: bytes) -> None:
+        """Keep whole lines: synced, or not at all."""
+        with self._lock:
+            try:
+                self._size = append(self._path, lines)
+            except OSError as error:
+                self._begin()  # what a failed sync left in the file nobody knows
+                raise fault_of(error, self._folder) from None
+            if self._size >= LONGEST_SEGMENT:
+                self._begin()
+
+
+def lines_of(body: bytes, kind: str, packed: str | None) -> bytes:
+    """The events of a request as lines of JSON; `InputError` where it is not what it says, or beyond a limit."""
+    try:
+        content = body if packed in (None, "identity") else _unpacked(body)
+        return READERS[kind](content)
+    except _BAD + _POLARS:
+        raise InputError("events must be what their type says, within the limits, got something else") from None
+
+
+def _unpacked(body: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
+        content = file.read(LONGEST_UNPACKED + 1)
+    if len(content) > LONGEST_UNPACKED:
+        raise ValueError("too long")
+    return content
+
+
+def _json_lines(content: bytes) -> bytes:
+    lines = [line.strip() for line in content.split(b"\n")]
+    kept = [line for line in lines if line]
+    if not 1 <= len(kept) <= MOST_EVENTS:
+        raise ValueError("too many, or none")
+    for line in kept:
+        if len(line) > LONGEST_EVENT or b"\r" in line or not isinstance(msgspec.json.decode(line), dict):
+            raise ValueError("not an event")
+    return b"\n".join(kept) + b"\n"
+
+
+def _arrow(content: bytes) -> bytes:
+    if any(_is_compressed(kind, table) for kind, table in _messages(content)):
+        raise ValueError("compressed: nobody knows how long it is")
+    frame = pl.read_ipc_stream(io.BytesIO(content))
+    if not 1 <= frame.height <= MOST_EVENTS or frame.width > 256:
+        raise ValueError("too many, or none")
+    lengths = frame.select(pl.all().cast(pl.String).str.len_bytes().fill_null(4).cast(pl.Int64))
+    if max(lengths.sum_horizontal()) > LONGEST_EVENT or sum(lengths.sum().row(0)) > LONGEST_UNPACKED:
+        raise ValueError("too long")
+    return _json_lines(frame.write_ndjson().encode())
+
+
+READERS: dict[str, Callable[[bytes], bytes]] = {
+    "application/x-ndjson": _json_lines,
+    "application/jsonl": _json_lines,
+    "application/vnd.apache.arrow.stream": _arrow,
+}
+"""What bodies may be, by their type."""
+
+
+class _Table:
+    """A table of a flatbuffer, read field by field and within its bounds."""
+
+    def __init__(self, buffer: bytes, place: int) -> None:
+        self._buffer, self._place = buffer, place
+        self._fields = place - _read("<i", buffer, place)
+
+    def place_of(self, field: int) -> int | None:
+        """Where a field lies; None where it is left out."""
+        entry = 4 + 2 * field
+        if entry >= _read("<H", self._buffer, self._fields):
+            return None
+        offset = _read("<H", self._buffer, self._fields + entry)
+        return self._place + offset if offset else None
+
+    def table(self, field: int) -> "_Table | None":
+        """The table that a field points to."""
+        place = self.place_of(field)
+        return None if place is None else _Table(self._buffer, place + _read("<I", self._buffer, place))
+
+    def number(self, field: int, form: str) -> int:
+        """The number in a field, or 0."""
+        place = self.place_of(field)
+        return 0 if place is None else _read(form, self._buffer, place)
+
+
+def _read(form: str, buffer: bytes, place: int) -> int:
+    if place < 0:
+        raise ValueError("outside")
+    try:
+        return int(struct.unpack_from(form, buffer, place)[0])
+    except struct.error:
+        raise ValueError("outside") from None
+
+
+def _messages(content: bytes) -> Iterator[tuple[int, _Table | None]]:
+    """The kind and the header of each message of an Arrow stream."""
+    place = 0
+    while place < len(content):
+        if _read("<I", content, place) != 0xFFFFFFFF:
+            raise ValueError("not a message")
+        length = _read("<i", content, place + 4)
+        if length == 0:
+            return
+        head = content[place + 8 : place + 8 + length]
+        if length < 0 or len(head) < length:
+            raise ValueError("cut off")
+        message = _Table(head, _read("<I", head, 0))
+        body = message.number(3, "<q")
+        if not 0 <= body <= len(content):
+            raise ValueError("cut off")
+        yield message.number(1, "<B"), message.table(2)
+        place += 8 + length + body
+
+
+def _is_compressed(kind: int, header: _Table | None) -> bool:
+    """Whether the buffers of a message are: the fourth field of a batch says so."""
+    batch = header.table(1) if header is not None and kind == _DICTIONARY_BATCH else header
+    return kind in (_RECORD_BATCH, _DICTIONARY_BATCH) and batch is not None and batch.place_of(3) is not None
