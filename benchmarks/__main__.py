@@ -15,6 +15,7 @@ from benchmarks import (
     noise,
     planning,
     selection,
+    service,
     sketches,
     startup,
     tables,
@@ -48,6 +49,7 @@ def main() -> int:
         cores,
         long_runs,
         kafka,
+        service,
     )
     for module in every:
         for row in module.rows():
