@@ -64,7 +64,7 @@ def test_a_header_that_tells_how_many_labels_there_are_is_caught(
     places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, tokens = apps_of(places, tmp_path)
-    usual, last = viewer.ViewerRoutes._shelf, []
+    usual, last = viewer.ViewerRoutes._shelf, list[Any]()
 
     def noted(self: Any, name: str) -> Any:
         last[:] = [usual(self, name)]

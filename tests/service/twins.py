@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.service.served import CITIES, shop
 
-from pianissimo.durable import start
 from pianissimo.durable.durable_stream import open_stream
 from pianissimo.service import TokenFile, viewer_app
 from pianissimo.service.gate import Gate
@@ -34,7 +33,7 @@ def rows(tick: int, *, hidden: str, many: int) -> list[dict[str, Any]]:
 
 def make_twins(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """Two folders with a stream each: equal releases up to the last visible tick, and other data everywhere."""
-    patch.setattr(start.secrets, "token_bytes", lambda size: bytes(range(size)))
+    patch.setattr("pianissimo.durable.start.secrets.token_bytes", lambda size: bytes(range(size)))
     places = (folder / "left" / "shop", folder / "right" / "shop")
     for place, hidden, many, further in ((places[0], CANARY, 30, 1), (places[1], "village", 2, 4)):
         place.parent.mkdir()
@@ -131,7 +130,7 @@ async def answered(app: Gate, asked: Asked) -> Answer:
 def apps_of(places: tuple[Path, Path], folder: Path, **more: Any) -> tuple[list[Gate], dict[str, str]]:
     """A service over each twin, with the same tokens."""
     file = TokenFile(folder / "tokens")
-    tokens = {role: file.add(role)[0] for role in ("viewer", "writer", "analyst", "operator")}  # type: ignore[arg-type]
+    tokens = {role: file.add(role)[0] for role in ("viewer", "writer", "analyst", "operator")}
     return [viewer_app([place], tokens=file, **more) for place in places], tokens
 
 
@@ -139,7 +138,8 @@ def differences(apps: list[Gate], asked: Iterator[Asked]) -> tuple[int, list[tup
     """How many requests were made, and which were answered otherwise."""
 
     async def ask() -> tuple[int, list[tuple[Asked, Answer, Answer]]]:
-        both = [(each, *[await answered(app, each) for app in apps]) for each in asked]
-        return len(both), [(each, left, right) for each, left, right in both if left != right]
+        left, right = apps
+        both = [(each, await answered(left, each), await answered(right, each)) for each in asked]
+        return len(both), [each for each in both if each[1] != each[2]]
 
     return asyncio.run(ask())

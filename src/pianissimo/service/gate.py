@@ -127,7 +127,8 @@ class Gate:
         kind, _, token = given[0].decode("latin-1").partition(" ")
         found = self.library.known.granted(token) if len(given) == 1 and kind.lower() == "bearer" else None
         if found is None or not found.is_valid(datetime.now(UTC)):
-            raise GateError(429 if self._guesses_much(scope) else 401)
+            # Who comes the short way comes the long one after a refusal, and is counted there.
+            raise GateError(429 if not scope.get("short") and self._guesses_much(scope) else 401)
         return found
 
     def _guesses_much(self, scope: Scope) -> bool:

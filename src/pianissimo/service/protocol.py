@@ -68,7 +68,7 @@ class PatientProtocol(H11Protocol):
         gate: Gate = self.app  # as the server was given it
         if scope is None or len(self.connections) >= (self.limit_concurrency or 0):
             return False
-        scope["client"] = self.client
+        scope["short"] = True
         try:
             found = gate.stored(scope)
         except GateError:
