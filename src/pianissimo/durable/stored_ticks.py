@@ -550,7 +550,7 @@ class StoredTicks:
             if life is self._lives[-1]:
                 # The stored state is bound to its seal, and the last place may differ from that of another.
                 base = base_of(self._positions) if self._positions else None
-                end = min(self._state.tick, self._tick if base is None else base)
+                end = min(self._state.tick, self._tick if base is None else base, self._publisher.shown)
             else:
                 end = self._store.last_tick("releases", incarnation) or 0
             removed = max(self._removed[incarnation], life.record.last_tick)

@@ -278,6 +278,9 @@ class Shelf:
             return None
         known = self._windows.get((begin, end))
         if known is None:
+            ends = [tick for tick in (begin, end) if tick > life.first]
+            if any(self.release(tick) is None for tick in ends):
+                return None  # retention has taken it
             known = self._window(life, begin, end)
             self._windows[begin, end] = known
             while len(self._windows) > MOST_WINDOWS:

@@ -456,7 +456,7 @@ class _Reading:
         about = "how long after its end a tick is shown, such as '5s'"
         found = {} if table is None else table.read({"after": duration_of}, {"after": about})
         after: timedelta | None = found.get("after")
-        if after is not None and _source_kinds(source) in ([], ["path"]):
+        if after is not None and _source_kinds(source) in ([], ["path"], ["spark"]):
             self.faults.append(
                 "publish.after must be left out where no clock cuts the ticks, got one; it is for source.follow, "
                 "source.stdin, source.kafka and source.http"
