@@ -224,7 +224,7 @@ async function drawMain() {
     put(main, alone ? null : h("p", { class: "back" }, h("a", { href: view.link({ page: "numbers" }) }, "← All cards")), alone ? null : tools, cards[0].element);
   } else {
     cards = names().map((name) => cardOf(followed, name, view));
-    const empty = followed.tick ? null : h("section", { class: "page first" }, h("h2", {}, "Nothing has been published yet"), h("p", {}, followed.info.next_publication ? `The first tick is due at ${new Date(followed.info.next_publication).toLocaleString("en-GB")}. This page will show it by itself.` : "The first tick will appear here by itself."));
+    const empty = followed.tick ? null : h("section", { class: "page first" }, h("h2", {}, "Nothing has been published yet"), h("p", {}, followed.info.next_publication ? `The first tick is due at ${followed.times.full(followed.info.next_publication)}. This page will show it by itself.` : "The first tick will appear here by itself."));
     put(main, h("h1", { class: "unseen" }, `${followed.name}: numbers`), tools, empty, columns);
     arrange();
   }
@@ -300,7 +300,7 @@ applyTheme();
 new ResizeObserver(() => { if (columns.isConnected) arrange(); }).observe(columns);
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 if (alone) document.documentElement.classList.add("alone");
-put(foot, h("p", {}, "Released under differential privacy. Nothing on this page holds a truth, an event or a person."));
+put(foot, h("p", {}, isDemo ? "Released under differential privacy, of events that a generator made up." : "Released under differential privacy. Nothing on this page holds a truth, an event or a person."));
 addEventListener("hashchange", show);
 addEventListener("online", () => followed?.hurry());
 document.addEventListener("visibilitychange", () => { if (!document.hidden) followed?.hurry(); });

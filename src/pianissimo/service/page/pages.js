@@ -8,7 +8,9 @@ import { exact, many, percent, power, shown, title } from "./numbers.js";
 import { numbersTable } from "./rows.js";
 import { called, hidden, promise, promiseNumbers, ticksOf } from "./words.js";
 
-const price = (cost) => (cost ? `ε ${Number(cost.epsilon.toPrecision(4))}${cost.delta ? `, δ ${power(cost.delta)}` : ""}` : "not known");
+const isNumber = (value) => typeof value === "number";
+
+const price = (cost) => (isNumber(cost?.epsilon) ? `ε ${Number(cost.epsilon.toPrecision(4))}${cost.delta ? `, δ ${power(cost.delta)}` : ""}` : "not known");
 
 /** What was spent of the cap, by whom and when. */
 export async function budgetPage(history) {
@@ -21,7 +23,7 @@ export async function budgetPage(history) {
     return page;
   }
   page.append(facts([["Cap", price(found.cap)], ["Spent", price(found.spent)], ["Left", price(found.left)]]));
-  if (found.cap) {
+  if (isNumber(found.cap?.epsilon) && isNumber(found.spent?.epsilon)) {
     const share = Math.min(1, found.spent.epsilon / found.cap.epsilon);
     const meter = h("div", { class: "meter", role: "meter", "aria-label": "Share of the cap that is spent", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * share) }, h("span", {}));
     meter.firstChild.style.setProperty("width", `${100 * share}%`);
@@ -41,8 +43,8 @@ export async function budgetPage(history) {
     { name: "time", is: (row) => times(row.time) },
     { name: "who", is: (row) => row.who },
     { name: "what", is: (row) => row.what },
-    { name: "epsilon", is: (row) => (row.cost ? exact(Number(row.cost.epsilon.toPrecision(6))) : "–") },
-    { name: "delta", is: (row) => (row.cost ? power(row.cost.delta) : "–") },
+    { name: "epsilon", is: (row) => (isNumber(row.cost?.epsilon) ? exact(Number(row.cost.epsilon.toPrecision(6))) : "–") },
+    { name: "delta", is: (row) => (isNumber(row.cost?.delta) ? power(row.cost.delta) : "–") },
     { name: "state", is: (row) => (row.settled ? "charged" : "reserved") },
   ];
   const rows = found.charges.map((row) => ({ number: row.number, time: row.time, who: row.who, what: row.what, epsilon: row.cost?.epsilon, delta: row.cost?.delta, settled: row.settled }));
@@ -106,13 +108,13 @@ export function meaningPage(history) {
   const coverage = percent(plan.coverage), missed = Math.round(1 / (1 - plan.coverage));
   const part = (heading, ...texts) => [h("h2", {}, heading), ...texts.map((text) => h("p", {}, text))];
   return h("section", { class: "page prose" }, h("h1", {}, "What does this mean?"),
-    h("p", { class: "lead" }, "The numbers on these pages are about people, and say nothing about any one of them. This page explains how, without statistics."),
+    h("p", { class: "lead" }, "The numbers on these pages are of crowds, and give away hardly anything about any one in them. This page explains how, without statistics."),
     ...part("Every number is a little off, on purpose",
       "Before a number leaves, chance is added to it: as if somebody rolled dice and added what came up. The truth is never stored here, and cannot be asked for.",
       "The dice are small beside a crowd and large beside one person. So a city of thousands can be counted well, and a single visit disappears among the dice."),
     ...part("What a bar says",
       `Beside each number is an interval, drawn as a bar. ${example} ${coverage} of such intervals hold the truth: of ${missed} intervals, about one does not. Which one, nobody knows.`,
-      "If two bars overlap, do not say that one thing is more than the other. If they do not, you may."),
+      "If two bars overlap, do not say that one thing is more than the other. If they do not, you may, and will seldom be wrong."),
     ...part("Recent numbers and running totals",
       "A total of all that came so far grows and grows, and its bar becomes too small to see beside it. So cards show recent windows first: what the last tick, or the last few, have added. The switch on each card leads to the total.",
       "A window can come out below zero. Nothing is wrong then: the truth is near zero, and the dice went down."),
@@ -125,9 +127,16 @@ export function meaningPage(history) {
     ...part("What is promised",
       `${promise(plan)} That holds whatever else the reader knows, today or in ten years.`,
       `In numbers: ${promiseNumbers(plan)}, ${ticksOf(info)}. Epsilon says how much more, or less, likely anything on these pages can become by whether ${hidden(plan)}: at most by the factor ${Number(Math.exp(plan.promise.epsilon).toPrecision(3))}. ${plan.promise.delta ? `Delta, ${power(plan.promise.delta)}, is a chance that this fails.` : ""}`),
-    ...part("What is not promised",
+    ...part("What is not promised", limit(plan),
       "These pages can still teach something about people like you. If a medicine helps many, that is known of everybody who takes it, counted or not. What is protected is that you took part.",
       "The numbers are as good as the data that came in. Chance is added to what was counted; mistakes in the counting are not removed by it."),
     ...part("When numbers appear",
-      "A tick is a slot of time. Each is published at a fixed moment, whatever happened in it, so that not even the moment tells anything. What was once published never changes."));
+      `A tick is a slot of time. ${info.publish_after ? "Each is published at a fixed moment, whatever happened in it, so that not even the moment tells anything." : "Each is published when it is over and worked out."} What was once published never changes.`));
+}
+
+/** Whom the promise does not cover. */
+function limit(plan) {
+  if (plan.period !== undefined) return "The promise is for what one person did within one period. Who comes in many periods is hidden less well.";
+  if (plan.unit === "user") return "A person who comes under several names is hidden under each of them, and less well with all.";
+  return "The promise is for each single event. Who is behind many of them is hidden less well.";
 }
