@@ -18,6 +18,7 @@ import pytest
 from tests.workers.cut_batches import CutBatches
 
 import pianissimo as pp
+from pianissimo import codec
 from pianissimo.durable.durable_stream import DurableStream
 from pianissimo.durable.key_ring import Keys
 from pianissimo.durable.place import wire
@@ -27,6 +28,7 @@ from pianissimo.errors import InputError, SecretError, StateError
 from pianissimo.noise import Secret, fresh_secret
 from pianissimo.stream import matrix
 from pianissimo.workers import ProcessWorkers, hands
+from pianissimo.workers.gather_plan import unpacked
 
 pytestmark = pytest.mark.filterwarnings("ignore::pianissimo.errors.BudgetWarning")
 
@@ -46,9 +48,6 @@ NAMES = sorted(
     for time in matrix.TIMES
     for cap in (("",) if unit == matrix.EVENT else (", fixed cap", ", cap that follows"))
 )
-
-
-FULLY = ("event: total", "user: total, cap that follows")
 
 
 def small(unit: Any = "event") -> pp.Stream:
@@ -102,13 +101,31 @@ def payloads(stream: pp.Stream, folder: Path, workers: Any = None) -> list[bytes
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_question_has_the_same_bytes_in_any_number_of_parts(name: str, tmp_path: Path) -> None:
+def test_every_question_is_gathered_elsewhere_as_in_one_process(name: str, tmp_path: Path) -> None:
+    """D1: in seven parts, without a state, then translated and combined: the bytes that are sealed and bind noise."""
     if name not in streams():
         pytest.skip("nothing can be asked so")
+    cut = CutBatches(7)
+    with opened(streams()[name], tmp_path, cut) as live:
+        assert cut.gatherer is not None
+        for tick in range(1, TICKS + 1):
+            rows = events(tick)
+            whole = live._core.gather(live._core.inputs(rows, tick, drop_bad_rows=False))
+            ranges = cut.ranges_of(rows, tick, {})
+            assert ranges is not None
+            parts = [unpacked(piece) for found in cut.gather(ranges) for piece in found.pieces]
+            combined = live._core.combine(list(map(live._core.from_elsewhere, parts)))
+            assert codec.pack("x", 1, combined) == codec.pack("x", 1, whole), tick
+            live.tick(rows)
+
+
+@pytest.mark.parametrize("name", ["event: total", "user: total, cap that follows"])
+def test_payloads_are_the_same_in_1_2_7_and_40_parts(name: str, tmp_path: Path) -> None:
+    """D2."""
     stream = streams()[name]
     folder = begun(stream, tmp_path / "begun")
     whole = payloads(stream, folder)
-    for parts, combined in ((1, False), (2, True), (7, False), (40, True)) if name in FULLY else ((7, True),):
+    for parts, combined in ((1, False), (2, True), (7, False), (40, True)):
         cut = CutBatches(parts, combined=combined, seed=parts)
         assert payloads(stream, folder, cut) == whole, (name, parts)
 
@@ -121,7 +138,7 @@ def test_another_number_of_parts_at_each_tick_changes_nothing(tmp_path: Path) ->
             self.parts = (2, 7, 1, 40)[tick % 4]
             return super().ranges_of(batch, tick, options)
 
-    stream = streams()["user: total, cap that follows"]
+    stream = SMALL["users"]
     folder = begun(stream, tmp_path / "begun")
     whole = payloads(stream, folder)
     assert payloads(stream, folder, Rescaled(1)) == whole
