@@ -9,12 +9,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 EVENTS = tempfile.TemporaryDirectory(prefix="events")
-"""Where Spark writes down what it did."""
+"""Where Spark writes down what it did, and keeps what it shuffles."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.dir": EVENTS.name,
+    "spark.local.dir": f"{EVENTS.name}/local",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
