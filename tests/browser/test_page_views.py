@@ -1,13 +1,17 @@
 """Every view, wide and narrow, light and dark: no finding of axe, no violation of the policy, no request elsewhere."""
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
-from tests.browser.browsing import Watched, watching
+from tests.browser.browsing import Service, Watched, watching
 from tests.browser.conftest import Published
 
 SCREENSHOTS = Path(os.environ.get("PIANISSIMO_TOP", ".")) / "target" / "screenshots"
@@ -62,7 +66,7 @@ def test_views_are_accessible_and_keep_to_themselves(
             assert watched.elsewhere == []
             assert watched.told == [], name
             if name in KEPT:
-                page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
+                page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{scheme}.png", full_page=width > 1000)
 
 
 def test_the_policy_would_tell(browser: Browser, published: Published) -> None:
@@ -139,9 +143,7 @@ def test_everything_can_be_done_by_keys(browser: Browser, published: Published) 
         page.wait_for_function("() => location.hash.includes('total=visits')")
 
 
-def test_one_card_alone_has_no_head_and_may_be_embedded_where_it_is_allowed(
-    browser: Browser, published: Published
-) -> None:
+def test_one_card_alone_has_no_head(browser: Browser, published: Published) -> None:
     with watching(browser, published.address) as watched:
         page = watched.show("/?stream=shop&card=countries")
         page.wait_for_selector(".card .row")
@@ -150,6 +152,44 @@ def test_one_card_alone_has_no_head_and_may_be_embedded_where_it_is_allowed(
         assert page.locator(".menu").count() == 0
         page.goto(published.address + "/?stream=shop&card=nothing")
         assert "no such card" in page.locator("h1").inner_text().lower()
+
+
+@contextmanager
+def holding(card: str) -> Iterator[str]:
+    """Another origin, with a page that holds a card."""
+
+    class Holder(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(
+                f'<!doctype html><title>ours</title><iframe src="{self.path[1:]}{card}"></iframe>'.encode()
+            )
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Holder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_card_is_embedded_where_the_service_allows_it_and_nowhere_else(
+    browser: Browser, published: Published
+) -> None:
+    with (
+        holding("/?stream=shop&card=visits") as holder,
+        Service([published.state("shop")], "--public", "--embed", holder) as service,
+        watching(browser, holder) as watched,
+    ):
+        watched.page.goto(f"{holder}/{service.address}")
+        watched.page.frame_locator("iframe").locator(".card .big").wait_for()
+        watched.page.goto(f"{holder}/{published.address}")
+        watched.page.wait_for_timeout(500)
+        assert watched.page.frame_locator("iframe").locator(".card").count() == 0
+        assert any("frame-ancestors" in text for text in watched.told)
 
 
 def test_a_stream_that_is_not_there_leads_back(browser: Browser, published: Published) -> None:

@@ -1,6 +1,9 @@
 // Asking the service: JSON, files, and releases as they are published.
 
 const TOKEN = "pianissimo-token";
+let held = null;
+/** The token where a browser keeps nothing for the tab. */
+
 const SILENCE = 40_000;
 /** The service speaks at least every fifteen seconds; after so many milliseconds of silence the link is taken for dead. */
 
@@ -19,13 +22,18 @@ export function token() {
   try {
     return sessionStorage.getItem(TOKEN);
   } catch {
-    return null;
+    return held;
   }
 }
 
 export function keepToken(text) {
-  if (text) sessionStorage.setItem(TOKEN, text);
-  else sessionStorage.removeItem(TOKEN);
+  held = text;
+  try {
+    if (text) sessionStorage.setItem(TOKEN, text);
+    else sessionStorage.removeItem(TOKEN);
+  } catch {
+    // It is held until the page is left.
+  }
 }
 
 /** Take a token out of a fragment: it is kept for this tab, and gone from the address. */
@@ -38,8 +46,8 @@ export function takeToken() {
 }
 
 function headers(more = {}) {
-  const held = token();
-  return held ? { ...more, Authorization: `Bearer ${held}` } : more;
+  const own = token();
+  return own ? { ...more, Authorization: `Bearer ${own}` } : more;
 }
 
 function address(path) {

@@ -170,17 +170,35 @@ function linkWords(link) {
 }
 
 function drawTheme(box) {
-  const chosen = localStorage.getItem(THEME) ?? "auto";
+  const chosen = keptTheme() ?? "auto";
   put(box, choice("Colors", [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]], chosen, (value) => {
-    if (value === "auto") localStorage.removeItem(THEME);
-    else localStorage.setItem(THEME, value);
+    keepTheme(value);
     applyTheme();
     drawTheme(box);
   }));
 }
 
+/** The colors that were chosen; none where a browser keeps nothing, as for some pages within others. */
+function keptTheme() {
+  try {
+    return localStorage.getItem(THEME);
+  } catch {
+    return null;
+  }
+}
+
+function keepTheme(value) {
+  try {
+    if (value === "auto") localStorage.removeItem(THEME);
+    else localStorage.setItem(THEME, value);
+  } catch {
+    // It holds until the page is left.
+    document.documentElement.dataset.theme = value;
+  }
+}
+
 function applyTheme() {
-  const chosen = localStorage.getItem(THEME);
+  const chosen = keptTheme();
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
   else delete document.documentElement.dataset.theme;
 }
