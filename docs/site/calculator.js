@@ -53,8 +53,10 @@ function rounded(value) {
   return value >= 100 ? Math.round(value).toLocaleString("en") : value.toPrecision(2).replace(/\.0$/, "");
 }
 
+// In two digits, rounded up: it is what a guess becomes at most.
 function percent(share) {
-  return share >= 0.1 ? `${(100 * share).toFixed(0)} %` : `${(100 * share).toPrecision(2)} %`;
+  const step = 10 ** (Math.floor(Math.log10(100 * share)) - 1);
+  return share >= 0.985 ? "99 % or more" : `${(Math.ceil((100 * share) / step - 1e-9) * step).toPrecision(2)} %`;
 }
 
 function picture(epsilons, cells, epsilon) {

@@ -120,10 +120,15 @@ def planner_made() -> Iterator[str]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if 0.1 <= share < 0.99 else f"{100 * share:.2g} %" if share < 0.1 else "99 % or more"
+    """In two digits, rounded up: it is what a guess becomes at most."""
+    if share >= MOST_TOLD:
+        return "99 % or more"
+    step = 10.0 ** (math.floor(math.log10(100 * share)) - 1)
+    return f"{math.ceil(100 * share / step - 1e-9) * step:.2g} %"
 
 
 PLANNER = Path(__file__).parent / "planner.json"
+MOST_TOLD = 0.985
 TOLD_EPSILONS = (0.1, 0.5, 1, 2, 4, 8)
 TOLD_CELLS = {
     "event/24/1": "one event, a day of hours",
