@@ -3,6 +3,7 @@
 import sys
 
 from benchmarks import (
+    backfill,
     batches,
     cores,
     durable,
@@ -47,6 +48,7 @@ def main() -> int:
         sketches,
         durable,
         cores,
+        backfill,
         long_runs,
         kafka,
         service,
