@@ -49,6 +49,9 @@ POINTS = (
 OF_FOLDERS = ("compact.written", "compact.removed")
 """Where a folder sink makes one file of a day's."""
 
+OF_RETENTION = ("remove.before_commit", "remove.commit", "remove.after_commit")
+"""Where a stream with retention lets go of ticks."""
+
 
 @contextmanager
 def armed(actions: dict[str, failpoints.Action]) -> Iterator[None]:

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,12 @@ def stop_at(spec: Path, tick: int) -> None:
     text = spec.read_text()
     kept = "".join(line for line in text.splitlines(keepends=True) if "until" not in line)
     spec.write_text(kept.replace("[source]", f"[source]\nuntil = 2026-01-01T00:00:{tick:02}Z", 1))
+
+
+def test_release_builds_of_the_core_check_overflows() -> None:
+    """As the design says: a number that does not fit stops the process, and wraps to nothing that is released."""
+    manifest = tomllib.loads((Path(__file__).parents[2] / "Cargo.toml").read_text())
+    assert manifest["profile"]["release"]["overflow-checks"] is True
 
 
 def test_a_place_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +17,11 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from tests.faults.homes import Home
-from tests.faults.points import armed
+from tests.faults.points import OF_RETENTION, armed
 from tests.faults.report import caught, record, size
 from tests.faults.test_beside import Slow, until
 from tests.faults.test_growth import place
-from tests.faults.world import Crash, LogSink, crash_at, digest_of, request, run_to, sent
+from tests.faults.world import Crash, LogSink, crash_at, digest_of, request, run_process, run_to, sent, start
 
 from pianissimo import Budget, Count, Histogram, Stream, user
 from pianissimo.cli.main import cli
@@ -45,7 +46,6 @@ KEPT = 27
 """Nine stored states of three ticks: the least that `world` may keep."""
 
 LONG = 60
-POINTS = ("remove.before_commit", "remove.commit", "remove.after_commit")
 STREAM = Stream("s", budget=Budget(4, 1e-6), horizon=2000, queries=[Count("n")], tick="1m")
 
 
@@ -89,17 +89,22 @@ def test_what_is_released_is_the_same_and_of_old_ticks_the_digests_stay(
     record("R25", f"{home.kind}: retention", figure="30 of 60 ticks gone, 0 bytes differ", bar="0", passed=True)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", OF_RETENTION)
 def test_killed_while_it_removes_it_goes_on_with_the_same_bytes(
     home: Home, long_undisturbed: list[bytes], point: str
 ) -> None:
     copy = home.copy()
-    for crashes in range(1, 3):
+    words = {**copy.options, "last": LONG, "retention": Retention(KEPT)}
+    process, pipe = start(run_process, copy.place, {point: "kill:1"}, words)
+    process.join(120)
+    pipe.close()
+    assert process.exitcode == -signal.SIGKILL
+    for crashes in (2, 3):
         connections: list[Connection] = []
         options: dict[str, Any] = {"retention": Retention(KEPT), "connections": connections}
         with pytest.raises(Crash), armed({point: crash_at(1, connections)}), copy.open(**options) as live:
             run_to(live, LONG)
-        assert verified(copy).removed == (6 * crashes if point == POINTS[-1] else 0)
+        assert verified(copy).removed == (6 * crashes if point == OF_RETENTION[-1] else 0)
     with copy.open(retention=Retention(KEPT)) as live:
         run_to(live, LONG)
         assert [live.payload(tick) for tick in range(31, LONG + 1)] == long_undisturbed[30:]
