@@ -1,6 +1,8 @@
 """Live: ticks as they are published, through a restart of the service; who may look; the first tick; the demo."""
 
 import re
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ from playwright.sync_api import Browser
 from tests.browser.browsing import Service, counted, visits, watching
 from tests.browser.conftest import Published
 
+import pianissimo as pp
 from pianissimo.demo.live_page import live_page
+from pianissimo.io.inspect import read_status
 from pianissimo.service import TokenFile
 
 SOON = 2.0
@@ -46,6 +50,32 @@ def test_ticks_come_within_two_seconds_and_through_a_restart_without_a_gap(brows
         assert watched.elsewhere == []
         # A link that breaks is told by the browser as well; nothing else is.
         assert [text for text in watched.told if "net::ERR" not in text] == []
+
+
+def test_a_tick_is_on_the_page_within_two_seconds_of_its_slot_and_not_before(browser: Browser, tmp_path: Path) -> None:
+    state, every, after = tmp_path / "shop", timedelta(seconds=2), timedelta(seconds=1)
+    origin = datetime.now(UTC).replace(microsecond=0)
+    stream = pp.Stream(
+        "shop", budget=pp.Budget(1, 1e-9), horizon=100, tick=every, origin=origin, queries=[pp.Count("visits")]
+    )
+    with (
+        stream.open(state, publish_after=after) as live,
+        Service([state], "--public") as service,
+        watching(browser, service.address) as watched,
+    ):
+        watched.show("/#/shop/card/visits")
+        # Those that are over already come first; the next is waited for.
+        over = (datetime.now(UTC) - origin) // every
+        for tick in range(1, over + 1):
+            live.tick(visits(tick))
+        end = origin + (over + 1) * every
+        time.sleep(max(0.0, (end - datetime.now(UTC)).total_seconds()))
+        live.tick(visits(over + 1))
+        while read_status(state).visible_tick <= over:
+            time.sleep(0.05)
+            live.publish()
+        assert datetime.now(UTC) >= end + after
+        assert watched.wait_for_tick(over + 1, SOON) < SOON
 
 
 def test_each_role_sees_what_it_may(browser: Browser, tmp_path: Path) -> None:
