@@ -45,7 +45,7 @@ from pianissimo.io.sources.text_rows import (
 from pianissimo.stream.spec import FileFormat, LedgerSpec, StreamSpec
 from pianissimo.workers import GatheredPiece, GatheredRange, ReadRange, Workers
 
-TEXT_BYTES = 2**24
+TEXT_BYTES = 2**26
 """About so many bytes of a text file are a range."""
 
 HELD_BYTES = 2**30
