@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import polars as pl
 import pytest
-from tests.service.served import asking, begun, pushed, visits
+from tests.ledger.processes import postgres_server
+from tests.service.served import asking, begun, pushed, shop, visits
 
 from pianissimo import errors
 from pianissimo.io.inspect import stored_releases
@@ -152,3 +153,18 @@ def test_every_answer_carries_the_safe_headers(client: httpx.Client) -> None:
         assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
         assert headers["x-content-type-options"] == "nosniff"
         assert "server" not in headers
+
+
+def test_a_stream_in_postgresql_is_shown_alike(tmp_path: Path) -> None:
+    with postgres_server() as url:
+        state = f"{url}&state=shop"
+        live = shop().open(state, secret=tmp_path / "secret", witness=tmp_path / "witness")
+        with live, asking([state], public=True) as client:
+            for tick in (1, 2):
+                live.tick(visits(tick))
+            with client.stream("GET", "/v1/streams/shop/releases?after=0") as answer:
+                assert [each["id"] for each in pushed(answer.iter_lines(), 2)] == [1, 2]
+            assert client.get("/v1/streams/shop/releases/2").content == live.payload(2)
+            assert client.get("/v1/streams/shop/windows?from=1&to=2").status_code == 200
+            told = client.get("/v1/streams/shop/budget").json()
+            assert (told["available"], len(told["charges"])) == (True, 1)
