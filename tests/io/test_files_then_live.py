@@ -194,7 +194,11 @@ def test_files_of_which_too_much_is_refused_begin_no_stream(tmp_path: Path) -> N
         ('time = "time"\n', "", "source.time must be given, got nothing"),
         ("00:06:00", "00:06:30", "source.live_from must be a whole number of ticks after stream.origin"),
         ("00:06:00", "00:30:00", "source.live_from must be at most the horizon of 20 ticks, got 30 ticks"),
-        ('follow = "live.jsonl"', "stdin = true", "source must have one of path, follow, stdin and kafka, or path and"),
+        (
+            'follow = "live.jsonl"',
+            "stdin = true",
+            "source must have one of path, follow, stdin, http, kafka and spark, or",
+        ),
         ("until = 10", 'format = "parquet"', "source.format must be 'csv' or 'jsonl' for files that grow"),
     ],
 )

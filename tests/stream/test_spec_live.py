@@ -69,11 +69,12 @@ def test_followed_files_are_found_from_the_stream_file(tmp_path: Path) -> None:
         (
             "",
             "source.path must be given, got nothing; it is a file or a folder that is complete; or, for events "
-            "as they come, one of source.follow, source.stdin and source.kafka",
+            "as they come, one of source.follow, source.stdin, source.http and source.kafka",
         ),
         (
             'stdin = true\nfollow = "x"',
-            "source must have one of path, follow, stdin and kafka, or path and follow, got 'follow', 'stdin'",
+            "source must have one of path, follow, stdin, http, kafka and spark, or path and follow, got 'follow', "
+            "'stdin'",
         ),
         ('follow = ""', "source.follow must be a text, got ''"),
         ('follow = "-"', "source.follow must be a file or a folder, got '-'; for standard input write stdin = true"),
